@@ -1,4 +1,4 @@
-"""States pass through the checkpoints of others, and mean the same afterwards."""
+"""States survive other checkpoint formats, and resume identically."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def assert_goes_on(folder: Path, state: Any, saved: dict[str, Any]) -> None:
 
 
 def map_values(change: Callable[[Any], Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Make a round trip in which each number and list comes back as something else."""
+    """Return a round trip that converts every value except strings."""
 
     def passed(state: dict[str, Any]) -> dict[str, Any]:
         return {name: value if isinstance(value, str) else change(value) for name, value in state.items()}
@@ -91,32 +91,32 @@ def map_values(change: Callable[[Any], Any]) -> Callable[[dict[str, Any]], dict[
 
 TRIPS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "json": lambda state: json.loads(json.dumps(state)),
-    "json of doubles": lambda state: json.loads(json.dumps(state), parse_int=float),
+    "json with floats": lambda state: json.loads(json.dumps(state), parse_int=float),
     "orjson": lambda state: orjson.loads(orjson.dumps(state)),
     "yaml": lambda state: yaml.safe_load(yaml.safe_dump(state)),
     "yaml in one line": lambda state: yaml.safe_load(yaml.safe_dump(state, default_flow_style=True)),
     "msgpack with tuples": lambda state: msgpack.unpackb(msgpack.packb(state), use_list=False),
     "tensors": map_values(lambda value: None if value is None else torch.as_tensor(value)),
     "arrays": map_values(lambda value: None if value is None else np.asarray(value)),
-    "NumPy's numbers": map_values(lambda value: np.int64(value) if isinstance(value, int) else value),
+    "NumPy scalars": map_values(lambda value: np.int64(value) if isinstance(value, int) else value),
     "another mapping": MappingProxyType,
 }
 
 
 @pytest.mark.parametrize("trip", TRIPS)
-def test_formats_give_back_the_state(folder: Path, trip: str) -> None:
+def test_state_survives_round_trip(folder: Path, trip: str) -> None:
     saved = saved_state(folder)
     assert_goes_on(folder, TRIPS[trip](saved), saved)
 
 
-def test_torch_loads_it_without_running_code(folder: Path, tmp_path: Path) -> None:
+def test_torch_loads_state_with_weights_only(folder: Path, tmp_path: Path) -> None:
     saved = saved_state(folder)
     path = tmp_path / "checkpoint.pt"
     torch.save({"data": saved, "weight": torch.zeros(3)}, path)
     assert_goes_on(folder, torch.load(path, weights_only=True)["data"], saved)
 
 
-def test_the_keys_are_always_the_same(folder: Path) -> None:
+def test_every_state_has_the_same_keys(folder: Path) -> None:
     pipe = pipeline(folder)
     with pipe.iterator() as shard:
         states = [shard.state_dict(), take(shard, 3)]
@@ -126,18 +126,18 @@ def test_the_keys_are_always_the_same(folder: Path) -> None:
     assert [type(state["corrupt"]) for state in states] == [list] * 3
 
 
-def test_distributed_checkpoints_of_a_dict(folder: Path, tmp_path: Path) -> None:
+def test_distributed_checkpoint_of_a_dict(folder: Path, tmp_path: Path) -> None:
     saved = saved_state(folder)
     place = str(tmp_path / "saved")
     save_checkpoint({"model": torch.zeros(2), "data": saved}, checkpoint_id=place, no_dist=True)
     with pipeline(folder).iterator() as fresh:
-        # it fills the keys that it is given, and no others
+        # only keys that the target has are loaded
         loaded = {"model": torch.ones(2), "data": fresh.state_dict()}
     load_checkpoint(loaded, checkpoint_id=place, no_dist=True)
     assert_goes_on(folder, loaded["data"], saved)
 
 
-def test_distributed_checkpoints_of_a_shard(folder: Path, tmp_path: Path) -> None:
+def test_distributed_checkpoint_of_a_shard(folder: Path, tmp_path: Path) -> None:
     place = str(tmp_path / "saved")
     pipe = pipeline(folder)
     with pipe.iterator() as shard, pipe.iterator() as other:
@@ -151,7 +151,7 @@ def test_distributed_checkpoints_of_a_shard(folder: Path, tmp_path: Path) -> Non
         batches.close()
 
 
-def test_states_of_versions_that_left_out_an_empty_list_are_read(folder: Path) -> None:
+def test_state_of_older_version_without_corrupt_list_loads(folder: Path) -> None:
     with pipeline(folder).iterator() as shard:
         state = shard.state_dict()
     del state["corrupt"]

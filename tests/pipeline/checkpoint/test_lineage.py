@@ -16,13 +16,13 @@ import torch
 import windrow
 from windrow import DatasetPipeline, PlanError, RowOrigin
 
-# rows of each row group of each file; some hold none
+# rows per row group of each file; some row groups are empty
 FILES = {"year=1/b": [30, 0, 41], "year=1/c": [], "year=2/a": [1, 100, 7, 0], "year=3/a": [0, 60]}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files whose column x numbers all rows; group and row state where each is stored."""
+    """Files whose column x numbers all rows; group and row locate each row within its file."""
     path, first = tmp_path_factory.mktemp("stored"), 0
     schema = pa.schema([("x", pa.int64()), ("group", pa.int32()), ("row", pa.int64()), ("name", pa.string())])
     for name, groups in FILES.items():
@@ -90,7 +90,9 @@ def test_planned_lineage_is_what_is_delivered(folder: Path, what: str, seed: int
     ("equal", "drop_last"), [(False, False), (True, False), ("pad", False), (False, True)]
 )
 @pytest.mark.parametrize("what", ["none", "rows"])
-def test_shards_tell_of_their_steps(folder: Path, what: str, equal: Any, drop_last: bool) -> None:
+def test_step_lineage_matches_batches_of_each_shard(
+    folder: Path, what: str, equal: Any, drop_last: bool
+) -> None:
     pipe = chain(folder, FILTERS[what], executor="threads")
     with pipe.iterator() as first:
         batches = first.iter_batches(25)
@@ -118,7 +120,7 @@ def test_unread_shard_has_no_lineage(folder: Path) -> None:
 
 @pytest.mark.parametrize("what", FILTERS)
 @pytest.mark.parametrize("cache", [None, "memory"])
-def test_rows_carry_their_numbers(folder: Path, what: str, cache: Any) -> None:
+def test_row_ids_match_stored_rows(folder: Path, what: str, cache: Any) -> None:
     pipe = chain(folder, FILTERS[what], executor="threads", row_id_column="id", cache=cache)
     plain = chain(folder, FILTERS[what], executor="threads")
     for epoch, other in zip(pipe.iter_epochs(), plain.iter_epochs(), strict=True):
@@ -129,7 +131,7 @@ def test_rows_carry_their_numbers(folder: Path, what: str, cache: Any) -> None:
         assert_origins(folder, pipe.row_lineage(row["id"] for row in rows), rows)
 
 
-def test_numbers_change_no_window_that_is_given_in_bytes(folder: Path) -> None:
+def test_row_id_column_does_not_change_windows_sized_in_bytes(folder: Path) -> None:
     ds = windrow.read_parquet(str(folder), target_block_bytes=400, columns=["x"])
     pipe = ds.window(bytes_per_window=500).random_shuffle_each_window(seed=2)
     expected = [row["x"] for row in pipe.iter_rows()]
@@ -139,7 +141,7 @@ def test_numbers_change_no_window_that_is_given_in_bytes(folder: Path) -> None:
     assert numbered.budget.window_bytes > plan.budget.window_bytes
 
 
-def test_numbers_are_tensors(folder: Path, ray_local: object) -> None:
+def test_row_ids_are_int64_tensors(folder: Path, ray_local: object) -> None:
     for executor in ("threads", "ray"):
         pipe = chain(folder, ROW_FILTER, executor=executor, row_id_column="id")
         for batch in pipe.map_batches(_without_text).iter_torch_batches(16):
@@ -151,7 +153,7 @@ def _without_text(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {"x": batch["x"], "id": batch["id"]}
 
 
-def test_a_quick_look_has_numbers_too(folder: Path) -> None:
+def test_columns_and_take_include_row_ids(folder: Path) -> None:
     ds = windrow.read_parquet(str(folder)).options(row_id_column="id")
     assert ds.columns() == ["x", "group", "row", "name", "year", "id"]
     assert [row["id"] for row in ds.take(40)] == list(range(40))
@@ -175,12 +177,14 @@ def test_a_quick_look_has_numbers_too(folder: Path) -> None:
         (lambda pipe: pipe.options(row_id_column=7).iter_rows(), "row_id_column=7 must be the name"),
     ],
 )
-def test_what_is_not_there(folder: Path, call: Callable[[DatasetPipeline], Any], told: str) -> None:
+def test_invalid_arguments_are_rejected(
+    folder: Path, call: Callable[[DatasetPipeline], Any], told: str
+) -> None:
     with pytest.raises(PlanError, match=told):
         call(chain(folder))
 
 
-def test_rows_that_transforms_make_are_stored_nowhere(folder: Path) -> None:
+def test_rows_created_by_transforms_have_lineage_only_by_row_id(folder: Path) -> None:
     ds = windrow.read_parquet(str(folder)).map_batches(_without_text, preserves_rows=False)
     pipe = ds.repeat(1).random_shuffle_each_window(seed=1).options(executor="threads")
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""One state of those that several shards have saved."""
+"""Merging the states of several shards into one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windrow import PlanError, Shard, StateError, merge_state_dicts
 
 
 def states(path: Path, *steps: int, **given: Any) -> list[dict[str, Any]]:
-    """The states of shards that have each taken so many steps of 10 rows."""
+    """The state of each shard after its number of steps of 10 rows."""
     pipe = windrow.read_parquet(str(path), target_block_bytes=1, **given).repeat(3)
     shards = pipe.random_shuffle_each_window(seed=1).options(executor="threads").split(len(steps))
     readings = [(shard, _steps(shard)) for shard in shards]
@@ -39,13 +39,13 @@ def path(tmp_path: Path) -> Path:
     return write_numbers(tmp_path / "x.parquet", 600)
 
 
-def test_states_of_one_step_are_one(path: Path) -> None:
+def test_states_of_the_same_step_merge(path: Path) -> None:
     saved = states(path, 3, 3)
     assert merge_state_dicts(saved) == saved[0] == saved[1]
     assert merge_state_dicts(saved[:1], "repeat") == saved[0]
 
 
-def test_states_of_several_steps(path: Path) -> None:
+def test_states_of_different_steps_repeat_or_skip_rows(path: Path) -> None:
     first, second, third = saved = states(path, 4, 2, 3)
     with pytest.raises(
         StateError, match=r"state 1 is at row 60 of epoch 0, state 0 at row 120 of epoch 0.*repeat"
@@ -57,7 +57,7 @@ def test_states_of_several_steps(path: Path) -> None:
         assert merge_state_dicts([third, *saved], on_mismatch="skip") == first
 
 
-def test_rows_are_counted_across_epochs_where_they_are_known(path: Path) -> None:
+def test_warning_counts_rows_across_epochs_if_known(path: Path) -> None:
     saved = states(path, 32, 29)
     assert [state["epoch"] for state in saved] == [1, 0]
     with pytest.warns(RuntimeWarning, match=r"^60 rows, from row 580 of epoch 0 to row 40 of epoch 1"):
@@ -67,7 +67,7 @@ def test_rows_are_counted_across_epochs_where_they_are_known(path: Path) -> None
         merge_state_dicts(saved, "repeat")
 
 
-def test_what_cannot_be_merged(path: Path, tmp_path: Path) -> None:
+def test_invalid_merges_are_rejected(path: Path, tmp_path: Path) -> None:
     saved = states(path, 1, 1)
     other = states(write_numbers(tmp_path / "y.parquet", 600), 1)
     with pytest.raises(StateError, match=r"states 0 and 2 are of different streams:\n +state 0 +state 2\n"):

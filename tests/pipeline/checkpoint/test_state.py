@@ -1,4 +1,4 @@
-"""States: what they hold, and which ones cannot be loaded."""
+"""The contents of states, and errors for states that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def save(pipe: DatasetPipeline, steps: int = 5, batch_size: int = 30) -> dict[st
 
 
 def rest(shard: Shard, batch_size: int = 50) -> list[int]:
-    """All rows that are left, over all epochs."""
+    """The remaining rows of all epochs."""
     return [
         int(x)
         for epoch in shard.iter_epochs()
@@ -60,7 +60,7 @@ def rest(shard: Shard, batch_size: int = 50) -> list[int]:
     ]
 
 
-def test_a_state_is_small_plain_and_names_the_place(folder: Path) -> None:
+def test_state_is_small_json_with_its_position(folder: Path) -> None:
     state = save(chain(folder))
     text = json.dumps(state)
     assert len(text) < 1024
@@ -72,7 +72,7 @@ def test_a_state_is_small_plain_and_names_the_place(folder: Path) -> None:
     assert save(chain(folder), steps=30)["epoch"] == 1
 
 
-def test_before_the_first_batch_and_after_the_last(folder: Path) -> None:
+def test_state_before_the_first_batch_and_after_the_last(folder: Path) -> None:
     pipe = chain(folder)
     everything = rest(pipe.iterator())
     with pipe.iterator() as shard:
@@ -107,7 +107,7 @@ def test_drawn_seed_is_taken_from_the_state(folder: Path) -> None:
     state = save(drawn)
     expected = rest(drawn.iterator(state_dict=state))
     assert rest(chain(folder, seed=None).iterator(state_dict=state)) == expected
-    # by shards that have been made already, too, in one run
+    # existing shards adopt it too, and share their tasks
     left, right = chain(folder, seed=None).split(2)
     for shard in (left, right):
         shard.load_state_dict(state)
@@ -143,7 +143,7 @@ def test_disagreeing_shards_are_reported(folder: Path) -> None:
     second.close()
 
 
-def test_an_open_epoch_takes_no_state(folder: Path) -> None:
+def test_loading_a_state_during_an_epoch_is_an_error(folder: Path) -> None:
     pipe = chain(folder)
     state = save(pipe)
     with pipe.iterator() as shard:
@@ -163,7 +163,7 @@ def test_loaded_state_names_its_shard_assignment(folder: Path) -> None:
         batches.close()
     for shard in shards:
         shard.load_state_dict(state)
-        # not by the batches that this shard had read before
+        # the shard's previous batch size does not matter
         assert shard.state_dict() == state
     shards[0].skip_batches(2)
     assert shards[0].state_dict()["row"] == 150 + 2 * 3 * 30
@@ -185,7 +185,7 @@ def test_state_loaded_between_epochs_decides_where_they_continue(folder: Path) -
         assert numbers == [0, 0, 1, 2]
 
 
-def test_an_error_is_gone_on_from(folder: Path) -> None:
+def test_iteration_continues_after_a_transform_error(folder: Path) -> None:
     bad = [True]
 
     def fail_once(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -244,7 +244,7 @@ def test_state_of_another_pipeline_is_rejected(folder: Path, what: str) -> None:
         other.iterator(state_dict=save(chain(folder)))
 
 
-def test_no_shuffle_is_another_stream(folder: Path) -> None:
+def test_states_of_shuffled_and_stored_order_are_not_interchangeable(folder: Path) -> None:
     stored = windrow.read_parquet(str(folder), target_block_bytes=1).window(blocks_per_window=4)
     with pytest.raises(StateError, match=r"shuffle +seed 3 +none"):
         stored.iterator(state_dict=save(chain(folder)))
@@ -263,12 +263,12 @@ def test_filters_are_distinguished(folder: Path) -> None:
     for other in (filtered(701), filtered(many)):
         with pytest.raises(StateError, match=r"filter +[0-9a-f]{8} +[0-9a-f]{8}"):
             other.iterator(state_dict=save_first)
-    # in words, a filter of many values leaves some out
+    # the text of a filter with many values omits some of them
     with pytest.raises(StateError, match=r"filter +[0-9a-f]{8} +[0-9a-f]{8}"):
         filtered([*many[:100], 500, *many[101:]]).iterator(state_dict=save(filtered(many), 2))
 
 
-def test_columns_matter_where_windows_are_given_in_bytes(folder: Path) -> None:
+def test_selected_columns_matter_for_windows_sized_in_bytes(folder: Path) -> None:
     def sized(columns: list[str]) -> DatasetPipeline:
         ds = windrow.read_parquet(str(folder), target_block_bytes=1, columns=columns)
         return ds.window(bytes_per_window=3_000).random_shuffle_each_window(seed=1)
@@ -314,7 +314,7 @@ def test_same_data_at_another_path_resumes(folder: Path, tmp_path: Path) -> None
     assert rest(chain(tmp_path / "moved").iterator(state_dict=state)) == expected
 
 
-def test_appended_data_is_admitted_on_purpose_only(folder: Path) -> None:
+def test_appended_data_needs_allow_appended(folder: Path) -> None:
     pipe = chain(folder)
     inside, at_start = save(pipe), save(pipe, 30)
     write_numbers(folder / "3.parquet", 100, start=900)
@@ -327,7 +327,7 @@ def test_appended_data_is_admitted_on_purpose_only(folder: Path) -> None:
     with chain(folder).iterator() as shard:
         shard.load_state_dict(at_start, allow_appended=True)
         assert rest(shard) == grown
-        # the state is of the new data from now on
+        # later states describe the new data
         assert shard.state_dict()["files"] == 4
     # existing files must be unchanged, and new ones must come last
     write_numbers(folder / "1.parquet", 300, start=4)
@@ -358,7 +358,7 @@ def test_corrupt_states_raise(folder: Path, change: Any, told: str) -> None:
         chain(folder).iterator(state_dict=change(save(chain(folder))))
 
 
-def test_a_state_must_be_of_this_chains_length(folder: Path) -> None:
+def test_state_beyond_the_last_epoch_is_rejected(folder: Path) -> None:
     state = save(chain(folder), 90)
     assert state["epoch"] == 3
     ds = windrow.read_parquet(str(folder), target_block_bytes=1).window(blocks_per_window=4)
@@ -367,7 +367,7 @@ def test_a_state_must_be_of_this_chains_length(folder: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_it_is_what_torch_saves(folder: Path, tmp_path: Path) -> None:
+def test_shard_is_saved_and_loaded_by_torch(folder: Path, tmp_path: Path) -> None:
     pipe = chain(folder)
     with pipe.iterator() as shard, pipe.iterator() as other:
         assert isinstance(shard, Stateful)
@@ -382,12 +382,12 @@ def test_it_is_what_torch_saves(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, None, True])
-def test_skipping_takes_counts(folder: Path, count: Any) -> None:
+def test_skip_batches_rejects_invalid_counts(folder: Path, count: Any) -> None:
     with chain(folder).iterator() as shard, pytest.raises(windrow.PlanError, match="skip_batches"):
         shard.skip_batches(count, batch_size=3)
 
 
-def test_skipping_takes_the_batch_size_read_last(folder: Path) -> None:
+def test_skip_batches_uses_the_last_batch_size(folder: Path) -> None:
     expected = rest(chain(folder).iterator())
     with chain(folder).iterator() as shard:
         with pytest.raises(windrow.PlanError, match="batch_size=None: give the rows"):
@@ -398,13 +398,13 @@ def test_skipping_takes_the_batch_size_read_last(folder: Path) -> None:
         assert rest(shard) == expected[1830:]
 
 
-def test_skipping_where_rows_are_not_known(folder: Path) -> None:
+def test_skip_batches_with_unknown_row_counts(folder: Path) -> None:
     pipe = chain(folder, filter=pc.field("x") + pc.field("y") < 700)
     expected = rest(pipe.iterator())
     with pipe.iterator() as shard:
         shard.skip_batches(10, batch_size=50)
         assert rest(shard) == expected[500:]
     with pipe.iterator() as shard:
-        # the steps end with the epoch
+        # skipping stops at the end of the epoch
         shard.skip_batches(50, batch_size=50)
         assert rest(shard) == expected[700:]

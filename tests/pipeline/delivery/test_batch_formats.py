@@ -1,4 +1,4 @@
-"""Batches in users' formats: every value exact, no memory shared by accident."""
+"""Batches in NumPy, pandas, Arrow and Python formats: exact values, and no unintended shared memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from windrow.pipeline.delivery.to_numpy import column_to_numpy, fixed_dtype
 
 
 def _is_same(got: Any, value: Any, arrow_type: pa.DataType) -> bool:
-    """Compare one NumPy value with what ``to_pylist`` gives."""
+    """Compare a NumPy value with the one of ``to_pylist``."""
     if isinstance(arrow_type, pa.FixedShapeTensorType):
         return value is None if got is None else got.shape == _logical_shape(arrow_type)
     if pa.types.is_temporal(arrow_type):
@@ -42,12 +42,12 @@ def _logical_shape(arrow_type: pa.FixedShapeTensorType) -> tuple[int, ...]:
 
 
 @given(arrays(), st.booleans())
-def test_every_value_arrives(array: pa.Array, writable: bool) -> None:
+def test_values_are_preserved(array: pa.Array, writable: bool) -> None:
     got = column_to_numpy(array, writable=writable)
     assert len(got) == len(array)
     assert got.flags.writeable == writable
     kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-    # nanoseconds that Python's own types do not hold need pandas; the mask is what matters here
+    # Python's types do not hold nanoseconds, so for times only the null mask is compared
     values = [None if v is None else v for v in _pylist(array)]
     assert all(_is_same(g, v, kind) for g, v in zip(got, values, strict=True))
 
@@ -59,7 +59,7 @@ def _pylist(array: pa.Array) -> list[Any]:
 
 
 @given(arrays(types=[t for t in ALL_TYPES if pa.types.is_temporal(t)]))
-def test_times_keep_their_number_and_unit(array: pa.Array) -> None:
+def test_times_keep_value_and_unit(array: pa.Array) -> None:
     got = column_to_numpy(array, writable=False)
     assert got.dtype == fixed_dtype(array.type)
     width = pa.int32() if array.type.bit_width == 32 else pa.int64()
@@ -71,7 +71,7 @@ def test_times_keep_their_number_and_unit(array: pa.Array) -> None:
 def test_shapes(array: pa.Array) -> None:
     got = column_to_numpy(array, writable=False)
     if isinstance(array.type, pa.FixedShapeTensorType):
-        # The format's words: logical dimension i is stored dimension permutation[i]. pyarrow's
+        # Arrow's specification: logical dimension i is stored dimension permutation[i]. pyarrow's
         # own to_numpy_ndarray is wrong for permutations that are not their own inverse.
         order = array.type.permutation or range(len(array.type.shape))
         assert got.shape == (len(array), *_logical_shape(array.type))
@@ -92,7 +92,7 @@ def test_numbers_without_nulls_are_not_copied(arrow_type: pa.DataType) -> None:
         assert got.__array_interface__["data"] == (address, not writable)
 
 
-def test_writing_copies_memory_that_is_not_mutable() -> None:
+def test_immutable_memory_is_copied_for_writing() -> None:
     memory = np.arange(5)
     memory.flags.writeable = False
     array = pa.array(memory)
@@ -108,13 +108,13 @@ def test_integers_with_nulls_are_exact() -> None:
     assert got.tolist() == [2**63 - 1, None, -(2**63)]
 
 
-def test_floats_with_nulls_leave_the_column_alone() -> None:
+def test_converting_floats_with_nulls_does_not_change_the_column() -> None:
     array = pa.array([1.0, None, 3.0])
     np.testing.assert_array_equal(column_to_numpy(array, writable=True), [1.0, np.nan, 3.0])
     assert array.to_pylist() == [1.0, None, 3.0]
 
 
-def test_kinds_of_objects() -> None:
+def test_other_types_become_object_arrays() -> None:
     batch = batch_of(
         text=["a", None],
         data=[b"a", b""],
@@ -152,12 +152,12 @@ def test_dictionary_values_can_be_null() -> None:
     assert column_to_numpy(array, writable=False).tolist() == [7, None, None]
 
 
-def test_other_extension_types_are_as_their_storage() -> None:
+def test_other_extension_types_convert_as_their_storage() -> None:
     array = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0123456789abcdef"], pa.binary(16)))
     assert column_to_numpy(array, writable=False).tolist() == [b"0123456789abcdef"]
 
 
-def test_columns_that_share_memory_part_when_writable() -> None:
+def test_writable_columns_share_no_memory() -> None:
     shared = pa.array([1, 2, 3])
     got = to_numpy(batch_of(a=shared, b=shared), writable=True)
     got["a"] += 10
@@ -165,7 +165,7 @@ def test_columns_that_share_memory_part_when_writable() -> None:
 
 
 class _Unhashable(pa.ExtensionType):  # type: ignore[misc]
-    """As users write them: with equality, so without a hash."""
+    """A user-defined type: pyarrow defines its equality, so it has no hash."""
 
     def __init__(self) -> None:
         super().__init__(pa.int64(), "windrow.test.unhashable")
@@ -179,7 +179,7 @@ class _Unhashable(pa.ExtensionType):  # type: ignore[misc]
 
 
 @given(arrays(), arrays(types=SHAPED_TYPES), st.booleans(), st.integers(1, 20))
-def test_batches_of_a_span_are_those_of_its_slices(
+def test_batches_of_a_span_equal_its_slices(
     first: pa.Array, second: pa.Array, mutable: bool, batch_rows: int
 ) -> None:
     rows = min(len(first), len(second))
@@ -200,7 +200,7 @@ def test_batches_of_a_span_are_those_of_its_slices(
             assert repr(batch[name].tolist()) == repr(alone.tolist())
     for batch in batches:
         batch["c"][:] = -1
-        # not shared with other arrays
+        # columns of the same memory are separate
         assert (batch["d"] >= 0).all()
         assert (batch["e"] >= 0).all()
     assert [batch.to_pylist() for batch in (span["a"], span["b"])] == before
@@ -213,12 +213,12 @@ def test_memory_outlives_the_batch() -> None:
     got = to_numpy(batch, writable=True)
     del batch
     gc.collect()
-    _ = [np.ones(100_000, np.int64) for _ in range(4)]  # would reuse what had been freed
+    _ = [np.ones(100_000, np.int64) for _ in range(4)]  # would reuse freed memory
     assert got["a"].tolist() == list(range(100_000))
     assert got["b"].sum() == 2 * sum(range(100_000))
 
 
-def test_numpy_needs_no_pandas() -> None:
+def test_numpy_conversion_does_not_import_pandas() -> None:
     code = """
 import sys, numpy as np, pyarrow as pa
 from windrow.pipeline.delivery.to_numpy import column_to_numpy
@@ -238,7 +238,7 @@ assert "pandas" not in sys.modules
 # --- pandas, pyarrow, rows ---------------------------------------------------------------
 
 
-def test_pandas_rounds_nothing_and_is_writable() -> None:
+def test_pandas_values_are_exact_and_writable() -> None:
     batch = batch_of(
         exact=pa.array([2**63 - 1, None]),
         flag=pa.array([True, None]),
@@ -260,12 +260,12 @@ def test_pandas_rounds_nothing_and_is_writable() -> None:
 
 
 @given(arrays())
-def test_every_type_has_a_frame(array: pa.Array) -> None:
+def test_every_type_converts_to_pandas(array: pa.Array) -> None:
     frame = to_pandas(pa.RecordBatch.from_arrays([array], ["x"]))
     assert frame.shape == (len(array), 1)
 
 
-def test_pyarrow_is_the_batch_itself() -> None:
+def test_pyarrow_format_equals_the_batch() -> None:
     batch = batch_of(a=[1, 2])
     assert convert(batch, "pyarrow", writable=False).equals(pa.Table.from_batches([batch]))
 
@@ -286,7 +286,7 @@ def test_unknown_format() -> None:
 def test_rows_become_python_objects_a_few_at_a_time() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"x": [[i] for i in range(3_000)]}
-    )  # the collector knows dicts of lists
+    )  # gc tracks dicts that contain lists
     iterator: Any = rows(batch)
     before = sum(type(thing) is dict and "x" in thing for thing in gc.get_objects())
     assert next(iterator) == {"x": [0]}

@@ -1,4 +1,4 @@
-"""What is neither iterable nor a sequence raises errors that name the method to call instead."""
+"""Errors of iter(), len() and DataLoader on datasets and shards name the method to call instead."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LEVELS: dict[str, tuple[Callable[[], Any], bool, str]] = {
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_iterating_says_what_to_iterate_over(level: str) -> None:
+def test_iteration_error_names_the_methods(level: str) -> None:
     make, epochs, _ = LEVELS[level]
     calls = (r"iter_epochs\(\), " if epochs else "") + BATCHES
     given = make()
@@ -58,7 +58,7 @@ def test_iterating_says_what_to_iterate_over(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_len_says_what_counts(level: str) -> None:
+def test_len_error_names_the_methods(level: str) -> None:
     make, _, counts = LEVELS[level]
     given = make()
     with pytest.raises(TypeError, match=rf"^object of type '{level}' has no len\(\): {counts}.*\. {LOADER}$"):
@@ -68,7 +68,7 @@ def test_len_says_what_counts(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_data_loader_around_it_raises_whatever_it_calls(level: str) -> None:
+def test_data_loader_error_names_the_methods(level: str) -> None:
     given = LEVELS[level][0]()
     asks: list[Callable[[], Any]] = [
         lambda: DataLoader(given, shuffle=True),
@@ -82,6 +82,6 @@ def test_data_loader_around_it_raises_whatever_it_calls(level: str) -> None:
             ask()
 
 
-def test_shuffling_a_dataset_says_what_comes_first() -> None:
+def test_shuffle_before_window_or_repeat_is_an_error() -> None:
     with pytest.raises(PlanError, match=r"call window\(\) or repeat\(\) first"):
         windrow.range(9).random_shuffle_each_window(seed=3)

@@ -1,4 +1,4 @@
-"""`Shard.as_loader`: each loop is an epoch, and the state continues in the middle of one."""
+"""`Shard.as_loader`: each loop is an epoch, and a state resumes in the middle of one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_each_loop_is_an_epoch() -> None:
             iter(loader)
 
 
-def test_loop_that_took_nothing_changes_nothing() -> None:
+def test_loop_without_batches_does_not_advance() -> None:
     with _pipe().iterator() as shard:
         loader = shard.as_loader(BATCH_ROWS)
         for _ in range(3):
@@ -49,7 +49,7 @@ def test_loop_that_took_nothing_changes_nothing() -> None:
 
 
 @given(st.lists(st.integers(1, STEPS), min_size=1, max_size=EPOCHS))
-def test_epoch_that_was_left_counts_as_consumed(taken: list[int]) -> None:
+def test_abandoned_epoch_counts_as_consumed(taken: list[int]) -> None:
     with _pipe().iterator() as shard:
         loader = shard.as_loader(BATCH_ROWS)
         for epoch, count in enumerate(taken):
@@ -62,7 +62,7 @@ def test_epoch_that_was_left_counts_as_consumed(taken: list[int]) -> None:
 
 
 @given(st.integers(0, 2 * STEPS), st.integers(1, 4))
-def test_state_continues_anywhere(steps: int, shards: int) -> None:
+def test_state_resumes_after_any_step(steps: int, shards: int) -> None:
     with _pipe().iterator() as shard:
         loader, taken = shard.as_loader(BATCH_ROWS), []
         for _ in range(EPOCHS):

@@ -1,4 +1,4 @@
-"""as_torch_dataset: DataLoader workers divide a shard, and its stream, its epochs and its states stay the same."""
+"""as_torch_dataset: DataLoader workers divide a shard and preserve its stream, epochs and states."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import windrow
 from windrow.core.errors import PlanError
 
-# on this machine's cores, and each worker of the threads executor reads whole windows
+# torch warns of more workers than cores, windrow of threads workers that each read whole windows
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-    # torchdata calls what torch has deprecated
+    # torchdata calls a function that torch has deprecated
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
     pytest.mark.filterwarnings("ignore:each of the . DataLoader workers:RuntimeWarning"),
 ]
@@ -110,7 +110,7 @@ def test_state_after_batches_resumes_anywhere(pipe: windrow.DatasetPipeline, wor
         state = dataset.state_after(5)
     rest = list(itertools.chain.from_iterable(whole[1]))[5 * 2 * BATCH :]
     assert (state["epoch"], state["row"]) == (1, 5 * 2 * BATCH)
-    # with another number of trainers, workers and rows in a batch
+    # other numbers of trainers, workers and rows per batch
     for n, other, batch in ((1, 0, BATCH), (1, 3, 50), (3, 2, 8)):
         shards = pipe.split(n, state_dict=state)
         taken_rows = []

@@ -1,4 +1,4 @@
-"""Which shard this process reads."""
+"""The rank of this process, and how many processes share its machine."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def _torch(initialised: bool) -> Any:
     return SimpleNamespace(distributed=distributed)
 
 
-def test_given() -> None:
+def test_explicit_rank_and_world_size() -> None:
     assert find_rank(1, 3) == (1, 3)
 
 
-def test_torch_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_takes_precedence_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setitem(sys.modules, "torch", _torch(initialised=False))
@@ -67,7 +67,7 @@ def test_torch_is_never_imported(monkeypatch: pytest.MonkeyPatch) -> None:
         (0, 0, r"world_size=0 must be an integer of 1 or more"),
     ],
 )
-def test_bad_places(rank: Any, world_size: Any, message: str) -> None:
+def test_bad_rank_or_world_size(rank: Any, world_size: Any, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         find_rank(rank, world_size)
 
@@ -104,7 +104,7 @@ def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_launcher")
-def test_launchers_tell_how_many_processes_share_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_process_count_from_launcher_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_launch(8) == Launch()
     monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "2")
     assert find_launch(8) == Launch(2, 8)
@@ -112,13 +112,13 @@ def test_launchers_tell_how_many_processes_share_the_machine(monkeypatch: pytest
     assert find_launch(8) == Launch(3, 8)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert find_launch(8) == Launch(4, 8)
-    # a shard that one process reads alone still has neighbours
+    # a process whose world size is 1 still shares the machine
     assert find_launch(1) == Launch(4, 4)
 
 
 @pytest.mark.usefixtures("_no_launcher")
-def test_a_process_of_a_batch_script_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    # what SLURM sets in a script that sbatch runs, whose commands have srun before them or not
+def test_process_of_a_batch_script_without_srun_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    # SLURM sets these in an sbatch script, whether or not its commands use srun
     for name, value in (("SLURM_NTASKS_PER_NODE", "4"), ("SLURM_PROCID", "0"), ("SLURM_LOCALID", "0")):
         monkeypatch.setenv(name, value)
     assert find_launch(1) == Launch()
@@ -141,7 +141,7 @@ def test_a_process_of_a_batch_script_is_alone(monkeypatch: pytest.MonkeyPatch) -
         ("1,3", "x", 3),
     ],
 )
-def test_the_tasks_of_a_slurm_step(
+def test_task_count_of_a_slurm_step(
     monkeypatch: pytest.MonkeyPatch, text: str, node: str | None, tasks: int
 ) -> None:
     monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", text)
@@ -152,7 +152,7 @@ def test_the_tasks_of_a_slurm_step(
 
 @pytest.mark.usefixtures("_no_launcher")
 @pytest.mark.parametrize("text", ["", "four", "0", "2(x0)", "2(x", "2,,1", "2 (x3)"])
-def test_bad_sizes_of_a_slurm_step(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_bad_task_counts_of_a_slurm_step(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", text)
     with pytest.raises(PlanError, match=r"SLURM_STEP_TASKS_PER_NODE='.*' is not a list of task counts"):
         find_launch(1)
@@ -160,7 +160,7 @@ def test_bad_sizes_of_a_slurm_step(monkeypatch: pytest.MonkeyPatch, text: str) -
 
 @pytest.mark.usefixtures("_no_launcher")
 @pytest.mark.parametrize("text", ["", "four", "0", "-1", "2.0"])
-def test_bad_local_sizes(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_bad_local_world_size(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", text)
     with pytest.raises(PlanError, match=f"LOCAL_WORLD_SIZE='{text}' is not a number of processes"):
         windrow.range(9).repeat(1).shard(rank=0, world_size=1)
@@ -170,7 +170,7 @@ def test_bad_local_sizes(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     ("local", "world", "nodes", "sharing"),
     [(1, 1, 1, 1), (4, 8, 1, 4), (4, 8, 2, 8), (8, 8, 4, 8), (1, 1, 3, 1)],
 )
-def test_the_processes_of_one_cluster_share_it(local: int, world: int, nodes: int, sharing: int) -> None:
+def test_number_of_processes_that_share_a_cluster(local: int, world: int, nodes: int, sharing: int) -> None:
     assert Launch(local, world).sharing(nodes) == sharing
 
 
@@ -189,12 +189,12 @@ def test_local_processes_divide_memory_and_cores(monkeypatch: pytest.MonkeyPatch
         "share    4 processes of a launcher divide the workers and the default memory limit: 2 workers each"
         in str(divided)
     )
-    # what the user gives is each process' own
+    # an explicit limit is per process
     assert pipe.options(memory_limit="3GiB").explain(4).budget.limit_bytes == 3 * 2**30
 
 
 @pytest.mark.usefixtures("_no_launcher")
-def test_a_shard_runs_on_its_part_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_pool_gets_its_share_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     pools: list[tuple[int, int]] = []
 
     def note(workers: int, name: str, cores: int) -> WorkerPool:

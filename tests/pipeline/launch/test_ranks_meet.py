@@ -1,4 +1,4 @@
-"""How ranks find a supervisor and agree on a run: in threads, with torch's in-memory store and no Ray."""
+"""Ranks find a supervisor and agree on a run; here they are threads with torch's HashStore, without Ray."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIZE = 3
 
 
 def _run_ranks(call: Callable[[Rendezvous], Any]) -> list[Any]:
-    """What each rank returns, or its error."""
+    """The return value or error of each rank."""
     store = HashStore()
 
     def run(rank: int) -> Any:
@@ -69,7 +69,7 @@ def test_ranks_that_agree_share_one_run() -> None:
         ({"source": windrow.range(8)._job().source}, r"rows +9 +8"),
     ],
 )
-def test_a_difference_is_the_same_error_on_every_rank(changes: dict[str, Any], message: str) -> None:
+def test_differing_pipelines_are_the_same_error_on_every_rank(changes: dict[str, Any], message: str) -> None:
     started: list[Any] = []
 
     def call(meeting: Rendezvous) -> str:
@@ -85,7 +85,7 @@ def test_a_difference_is_the_same_error_on_every_rank(changes: dict[str, Any], m
 
 
 @pytest.mark.filterwarnings("ignore:rank . waits in shard:RuntimeWarning")
-def test_an_absent_rank_is_named_by_every_other() -> None:
+def test_waiting_ranks_name_the_absent_rank() -> None:
     def call(meeting: Rendezvous) -> str:
         return "absent" if meeting.rank == 1 else _agree(meeting, _program(), [])
 
@@ -95,7 +95,7 @@ def test_an_absent_rank_is_named_by_every_other() -> None:
         assert "waits in shard() for rank 1 of 3 to make its call number 1 of shard()" in str(error)
 
 
-def test_an_error_of_rank_0_is_raised_on_every_rank() -> None:
+def test_error_of_rank_0_is_raised_on_every_rank() -> None:
     def call(meeting: Rendezvous) -> str:
         def start(_: list[str]) -> str:
             raise PlanError("a window does not fit")
@@ -149,7 +149,7 @@ def test_one_process_of_each_node_starts_ray(monkeypatch: pytest.MonkeyPatch) ->
     assert started == [("10.0.0.2", "h")]
 
 
-def test_a_cluster_that_cannot_be_used_is_one_error_on_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_cluster_is_an_error_on_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(ip: str) -> Any:
         raise PlanError("rank could not use the Ray cluster: RuntimeError: Version mismatch")
 
@@ -168,7 +168,7 @@ def test_taken_port_is_an_error_on_every_rank(monkeypatch: pytest.MonkeyPatch) -
                 find_store(rank, 2, WAITING)
 
 
-def test_a_store_that_is_gone_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_torch_store_is_a_stall_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone:
         def check(self, keys: list[str]) -> bool:
             raise RuntimeError("Connection reset by peer\nmore")

@@ -1,4 +1,4 @@
-"""`explain()` on given resources."""
+"""`explain()` with fixed resources."""
 
 from __future__ import annotations
 
@@ -96,19 +96,19 @@ def test_unknown_rows() -> None:
     assert "warning  the first epoch counts rows as it reads them" in text
 
 
-def test_stored_order_for_ever() -> None:
+def test_number_of_epochs_in_stored_order() -> None:
     assert str(_explain(Job(TEN_BLOCKS, epochs=None))).startswith("endless epochs, stored order, executor")
     assert str(_explain(Job(TEN_BLOCKS))).startswith("1 epoch, stored order, executor")
 
 
 @pytest.mark.parametrize(("blocks", "warned"), [(1, True), (7, True), (8, False), (16, False)])
-def test_small_windows_are_pointed_out(blocks: int, warned: bool) -> None:
+def test_warning_for_windows_of_few_blocks(blocks: int, warned: bool) -> None:
     source = make_source(*[10] * 16)
     told = _explain(Job(source, WindowCut(blocks_per_window=blocks), seed=1))
     assert any("too few to mix" in line for line in told.user_warnings) == warned
 
 
-def test_blocks_larger_than_windows_are_pointed_out() -> None:
+def test_warning_for_blocks_larger_than_windows() -> None:
     source = make_source(1_000, 1_000)
     told = _explain(Job(source, WindowCut(bytes_per_window=100), seed=1))
     assert told.windows == 2
@@ -118,15 +118,15 @@ def test_blocks_larger_than_windows_are_pointed_out() -> None:
     )
 
 
-def test_small_windows_do_not_matter_without_a_shuffle() -> None:
+def test_no_warning_for_small_windows_without_a_shuffle() -> None:
     assert _explain(Job(TEN_BLOCKS, WindowCut(blocks_per_window=1))).user_warnings == ()
 
 
-def test_few_blocks_in_one_window_are_mixed_completely() -> None:
+def test_no_warning_for_few_blocks_in_one_window() -> None:
     assert _explain(Job(TEN_BLOCKS, seed=1)).user_warnings == ()
 
 
-def test_what_the_executor_points_out() -> None:
+def test_warnings_of_the_executor() -> None:
     resources = replace(RESOURCES, user_warnings=("trainers hold all CPUs",))
     assert str(_explain(Job(TEN_BLOCKS), resources=resources)).endswith("\nwarning  trainers hold all CPUs")
 
@@ -137,7 +137,7 @@ def test_window_that_cannot_fit_raises() -> None:
         explain_job(job, 1, equal=False, batch_rows=None)
 
 
-def test_why_auto_runs_where_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_executor_states_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("windrow.pipeline.executors.choose_executor.ray_is_initialized", lambda: False)
     monkeypatch.setattr("windrow.pipeline.plan.explain.ray_is_initialized", lambda: False)
     named = Job(TEN_BLOCKS, options=Options(executor="threads"))

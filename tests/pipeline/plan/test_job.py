@@ -1,4 +1,4 @@
-"""Options are validated where they are made."""
+"""Options are validated on construction, and a single epoch uses no cache unless it persists."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_error_names_the_bad_option(bad: dict[str, Any]) -> None:
         Options(**bad)
 
 
-def test_limits_are_bytes() -> None:
+def test_limits_are_parsed_to_bytes() -> None:
     assert Options(memory_limit="1KiB").memory_bytes == 1024
     assert Options().memory_bytes is None
     assert Options(cache="memory", cache_limit="2KiB").cache_bytes == 2048
     assert Options(cache="memory").cache_bytes is None
 
 
-def test_one_epoch_keeps_no_blocks_unless_they_stay(tmp_path: Path) -> None:
+def test_single_epoch_caches_blocks_only_with_keep_cache(tmp_path: Path) -> None:
     source = make_source(10)
     assert Job(source, epochs=1, options=Options(cache="memory")).cache is None
     assert Job(source, epochs=None, options=Options(cache="memory")).cache == "memory"

@@ -1,4 +1,4 @@
-"""How tasks and slices are sized for clusters: a few megabytes for each node, and no order changed."""
+"""Sizes of tasks, slices and windows within a memory budget, in one process and on clusters."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def part_bytes(program: Program, window: int) -> list[int]:
     st.integers(1, 20),
     st.integers(1, 20),
 )
-def test_every_node_gets_enough_of_every_task_but_a_windows_last(
+def test_all_tasks_but_the_last_of_a_window_output_the_minimum_per_node(
     stated: list[tuple[int, int]], nodes: int, shards: int
 ) -> None:
     program = spread(make_program(stated, WindowCut()), shards)
@@ -58,7 +58,7 @@ def test_every_node_gets_enough_of_every_task_but_a_windows_last(
         assert sized is program
 
 
-def test_where_words_are_packed_tasks_read_more_for_as_large_objects() -> None:
+def test_tasks_with_packed_outputs_read_more_for_the_same_object_size() -> None:
     plain, packed = (
         size_parts(spread(make_program([BLOCK] * 400, WindowCut(), packs_to=times), 16), on_cluster(16))
         for times in (1, 4)
@@ -71,14 +71,14 @@ def test_where_words_are_packed_tasks_read_more_for_as_large_objects() -> None:
     assert packed.task_bytes > 3 * plain.task_bytes
 
 
-def test_workers_are_given_a_task_each() -> None:
+def test_every_worker_gets_a_task() -> None:
     program = spread(make_program([BLOCK] * 64, WindowCut()), 64)
     alone, together = (size_parts(program, on_cluster(64, workers=workers)) for workers in (1, 16))
     assert len(alone.parts(0, 0)) < 16 <= len(together.parts(0, 0))
     assert size_parts(program, on_cluster(64, workers=1_000)).task_bytes == TASK_BYTES
 
 
-def test_of_many_nodes_objects_are_larger_and_not_every_worker_gets_a_task() -> None:
+def test_many_nodes_get_larger_objects_and_fewer_tasks_than_workers() -> None:
     program = spread(make_program([BLOCK] * 4_000, WindowCut()), 100)
     few, many = (size_parts(program, on_cluster(100, workers=workers)) for workers in (10, 200))
     assert min(part_bytes(few, 0)[:-1]) >= 2.3 * DESTINATION_BYTES * 100
@@ -86,7 +86,7 @@ def test_of_many_nodes_objects_are_larger_and_not_every_worker_gets_a_task() -> 
     assert 100 <= len(many.parts(0, 0)) <= 120
 
 
-def test_of_many_nodes_packed_objects_are_as_large() -> None:
+def test_many_nodes_get_packed_objects_of_the_same_size() -> None:
     program = spread(make_program([BLOCK] * 20_000, WindowCut(), packs_to=4), 100)
     sized = size_parts(program, on_cluster(100, workers=1_000))
     share = sized.output_bytes.sum() / sized.job.source.blocks.memory_bytes.sum()
@@ -95,7 +95,7 @@ def test_of_many_nodes_packed_objects_are_as_large() -> None:
     assert len(sized.parts(0, 0)) >= 100
 
 
-def test_larger_tasks_change_no_order() -> None:
+def test_larger_tasks_do_not_change_the_order() -> None:
     program = spread(make_program([BLOCK] * 64, WindowCut(blocks_per_window=16), seed=5), 16)
     sized = size_parts(program, on_cluster(16))
     assert len(sized.parts(0, 0)) < len(program.parts(0, 0))
@@ -116,7 +116,7 @@ def test_every_copy_of_a_window_counts() -> None:
 
 @pytest.mark.parametrize(
     ("blocks", "asked", "epochs", "held"),
-    # windows of one block of 20 MiB; up to 200 MiB of them count as small
+    # blocks of 20 MiB; extra windows are held while all take at most 200 MiB
     [
         (1, 1, 2, 4),
         (2, 1, 2, 4),
@@ -167,8 +167,8 @@ def test_cached_blocks_have_priority_over_unrequested_windows() -> None:
 
 
 @pytest.mark.parametrize("rows", range(1, 20))
-def test_a_limit_that_the_plan_accepts_holds_the_largest_window(rows: int) -> None:
-    """Whatever is rounded on the way to the limit of all copies, and back to one."""
+def test_accepted_limit_holds_the_largest_window(rows: int) -> None:
+    """Despite rounding in the conversion to the limit of all copies and back."""
     program = spread(make_program([(rows, 101)] * 3, WindowCut()), 3)
     least = int(largest_window(program, program.held_bytes) * (2 - 1 / 3))
     resources = on_cluster(3, memory=least)
@@ -178,7 +178,7 @@ def test_a_limit_that_the_plan_accepts_holds_the_largest_window(rows: int) -> No
 
 
 @pytest.mark.parametrize(("nodes", "slices"), [(1, 8), (2, 4), (4, 2), (16, 2)])
-def test_where_memory_is_short_objects_do_not_get_tiny(nodes: int, slices: int) -> None:
+def test_sliced_windows_get_fewer_slices_on_more_nodes(nodes: int, slices: int) -> None:
     program = spread(make_program([BLOCK] * 64, WindowCut(blocks_per_window=16)), nodes)
     enough_for_one = int(1.1 * 2 * 16 * 20 * MIB)
     resources = on_cluster(nodes, memory=enough_for_one)
@@ -187,7 +187,7 @@ def test_where_memory_is_short_objects_do_not_get_tiny(nodes: int, slices: int) 
     assert budget_program(program, resources, 10).slices == slices
 
 
-def test_fewer_tasks_run_if_a_window_would_not_fit_beside_them() -> None:
+def test_tasks_shrink_so_that_the_largest_window_fits() -> None:
     program = spread(make_program([(100, 2 * MIB)] * 64, WindowCut()), 1)
     window_bytes = int(program.held_bytes.sum())
 
@@ -215,7 +215,7 @@ def test_budget_includes_batches_of_the_requested_size() -> None:
     assert budget_program(sized, resources, 20_000).total_bytes <= resources.memory_bytes
 
 
-def test_workers_are_given_a_task_each_of_every_window() -> None:
+def test_every_worker_gets_a_task_of_every_window() -> None:
     program = spread(make_program([BLOCK] * 64, WindowCut(blocks_per_window=16)), 16)
     sized = size_parts(program, on_cluster(16, workers=8))
     assert [len(sized.parts(0, window)) for window in range(4)] == [8] * 4
@@ -229,7 +229,7 @@ def test_task_holds_the_largest_block_and_its_output(in_store: bool) -> None:
     assert budget_program(program, resources, 1).tasks_bytes >= 3 * (100 * MIB + output)
 
 
-def test_every_shard_counts_with_its_runs_and_its_process() -> None:
+def test_every_shard_adds_its_runs_and_its_process() -> None:
     one, three = (
         budget_program(
             spread(make_program([BLOCK] * 8, WindowCut()), shards),
@@ -261,7 +261,7 @@ def test_window_size_named_by_the_error_fits(stated: list[tuple[int, int]], node
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_windows_of_later_epochs_count_too(seed: int) -> None:
+def test_largest_window_includes_later_epochs(seed: int) -> None:
     stated = [(100, mib * MIB) for mib in range(1, 41)]
     program = make_program(stated, WindowCut(blocks_per_window=4), seed=seed)
     held = program.held_bytes
@@ -271,12 +271,12 @@ def test_windows_of_later_epochs_count_too(seed: int) -> None:
 
 def test_blocks_larger_than_a_task_allow_more_slices() -> None:
     program = spread(make_program([(10_000, 128 * MIB)] * 16, WindowCut(blocks_per_window=4)), 4)
-    # two nodes' copies of a window of four blocks, and a little more
+    # slightly more than a window of four blocks with its copies
     short = on_cluster(4, memory=int(1.1 * 1.75 * 4 * 128 * MIB))
     assert budget_program(program, short, 1).slices == 8
 
 
-def test_a_task_that_decodes_column_by_column_holds_a_few_of_them() -> None:
+def test_task_that_decodes_by_column_holds_few_columns() -> None:
     # a million rows of one column of 8 bytes, in a block that is stated to hold more
     stated = [(10**6, 100 * MIB)] * 4
     threads = Resources("simulated", 3, 2**40, limit_covers_all=True)
@@ -291,7 +291,7 @@ def test_a_task_that_decodes_column_by_column_holds_a_few_of_them() -> None:
     assert tasks(on_cluster(1, workers=3)) - tasks(on_cluster(1, workers=3), decodes_columns=True) == 3 * (
         100 * MIB - columns
     )
-    # of narrow columns as many are put in order at once as 4 MiB hold
+    # narrow columns are decoded together, up to 4 MiB of them
     narrow = make_program([(10**5, 50 * MIB)] * 4, WindowCut(), decodes_columns=True)
     assert budget_program(narrow, threads, 1).tasks_bytes == 3 * (2 * 8 * 10**5 + (4 + 8) * MIB)
     mapped, cached = {"before": (MapBatches(lambda batch: batch),)}, {"options": Options(cache="disk")}

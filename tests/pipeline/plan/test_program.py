@@ -1,4 +1,4 @@
-"""A program against a model in plain Python: its parts, its shape, and its tasks."""
+"""The parts, shape and tasks of a program equal those of a model in plain Python."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ READ, PLACE = Stage("read", needs_order=False), Stage("place", needs_order=True)
 
 @dataclass(frozen=True)
 class UnreadReader:
-    """Nothing is read."""
+    """A reader that fails on every read."""
 
     schema: pa.Schema
     decodes_columns: bool
@@ -48,7 +48,7 @@ class UnreadReader:
 
 @dataclass(frozen=True)
 class StatedSource:
-    """A source with stated rows and sizes only: (rows, bytes) of each block, and how far they pack."""
+    """A source without data: (rows, bytes) of each block, and the ratio by which they pack."""
 
     stated: tuple[tuple[int, int], ...]
     rows_known: bool = True
@@ -121,7 +121,7 @@ def make_task(program: Program, work: Work, stage: Stage, rows: Rows) -> Task:
 
 
 def assert_places(program: Program, epoch: int, window: int, rows: Rows) -> None:
-    """Each block of a window is placed behind those before it."""
+    """Check that a block's offset is the number of rows before it in its window."""
     before = 0
     total = int(rows[program.plan(epoch).window_blocks(window)].sum())
     for number, part in enumerate(model_parts(program, epoch, window)):
@@ -145,7 +145,7 @@ blocks = st.lists(
 cuts = st.one_of(
     st.just(WindowCut()),
     st.builds(lambda count: WindowCut(blocks_per_window=count), st.integers(1, 9)),
-    # small ones leave windows without blocks behind large blocks
+    # with small windows, some after a large block have no blocks
     st.builds(lambda size: WindowCut(bytes_per_window=size * MIB), st.sampled_from([8, 40, 100, 1000])),
 )
 seeds = st.sampled_from([None, 0, 7])
@@ -153,7 +153,7 @@ seeds = st.sampled_from([None, 0, 7])
 
 @settings(deadline=None)
 @given(stated=blocks, cut=cuts, seed=seeds)
-def test_parts_shape_and_tasks_are_the_models(
+def test_parts_shape_and_tasks_equal_the_model(
     stated: list[tuple[int, int]], cut: WindowCut, seed: int | None
 ) -> None:
     program = make_program(stated, cut, seed=seed)
@@ -174,7 +174,7 @@ def test_parts_shape_and_tasks_are_the_models(
 
 @settings(deadline=None)
 @given(stated=blocks, cut=cuts, seed=seeds, data=st.data())
-def test_counts_that_are_learnt(
+def test_row_counts_that_become_known_while_reading(
     stated: list[tuple[int, int]], cut: WindowCut, seed: int | None, data: st.DataObject
 ) -> None:
     program = make_program(stated, cut, seed=seed, rows_known=False)
@@ -195,7 +195,7 @@ def test_counts_that_are_learnt(
         rows[part] = data.draw(st.lists(st.integers(0, 9), min_size=len(part), max_size=len(part)))
     for window in range(len(windows)):
         assert_places(program, 0, window, rows)
-    # another run of the same program can count differently, in an array of its own
+    # another job with the same program can have other counts, in an array of its own
     other = rows + 1
     for window in range(len(windows)):
         assert_places(program, 0, window, other)
@@ -203,7 +203,7 @@ def test_counts_that_are_learnt(
 
 
 @given(stated=blocks, cut=cuts)
-def test_the_largest_window(stated: list[tuple[int, int]], cut: WindowCut) -> None:
+def test_largest_window(stated: list[tuple[int, int]], cut: WindowCut) -> None:
     program = make_program(stated, cut)
     windows = [program.plan(0).window_blocks(window) for window in range(program.plan(0).windows)]
     expected = max((sum(program.held_bytes[window].tolist()) for window in windows), default=0)
@@ -219,13 +219,13 @@ def test_sums_are_cached_by_array() -> None:
     assert plan.rows_before(rows * 2).tolist() == list(range(0, 49, 6))
 
 
-def test_unknown_rows_are_never_summed() -> None:
+def test_summing_unknown_rows_is_an_error() -> None:
     program = make_program([(3, MIB)] * 2, WindowCut(), rows_known=False)
     with pytest.raises(AssertionError, match=r"counted before they are placed"):
         program.parts(0, 0).rows_before(program.stored_rows)
 
 
-def test_a_part_that_there_is_not() -> None:
+def test_part_out_of_range_is_an_index_error() -> None:
     plan = make_program([(3, 40 * MIB)] * 2, WindowCut()).parts(0, 0)
     assert [plan[part].tolist() for part in (0, 1)] == [[0], [1]]
     for part in (-1, 2):
@@ -242,7 +242,7 @@ def test_cached_plans_are_bounded() -> None:
     assert 1 < sum(epoch() is not None for epoch in epochs) < 6
 
 
-def test_a_program_is_freed_without_the_collector() -> None:
+def test_program_is_freed_without_garbage_collection() -> None:
     program = make_program([(3, MIB)] * 4, WindowCut(), seed=1)
     program.shape(0, program.stored_rows)
     program.parts(0, 0)
@@ -255,7 +255,7 @@ def test_a_program_is_freed_without_the_collector() -> None:
         gc.enable()
 
 
-def test_a_program_is_pickled_without_its_plans() -> None:
+def test_program_is_pickled_without_its_plans() -> None:
     program = make_program([(3, MIB)] * 1000, WindowCut(blocks_per_window=7), seed=1)
     size = len(pickle.dumps(program))
     program.shape(0, program.stored_rows)
@@ -266,7 +266,7 @@ def test_a_program_is_pickled_without_its_plans() -> None:
         assert found.tolist() == program.plan(1).blocks[first:stop].tolist()
 
 
-def test_words_are_held_packed_where_rows_are_placed_as_they_were_read() -> None:
+def test_output_bytes_are_packed_only_for_known_untransformed_rows() -> None:
     stated = [(1_000, 64 * MIB), (1_000, 32 * MIB)]
     plain, packed = (make_program(stated, WindowCut(), packs_to=times).output_bytes for times in (1, 4))
     places = 1_000 * (plain[0] - 64 * MIB) / 1_000

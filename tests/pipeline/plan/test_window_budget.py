@@ -31,7 +31,9 @@ def plan(
 
 
 @given(SIZES, st.integers(0, 4), st.integers(1, 3000), SIZES, SIZES, st.booleans())
-def test_the_limit_holds(window: int, windows: int, limit: int, runs: int, tasks: int, all_: bool) -> None:
+def test_budget_stays_within_the_limit(
+    window: int, windows: int, limit: int, runs: int, tasks: int, all_: bool
+) -> None:
     rest = limit - (runs + tasks if all_ else 0)
     if window > rest:
         with pytest.raises(PlanError, match="memory_limit"):
@@ -48,7 +50,7 @@ def test_the_limit_holds(window: int, windows: int, limit: int, runs: int, tasks
 
 
 @given(st.integers(1, 100), st.integers(1, 4), st.integers(0, 6), st.integers(1, 1000))
-def test_more_windows_are_held_only_where_all_that_are_needed_fit_whole(
+def test_extra_windows_are_held_only_if_requested_ones_fit_whole(
     window: int, windows: int, most: int, limit: int
 ) -> None:
     if window > limit:
@@ -78,7 +80,7 @@ def test_estimate_can_grow_up_to_the_limit() -> None:
 
 
 @given(st.floats(0.0, 10_000.0), st.floats(0.0, 500.0), st.booleans())
-def test_what_grows_takes_from_the_windows_and_never_from_the_limit(
+def test_larger_rows_reduce_windows_within_the_limit(
     row_bytes: float, excess: float, covers_all: bool
 ) -> None:
     overhead = RowOverhead(
@@ -139,7 +141,7 @@ def test_small_windows_get_the_budget_of_as_many_large_ones() -> None:
     assert plan(100, 2, 150).read_ahead_bytes == 0, "windows that do not fit whole leave nothing"
 
 
-def test_slices_before_less_overlap() -> None:
+def test_windows_that_do_not_all_fit_are_sliced() -> None:
     budget = plan(100, 2, 199)
     assert (budget.slices, budget.windows, budget.windows_bytes) == (MAX_SLICES, 1, 199)
 

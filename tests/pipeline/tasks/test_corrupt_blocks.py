@@ -1,4 +1,4 @@
-"""A block is read twice before it is taken for corrupt."""
+"""A block counts as corrupt after two failed reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windrow.pipeline.tasks.corrupt_blocks import Corruption, find_corruption, l
 
 
 class Reads:
-    """Reads that fail so often."""
+    """A read that fails a given number of times."""
 
     def __init__(self, failures: int, error: Exception) -> None:
         self.failures, self.error, self.count = failures, error, 0
@@ -35,7 +35,7 @@ def test_corrupt_block_can_become_readable(failures: int, found: object, reads: 
     assert read.count == reads
 
 
-def test_other_errors_are_no_corruption() -> None:
+def test_other_errors_are_not_corruption() -> None:
     read = Reads(1, SourceError("gone"))
     with pytest.raises(SourceError, match="gone"):
         find_corruption(read, 7)
@@ -43,7 +43,7 @@ def test_other_errors_are_no_corruption() -> None:
         raise SourceError("gone")
 
 
-def test_corruption_that_is_found_late_says_so() -> None:
+def test_late_corruption_cannot_be_skipped() -> None:
     with (
         pytest.raises(SourceError, match=r"row group 1: torn\. It can no longer be skipped") as raised,
         late_corruption(),

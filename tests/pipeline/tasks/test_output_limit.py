@@ -12,14 +12,14 @@ from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError
 from windrow.pipeline.tasks.transforms import MapBatches
 
 
-def test_without_a_bound_anything_goes() -> None:
+def test_no_limit_accepts_any_output() -> None:
     limit = OutputLimit(None, (10, 10), samples=True)
     limit.check_sample(0, pa.table({"x": np.arange(1000)}), (MapBatches(lambda batch: 1 / 0),), "here")
     limit.add(0, 10, 2**60)
 
 
 @pytest.mark.parametrize(("after", "share"), [(0, 0.25), (1, 0.75), (2, 1.0)])
-def test_what_is_put_out_is_looked_at_after_each_block(after: int, share: float) -> None:
+def test_output_is_checked_after_each_block(after: int, share: float) -> None:
     rows = (10, 20, 10)
     limit = OutputLimit(100, rows, samples=False)
     for at in range(after):
@@ -31,7 +31,7 @@ def test_what_is_put_out_is_looked_at_after_each_block(after: int, share: float)
     assert (found.size_bytes, found.min_bytes) == (101, 101)
 
 
-def test_blocks_of_unknown_rows_count_alike() -> None:
+def test_blocks_of_unknown_rows_count_equally() -> None:
     limit = OutputLimit(100, (None, None), samples=False)
     with pytest.raises(OutputLimitError) as caught:
         limit.add(0, 1, 101)
@@ -39,7 +39,7 @@ def test_blocks_of_unknown_rows_count_alike() -> None:
 
 
 class Wide:
-    """Makes rows of 1,000 bytes, and notes how many it is given."""
+    """Returns rows of 1,000 bytes, and records the size of each batch."""
 
     def __init__(self) -> None:
         self.calls: list[int] = []
@@ -53,7 +53,7 @@ TABLE = pa.table({"x": np.arange(2000)})
 
 
 @pytest.mark.parametrize(("most", "calls"), [(2_100_000, [16]), (1_900_000, [16, 256]), (0, [16, 256])])
-def test_a_few_rows_tell_what_a_block_takes(most: int, calls: list[int]) -> None:
+def test_sample_of_rows_estimates_the_block(most: int, calls: list[int]) -> None:
     wide, limit = Wide(), OutputLimit(most, (1000, 2000), samples=True)
     if len(calls) == 1:
         limit.check_sample(1, TABLE, (MapBatches(wide),), "here")
@@ -67,7 +67,7 @@ def test_a_few_rows_tell_what_a_block_takes(most: int, calls: list[int]) -> None
     assert wide.calls == calls
 
 
-def test_rows_from_all_over_a_block_are_looked_at() -> None:
+def test_sample_is_spread_over_the_block() -> None:
     seen: list[int] = []
 
     def note(batch: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def test_rows_from_all_over_a_block_are_looked_at() -> None:
     assert seen == list(range(0, 2000, 125))
 
 
-def test_a_small_block_is_read_at_once() -> None:
+def test_small_block_is_not_sampled() -> None:
     wide = Wide()
     OutputLimit(0, (63,), samples=True).check_sample(0, TABLE.slice(0, 63), (MapBatches(wide),), "here")
     assert wide.calls == []

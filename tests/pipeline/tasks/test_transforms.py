@@ -1,4 +1,4 @@
-"""Map functions: types survive, options are enforced, errors name function and block."""
+"""Map functions: types are preserved, options are enforced, errors name function and block."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def _copies(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: array.copy() for name, array in batch.items()}
 
 
-# --- what comes back ---------------------------------------------------------------------
+# --- returned values ---------------------------------------------------------------------
 
 
 @given(arrays(), st.sampled_from(["numpy", "pyarrow"]), st.sampled_from([None, 1, 4]))
-def test_the_same_objects_are_the_same_columns(array: pa.Array, batch_format: str, size: int | None) -> None:
+def test_identity_preserves_columns(array: pa.Array, batch_format: str, size: int | None) -> None:
     table = pa.table({"x": array})
     got = _map(table, identity, batch_format=batch_format, batch_size=size)
     got.validate(full=True)
@@ -99,7 +99,7 @@ def test_frames_keep_type_and_values(array: pa.Array) -> None:
         assert repr(_as_list(got)) == repr(_as_list(table))
 
 
-def test_other_row_counts_are_the_users_choice() -> None:
+def test_number_type_is_the_one_that_the_function_returns() -> None:
     for factor in (0.5, 1.0):
         assert _map(TABLE, lambda b, f=factor: {"x": b["x"] * f}).schema.field("x").type == pa.float64()
     wide = pa.table({"x": [1.0, 2.0]})
@@ -154,7 +154,7 @@ def test_torch_tensors_are_columns() -> None:
 
 
 @pytest.mark.parametrize("arrow_type", TIME_TYPES, ids=str)
-def test_not_a_time_is_null(arrow_type: pa.DataType) -> None:
+def test_nat_becomes_null(arrow_type: pa.DataType) -> None:
     def blank(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         times = batch["x"].copy()
         times[0] = "NaT"
@@ -179,7 +179,7 @@ def test_function_can_change_its_dict() -> None:
     assert _map(TABLE, change).to_pydict() == {"x": [2, 4, 6], "y": ["a", "b", "c"]}
 
 
-def test_a_frames_index_never_leaks() -> None:
+def test_pandas_index_is_dropped() -> None:
     def sort(frame: pd.DataFrame) -> pd.DataFrame:
         return frame.sort_values("x", ascending=False).set_index("name", drop=False)
 
@@ -188,7 +188,7 @@ def test_a_frames_index_never_leaks() -> None:
     assert got.schema.metadata is None
 
 
-def test_nan_stays_a_number_unless_nulls_were_given() -> None:
+def test_nan_stays_a_number_unless_the_input_had_nulls() -> None:
     for values, nulls in (([1.0, float("nan")], 0), ([1.0, None], 1)):
         got = _map(pa.table({"x": values}), identity, batch_format="pandas")
         assert got.column("x").null_count == nulls
@@ -196,7 +196,7 @@ def test_nan_stays_a_number_unless_nulls_were_given() -> None:
 
 def test_another_thread_can_import_pandas_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", types.ModuleType("pandas"))
-    # lists, since Arrow looks for pandas where it is given arrays
+    # lists, because Arrow looks for pandas when it converts arrays
     assert _map(TABLE, lambda _: {"x": [1, 2, 3]}).column("x").to_pylist() == [1, 2, 3]
 
 
@@ -208,7 +208,7 @@ def test_tensors_become_arrow_without_a_copy() -> None:
     assert made.tolist() == np.arange(12).reshape(3, 2, 2).tolist()
 
 
-def test_what_a_function_made_is_not_handed_out_writable() -> None:
+def test_returned_memory_is_copied_for_writing() -> None:
     constant = np.arange(3)
     frame = pd.DataFrame({"c": np.arange(3)})
     table = pa.table({"c": pa.array([[1, 2]] * 3, pa.list_(pa.int64(), 2))})
@@ -241,7 +241,7 @@ def test_batches_lie_within_the_block_and_the_last_is_short() -> None:
     assert seen == [10]
 
 
-def test_nothing_is_called_without_rows() -> None:
+def test_function_is_not_called_without_rows() -> None:
     def fail(batch: Any) -> Any:
         raise AssertionError
 
@@ -257,7 +257,7 @@ def test_row_counts_can_change_if_declared() -> None:
     assert _map(TABLE, lambda b: {"x": []}, batch_size=1, preserves_rows=False).num_rows == 0
 
 
-def test_maps_follow_one_another_with_their_arguments() -> None:
+def test_several_maps_are_applied_with_their_arguments() -> None:
     def add(batch: dict[str, np.ndarray], number: int, *, times: int) -> dict[str, np.ndarray]:
         return {"x": batch["x"] + number * times}
 
@@ -283,10 +283,10 @@ def test_augmented_assignment_gets_the_same_advice() -> None:
     _raises(write, r"ValueError: .*read-only.*batch\['x'\] = batch\['x'\] \+ 1")
 
 
-# --- what goes wrong ---------------------------------------------------------------------
+# --- errors ------------------------------------------------------------------------------
 
 
-def test_an_exception_names_function_block_and_original() -> None:
+def test_error_names_function_block_and_cause() -> None:
     def divide(batch: dict[str, np.ndarray]) -> Any:
         return 1 // 0
 
@@ -319,14 +319,14 @@ def test_an_exception_names_function_block_and_original() -> None:
         ({"x": [1, 2]}, "returned 2 rows for 3; return one row for each, or pass preserves_rows=False"),
     ],
 )
-def test_wrong_results(result: Any, match: str) -> None:
+def test_bad_results_are_an_error(result: Any, match: str) -> None:
     def wrong(batch: Any) -> Any:
         return result
 
     _raises(wrong, rf"map_batches\(.*wrong\).*{match}")
 
 
-def test_a_schema_that_changes_within_a_block() -> None:
+def test_schema_that_changes_within_a_block_is_an_error() -> None:
     def drift(batch: dict[str, np.ndarray]) -> dict[str, Any]:
         return {"x": batch["x"], "y": batch["x"] / 2 if batch["x"][0] > 1 else batch["x"]}
 
@@ -348,12 +348,12 @@ def test_check_schema(got: dict[str, pa.DataType], match: str) -> None:
         check_schema(expected, pa.schema(got), ORIGIN)
 
 
-def test_check_schema_looks_at_names_and_types_only() -> None:
+def test_check_schema_compares_names_and_types_only() -> None:
     one = pa.schema([pa.field("a", pa.int64(), nullable=False, metadata={"k": "v"})])
     check_schema(one, pa.schema({"a": pa.int64()}), ORIGIN)
 
 
-# --- the value itself --------------------------------------------------------------------
+# --- MapBatches --------------------------------------------------------------------------
 
 
 async def _awaits(batch: Any) -> Any:
@@ -391,7 +391,7 @@ def test_bad_options(fn: Any, options: dict[str, Any], match: str) -> None:
         MapBatches(fn, **options)
 
 
-def test_a_map_is_a_value() -> None:
+def test_map_copies_its_arguments_and_pickles_by_value() -> None:
     kwargs = {"k": [1]}
     stage = MapBatches(identity, fn_args=(1,), fn_kwargs=kwargs)
     kwargs["more"] = []

@@ -1,4 +1,4 @@
-"""Torch batches: exact values in writable memory of their own, and refusals that teach."""
+"""Torch batches: exact values in writable memory of their own, and errors that name a fix."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_values_shapes_and_types(array: pa.Array) -> None:
 
 @pytest.mark.parametrize("arrow_type", GOOD_TYPES, ids=str)
 @pytest.mark.parametrize("mutable", [False, True])
-def test_tensors_are_writable_and_their_own(arrow_type: pa.DataType, mutable: bool) -> None:
-    """On mutable memory and on such as Ray's store gives; any warning fails the test."""
+def test_tensors_are_writable_and_separate(arrow_type: pa.DataType, mutable: bool) -> None:
+    """On mutable memory, and on immutable memory as in Ray's object store; any warning fails the test."""
     made = make_array(arrow_type, 9, nulls=False)
     batch = batch_of(x=made, again=made)
     if not mutable:
@@ -82,7 +82,7 @@ def test_mutable_memory_is_not_copied(arrow_type: pa.DataType) -> None:
     assert tensor.data_ptr() == column_to_numpy(array, writable=False).__array_interface__["data"][0]
 
 
-def test_memory_at_any_byte() -> None:
+def test_unaligned_memory_becomes_aligned() -> None:
     raw = np.zeros(8 * 5 + 1, np.uint8)[1:]
     raw.view(np.int64)[:] = range(5)
     array = pa.Array.from_buffers(pa.int64(), 5, [None, pa.py_buffer(raw)])
@@ -96,7 +96,7 @@ def test_memory_outlives_the_batch() -> None:
     tensor = to_tensors(batch, SPEC)["x"]
     del batch
     gc.collect()
-    _ = [np.ones(100_000, np.int64) for _ in range(4)]  # would reuse what had been freed
+    _ = [np.ones(100_000, np.int64) for _ in range(4)]  # would reuse freed memory
     assert torch.equal(tensor, torch.arange(100_000))
 
 
@@ -114,7 +114,7 @@ def test_device_can_be_a_name_or_an_object() -> None:
         assert to_tensors(batch_of(a=[1]), TensorSpec(device=device))["a"].device.type == "cpu"
 
 
-def test_a_spec_is_a_value() -> None:
+def test_spec_pickles_and_hashes_by_value() -> None:
     spec = TensorSpec(dtypes={"a": torch.float32}, device="cpu")
     assert pickle.loads(pickle.dumps(spec)) == spec
     assert hash(spec) == hash(TensorSpec(dtypes={"a": torch.float32}, device="cpu"))
@@ -144,8 +144,8 @@ def test_collate_fn_gets_the_requested_format(batch_format: Any, kind: type) -> 
     assert to_tensors(batch_of(a=[1]), spec) is kind
 
 
-def test_tensors_are_found_in_nested_structures() -> None:
-    """On the meta device, which every machine has."""
+def test_tensors_in_nested_structures_move_to_the_device() -> None:
+    """Every machine has the meta device."""
     tensor = torch.ones(2)
     nested: dict[str, Any] = {
         "list": [tensor, "text"],
@@ -166,14 +166,14 @@ def test_tensors_are_found_in_nested_structures() -> None:
     assert nested["list"][0].device.type == "cpu"
 
 
-def test_collate_fn_takes_any_column() -> None:
+def test_collate_fn_accepts_any_column_type() -> None:
     schema = pa.schema({"name": pa.string()})
     spec = TensorSpec(collate_fn=len)
     spec.check(schema, {"name": 3})
     assert to_tensors(batch_of(name=["a", None]), spec) == 1
 
 
-def test_an_error_in_collate_fn_names_it() -> None:
+def test_error_in_collate_fn_names_the_function() -> None:
     def broken(batch: Any) -> Any:
         raise KeyError("fare")
 
@@ -182,13 +182,13 @@ def test_an_error_in_collate_fn_names_it() -> None:
     assert type(caught.value.__cause__) is KeyError
 
 
-# --- refusals ----------------------------------------------------------------------------
+# --- errors ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "arrow_type", [kind for kind in (*OBJECT_TYPES, *TIME_TYPES) if not is_ragged(kind)], ids=str
 )
-def test_types_that_no_tensor_holds(arrow_type: pa.DataType) -> None:
+def test_unsupported_types_are_an_error(arrow_type: pa.DataType) -> None:
     with pytest.raises(PlanError, match="tensors cannot hold 'x'"):
         SPEC.check(pa.schema({"x": arrow_type}), {})
 
@@ -207,14 +207,14 @@ def test_all_unsupported_columns_are_named_with_fixes() -> None:
         assert fix in message
 
 
-def test_only_selected_columns_count_and_unknown_nulls_pass() -> None:
+def test_schema_check_ignores_unselected_columns_and_unknown_null_counts() -> None:
     schema = pa.schema({"name": pa.string(), "x": pa.int64()})
     check_tensor_schema(schema, {"x": None}, ["x"])
     check_tensor_schema(schema, {}, ["x"])
 
 
 @given(arrays(types=[t for t in GOOD_TYPES if t != CODED], nulls=True))
-def test_nulls_that_show_up_later(array: pa.Array) -> None:
+def test_nulls_in_a_batch_are_an_error(array: pa.Array) -> None:
     if array.null_count:
         with pytest.raises(PlanError, match=r"column 'x' .* holds [1-9]\d* nulls? in a batch of .*fill them"):
             to_tensors(batch_of(x=array), SPEC)
@@ -231,7 +231,7 @@ def test_nulls_that_show_up_later(array: pa.Array) -> None:
     ],
     ids=["in a list", "in the indices", "in the dictionary"],
 )
-def test_nulls_within(array: pa.Array) -> None:
+def test_nulls_in_lists_and_dictionaries_are_an_error(array: pa.Array) -> None:
     with pytest.raises(PlanError, match="holds 1 null in"):
         to_tensors(batch_of(x=array), SPEC)
 
@@ -271,7 +271,7 @@ def test_bad_options(options: dict[str, Any], match: str) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 @pytest.mark.parametrize("options", [{"device": "cuda"}, {"device": "cuda:1"}, {"pin_memory": True}], ids=str)
-def test_cuda_that_is_not_there(options: dict[str, Any]) -> None:
+def test_missing_cuda_is_an_error(options: dict[str, Any]) -> None:
     with pytest.raises(PlanError, match="needs CUDA, which this PyTorch does not find here"):
         TensorSpec(**options)
 
@@ -285,7 +285,7 @@ def test_cuda_batches(array: pa.Array, pin: bool | None) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_cuda_numbers() -> None:
+def test_unknown_cuda_device_is_an_error_and_memory_can_be_pinned() -> None:
     with pytest.raises(PlanError, match="does not exist: there are"):
         TensorSpec(device="cuda:99")
     assert to_tensors(batch_of(a=[1]), TensorSpec(pin_memory=True))["a"].is_pinned()

@@ -1,4 +1,4 @@
-"""(features, label) as Ray's to_torch gives them: forms, shapes, types, refusals."""
+"""(features, label) as Ray's to_torch returns them: structures, shapes, types and errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _convert(batch: pa.RecordBatch = BATCH, **options: Any) -> tuple[Any, Any]:
     return to_features(batch, spec)
 
 
-def test_all_but_the_label_in_one_matrix() -> None:
+def test_columns_other_than_the_label_form_one_matrix() -> None:
     features, label = _convert(label_column="y")
     assert features.tolist() == [[1, 0.5], [2, 1.5], [3, 2.5]]
     assert features.dtype == torch.float32
@@ -44,13 +44,13 @@ def test_without_a_label(none: Any) -> None:
     assert label is None
 
 
-def test_one_list() -> None:
+def test_list_of_columns_forms_one_matrix() -> None:
     features, _ = _convert(feature_columns=["y", "a"], feature_column_dtypes=torch.float64)
     assert features.tolist() == [[7, 1], [8, 2], [9, 3]]
     assert features.dtype == torch.float64
 
 
-def test_a_column_named_twice_is_there_twice() -> None:
+def test_column_named_twice_appears_twice() -> None:
     features, _ = _convert(feature_columns=["a", "a"])
     assert features.tolist() == [[1, 1], [2, 2], [3, 3]]
 
@@ -95,7 +95,7 @@ VECTORS = batch_of(
 )
 
 
-def test_vectors_join_side_by_side_or_stacked() -> None:
+def test_vectors_are_concatenated_or_stacked() -> None:
     joined, _ = _convert(VECTORS, feature_columns=["u", "v"], unsqueeze_feature_tensors=False)
     assert joined.tolist() == [[1, 2, 5, 6, 7], [3, 4, 8, 9, 10]]
     stacked, _ = _convert(VECTORS, feature_columns=["u", "w"])
@@ -104,14 +104,14 @@ def test_vectors_join_side_by_side_or_stacked() -> None:
 
 
 @given(st.integers(1, 6), st.integers(0, 9), st.sampled_from([torch.float32, torch.int64, None]))
-def test_the_matrix_is_what_stacking_gives(columns: int, rows: int, dtype: torch.dtype | None) -> None:
+def test_matrix_equals_stacked_columns(columns: int, rows: int, dtype: torch.dtype | None) -> None:
     data = {f"c{i}": pa.array([j * columns + i for j in range(rows)], pa.int16()) for i in range(columns)}
     features, _ = _convert(batch_of(**data), feature_column_dtypes=dtype)
     expected = torch.arange(rows * columns).reshape(rows, columns).to(dtype or torch.int16)
     assert torch.equal(features, expected)
 
 
-def test_nothing_shares_memory() -> None:
+def test_tensors_share_no_memory() -> None:
     (left, right), label = _convert(label_column="y", feature_columns=[["a"], ["a"]])
     for tensor in (left, right, label):
         before = [other.clone() for other in (left, right, label) if other is not tensor]
@@ -121,7 +121,7 @@ def test_nothing_shares_memory() -> None:
     assert BATCH.column("a").to_pylist() == [1, 2, 3]
 
 
-def test_a_spec_is_a_value() -> None:
+def test_spec_copies_its_columns_and_pickles_by_value() -> None:
     columns = {"k": ["a"]}
     spec = FeatureSpec(label_column="y", feature_columns=columns)
     columns["k"].append("b")
@@ -169,7 +169,7 @@ F32 = torch.float32
         ({"device": "gpu"}, "device='gpu' is not a torch device"),
     ],
 )
-def test_bad_forms(options: dict[str, Any], match: str) -> None:
+def test_bad_options(options: dict[str, Any], match: str) -> None:
     with pytest.raises(PlanError, match=match):
         FeatureSpec(**options)
 
@@ -186,12 +186,12 @@ def test_bad_forms(options: dict[str, Any], match: str) -> None:
         (["y"], {"label_column": "y"}, "there are no feature columns: the label is the only column"),
     ],
 )
-def test_columns_that_are_not_there(columns: list[str], options: dict[str, Any], match: str) -> None:
+def test_missing_columns_are_an_error(columns: list[str], options: dict[str, Any], match: str) -> None:
     with pytest.raises(PlanError, match=match):
         FeatureSpec(**options).check(pa.schema({name: pa.int64() for name in columns}), {})
 
 
-def test_misfits_count_only_where_they_are_used() -> None:
+def test_unsupported_types_are_an_error_only_in_used_columns() -> None:
     schema = pa.schema({"name": pa.string(), "a": pa.int64(), "y": pa.string()})
     FeatureSpec(feature_columns=["a"]).check(schema, {"name": 5})
     with pytest.raises(PlanError, match=r"tensors cannot hold 'name' \(string\), 'y' \(string\)"):
@@ -208,12 +208,12 @@ def test_misfits_count_only_where_they_are_used() -> None:
         (["x", "u"], False, "give unsqueeze_feature_tensors=True"),
     ],
 )
-def test_shapes_that_do_not_join(names: list[str], unsqueeze: bool, match: str) -> None:
+def test_incompatible_shapes_are_an_error(names: list[str], unsqueeze: bool, match: str) -> None:
     with pytest.raises(PlanError, match=match):
         FeatureSpec(feature_columns=names, unsqueeze_feature_tensors=unsqueeze).check(VECTORS.schema, {})
 
 
-def test_types_that_torch_does_not_promote() -> None:
+def test_types_without_common_dtype_are_an_error() -> None:
     schema = pa.schema({"a": pa.uint32(), "b": pa.int64()})
     with pytest.raises(
         PlanError, match=r"no common dtype .*'a' \(uint32\), 'b' \(int64\): give feature_column_dtypes"
@@ -222,7 +222,7 @@ def test_types_that_torch_does_not_promote() -> None:
     FeatureSpec(feature_column_dtypes=torch.int64).check(schema, {})
 
 
-def test_nulls_that_show_up_later() -> None:
+def test_nulls_in_a_batch_are_an_error() -> None:
     with pytest.raises(PlanError, match=r"column 'a' .* holds 1 null in"):
         to_features(batch_of(a=[1, None]), FeatureSpec())
 

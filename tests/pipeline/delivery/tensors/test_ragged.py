@@ -1,4 +1,4 @@
-"""List columns as tensors: matrices, padded, nested, values and offsets, all equal to the lists that went in."""
+"""List columns as matrices, padded or nested tensors, or values and offsets; all equal the input lists."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _convert(column: pa.Array, kind: Any, **arguments: Any) -> Any:
 
 
 @given(LISTS, TYPES, st.booleans(), st.integers(0, 3))
-def test_every_format_holds_the_lists(
+def test_every_format_equals_the_lists(
     rows: list[list[int]], arrow_type: pa.DataType, large: bool, skipped: int
 ) -> None:
     make = pa.large_list if large else pa.list_
@@ -73,7 +73,7 @@ def test_lists_of_one_length_are_a_matrix() -> None:
     assert _convert(pairs.slice(1), None)["x"].tolist() == [[[3, 4], [5, 6]]]
 
 
-def test_dtypes_hold_for_values_and_padding() -> None:
+def test_dtypes_apply_to_values_and_padding() -> None:
     column = pa.array([[1, 2], [3]], pa.list_(pa.int32()))
     assert _convert(column, "pad", dtypes=torch.float32)["x"].dtype == torch.float32
     assert _convert(column, "offsets", dtypes={"x": torch.int16})["x"].values.dtype == torch.int16
@@ -82,7 +82,7 @@ def test_dtypes_hold_for_values_and_padding() -> None:
     assert _convert(column, Pad(value=0.5), dtypes=torch.float64)["x"].tolist() == [[1, 2], [3, 0.5]]
 
 
-def test_two_columns_of_the_same_memory_are_separated() -> None:
+def test_columns_of_the_same_memory_become_separate_tensors() -> None:
     column = pa.array([[1, 2], [3]], pa.list_(pa.int64()))
     batch = pa.record_batch({"a": column, "b": column})
     found = to_tensors(batch, TensorSpec(ragged=RaggedSpec("offsets")))
@@ -192,7 +192,7 @@ def test_bad_padding(arguments: dict[str, Any]) -> None:
         Pad(**arguments)
 
 
-def test_strings_in_lists_are_named_before_anything_is_read(tmp_path: Path) -> None:
+def test_lists_of_strings_are_an_error_before_reading(tmp_path: Path) -> None:
     pq.write_table(pa.table({"words": [["a"], ["b", "c"]]}), tmp_path / "x.parquet")
     with pytest.raises(PlanError, match=r"tensors cannot hold 'words' \(list<.*string>\)"):
         windrow.read_parquet(str(tmp_path)).iter_torch_batches()

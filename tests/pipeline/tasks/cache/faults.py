@@ -1,4 +1,4 @@
-"""A file system whose calls fail, for everything that uses the disk cache."""
+"""Failing system calls for tests of the disk cache."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from windrow.pipeline.tasks.cache import system_calls
 
 __all__ = ["ERRORS", "Calls", "failing_calls"]
 
-# full, over quota, read-only, not allowed, broken
+# disk full, over quota, read-only, permission denied, I/O error
 ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
 
 
 class Calls:
-    """The calls that the cache has made to the operating system, in order."""
+    """The system calls of the cache, in order."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -35,14 +35,14 @@ class Calls:
 
 @contextmanager
 def failing_calls(error: int, fails: Callable[[str, int], bool]) -> Iterator[Calls]:
-    """Let calls fail.
+    """Make system calls of the cache fail.
 
     Parameters
     ----------
     error
-        With this number.
+        The errno of the errors.
     fails
-        Whether a call does, given its name and how many calls there have been with it.
+        Whether a call fails, given its name and its number, counted from 1.
     """
     calls = Calls()
 
@@ -53,7 +53,7 @@ def failing_calls(error: int, fails: Callable[[str, int], bool]) -> Iterator[Cal
         def call(*args: Any, **options: Any) -> Any:
             if fails(name, calls.note(name)):
                 if name == "close":
-                    # the system closes a file even where it reports an error
+                    # Linux closes a file even if close() reports an error
                     real(*args)
                 raise OSError(error, os.strerror(error))
             return real(*args, **options)

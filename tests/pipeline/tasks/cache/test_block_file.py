@@ -1,4 +1,4 @@
-"""Blocks as files: what is written is read, and anything else is not."""
+"""Block files return the written tables, and any other content is detected as corrupt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_block(path: Path, tables: list[pa.Table], key: bytes, *, offset: int =
 
 
 def read_block(path: Path, key: bytes, *, mapped: bool, offset: int = 0) -> list[pa.Table] | None:
-    """The tables, as both ways to read them have them; None where the file is corrupt."""
+    """The tables, read from a mapping or a descriptor; None if the file is corrupt."""
     try:
         if mapped:
             content = pa.memory_map(str(path)).read_buffer().slice(offset)
@@ -50,7 +50,7 @@ TYPES = {
 
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("mapped", [False, True])
-def test_every_type_comes_back(tmp_path: Path, name: str, mapped: bool) -> None:
+def test_every_type_survives_round_trip(tmp_path: Path, name: str, mapped: bool) -> None:
     tables = [pa.table({"c": TYPES[name]}), pa.table({"c": TYPES[name].slice(1)})]
     offset = OFFSET if mapped else 0
     size = write_block(tmp_path / "b", tables, KEY, offset=offset)
@@ -69,7 +69,7 @@ def test_dictionaries_can_differ_between_tables(tmp_path: Path) -> None:
     assert [table.to_pydict() for table in back] == [{"c": ["u", "v"]}, {"c": ["w", "u"]}]
 
 
-def test_text_that_is_not_utf8_comes_back(tmp_path: Path) -> None:
+def test_invalid_utf8_survives_round_trip(tmp_path: Path) -> None:
     """Parquet files can contain it, and the cache does not require valid UTF-8."""
     text = pa.array([b"\xff\xfe"]).view(pa.string())
     write_block(tmp_path / "b", [pa.table({"c": text, "l": pa.ListArray.from_arrays([0, 1], text)})], KEY)
@@ -77,7 +77,7 @@ def test_text_that_is_not_utf8_comes_back(tmp_path: Path) -> None:
     assert back["c"].cast(pa.binary()).to_pylist() == [b"\xff\xfe"]
 
 
-def test_a_block_without_rows_keeps_its_schema(tmp_path: Path) -> None:
+def test_block_without_rows_keeps_its_schema(tmp_path: Path) -> None:
     table = pa.table({"c": pa.array([], pa.int16())})
     write_block(tmp_path / "b", [table], KEY)
     (back,) = read_block(tmp_path / "b", KEY, mapped=False) or []
@@ -86,7 +86,7 @@ def test_a_block_without_rows_keeps_its_schema(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("kept", [0, 10, 48, 300])
-def test_a_truncated_file_is_none(tmp_path: Path, kept: int, mapped: bool) -> None:
+def test_truncated_file_is_corrupt(tmp_path: Path, kept: int, mapped: bool) -> None:
     write_block(tmp_path / "b", [pa.table({"c": range(100)})], KEY)
     content = (tmp_path / "b").read_bytes()
     for part in (content[:kept], content[len(content) - kept :], content[:-1]):
@@ -95,7 +95,7 @@ def test_a_truncated_file_is_none(tmp_path: Path, kept: int, mapped: bool) -> No
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-def test_a_foreign_file_is_none(tmp_path: Path, mapped: bool) -> None:
+def test_foreign_file_is_corrupt(tmp_path: Path, mapped: bool) -> None:
     write_block(tmp_path / "b", [pa.table({"c": range(100)})], KEY)
     assert read_block(tmp_path / "b", b"o" * 32, mapped=mapped) is None
     (tmp_path / "b").write_bytes(b"something else entirely, and long enough to hold a seal" * 3)
@@ -103,7 +103,7 @@ def test_a_foreign_file_is_none(tmp_path: Path, mapped: bool) -> None:
 
 
 @pytest.mark.parametrize("size", [2**40, 2**33 + 1])
-def test_a_file_that_was_made_longer_takes_no_memory(
+def test_extended_file_allocates_no_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     write_block(tmp_path / "b", [pa.table({"c": range(100)})], KEY)
@@ -114,7 +114,7 @@ def test_a_file_that_was_made_longer_takes_no_memory(
     assert taken == []
 
 
-def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
+def test_flipped_bit_in_any_byte_is_detected(tmp_path: Path) -> None:
     columns = {"c": range(100), "s": ["a", "bc"] * 50, "d": pa.array(["u", "v"] * 50).dictionary_encode()}
     write_block(tmp_path / "b", [pa.table(columns)], KEY)
     content = (tmp_path / "b").read_bytes()
@@ -136,6 +136,6 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
     ids=["offsets that decrease", "indices beyond the dictionary"],
 )
 def test_block_corrupted_before_writing_is_detected(tmp_path: Path, column: pa.Array) -> None:
-    """Its checksum is right, and its addresses are not."""
+    """The checksum matches, but offsets or indices are invalid."""
     write_block(tmp_path / "b", [pa.table({"c": column})], KEY)
     assert read_block(tmp_path / "b", KEY, mapped=False) is None

@@ -41,7 +41,7 @@ def test_all_blocks_are_cached_where_memory_suffices() -> None:
     assert told(cache="memory") == ["memory, up to 8.6 MiB: all of 10 blocks"]
 
 
-def test_a_share_of_what_windows_leave() -> None:
+def test_cache_gets_a_share_of_the_memory_left_by_windows() -> None:
     plain = budget()
     left = 4 * BLOCK_BYTES
     limit = plain.total_bytes + left
@@ -51,7 +51,7 @@ def test_a_share_of_what_windows_leave() -> None:
     assert told(cache="memory", memory_limit=limit) == ["memory, up to 2.4 MiB: about 3 of 10 blocks"]
 
 
-def test_windows_are_never_made_smaller_for_it() -> None:
+def test_cache_does_not_shrink_windows() -> None:
     plain = budget()
     tight = plain.total_bytes - plain.window_bytes // 2
     assert budget(memory_limit=tight).slices > 1
@@ -76,7 +76,7 @@ def test_cache_limit_that_leaves_no_window_raises() -> None:
         budget(cache="memory", cache_limit=DATA_BYTES, memory_limit=limit)
 
 
-def test_blocks_in_the_object_store_share_it_with_windows_only() -> None:
+def test_cached_blocks_share_the_object_store_with_windows_only() -> None:
     store = replace(RESOURCES, limit_covers_all=False)
     plain = budget(store)
     limit = plain.windows_limit_bytes + 4 * BLOCK_BYTES
@@ -85,7 +85,7 @@ def test_blocks_in_the_object_store_share_it_with_windows_only() -> None:
     assert cached.tasks_bytes > plain.tasks_bytes, "a worker holds them until they are in the store"
 
 
-def test_of_windows_that_are_estimates_a_quarter_more_is_left_free() -> None:
+def test_cache_leaves_a_quarter_more_for_estimated_windows() -> None:
     source = TableSource(TEN_BLOCKS.reader, bytes_exact=False)
     job = Job(source, epochs=3, seed=1, options=Options(cache="memory"))
     cached = budget_program(Program(job, 1, False, (0,)), RESOURCES, 1)
@@ -93,7 +93,7 @@ def test_of_windows_that_are_estimates_a_quarter_more_is_left_free() -> None:
     assert cached.cache_bytes == int(left * 0.8)
 
 
-def test_files_take_no_share_of_the_memory() -> None:
+def test_disk_cache_takes_no_share_of_the_memory() -> None:
     assert budget(cache="disk").cache_bytes == 0
     assert budget(cache="disk").tasks_bytes > budget().tasks_bytes, (
         "a task holds blocks until they are written"
@@ -106,7 +106,7 @@ def test_files_take_no_share_of_the_memory() -> None:
     assert line == "disk of each machine (/here), up to 3.0 MiB: about 3 of 10 blocks, kept for later jobs"
 
 
-def test_one_pass_keeps_nothing() -> None:
+def test_single_epoch_caches_blocks_only_with_keep_cache() -> None:
     assert told(1, cache="memory") == ["none: a single epoch reads no block twice"]
     assert told(1, cache="disk") == ["none: a single epoch reads no block twice"]
     assert "kept for later" in told(1, cache="disk", cache_dir="/here", keep_cache=True)[0]

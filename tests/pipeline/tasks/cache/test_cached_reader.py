@@ -1,4 +1,4 @@
-"""Where a task's blocks come from."""
+"""A task reads cached blocks from the cache and others from the source, and records blocks to cache."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_cached_splits_share_one_schema() -> None:
     assert len(schemas) == 1
 
 
-def test_a_block_without_rows_that_left_no_table_is_read_for_its_schema() -> None:
+def test_cached_block_without_tables_is_read_for_its_schema() -> None:
     assert make([0], found={0: []}).read(0) == SOURCE.reader.tables[0]
     assert read_parts(make([0], found={0: []}), 0) == []
 
@@ -81,7 +81,7 @@ def test_transforms_get_read_only_views_of_cached_blocks() -> None:
     assert not chunk.buffers()[1].is_mutable
 
 
-def test_files_serve_every_reader_of_the_machine(tmp_path: Path) -> None:
+def test_disk_cache_is_shared_by_readers(tmp_path: Path) -> None:
     disk = DiskCache(str(tmp_path), "run", "", None, persistent=False)
     first = make([0, 1], disk)
     read_parts(first, 0)
@@ -112,7 +112,7 @@ def test_cached_block_of_a_mapped_file_is_a_copy(tmp_path: Path) -> None:
 
 
 def test_cached_block_is_freed_with_its_last_user() -> None:
-    """Not with a collection of cycles, of which a worker may see none for many tasks."""
+    """A worker may run many tasks before garbage is collected."""
     gc.disable()
     try:
         reader = make([0, 1], keeps=(0, 1))
@@ -125,7 +125,7 @@ def test_cached_block_is_freed_with_its_last_user() -> None:
         gc.enable()
 
 
-def test_cached_blocks_keep_widths_and_schema(tmp_path: Path) -> None:
+def test_cached_blocks_keep_column_statistics_and_schema(tmp_path: Path) -> None:
     schema = SOURCE.schema.with_metadata({"told": "by the user"})
     blocks = [pa.table({"x": [start, start + 5]}, schema=schema) for start in (3, 90)]
     noted = attach_ranges(blocks)
@@ -185,7 +185,7 @@ def test_columns_are_decoded_once_and_cached_contiguously() -> None:
     assert all(column.num_chunks == 1 for table in tables for column in table.columns)
 
 
-def test_a_part_without_rows_leaves_nothing_unless_it_is_a_table() -> None:
+def test_part_without_rows_is_recorded_only_if_it_is_a_table() -> None:
     tables: list[pa.Table] = []
     empty = make_part(0).slice(0, 0)
     assert len(list(record_parts([LazyPart(empty), empty], tables))) == 2

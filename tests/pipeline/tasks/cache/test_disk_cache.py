@@ -1,4 +1,4 @@
-"""Blocks in files: whose they are, what they take, and when no more are written."""
+"""The disk cache: identity and size of its files, and when it stops writing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def make(folder: Path, limit: int | None = None, *, name: str = "run", contents:
     return DiskCache(str(folder), name, contents, limit, persistent=bool(contents))
 
 
-def test_a_file_of_another_block_or_of_other_contents_is_not_found(tmp_path: Path) -> None:
+def test_file_of_another_block_or_of_other_contents_is_not_found(tmp_path: Path) -> None:
     one, two = (make(tmp_path, name=name, contents=name) for name in ("one", "two"))
     assert one.put(0, [TABLE]) > 0
     assert two.find(0) is None
@@ -40,7 +40,7 @@ def test_rewritten_block_counts_once(tmp_path: Path) -> None:
     assert disk.put(1, [TABLE]) > 0
 
 
-def test_a_block_of_a_run_is_written_once(tmp_path: Path) -> None:
+def test_block_of_a_job_is_written_once(tmp_path: Path) -> None:
     disk = make(tmp_path, 3 * block_bytes([TABLE]))
     assert disk.put(0, [TABLE]) > 0
     assert all(disk.put(0, [TABLE]) == 0 for _ in range(10))
@@ -54,7 +54,7 @@ def write_half(descriptor: int, data: Any, offset: int) -> int:
     return os.pwrite(descriptor, data, offset)
 
 
-@pytest.mark.parametrize("contents", ["", "x"], ids=["run", "kept"])
+@pytest.mark.parametrize("contents", ["", "x"], ids=["job", "persistent"])
 def test_failed_write_counts_no_bytes_and_leaves_no_file(tmp_path: Path, contents: str) -> None:
     first, second = (make(tmp_path, block_bytes([TABLE]), contents=contents) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
@@ -80,7 +80,7 @@ def test_nothing_is_cached_after_a_block_that_did_not_fit(tmp_path: Path) -> Non
     assert disk.put(1, [TABLE.slice(0, 1)]) == 0
 
 
-def test_a_late_task_of_a_run_that_ended_elsewhere_keeps_nothing_and_complains_of_nothing(
+def test_late_task_of_an_ended_job_caches_nothing_and_reports_no_failure(
     tmp_path: Path,
 ) -> None:
     disk = make(tmp_path)

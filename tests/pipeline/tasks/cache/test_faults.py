@@ -1,4 +1,4 @@
-"""Every call to the operating system fails once, and from then on: the cache does without."""
+"""Each system call of the disk cache fails, once or from then on; the cache continues without the block."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def open_files(folder: Path) -> list[str]:
 
 
 def use(folder: Path, contents: str) -> Outcome:
-    """What two processes of a job do, here two objects that share only the folder."""
+    """Use the cache like two processes of a job: through two objects that share only the folder."""
     first = DiskCache(str(folder), "run", contents, None, persistent=bool(contents))
     second: DiskCache = pickle.loads(pickle.dumps(first))
     found = 0
@@ -65,7 +65,7 @@ def use(folder: Path, contents: str) -> Outcome:
 
 @pytest.fixture(autouse=True)
 def _collect_only_what_is_made_here() -> Iterator[None]:
-    """The heap of all tests before took 0.3 s a collection, of hundreds."""
+    """With the heap of all earlier tests, each of hundreds of collections took 0.3 s."""
     gc.collect()
     gc.freeze()
     yield
@@ -79,7 +79,7 @@ def _nobody_watches_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("windrow.pipeline.tasks.cache.shared_folder._READING_SECONDS", 0.01)
 
 
-@pytest.mark.parametrize("contents", ["", "x"], ids=["run", "kept"])
+@pytest.mark.parametrize("contents", ["", "x"], ids=["job", "persistent"])
 @pytest.mark.parametrize("for_ever", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize(
     "error",
@@ -93,7 +93,7 @@ def test_each_call_fails(tmp_path: Path, error: int, for_ever: bool, contents: s
         with failing_calls(error, lambda _, at, n=number: at >= n if for_ever else at == n) as calls:  # type: ignore[misc]
             outcome = use(tmp_path / str(number), contents)
         failed = calls.names[number - 1 : number]
-        # an undisturbed run finds everything, and nothing is lost in silence
+        # a block that is not found is reported
         noted = outcome.report.errors + outcome.report.corrupt_blocks
         assert outcome.found == 2 * len(TABLES) or noted, failed
         assert bool(outcome.report.first_error) == (outcome.report.errors > 0)
@@ -105,8 +105,8 @@ def test_each_call_fails(tmp_path: Path, error: int, for_ever: bool, contents: s
     pytest.fail(f"the cache makes more than {MAX_CALLS} calls")
 
 
-def test_the_cache_calls_the_operating_system_by_one_module() -> None:
-    """Or calls would be left out above."""
+def test_cache_makes_system_calls_through_one_module() -> None:
+    """Otherwise some calls could not fail in `test_each_call_fails`."""
     (folder,) = cache.__path__
     allowed = {"os": {"O_", "path", "fspath", "strerror", "getpid", "stat_result", "SEEK_SET", "PathLike"}}
     allowed |= {"fcntl": {"LOCK_", "F_"}, "mmap": {"MAP_", "PROT_", "ALLOCATIONGRANULARITY"}}

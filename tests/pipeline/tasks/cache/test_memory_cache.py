@@ -40,7 +40,7 @@ def test_memory_is_reserved_for_blocks_being_read() -> None:
     assert cache.held_bytes == 0
 
 
-def test_a_block_that_turns_out_larger_is_not_kept() -> None:
+def test_block_larger_than_the_unreserved_memory_is_not_cached() -> None:
     cache = make(20, 10, 10)
     cache.reserve([0, 1])
     cache.put(0, 15, "large")
@@ -89,7 +89,9 @@ def test_block_read_during_clear_is_not_cached() -> None:
     sizes=st.lists(st.integers(0, 20), min_size=1, max_size=8),
     steps=st.lists(st.tuples(st.sampled_from("rkf"), st.integers(0, 7), st.integers(0, 30)), max_size=40),
 )
-def test_never_more_than_the_limit(limit: int, sizes: list[int], steps: list[tuple[str, int, int]]) -> None:
+def test_cache_never_exceeds_its_limit(
+    limit: int, sizes: list[int], steps: list[tuple[str, int, int]]
+) -> None:
     cache, held = make(limit, *sizes), dict[int, int]()
     for kind, number, size in steps:
         block = number % len(sizes)
@@ -109,14 +111,14 @@ def make_task(*blocks: int) -> Task:
 
 
 def run(cache: JobCache, task: Task) -> tuple[Task, list[Any]]:
-    """Prepare a task and take what it keeps: a name for each block, of ten bytes."""
+    """Prepare a task and cache its blocks, each as a handle of ten bytes."""
     prepared, found = cache.prepare(task)
     kept = [f"block {task.blocks[at]}" for at in prepared.keeps]
     cache.add_report(prepared, CacheReport(cached_bytes=(10,) * len(kept)), kept)
     return prepared, list(found)
 
 
-def test_later_tasks_are_given_what_earlier_ones_kept() -> None:
+def test_later_tasks_get_blocks_that_earlier_ones_cached() -> None:
     cache = JobCache(20, np.array([10, 10, 10]))
     first, found = run(cache, make_task(2, 0, 1))
     assert (first.found, first.keeps, found) == ((), (0, 1), [])

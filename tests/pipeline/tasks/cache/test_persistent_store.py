@@ -17,7 +17,7 @@ TABLE = pa.table({"x": range(1_000)})
 
 @pytest.fixture
 def verified(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each read verified what it read."""
+    """For each read, whether it verified the block."""
     seen: list[bool] = []
 
     def note(descriptor: int, key: bytes, *, verify: bool = True) -> list[pa.Table]:
@@ -35,34 +35,34 @@ def open_store(folder: Path) -> PersistentStore:
 
 
 def let_settle(folder: Path) -> Path:
-    """Let a file be older than it is."""
+    """Backdate the file of block 0."""
     path = folder / "0.arrows"
     os.utime(path, (1_000, 1_000))
     return path
 
 
-def test_a_file_that_stays_as_it_is_is_verified_once(
+def test_unchanged_file_is_verified_once(
     tmp_path: Path, verified: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(persistent_store, "_SETTLED_NS", -1)
     store = open_store(tmp_path)
     assert [store.find(0) for _ in range(3)] == [[TABLE]] * 3
     assert verified == [True, False, False]
-    # the same block written again is another file
+    # writing the block again creates another file
     store.put(0, [TABLE], None)
     assert store.find(0) == [TABLE]
     assert verified[-1]
 
 
-def test_a_file_that_could_change_unseen_is_verified_each_time(tmp_path: Path, verified: list[bool]) -> None:
+def test_recently_changed_file_is_verified_on_every_read(tmp_path: Path, verified: list[bool]) -> None:
     store = open_store(tmp_path)
     let_settle(tmp_path)
-    # the ctime of a file cannot be set
+    # ctime cannot be backdated
     assert [store.find(0) for _ in range(2)] == [[TABLE]] * 2
     assert verified == [True, True]
 
 
-def test_a_file_that_was_written_to_is_verified_again(
+def test_modified_file_is_verified_again(
     tmp_path: Path, verified: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(persistent_store, "_SETTLED_NS", -1)
@@ -77,7 +77,7 @@ def test_a_file_that_was_written_to_is_verified_again(
     assert verified == [True, False, True]
 
 
-def test_a_file_that_is_written_to_while_it_is_read_is_read_again(
+def test_file_modified_during_a_read_is_read_again(
     tmp_path: Path, verified: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(persistent_store, "_SETTLED_NS", -1)
@@ -101,7 +101,7 @@ def test_a_file_that_is_written_to_while_it_is_read_is_read_again(
 
 
 @pytest.mark.timeout(20)
-def test_a_pipe_in_the_place_of_a_file_is_corrupt_and_not_waited_for(tmp_path: Path) -> None:
+def test_pipe_in_place_of_a_file_is_corrupt_and_does_not_block(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     (tmp_path / "0.arrows").unlink()
     os.mkfifo(tmp_path / "0.arrows")

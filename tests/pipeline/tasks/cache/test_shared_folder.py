@@ -1,4 +1,4 @@
-"""Folders that several processes share, and what is left of them."""
+"""Cache folders shared by several processes: leases, sweeping, size limits and locks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ time.sleep(600)
 
 
 def start(path: Path, more: str = "") -> subprocess.Popen[str]:
-    """A process that uses a folder, and does more with it."""
+    """Start a process that uses a folder and runs ``more``."""
     command = [sys.executable, "-c", HOLD.format(more=more), str(path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -44,7 +44,7 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def test_a_folder_in_use_is_not_swept_and_one_of_a_killed_process_is(tmp_path: Path) -> None:
+def test_sweep_removes_folder_of_a_killed_process_but_not_one_in_use(tmp_path: Path) -> None:
     other = start(tmp_path / "run-1")
     (tmp_path / "mine").mkdir()
     sweep_folders(tmp_path, "run-")
@@ -54,7 +54,7 @@ def test_a_folder_in_use_is_not_swept_and_one_of_a_killed_process_is(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_a_folder_is_tidied_by_the_only_one_that_uses_it(tmp_path: Path) -> None:
+def test_folder_is_tidied_only_by_its_sole_user(tmp_path: Path) -> None:
     tidied: list[Path] = []
     other = start(tmp_path / "run-1")
     with_other = SharedFolder(tmp_path / "run-1", tidied.append)
@@ -67,15 +67,15 @@ def test_a_folder_is_tidied_by_the_only_one_that_uses_it(tmp_path: Path) -> None
     assert tidied == [tmp_path / "run-1"]
 
 
-def test_a_folder_is_its_users_alone(tmp_path: Path) -> None:
+def test_folder_is_accessible_only_to_its_owner(tmp_path: Path) -> None:
     assert SharedFolder(tmp_path / "run-2").path.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_fits(tmp_path: Path) -> None:
+def test_files_fit_below_the_limit(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
     assert fits(100, 900, 1000, tmp_path)
     assert not fits(101, 900, 1000, tmp_path)
-    # without a limit half of what is free; what files take counts as free without them
+    # the default limit is half of the space that is free without cached files
     assert fits(1000, 0, None, tmp_path)
     assert not fits(free * 3 // 4, 0, None, tmp_path)
     assert fits(free // 4, free * 3 // 8, None, tmp_path)
@@ -111,7 +111,7 @@ def open_files() -> int:
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "full"), RuntimeError("other")], ids=["full", "other"]
 )
-def test_a_lease_is_closed_on_any_exception(tmp_path: Path, error: Exception) -> None:
+def test_lease_is_closed_on_any_exception(tmp_path: Path, error: Exception) -> None:
     """Otherwise this process would wait for itself when it acquires the lease again."""
 
     def fail(path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_lease_is_closed_on_any_exception(tmp_path: Path, error: Exception) ->
     with pytest.raises(type(error)):
         SharedFolder(tmp_path / "run", fail)
     assert open_files() == before
-    # which another lease would keep from being had exclusively
+    # a leaked lease would prevent the exclusive one that tidying needs
     tidied: list[Path] = []
     SharedFolder(tmp_path / "run", tidied.append)
     assert tidied
@@ -143,7 +143,7 @@ fcntl.flock(file, fcntl.LOCK_EX)
 
 @pytest.mark.usefixtures("_impatient")
 @pytest.mark.parametrize("name", ["lease", "room"])
-def test_locks_that_others_never_release_are_an_error(tmp_path: Path, name: str) -> None:
+def test_lock_that_others_never_release_is_an_error(tmp_path: Path, name: str) -> None:
     folder = SharedFolder(tmp_path / "run") if name == "room" else None
     other = start(tmp_path / "run", LOCK.format(name=name))
     before = open_files()
@@ -157,7 +157,7 @@ def test_locks_that_others_never_release_are_an_error(tmp_path: Path, name: str)
         pass
 
 
-def test_a_killed_reader_of_a_block_lets_the_next_one_read(tmp_path: Path) -> None:
+def test_killed_reader_releases_its_block(tmp_path: Path) -> None:
     more = "lock = folder.lock_block(3); lock.__enter__()"
     other = start(tmp_path / "run", more)
     folder = SharedFolder(tmp_path / "run")
@@ -177,16 +177,14 @@ def test_a_killed_reader_of_a_block_lets_the_next_one_read(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_a_reader_that_never_ends_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+def test_wait_for_a_block_reader_is_bounded(tmp_path: Path) -> None:
     folder = SharedFolder(tmp_path / "run")
     with folder.lock_block(3), folder.lock_block(3):
         pass
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_a_folder_that_vanishes_again_and_again_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_that_keeps_vanishing_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = open_files()
     monkeypatch.setattr(folder_module, "_is_there", lambda lease, path: False)
     with pytest.raises(TimeoutError):
@@ -194,7 +192,7 @@ def test_a_folder_that_vanishes_again_and_again_is_an_error(
     assert open_files() == before
 
 
-def test_sweeping_leaves_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweep_ignores_unreadable_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object) -> list[str]:
         raise PermissionError(errno.EACCES, "no")
 
