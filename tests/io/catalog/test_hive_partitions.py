@@ -24,7 +24,7 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
         ([NULL], pa.string(), [None]),
     ],
 )
-def test_values(values: list[str], kind: pa.DataType, parsed: list[object]) -> None:
+def test_values_are_parsed_to_the_narrowest_type(values: list[str], kind: pa.DataType, parsed: list[object]) -> None:
     paths = [f"k={value}/a.parquet" for value in values]
     partitions = find_partitions(paths, ())
     assert partitions.schema == pa.schema([("k", kind)])
@@ -39,10 +39,10 @@ def test_order_keys_and_files_without_them() -> None:
     assert partitions.values("x/y=3/c") == (3, None)
 
 
-def test_stored_columns_win() -> None:
+def test_stored_columns_override_partitions() -> None:
     assert find_partitions(["y=1/m=2/a"], ["y"]).schema.names == ["m"]
 
 
-def test_a_key_twice() -> None:
+def test_repeated_key_raises() -> None:
     with pytest.raises(SourceError, match=r"y=1/y=2/a names the partition 'y' twice"):
         find_partitions(["y=1/y=2/a"], ())
