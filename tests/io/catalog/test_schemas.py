@@ -48,7 +48,9 @@ TEXT_CODES = pa.dictionary(pa.int8(), pa.string())
         (pa.decimal128(5, 2), pa.decimal128(6, 2), None),
     ],
 )
-def test_types_are_unified_without_loss(left: pa.DataType, right: pa.DataType, unified: pa.DataType | None) -> None:
+def test_types_are_unified_without_loss(
+    left: pa.DataType, right: pa.DataType, unified: pa.DataType | None
+) -> None:
     assert unify_types(left, right) == unified
     assert unify_types(right, left) == unified
 

@@ -127,6 +127,6 @@ def test_unwritable_cache_dir_raises(tmp_path: Path) -> None:
         open_root(tmp_path / "file", None).make(None)
 
 
-def test_url_scheme_is_kept_in_folder_urls(tmp_path: Path) -> None:
+def test_remote_folder_url_keeps_its_scheme(tmp_path: Path) -> None:
     root = open_root("memory://stages", None)
     assert root.make(None).url.startswith("memory://stages/windrow-stage-once-")
