@@ -99,7 +99,7 @@ def judge(case: Case, directory: Path) -> str:
 
 
 def _write(path: str, content: bytes) -> None:
-    """Write beside it, then replace it: a cancelled task can still have the old file mapped."""
+    """Write a new file and rename it: a cancelled task can still have the old file mapped."""
     if path.startswith("memory:"):
         _MEMORY.pipe_file(path, content)
         return

@@ -34,7 +34,7 @@ def test_values_are_parsed_to_int32_int64_or_string(
     assert partitions.table(paths).column("k").to_pylist() == parsed
 
 
-def test_order_keys_and_files_without_them() -> None:
+def test_keys_keep_their_order_and_missing_keys_are_null() -> None:
     partitions = find_partitions(["y=1/m%20n=2/a", "b", "x/y=3/c", "y=1/=2/k=v"], ())
     assert partitions.schema.names == ["y", "m n"]
     assert partitions.values("b") == (None, None)

@@ -44,7 +44,7 @@ def test_a_relative_path(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed(".", filesystem=pa_fs.LocalFileSystem()) == (str(tree), SORTED)
 
 
-def test_a_file_and_a_list_in_its_order(tree: Path) -> None:
+def test_lists_of_paths_keep_their_order(tree: Path) -> None:
     assert listed(tree / "b.parquet") == (str(tree), ["b.parquet"])
     assert listed([tree / "b.parquet", tree / "a" / "1.parquet"]) == (str(tree), ["b.parquet", "a/1.parquet"])
     assert listed([tree / "b.parquet", tree / "a"])[1] == ["b.parquet", "a/1.parquet", "a/2.parquet"]

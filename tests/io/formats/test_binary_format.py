@@ -170,7 +170,7 @@ def test_large_file_is_read_in_several_requests(tmp_path: Path) -> None:
     assert store.reads == 2
 
 
-def test_s3(s3: S3) -> None:
+def test_files_on_s3_are_read_and_changes_raise(s3: S3) -> None:
     bucket = s3.directory / "files"
     bucket.mkdir(exist_ok=True)
     for number in range(30):

@@ -104,7 +104,7 @@ def write_bytes(sink: Sink, *tables: pa.Table, label: str = "00000") -> bytes:
 
 
 def same(left: pa.ChunkedArray | pa.Array, right: pa.ChunkedArray | pa.Array) -> bool:
-    """Whether two columns have one type and equal values; nan equals nan, and -0.0 is not 0.0."""
+    """Whether two columns have one type and equal values; NaN equals NaN, and -0.0 differs from 0.0."""
     return bool(left.type == right.type) and _told(left.to_pylist()) == _told(right.to_pylist())
 
 

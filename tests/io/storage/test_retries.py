@@ -226,7 +226,7 @@ class LyingStore:
 
 
 def test_every_short_read_is_detected() -> None:
-    """Whatever the last byte is: it can equal the marker that detects short reads."""
+    """The last byte can also equal the marker with which short reads are detected."""
     for stop in range(2, 257):
         whole = read_ranges(LyingStore(256), "x")
         assert bytes(whole(0, stop)) == bytes(range(stop))

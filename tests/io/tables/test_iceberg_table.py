@@ -88,7 +88,7 @@ def test_widened_types(catalog: Any) -> None:
         assert windrow.read_iceberg(table, filter=condition).count() == 2
 
 
-def test_nested_fields(catalog: Any) -> None:
+def test_added_nested_fields_are_null_and_renamed_ones_raise(catalog: Any) -> None:
     table = create(catalog, pa.table({"s": [{"a": 1, "b": 2.5}]}))
     with table.update_schema() as update:
         from pyiceberg.types import StringType
