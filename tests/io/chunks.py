@@ -1,4 +1,4 @@
-"""Column chunks for tests of the decoder: as pyarrow writes them, and pages made by hand."""
+"""Column chunks for tests of the decoder: written by pyarrow, or with handmade pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 needs_library = pytest.mark.skipif(chunk_decoder.LIBRARY is None, reason="built without a C compiler")
 DATA, INDEX, DICTIONARY = 0, 1, 2
 PLAIN, BY_DICTIONARY = 0, 8
-# how `write` may write a column whose chunks qualify
+# options with which `write` writes chunks that the decoder supports
 WRITING: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "nullable": st.booleans(),
@@ -61,6 +61,6 @@ def page(kind: int, values: int, encoding: int, body: bytes, raw_bytes: int | No
     raw = len(body) if raw_bytes is None else raw_bytes
     numbers = [b"\x15" + varint(2 * number) for number in (kind, raw, len(body), values, encoding)]
     struct = bytes([{DATA: 2, INDEX: 3, DICTIONARY: 4}[kind] << 4 | 12])
-    # both levels by runs, though there are none
+    # run-length encoding for both levels, though there are none
     levels = b"\x15\x06\x15\x06" if kind == DATA else b""
     return b"".join([*numbers[:3], struct, *numbers[3:], levels, b"\0\0", body])

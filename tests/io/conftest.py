@@ -1,4 +1,4 @@
-"""A store that speaks S3, on the loopback."""
+"""S3 servers on the loopback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from tests.io.files import S3
 
-# so that the server ends with tests that are killed: the kernel then sends it a signal
+# the kernel sends the server a signal when its parent dies, so that it also ends with killed tests
 _TIED = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":
@@ -34,9 +34,8 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
 
 @pytest.fixture(scope="session")
 def memory_s3() -> Iterator[str]:
-    """The endpoint of a server that keeps objects in memory, and takes any key.
-
-    It knows all uploads and ranges of Arrow's and Delta's clients, as rclone does not.
+    """The endpoint of a server that keeps objects in memory and accepts any key.
+    Unlike rclone, it supports all uploads and ranges of Arrow's and Delta's clients.
     """
     if find_spec("moto") is None or find_spec("flask_cors") is None:
         pytest.skip("moto is not installed: pip install 'moto[s3]' flask flask-cors")
@@ -48,9 +47,8 @@ def memory_s3() -> Iterator[str]:
 
 @contextmanager
 def serve(directory: Path, keys: str | None, *, kept_seconds: int = 0) -> Iterator[str]:
-    """Serve the directories of a directory as buckets, to all where there are no keys.
-
-    With ``kept_seconds=0`` files may be written past the server; but then rclone may hang while others
+    """Serve the subdirectories of a directory as buckets, without authentication if there are no keys.
+    With ``kept_seconds=0`` tests can write files without the server, but rclone can hang while other files
     are written through it.
     """
     rclone = shutil.which("rclone", path=str(Path(sys.executable).parent)) or shutil.which("rclone")
@@ -59,7 +57,7 @@ def serve(directory: Path, keys: str | None, *, kept_seconds: int = 0) -> Iterat
     port = _free_port()
     command = [sys.executable, "-S", "-c", _TIED, rclone, "serve", "s3", "--addr", f"127.0.0.1:{port}"]
     command += ["--auth-key", keys] if keys else []
-    # files are written past the server too, which must not serve what it has kept of a directory
+    # a cached listing would lack files that tests write without the server
     command += ["--dir-cache-time", f"{kept_seconds}s"]
     command += ["--config", str(directory / "none.conf"), str(directory)]
     with _running(command, port) as endpoint:

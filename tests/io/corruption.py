@@ -1,4 +1,4 @@
-"""Parquet files of many kinds, and how they are corrupt."""
+"""Parquet files of many kinds, and functions that corrupt them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROWS, GROUP_ROWS = 200, 50
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file: its columns, and how it is written."""
+    """A kind of file: its columns and the writer's options."""
 
     columns: tuple[str, ...]
     options: tuple[tuple[str, Any], ...] = ()
@@ -88,7 +88,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Whole:
-    """An intact file: its bytes and rows, where its column chunks and its footer begin."""
+    """An intact file: bytes, rows, ranges of its column chunks, offset and numbers of its footer."""
 
     content: bytes
     table: pa.Table
@@ -185,7 +185,7 @@ def _varint(number: int) -> bytes:
 
 
 def lie(content: bytearray, file: Whole, rng: np.random.Generator) -> bytes:
-    """Put another number in the place of one that the footer states: a count, a size, or an offset."""
+    """Replace a count, size or offset in the footer with a wrong number."""
     footer = bytes(content[file.footer : -8])
     for _ in range(int(rng.integers(1, 3))):
         true = _varint(file.numbers[rng.integers(len(file.numbers))])
@@ -211,7 +211,7 @@ def lie(content: bytearray, file: Whole, rng: np.random.Generator) -> bytes:
 
 
 def move_chunk(file: Whole, group: int, column: int, offset: int) -> bytes:
-    """Say that the pages of a column chunk begin elsewhere."""
+    """Change the offset of a column chunk's pages in the footer."""
     metadata = pq.read_metadata(pa.BufferReader(file.content))
     true = _varint(metadata.row_group(group).column(column).data_page_offset)
     footer = file.content[file.footer : -8]
@@ -224,7 +224,7 @@ def _with_footer(file: Whole, footer: bytes) -> bytes:
 
 
 def lie_in_page_header(content: bytearray, file: Whole, rng: np.random.Generator) -> bytes:
-    """Put random bytes, or the largest numbers, at the beginning of a chunk."""
+    """Write random bytes or huge numbers into the beginning of a chunk."""
     start, _ = file.chunks[rng.integers(len(file.chunks))]
     at, length = start + int(rng.integers(20)), int(rng.integers(1, 6))
     content[at : at + length] = rng.bytes(length) if rng.integers(2) else b"\xff\xff\xff\xff\x0f"[-length:]
@@ -232,7 +232,7 @@ def lie_in_page_header(content: bytearray, file: Whole, rng: np.random.Generator
 
 
 def flip_in_checked_page(content: bytearray, file: Whole, rng: np.random.Generator) -> bytes:
-    """Flip bits that a page's checksum covers: of the last page of a chunk, the last bytes."""
+    """Flip bits in the last bytes of a chunk, which the checksum of its last page covers."""
     start, stop = file.chunks[rng.integers(len(file.chunks))]
     return _flip(content, rng, max(stop - 8, start), stop)
 

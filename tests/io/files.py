@@ -1,4 +1,4 @@
-"""Writing and reading files for tests, and where a store that speaks S3 is."""
+"""Helpers that write and read files, and the address of an S3 server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_parquet(paths: Paths | None, **options: Any) -> FileSource:
 
 
 def read_all(source: FileSource) -> pa.Table:
-    """Every block, each with exactly the source's schema, in stored order."""
+    """Read every block in stored order, and check that each has exactly the source's schema."""
     tables = []
     for address in source.addresses(range(len(source.blocks.rows))):
         table = source.reader.read(address)
@@ -69,7 +69,7 @@ def arrow_s3(endpoint: str, secret: str = S3.secret) -> pa_fs.S3FileSystem:
 
 
 def make_bucket(endpoint: str, name: str) -> pa_fs.S3FileSystem:
-    """A bucket, and the client that has made it."""
+    """Create a bucket, and return the client that did."""
     filesystem = arrow_s3(endpoint)
     filesystem.create_dir(name)
     return filesystem

@@ -1,6 +1,5 @@
-"""Corrupts Parquet files by seed, reads them, and judges what comes: ``python -m tests.io.fuzzing FIRST COUNT``.
-
-Says which case begins before it begins, so that the caller knows which one ended it.
+"""Corrupts Parquet files by seed, reads them and judges the results: ``python -m tests.io.fuzzing FIRST COUNT``.
+Prints each case before it begins, so that the caller knows which case crashed the process.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Case:
-    """One corrupt file, on disk or in a store. With ``listed``, it was listed before it was corrupt."""
+    """One corrupt file, on disk or, if ``stored``, in object storage; ``listed`` before its corruption or after."""
 
     kind: str
     corruption: Corruption
@@ -59,17 +58,17 @@ class Case:
 
     @property
     def checked(self) -> bool:
-        """Whether a checksum covers all that is corrupt."""
+        """Whether checksums cover all of the corruption."""
         return self.corruption is flip_in_checked_page and self.kind.startswith("checksums")
 
 
 def judge(case: Case, directory: Path) -> str:
-    """Read a corrupt file by both decoders: what became of it, in a word.
+    """Read a corrupt file with both decoders, and return the outcome in a word.
 
     Raises
     ------
     AssertionError
-        If rows are wrong that can be known to be wrong.
+        If rows are detectably wrong.
     """
     file = whole(case.kind)
     path = f"memory:/{directory}/corrupt.parquet" if case.stored else str(directory / "corrupt.parquet")
@@ -100,7 +99,7 @@ def judge(case: Case, directory: Path) -> str:
 
 
 def _write(path: str, content: bytes) -> None:
-    """Write beside it, then replace it: a cancelled task can still have the old file mapped."""
+    """Write a new file and rename it: a cancelled task can still have the old file mapped."""
     if path.startswith("memory:"):
         _MEMORY.pipe_file(path, content)
         return
@@ -127,7 +126,7 @@ def _named(error: Exception, outcome: T) -> T:
 
 
 def _check_memory(table: pa.Table) -> None:
-    """Look that memory holds together; nobody looks whether text is UTF-8, or decimals have few digits."""
+    """Check that the memory is valid; readers check neither UTF-8 nor the precision of decimals."""
     try:
         table.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -136,7 +135,7 @@ def _check_memory(table: pa.Table) -> None:
 
 
 def _same(one: pa.Table, other: pa.Table) -> bool:
-    """Equal, not a number to itself too."""
+    """Whether two tables are equal, where NaN equals NaN."""
     return one.num_rows == other.num_rows and all(
         a.equals(b)
         or (pa.types.is_floating(a.type) and np.array_equal(a.to_numpy(), b.to_numpy(), equal_nan=True))
@@ -145,7 +144,7 @@ def _same(one: pa.Table, other: pa.Table) -> bool:
 
 
 def main(first: int, count: int) -> None:
-    """Judge so many cases, telling each before it begins and how all ended."""
+    """Judge ``count`` cases; print each before it begins, and all outcomes at the end."""
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ends: Counter[str] = Counter()
@@ -165,7 +164,7 @@ def main(first: int, count: int) -> None:
             ends["FAILED"] += 1
             print(f"FAILED {seed}: {traceback.format_exc()}", flush=True)
     faulthandler.cancel_dump_traceback_later()
-    # rusage would tell what the process that started this one had, if that was more
+    # rusage would report the peak of the parent process, if that was higher
     status = Path("/proc/self/status").read_text()
     peak = int(status.partition("VmHWM:")[2].split()[0]) // 1024
     print(

@@ -1,4 +1,4 @@
-"""Folders of staged rows: gone with what made them, and no earlier."""
+"""Temporary folders of staged rows are deleted with their owner, and no earlier."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _make(parent: Path, how: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_gone_with_the_object(tmp_path: Path) -> None:
+def test_folder_is_deleted_with_the_object(tmp_path: Path) -> None:
     folder = LeasedFolder(tmp_path)
     assert Path(folder.path).is_dir()
     del folder
@@ -38,13 +38,13 @@ def test_gone_with_the_object(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_once_pickled_gone_with_the_process(tmp_path: Path) -> None:
+def test_pickled_folder_is_deleted_at_process_exit(tmp_path: Path) -> None:
     result = _make(tmp_path, "pickled")
     assert result.stdout.split()[1] == "1"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_process_left_is_swept_and_what_is_held_is_not(tmp_path: Path) -> None:
+def test_sweep_deletes_folders_of_killed_processes_but_not_leased_ones(tmp_path: Path) -> None:
     held = LeasedFolder(tmp_path)
     assert _make(tmp_path, "killed").returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 2
@@ -52,7 +52,7 @@ def test_what_a_killed_process_left_is_swept_and_what_is_held_is_not(tmp_path: P
     assert {str(path) for path in tmp_path.iterdir()} == {held.path, another.path}
 
 
-def test_elsewhere_it_is_a_path(tmp_path: Path) -> None:
+def test_unpickled_copy_does_not_own_the_folder(tmp_path: Path) -> None:
     folder = LeasedFolder(tmp_path)
     there = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(folder))))
     path = folder.path

@@ -72,8 +72,8 @@ def test_fixed_width_bytes_are_exact(tmp_path: Path) -> None:
     assert blocks.memory_bytes.tolist() == blocks.decoded_bytes.tolist()
 
 
-def test_variable_width_bytes_are_estimated_well(tmp_path: Path) -> None:
-    """Encoded sizes are far below memory for repeated text and short lists; estimates are not."""
+def test_estimates_of_variable_width_bytes_are_close(tmp_path: Path) -> None:
+    """Repeated text and short lists are encoded far below their memory size; estimates must not be."""
     rows = 10_000
     table = pa.table(
         {

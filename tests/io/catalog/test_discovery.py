@@ -12,7 +12,7 @@ from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.io.storage.filesystems import Files
 
 
-def test_columns_that_vary_in_some_files_only(tmp_path: Path) -> None:
+def test_variable_width_columns_that_are_null_in_some_files(tmp_path: Path) -> None:
     """Row groups of files in which a column is null keep their indices."""
     write(tmp_path / "1", pa.table({"a": ["x"] * 9, "b": pa.nulls(9)}), row_group_size=3)
     write(tmp_path / "2", pa.table({"a": pa.nulls(2), "b": pa.nulls(2)}))
@@ -26,7 +26,7 @@ def test_columns_that_vary_in_some_files_only(tmp_path: Path) -> None:
     assert manifest.null_counts == {"a": 3, "b": 11}
 
 
-def test_a_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
+def test_error_names_the_file_with_another_type(tmp_path: Path) -> None:
     write(tmp_path / "1", pa.table({"a": ["x"]}))
     write(tmp_path / "2", pa.table({"a": [1]}))
     with pytest.raises(SourceError, match=rf"column 'a' is int64 in {tmp_path}/2 but string in {tmp_path}/1"):

@@ -39,7 +39,7 @@ def hive(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_source_keeps_the_protocol(flat: Path) -> None:
+def test_source_implements_the_protocol(flat: Path) -> None:
     source: Source = open_parquet(flat)
     assert source.schema.names == ["n", "x"]
     assert source.blocks.rows.tolist() == [100, 100, 100]
@@ -54,14 +54,14 @@ def test_all_rows_in_stored_order(flat: Path) -> None:
     assert read_all(open_parquet(flat)).column("n").to_pylist() == list(range(300))
 
 
-def test_columns_are_read_in_the_order_asked(flat: Path) -> None:
+def test_columns_are_read_in_the_requested_order(flat: Path) -> None:
     source = open_parquet(flat, columns=["x", "n"])
     assert source.schema.names == ["x", "n"]
     assert read_all(source).column_names == ["x", "n"]
     assert open_parquet(flat, columns=["x"]).describe() == "3 fragments, 12 row groups; 1 of 2 columns"
 
 
-def test_blocks_do_not_depend_on_columns_or_filters_of_rows(flat: Path) -> None:
+def test_blocks_do_not_depend_on_columns_or_row_filters(flat: Path) -> None:
     whole = open_parquet(flat, target_block_bytes=600)
     assert len(whole.blocks.rows) > 3
     for other in (
@@ -72,7 +72,7 @@ def test_blocks_do_not_depend_on_columns_or_filters_of_rows(flat: Path) -> None:
         assert [a.origin for a in other.addresses(range(5))] == [a.origin for a in whole.addresses(range(5))]
 
 
-def test_contents_tell_columns_and_filters(flat: Path) -> None:
+def test_contents_depend_on_columns_and_filters(flat: Path) -> None:
     others: list[dict[str, Any]] = [
         {},
         {"columns": ["n"]},
@@ -86,7 +86,7 @@ def test_contents_tell_columns_and_filters(flat: Path) -> None:
     assert contents == [open_parquet(flat, **options).contents for options in others]
 
 
-def test_contents_tell_where_blocks_are_cut(tmp_path: Path) -> None:
+def test_contents_depend_on_block_boundaries(tmp_path: Path) -> None:
     schema = numbers(0, 0).schema
     with pq.ParquetWriter(tmp_path / "x.parquet", schema, compression="none", use_dictionary=False) as writer:
         for rows in (3_000, 2_000, 2_000, 3_000):
@@ -97,7 +97,7 @@ def test_contents_tell_where_blocks_are_cut(tmp_path: Path) -> None:
     assert one.contents != other.contents
 
 
-def test_a_filter_of_rows_is_exact_and_leaves_counts_unknown(flat: Path) -> None:
+def test_row_filter_is_exact_and_leaves_counts_unknown(flat: Path) -> None:
     source = open_parquet(
         flat, columns=["x"], filter=(pc.bit_wise_and(pc.field("n"), 7) == 0) & (pc.field("n") > 31)
     )
@@ -106,7 +106,7 @@ def test_a_filter_of_rows_is_exact_and_leaves_counts_unknown(flat: Path) -> None
     assert read_all(source).column("x").to_pylist() == expected
 
 
-def test_a_filter_of_partitions_drops_fragments_exactly(hive: Path) -> None:
+def test_partition_filter_drops_fragments_exactly(hive: Path) -> None:
     source = open_parquet(hive, filter=pc.field("year") >= 2020)
     assert source.blocks.rows_known
     assert source.blocks.rows.tolist() == [100, 100]
@@ -124,25 +124,25 @@ def test_a_mixed_filter_is_exact(hive: Path) -> None:
     assert read_all(source).column("n").to_pylist() == [7, *range(100, 200)]
 
 
-def test_only_partition_columns_can_be_read(hive: Path) -> None:
+def test_partition_columns_can_be_read_alone(hive: Path) -> None:
     for row_filter in (None, pc.field("n") >= 0):
         table = read_all(open_parquet(hive, columns=["year"], filter=row_filter))
         assert table.schema == pa.schema([("year", pa.int32())])
         assert table.column("year").to_pylist() == [2019] * 100 + [2020] * 100 + [2021] * 100
 
 
-def test_without_partitioning_directories_say_nothing(hive: Path) -> None:
+def test_without_partitioning_directory_names_are_ignored(hive: Path) -> None:
     assert open_parquet(hive, partitioning=None).schema.names == ["n", "x"]
 
 
-def test_a_partition_that_is_also_stored_is_read_as_stored(tmp_path: Path) -> None:
+def test_stored_column_overrides_partition_of_the_same_name(tmp_path: Path) -> None:
     write(tmp_path / "n=1" / "a.parquet", numbers(5, 8))
     source = open_parquet(tmp_path)
     assert source.schema.names == ["n", "x"]
     assert read_all(source).column("n").to_pylist() == [5, 6, 7]
 
 
-def test_partition_bytes_are_counted(hive: Path) -> None:
+def test_partition_columns_count_in_decoded_bytes(hive: Path) -> None:
     narrow, wide = open_parquet(hive, columns=["n"]).blocks, open_parquet(hive, columns=["n", "year"]).blocks
     assert (wide.decoded_bytes - narrow.decoded_bytes).tolist() == [400, 400, 400]
 
@@ -152,7 +152,7 @@ def test_null_counts(tmp_path: Path) -> None:
     write(tmp_path / "k=__HIVE_DEFAULT_PARTITION__" / "a.parquet", table)
     write(tmp_path / "k=1" / "a.parquet", table)
     assert open_parquet(tmp_path).null_counts == {"a": 2, "b": None, "c": 0, "d": 6, "k": 3}
-    # a filter can drop nulls, but adds none
+    # a filter can drop nulls, but never adds any
     assert open_parquet(tmp_path, filter=pc.field("a").is_valid()).null_counts == {
         "a": None,
         "b": None,
@@ -182,20 +182,20 @@ def test_null_counts(tmp_path: Path) -> None:
         ({"filesystem": object(), "storage_options": {}}, "are mutually exclusive"),
     ],
 )
-def test_wrong_arguments(flat: Path, options: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_raise(flat: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(PlanError, match=r"(?s).*") as caught:
         open_parquet(flat, **options)
     assert message in str(caught.value)
 
 
-def test_paths_must_be_given() -> None:
+def test_missing_paths_raise() -> None:
     with pytest.raises(PlanError, match=r"give paths, or the manifest="):
         open_parquet(None)
     with pytest.raises(PlanError, match=r"give at least one path"):
         open_parquet([])
 
 
-def test_a_manifest_starts_without_reading_footers(flat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manifest_avoids_listing_and_reading_footers(flat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = open_parquet(flat)
     first.save_manifest(flat / "_manifest.npz")
 
@@ -216,7 +216,7 @@ def test_a_manifest_starts_without_reading_footers(flat: Path, monkeypatch: pyte
         assert read_all(again).equals(read_all(first))
 
 
-def test_a_manifest_serves_data_that_has_moved(flat: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_manifest_reads_moved_data(flat: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     first = open_parquet(flat)
     expected = read_all(first)
     moved = tmp_path_factory.mktemp("moved") / "data"
@@ -226,7 +226,7 @@ def test_a_manifest_serves_data_that_has_moved(flat: Path, tmp_path_factory: pyt
         read_all(open_parquet(None, manifest=first.manifest))
 
 
-def test_fingerprints_are_of_the_data(flat: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_fingerprints_depend_on_the_data_alone(flat: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     other = tmp_path_factory.mktemp("other")
     for path in flat.iterdir():
         (other / path.name).write_bytes(path.read_bytes())
@@ -246,7 +246,7 @@ def test_sources_and_readers_pickle(hive: Path) -> None:
     assert len(pickle.dumps((source.reader, source.addresses([1])))) < 4096
 
 
-def test_a_source_is_pickled_without_what_it_has_computed(hive: Path) -> None:
+def test_pickle_omits_cached_results(hive: Path) -> None:
     source = open_parquet(hive, filter=pc.field("year") >= 2020, target_block_bytes=1)
     size = len(pickle.dumps(source))
     expected = source.blocks.rows.tolist(), source.addresses([0, 7]), source.describe(), source.null_counts
@@ -261,14 +261,14 @@ def test_a_source_is_pickled_without_what_it_has_computed(hive: Path) -> None:
     ) == expected
 
 
-def test_an_empty_file_is_fine(tmp_path: Path) -> None:
+def test_file_without_rows_is_readable(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", numbers(0, 0))
     source = open_parquet(tmp_path)
     assert source.blocks.rows.sum() == 0
     assert read_all(source).num_rows == 0
 
 
-def test_two_kinds_of_metadata_do_not_matter(tmp_path: Path) -> None:
+def test_pandas_metadata_is_dropped(tmp_path: Path) -> None:
     import pandas as pd
 
     frame = pd.DataFrame({"n": [1, 2]}, index=pd.Index([7, 8], name="i"))
@@ -278,7 +278,7 @@ def test_two_kinds_of_metadata_do_not_matter(tmp_path: Path) -> None:
     assert source.schema.names == ["n", "i"]
 
 
-def test_reading_elsewhere_imports_nothing_heavy(flat: Path, tmp_path: Path) -> None:
+def test_reading_in_another_process_imports_no_heavy_library(flat: Path, tmp_path: Path) -> None:
     source = open_parquet(flat)
     (tmp_path / "reader").write_bytes(pickle.dumps((source.reader, source.addresses([0])[0])))
     code = (
@@ -291,19 +291,19 @@ def test_reading_elsewhere_imports_nothing_heavy(flat: Path, tmp_path: Path) -> 
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "reader")], check=True)
 
 
-def test_the_repr_is_short(flat: Path) -> None:
+def test_repr_is_short(flat: Path) -> None:
     source: FileSource = open_parquet(flat)
     assert repr(source) == f"Parquet('{flat}': 3 fragments, 12 row groups; 2 of 2 columns)"
     assert repr(source.manifest) == f"Manifest(3 fragments, 12 row groups, '{flat}')"
 
 
-def test_rows_equal_what_pyarrow_reads(hive: Path) -> None:
+def test_rows_equal_those_of_pyarrow(hive: Path) -> None:
     expected = pq.read_table(hive)
     table = read_all(open_parquet(hive))
     assert table.column("n").equals(expected.column("n"))
 
 
 @pytest.mark.parametrize("filesystem", [None, pa_fs.LocalFileSystem(), fsspec.filesystem("memory")])
-def test_a_file_that_is_not_there_has_no_stamp(tmp_path: Path, filesystem: Any) -> None:
+def test_stamp_of_a_missing_file_raises(tmp_path: Path, filesystem: Any) -> None:
     with pytest.raises(SourceError, match=r"x.parquet: .*read the dataset again"):
         Files(str(tmp_path), filesystem).stamp("x.parquet")

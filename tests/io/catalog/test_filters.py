@@ -19,7 +19,7 @@ SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.struct([("x", pa.int8())])), ("f
 @pytest.mark.parametrize(
     "good", [pc.field("n") > 1, pc.field("flag"), pc.field("s", "x") == 1, pc.scalar(True)]
 )
-def test_filters_that_fit(good: Any) -> None:
+def test_valid_filters_are_accepted(good: Any) -> None:
     check_filter(good, SCHEMA)
 
 
@@ -33,7 +33,7 @@ def test_filters_that_fit(good: Any) -> None:
         (True, r"is a bool: give a pyarrow expression"),
     ],
 )
-def test_filters_that_do_not(bad: Any, message: str) -> None:
+def test_invalid_filters_raise(bad: Any, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         check_filter(bad, SCHEMA)
 
@@ -86,7 +86,7 @@ def test_filter_decides_about_rows_of_nan(tmp_path: Path, values: list[float], n
         assert found.column("i").to_pylist() == expected.column("i").to_pylist(), row_filter
 
 
-def test_statistics_are_asked_where_they_cannot_mislead() -> None:
+def test_statistics_prune_only_filters_that_nan_cannot_affect() -> None:
     schema = pa.schema([("f", pa.float64()), ("i", pa.int64())])
     assert can_prune(F > 5, schema)
     assert can_prune((F > 5) | (F == 2), schema)
@@ -97,14 +97,14 @@ def test_statistics_are_asked_where_they_cannot_mislead() -> None:
 
 @pytest.mark.parametrize("target", [1, 200, 2**20])
 def test_filtered_rows_stay_in_stored_order(tmp_path: Path, target: int) -> None:
-    """Row groups stay in order for any first row group: Arrow once read them in the order of a set."""
+    """Row groups stay in order whichever comes first: Arrow once read them in the order of a set."""
     path = write(tmp_path / "t.parquet", pa.table({"n": range(100)}), row_group_size=1)
     source = open_parquet(path, filter=pc.field("n") != 50, target_block_bytes=target)
     found = pa.concat_tables(map(source.reader.read, source.addresses(range(len(source.blocks.rows)))))
     assert found.column("n").to_pylist() == [n for n in range(100) if n != 50]
 
 
-def test_a_column_of_tensors_does_not_stand_in_the_way(tmp_path: Path) -> None:
+def test_filter_applies_beside_a_tensor_column(tmp_path: Path) -> None:
     tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(24.0).reshape(4, 2, 3))
     table = pa.table({"i": range(4), "t": tensors})
     path = write(tmp_path / "t.parquet", table)

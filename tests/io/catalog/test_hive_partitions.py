@@ -24,7 +24,9 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
         ([NULL], pa.string(), [None]),
     ],
 )
-def test_values(values: list[str], kind: pa.DataType, parsed: list[object]) -> None:
+def test_values_are_parsed_to_int32_int64_or_string(
+    values: list[str], kind: pa.DataType, parsed: list[object]
+) -> None:
     paths = [f"k={value}/a.parquet" for value in values]
     partitions = find_partitions(paths, ())
     assert partitions.schema == pa.schema([("k", kind)])
@@ -32,17 +34,17 @@ def test_values(values: list[str], kind: pa.DataType, parsed: list[object]) -> N
     assert partitions.table(paths).column("k").to_pylist() == parsed
 
 
-def test_order_keys_and_files_without_them() -> None:
+def test_keys_keep_their_order_and_missing_keys_are_null() -> None:
     partitions = find_partitions(["y=1/m%20n=2/a", "b", "x/y=3/c", "y=1/=2/k=v"], ())
     assert partitions.schema.names == ["y", "m n"]
     assert partitions.values("b") == (None, None)
     assert partitions.values("x/y=3/c") == (3, None)
 
 
-def test_stored_columns_win() -> None:
+def test_stored_columns_override_partitions() -> None:
     assert find_partitions(["y=1/m=2/a"], ["y"]).schema.names == ["m"]
 
 
-def test_a_key_twice() -> None:
+def test_repeated_key_raises() -> None:
     with pytest.raises(SourceError, match=r"y=1/y=2/a names the partition 'y' twice"):
         find_partitions(["y=1/y=2/a"], ())

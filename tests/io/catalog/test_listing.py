@@ -44,7 +44,7 @@ def test_a_relative_path(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed(".", filesystem=pa_fs.LocalFileSystem()) == (str(tree), SORTED)
 
 
-def test_a_file_and_a_list_in_its_order(tree: Path) -> None:
+def test_lists_of_paths_keep_their_order(tree: Path) -> None:
     assert listed(tree / "b.parquet") == (str(tree), ["b.parquet"])
     assert listed([tree / "b.parquet", tree / "a" / "1.parquet"]) == (str(tree), ["b.parquet", "a/1.parquet"])
     assert listed([tree / "b.parquet", tree / "a"])[1] == ["b.parquet", "a/1.parquet", "a/2.parquet"]
@@ -67,7 +67,7 @@ def test_a_name_that_looks_like_a_glob(tmp_path: Path) -> None:
     assert read_all(open_parquet(tmp_path / "x[1].parquet")).num_rows == 1
 
 
-def test_files_of_a_partition_keep_its_key(tree: Path) -> None:
+def test_paths_of_partition_files_include_the_key(tree: Path) -> None:
     assert listed(tree / "k=1" / "_y=2" / "p.parquet") == (str(tree), ["k=1/_y=2/p.parquet"])
     assert listed(tree / "k=1" / "_y=2") == (f"{tree}/k=1/_y=2", ["p.parquet"])
 
@@ -80,7 +80,7 @@ def test_files_of_a_partition_keep_its_key(tree: Path) -> None:
         ("empty", "is a directory without data files"),
     ],
 )
-def test_no_match(tmp_path: Path, name: str, message: str) -> None:
+def test_paths_without_a_match_raise(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "_SUCCESS").touch()
     for filesystem in (None, pa_fs.LocalFileSystem(), fsspec.filesystem("file")):
@@ -102,7 +102,7 @@ def memory() -> Iterator[str]:
     filesystem.rm(root, recursive=True)
 
 
-def test_memory(memory: str) -> None:
+def test_memory_filesystem_is_listed_and_read(memory: str) -> None:
     filesystem = fsspec.filesystem("memory")
     arrow = pa_fs.PyFileSystem(pa_fs.FSSpecHandler(filesystem))
     for source in (
@@ -123,7 +123,7 @@ def test_memory(memory: str) -> None:
         open_parquet(f"memory:/{memory}/x")
 
 
-def test_filesystems_given_see_the_same(tree: Path) -> None:
+def test_explicit_filesystems_read_the_same(tree: Path) -> None:
     expected = open_parquet(tree)
     sub = pa_fs.SubTreeFileSystem(str(tree), pa_fs.LocalFileSystem())
     for source in (
@@ -137,7 +137,7 @@ def test_filesystems_given_see_the_same(tree: Path) -> None:
     assert read_all(open_parquet("a", filesystem=sub)).num_rows == 2
 
 
-def test_filesystems_that_do_not_fit(tree: Path) -> None:
+def test_mixed_or_unknown_filesystems_raise(tree: Path) -> None:
     with pytest.raises(PlanError, match=r"are on different filesystems"):
         list_files([str(tree), "memory://x"])
     with pytest.raises(SourceError, match=r"(?s)nosuch://x.*scheme's package"):

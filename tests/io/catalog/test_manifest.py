@@ -42,7 +42,7 @@ def held_bytes(manifest: Manifest) -> int:
     return sum(array.nbytes for array in arrays) + manifest.paths.nbytes
 
 
-def test_a_million_row_groups_are_small(tmp_path: Path) -> None:
+def test_manifest_of_a_million_row_groups_is_small(tmp_path: Path) -> None:
     manifest = synthetic(100_000, 10)
     assert manifest.row_groups == 1_000_000
     assert held_bytes(manifest) < 60e6
@@ -59,7 +59,7 @@ def test_a_million_row_groups_are_small(tmp_path: Path) -> None:
     assert 100_000 < len(table.rows) < 1_000_000
 
 
-def test_a_saved_manifest_comes_back_whole(tmp_path: Path) -> None:
+def test_saved_manifest_loads_unchanged(tmp_path: Path) -> None:
     write(tmp_path / "d" / "k=1" / "a.parquet", pa.table({"n": [1, None], "é\n": ["x", "y"]}))
     write(tmp_path / "d" / "k=2" / "b ä.parquet", pa.table({"n": [3], "é\n": ["z"]}))
     source = open_parquet(tmp_path / "d")
@@ -73,7 +73,7 @@ def test_a_saved_manifest_comes_back_whole(tmp_path: Path) -> None:
     assert read_all(open_parquet(None, manifest=loaded)).equals(read_all(source))
 
 
-def test_a_manifest_is_plain_data(tmp_path: Path) -> None:
+def test_manifest_file_contains_no_pickled_objects(tmp_path: Path) -> None:
     save_manifest(synthetic(2, 2), tmp_path / "m.npz")
     with np.load(tmp_path / "m.npz", allow_pickle=False) as stored:
         assert json.loads(stored["head"].tobytes())["format"] == "windrow manifest"
@@ -111,14 +111,14 @@ def _rewrite_head(path: Path, **changes: Any) -> None:
     np.savez(path, **{**arrays, "head": np.frombuffer(json.dumps(head).encode(), np.uint8)})
 
 
-def test_no_manifest_there(tmp_path: Path) -> None:
+def test_missing_manifest_or_folder_raises(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"no manifest at .*none\.npz"):
         load_manifest(tmp_path / "none.npz")
     with pytest.raises(SourceError, match=r"cannot be written to .*no/m\.npz"):
         save_manifest(synthetic(1, 1), tmp_path / "no" / "m.npz")
 
 
-def test_fingerprints_see_paths_sizes_and_footers_only() -> None:
+def test_fingerprint_depends_on_paths_sizes_and_footers_only() -> None:
     base = synthetic(3, 2)
     same = {**vars(base), "root": "s3://elsewhere", "null_counts": {}}
     same.pop("fingerprint", None)
@@ -131,7 +131,7 @@ def test_fingerprints_see_paths_sizes_and_footers_only() -> None:
         assert Manifest(**{**same, **change}).fingerprint != base.fingerprint
 
 
-def test_a_fingerprint_is_golden() -> None:
+def test_fingerprint_is_stable() -> None:
     """Checkpoints contain fingerprints, so these must never change."""
     manifest = Manifest(
         root="",
@@ -151,7 +151,7 @@ def test_a_fingerprint_is_golden() -> None:
     assert Manifest(**sliced).fingerprint == manifest.fingerprint
 
 
-def test_narrowed() -> None:
+def test_narrowed_uses_the_smallest_integer_type() -> None:
     assert narrowed([]).dtype == np.uint8
     assert narrowed([255]).dtype == np.uint8
     assert narrowed([2**32]).dtype == np.uint64

@@ -55,11 +55,11 @@ def test_statistics_bound_integers_without_nulls(tmp_path: Path) -> None:
     assert source.manifest.ranges["day"] == (days, days + 2)
     assert source.manifest.ranges["at"] == (first, first + 599 * HOUR)
     assert not {"price", "text"} & set(source.manifest.ranges)
-    # 8 bytes become 2, 4 become 1; the other columns have no statistics that would allow packing
+    # id shrinks from 8 bytes to 2, day from 4 to 1; the statistics of the other columns allow no packing
     assert saved_bytes(source) == [600 * (6 + 3)]
 
 
-def test_what_is_not_selected_or_is_counted_by_reading_saves_nothing(tmp_path: Path) -> None:
+def test_columns_without_statistics_or_selection_save_nothing(tmp_path: Path) -> None:
     path = write(tmp_path / "t.parquet", TABLE)
     assert saved_bytes(open_parquet(path, columns=["id", "price"])) == [600 * 6]
     assert saved_bytes(open_parquet(path, columns=["price", "some", "text"])) == [0]
@@ -89,7 +89,7 @@ def test_a_file_without_rows_changes_nothing(tmp_path: Path) -> None:
     assert sum(saved_bytes(open_parquet(tmp_path / "d"))) == 2 * 7
 
 
-def test_row_numbers_are_not_counted_as_packed_and_are(tmp_path: Path) -> None:
+def test_estimate_counts_row_ids_unpacked_though_they_have_bounds(tmp_path: Path) -> None:
     source = open_parquet(write(tmp_path / "t.parquet", TABLE.select(["id"])), columns=["id"]).with_row_id(
         "row"
     )
@@ -110,8 +110,8 @@ def test_manifest_stores_estimates_and_older_manifests_load(
     assert load_manifest(tmp_path / "m.npz").ranges == {}
 
 
-def test_with_a_filter_rows_are_counted_and_blocks_held_whole(tmp_path: Path) -> None:
-    # the statistics are the file's, whatever rows the filter keeps
+def test_filtered_blocks_are_read_as_tables_with_unknown_row_counts(tmp_path: Path) -> None:
+    # statistics cover all rows of the file, not only those that the filter selects
     source = open_parquet(write(tmp_path / "t.parquet", TABLE), filter=pc.field("id") > 300)
     (part,) = source.reader.parts(source.addresses([0])[0])
     assert isinstance(part, pa.Table)
@@ -138,7 +138,7 @@ KINDS = [
     codec=st.sampled_from(["snappy", "none", "zstd"]),
     dictionary=st.booleans(),
 )
-def test_no_more_comes_out_than_was_promised_and_the_same_rows(
+def test_packed_size_never_exceeds_its_estimate_and_rows_are_equal(
     tmp_path_factory: pytest.TempPathFactory,
     kinds: list[pa.DataType],
     rows: int,
@@ -156,13 +156,13 @@ def test_no_more_comes_out_than_was_promised_and_the_same_rows(
         )
         low = 0 if pa.types.is_time(kind) else int(rng.integers(-2, 3))
         values = (rng.integers(0, most, rows) + low).astype(f"int{bits}")
-        # a dot can be part of a name
+        # a column name can contain a dot
         columns[f"c.{number}"] = pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(values)])
     table = pa.table(columns)
     path = tmp_path_factory.mktemp("ranges") / "t.parquet"
     with pq.ParquetWriter(path, table.schema, compression=codec, use_dictionary=dictionary) as writer:
         for start in range(0, rows, group_rows_each):
-            # an empty row group has no statistics, and does not affect those of others
+            # an empty row group has no statistics, and must not affect those of others
             if rng.random() < 0.3:
                 writer.write_table(table.slice(0, 0))
             writer.write_table(table.slice(start, group_rows_each))

@@ -12,7 +12,7 @@ from windrow.io.catalog.row_ids import _RowIdPart
 
 
 @pytest.mark.parametrize("columns", [[0, 1, 2], [2, 0, 1], [1, 2, 0], [2], [1, 0]])
-def test_the_number_is_the_one_column_that_is_not_decoded(columns: list[int]) -> None:
+def test_every_column_is_scattered_except_the_row_id(columns: list[int]) -> None:
     rows = 50
     table = pa.table({"a": np.arange(rows), "b": np.arange(rows) * 7})
     schema = table.schema.append(pa.field("number", pa.int64()))

@@ -48,18 +48,20 @@ TEXT_CODES = pa.dictionary(pa.int8(), pa.string())
         (pa.decimal128(5, 2), pa.decimal128(6, 2), None),
     ],
 )
-def test_types(left: pa.DataType, right: pa.DataType, unified: pa.DataType | None) -> None:
+def test_types_are_unified_without_loss(
+    left: pa.DataType, right: pa.DataType, unified: pa.DataType | None
+) -> None:
     assert unify_types(left, right) == unified
     assert unify_types(right, left) == unified
 
 
-def test_the_first_order_wins_and_nullable_spreads() -> None:
+def test_first_schema_sets_the_order_and_any_nullable_field_wins() -> None:
     one = pa.schema([pa.field("a", pa.int8(), nullable=False), ("b", pa.null())], metadata={"k": "v"})
     two = pa.schema([("b", pa.string()), ("a", pa.int8())])
     assert unify_schemas([("1", one), ("2", two)]) == pa.schema([("a", pa.int8()), ("b", pa.string())])
 
 
-def test_other_types_name_file_column_and_both_types() -> None:
+def test_error_names_column_files_and_both_types() -> None:
     files = [("1.pq", pa.schema([("a", pa.int8())])), ("2.pq", pa.schema([("a", pa.int32())]))]
     files.append(("3.pq", pa.schema([("a", pa.string())])))
     with pytest.raises(SourceError, match=r"column 'a' is string in 3\.pq but int32 in 2\.pq"):
@@ -67,7 +69,7 @@ def test_other_types_name_file_column_and_both_types() -> None:
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_missing_column(swapped: bool) -> None:
+def test_missing_column_raises(swapped: bool) -> None:
     files = [
         ("1.pq", pa.schema([("a", pa.int8()), ("b", pa.int8())])),
         ("2.pq", pa.schema([("a", pa.int8())])),
@@ -76,7 +78,7 @@ def test_a_missing_column(swapped: bool) -> None:
         unify_schemas(files[::-1] if swapped else files)
 
 
-def test_a_doubled_column() -> None:
+def test_duplicate_column_raises() -> None:
     with pytest.raises(SourceError, match=r"1\.pq has more than one column 'a'"):
         unify_schemas([("1.pq", pa.schema([("a", pa.int8()), ("a", pa.int8())]))])
 
@@ -84,12 +86,12 @@ def test_a_doubled_column() -> None:
 SCHEMA = pa.schema([("passenger_count", pa.int8()), ("fare_amount", pa.float32()), ("Tip", pa.float32())])
 
 
-def test_all_or_some_in_the_order_asked() -> None:
+def test_columns_are_selected_in_the_requested_order() -> None:
     assert select_columns(SCHEMA, None) == SCHEMA
     assert select_columns(SCHEMA, ("Tip", "passenger_count")).names == ["Tip", "passenger_count"]
 
 
-def test_files_without_columns() -> None:
+def test_files_without_columns_raise() -> None:
     with pytest.raises(PlanError, match=r"the files have no columns"):
         select_columns(pa.schema([]), None)
 
@@ -103,12 +105,12 @@ def test_files_without_columns() -> None:
         ("zzz", "there are 'passenger_count', 'fare_amount', 'Tip'"),
     ],
 )
-def test_the_nearest_names(name: str, message: str) -> None:
+def test_error_suggests_the_nearest_name(name: str, message: str) -> None:
     error = make_unknown_column_error(name, SCHEMA.names, "columns=")
     assert str(error) == f"columns= has no column {name!r}: {message}"
 
 
-def test_many_names_are_not_all_listed() -> None:
+def test_error_lists_only_some_of_many_names() -> None:
     assert str(make_unknown_column_error("zzz", [f"a{place}" for place in range(99)], "filter=")).endswith(
         "'a5', ..."
     )

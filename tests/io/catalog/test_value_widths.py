@@ -47,6 +47,6 @@ def test_leaves_are_in_parquet_order() -> None:
     assert len(stored) == len(leaves)
 
 
-def test_offsets() -> None:
+def test_offset_bytes() -> None:
     assert [offset_bytes(kind) for kind in (pa.string(), pa.large_list(pa.int8()), pa.int8())] == [4, 8, 0]
     assert offset_bytes(pa.dictionary(pa.int16(), pa.string())) == 2

@@ -1,4 +1,4 @@
-"""Files of lines for tests: written as bytes, cut into small ranges, read as a whole."""
+"""Helpers that write plain and compressed files, and read all rows of a dataset."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write_files(folder: Path, contents: dict[str, bytes]) -> Path:
 
 
 def all_rows(ds: Dataset) -> list[dict[str, Any]]:
-    """Every row, in stored order; each block's parts must be what the block is."""
+    """Every row in stored order; checks that the parts of each block make up the block."""
     source: Any = ds._plan.source
     tables = []
     for address in source.addresses(range(len(source.blocks.rows))):

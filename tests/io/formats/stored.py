@@ -1,4 +1,4 @@
-"""Blocks as windrow reads them, the row order across formats, and an object store that counts requests."""
+"""Helpers that read blocks and compare row orders, and a filesystem that counts requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def source_of(ds: Dataset) -> Any:
 
 
 def read_blocks(ds: Dataset) -> pa.Table:
-    """Every block in stored order, each valid, with the planned number of rows, and equal when read in parts."""
+    """Every block in stored order; checks its rows and schema, and that its parts make up the block."""
     source = source_of(ds)
     tables = []
     for rows, address in zip(
@@ -37,12 +37,12 @@ def read_blocks(ds: Dataset) -> pa.Table:
 
 
 def equal(left: pa.Table, right: pa.Table) -> bool:
-    """Whether tables hold the same; NaN is itself."""
+    """Whether tables are equal, where NaN equals NaN."""
     return bool(left.equals(right)) or str(left.to_pylist()) == str(right.to_pylist())
 
 
 def same_order_as_parquet(ds: Dataset, folder: Path) -> None:
-    """The same rows, in Parquet of the same blocks, come in the same order."""
+    """Check that the row order equals that of Parquet with the same rows and blocks."""
     source = source_of(ds)
     table = read_blocks(ds)
     path = folder / "same.parquet"
@@ -66,7 +66,7 @@ def _epochs(ds: Dataset) -> list[list[dict[str, Any]]]:
 
 
 class CountingStore(MemoryFileSystem):  # type: ignore[misc]
-    """Files in memory, of which it is counted what was asked."""
+    """A memory filesystem that counts requests and read bytes."""
 
     protocol = "counting"
     cachable = False

@@ -1,4 +1,4 @@
-"""read_arrow: what Arrow writes, from headers alone, without a copy, and only what is selected."""
+"""read_arrow plans from headers alone, reads only selected columns, and does not copy local files."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_round_trip(
     assert read_blocks(remote).equals(table.select([name]))
 
 
-def test_headers_tell_rows_nulls_and_sizes(tmp_path: Path) -> None:
+def test_headers_provide_rows_nulls_and_sizes(tmp_path: Path) -> None:
     table = pa.table({"x": range(1000), "s": ["text", None] * 500})
     for stream in (False, True):
         path = write(tmp_path / f"{stream}", table, stream=stream, chunk=300)
@@ -117,7 +117,7 @@ def test_headers_tell_rows_nulls_and_sizes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_dictionaries_grow_and_in_streams_are_replaced(tmp_path: Path, stream: bool) -> None:
+def test_delta_and_replacement_dictionaries(tmp_path: Path, stream: bool) -> None:
     def batch(number: int, words: list[str]) -> pa.RecordBatch:
         codes = pa.array(np.arange(4) % len(words), pa.int32())
         values = pa.DictionaryArray.from_arrays(codes, pa.array(words))
@@ -140,14 +140,14 @@ def test_dictionaries_grow_and_in_streams_are_replaced(tmp_path: Path, stream: b
         assert sorted(pipe.iter_rows(), key=lambda row: row["x"]) == expected
 
 
-def test_the_order_is_that_of_parquet(tmp_path: Path) -> None:
+def test_order_equals_that_of_parquet(tmp_path: Path) -> None:
     table = pa.table({"x": range(500), "s": [f"t{row}" for row in range(500)]})
     path = write(tmp_path / "x", table, chunk=60)
     same_order_as_parquet(windrow.read_arrow(path, target_block_bytes=1), tmp_path)
 
 
 @pytest.mark.parametrize("columns", [None, ["x"]])
-def test_a_local_file_is_not_copied(tmp_path: Path, columns: list[str] | None) -> None:
+def test_local_file_is_not_copied(tmp_path: Path, columns: list[str] | None) -> None:
     table = pa.table({"x": np.arange(10**6), "y": np.arange(10**6)})
     for stream in (False, True):
         path = write(tmp_path / "x", table, chunk=2 * 10**5, stream=stream)
@@ -178,7 +178,7 @@ def test_only_selected_columns_are_requested() -> None:
     assert store.read_bytes < 200_000, "headers alone are read"
     store.forget()
     assert read_blocks(ds).equals(table.select(["c3"]))
-    # by read() and by parts()
+    # read_blocks reads all data twice, by read() and by parts()
     assert store.read_bytes < 2 * 1.2 * 8 * 10**5
     store.forget()
     source = source_of(ds)
@@ -199,14 +199,14 @@ def test_columns_partitions_and_paths(tmp_path: Path) -> None:
     assert kept.count() == 1
 
 
-def test_rows_are_numbered(tmp_path: Path) -> None:
+def test_rows_have_ids(tmp_path: Path) -> None:
     path = write(tmp_path / "x", pa.table({"x": range(10)}), chunk=4)
     ds = windrow.read_arrow(path).options(row_id_column="id")
     assert [row["id"] for row in ds.take()] == list(range(10))
     assert [tuple(origin) for origin in ds.row_lineage([3, 9])] == [(str(path), 0, 3), (str(path), 2, 1)]
 
 
-def test_a_manifest(tmp_path: Path) -> None:
+def test_manifest_detects_another_format_and_changed_files(tmp_path: Path) -> None:
     path = write(tmp_path / "x.arrow", pa.table({"x": range(10), "s": list("abcdefghij")}), chunk=4)
     ds = windrow.read_arrow(path)
     ds.save_manifest(tmp_path / "m")
@@ -215,14 +215,14 @@ def test_a_manifest(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(source_of(again))).fingerprint == source_of(ds).fingerprint
     with pytest.raises(windrow.PlanError, match="is of Arrow files, not of NumPy"):
         windrow.read_numpy(path, manifest=tmp_path / "m")
-    # another file of the same size, whose ends are others
+    # another file of the same size, with another beginning and end
     write(path, pa.table({"x": range(10, 20), "s": list("abcdefghij")}), chunk=4)
     with pytest.raises(windrow.SourceError, match=r"x\.arrow.*has changed"):
         again.take()
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_file_that_is_replaced_is_noticed(tmp_path: Path, stream: bool) -> None:
+def test_replaced_file_raises(tmp_path: Path, stream: bool) -> None:
     table = pa.table({"x": range(1000)})
     path = write(tmp_path / "x", table, stream=stream, chunk=100)
     ds = windrow.read_arrow(path)
@@ -260,7 +260,7 @@ def test_other_files_than_arrow_raise(tmp_path: Path) -> None:
     st.sampled_from([None, "lz4"]),
     st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=4),
 )
-def test_corruption_is_an_error_or_harmless(
+def test_corruption_raises_or_is_harmless(
     tmp_path_factory: pytest.TempPathFactory,
     stream: bool,
     compression: str | None,
@@ -276,7 +276,9 @@ def test_corruption_is_an_error_or_harmless(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("compression", [None, "lz4"])
-def test_any_number_in_a_header_may_be_huge(tmp_path: Path, stream: bool, compression: str | None) -> None:
+def test_huge_numbers_in_headers_raise_or_are_harmless(
+    tmp_path: Path, stream: bool, compression: str | None
+) -> None:
     path = tmp_path / "x"
     content = write(path, SMALL, stream=stream, compression=compression).read_bytes()
     told = []
@@ -307,16 +309,16 @@ def is_error_or_harmless(path: Path) -> str:
     return str(raised or "")
 
 
-def test_a_corrupt_body_names_the_block(tmp_path: Path) -> None:
+def test_error_of_a_corrupt_body_names_the_block(tmp_path: Path) -> None:
     path = write(tmp_path / "x", pa.table({"s": ["some text"] * 100}), compression="zstd")
     content = path.read_bytes()
-    middle = content.index(b"\x28\xb5\x2f\xfd")  # where zstd begins
+    middle = content.index(b"\x28\xb5\x2f\xfd")  # the magic number of zstd
     path.write_bytes(content[:middle] + b"\xff" * 8 + content[middle + 8 :])
     with pytest.raises(CorruptBlockError, match=f"{path}, row group 0.*corrupt"):
         windrow.read_arrow(path).take()
 
 
-def test_no_rows(tmp_path: Path) -> None:
+def test_file_without_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "x", pa.table({"x": pa.array([], pa.int64())}))
     assert windrow.read_arrow(path).take() == []
     assert windrow.read_arrow(path).count() == 0

@@ -1,4 +1,4 @@
-"""read_binary_files: files as rows, very many of them, with no request before they are read."""
+"""read_binary_files: each file is a row, and no file is requested before it is read."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_filters(tmp_path: Path) -> None:
     assert not source_of(ds).blocks.rows_known
 
 
-def test_a_row_is_numbered_as_its_file(tmp_path: Path) -> None:
+def test_row_id_is_the_rank_of_the_file(tmp_path: Path) -> None:
     rows = write_files(tmp_path, 9)
     ds = windrow.read_binary_files(tmp_path, target_block_bytes=12).options(row_id_column="id")
     assert ds.num_blocks() == 5
@@ -89,7 +89,7 @@ def test_a_row_is_numbered_as_its_file(tmp_path: Path) -> None:
     assert [rows[row["id"]]["bytes"] for row in read] == [row["bytes"] for row in read]
 
 
-def test_the_order_is_that_of_parquet(tmp_path: Path) -> None:
+def test_order_equals_that_of_parquet(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     write_files(tmp_path / "files", 40)
     ds = windrow.read_binary_files(tmp_path / "files", target_block_bytes=35, include_paths=True)
@@ -130,7 +130,7 @@ def test_listing_without_versions_requests_each_file() -> None:
 
 @pytest.mark.parametrize("saved", [False, True])
 @pytest.mark.parametrize("local", [False, True])
-def test_a_file_that_is_replaced_is_noticed(tmp_path: Path, local: bool, saved: bool) -> None:
+def test_replaced_file_raises(tmp_path: Path, local: bool, saved: bool) -> None:
     store = None if local else CountingStore()
 
     def put(name: str, content: bytes) -> None:
@@ -146,13 +146,13 @@ def test_a_file_that_is_replaced_is_noticed(tmp_path: Path, local: bool, saved: 
         ds = windrow.read_binary_files(**place, manifest=manifest)
     assert len(ds.take()) == 3
     time.sleep(0.01)
-    # a saved manifest knows sizes alone
+    # a saved manifest contains only sizes
     put("b", b"other" if saved else b"two")
     with pytest.raises(windrow.SourceError, match=r"[\\/]b: the file has changed since it was listed"):
         ds.take()
 
 
-def test_missing_or_unreadable_file_raises(tmp_path: Path) -> None:
+def test_missing_file_raises(tmp_path: Path) -> None:
     rows = write_files(tmp_path, 5)
     ds = windrow.read_binary_files(tmp_path)
     Path(rows[1]["path"]).unlink()
@@ -160,8 +160,8 @@ def test_missing_or_unreadable_file_raises(tmp_path: Path) -> None:
         ds.take()
 
 
-def test_a_large_file(tmp_path: Path) -> None:
-    content = bytes(range(256)) * 2**17  # 32 MiB, in a store two requests
+def test_large_file_is_read_in_several_requests(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 2**17  # 32 MiB: two requests to object storage
     (tmp_path / "large").write_bytes(content)
     assert windrow.read_binary_files(tmp_path).take()[0]["bytes"] == content
     store = CountingStore()
@@ -170,7 +170,7 @@ def test_a_large_file(tmp_path: Path) -> None:
     assert store.reads == 2
 
 
-def test_s3(s3: S3) -> None:
+def test_files_on_s3_are_read_and_changes_raise(s3: S3) -> None:
     bucket = s3.directory / "files"
     bucket.mkdir(exist_ok=True)
     for number in range(30):
@@ -193,7 +193,7 @@ def test_a_hundred_thousand_files(tmp_path: Path) -> None:
     assert sum(len(batch["bytes"]) for batch in pipe.iter_batches(batch_size=1000)) == 100_000
 
 
-def test_block_bytes_are_those_of_files(tmp_path: Path) -> None:
+def test_block_bytes_equal_file_sizes(tmp_path: Path) -> None:
     write_files(tmp_path, 10, size=100)
     blocks = source_of(windrow.read_binary_files(tmp_path, columns=["bytes"], target_block_bytes=400)).blocks
     assert blocks.rows.tolist() == [4, 4, 2]

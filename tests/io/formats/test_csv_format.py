@@ -1,4 +1,4 @@
-"""read_csv: what pyarrow.csv reads, in ranges, whatever is between the lines."""
+"""read_csv returns the rows of pyarrow.csv, also when files are split into ranges."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_round_trip(
         assert rows == [] or suffix or ds.num_blocks() >= min(ranges, len(content) // block_bytes)
 
 
-def test_types_are_pyarrows(tmp_path: Path) -> None:
+def test_types_are_inferred_as_by_pyarrow(tmp_path: Path) -> None:
     content = b'i,f,s,b,d,t,n\n1,1.5,x,true,2020-01-01,2020-01-01 10:00:00,\n-2,2,"a,""b",false,,,\n'
     write_files(tmp_path, {"a.csv": content})
     expected = csv.read_csv(tmp_path / "a.csv")
@@ -103,7 +103,7 @@ def test_types_are_pyarrows(tmp_path: Path) -> None:
         (("2020-01-01", "noon"), pa.string()),
     ],
 )
-def test_one_type_for_all_files(tmp_path: Path, values: tuple[str, str], kind: pa.DataType) -> None:
+def test_types_are_unified_across_files(tmp_path: Path, values: tuple[str, str], kind: pa.DataType) -> None:
     for order in (values, values[::-1]):
         write_files(tmp_path, {f"{at}.csv": f"x,y\n{value},0\n".encode() for at, value in enumerate(order)})
         ds = windrow.read_csv(tmp_path)
@@ -112,7 +112,7 @@ def test_one_type_for_all_files(tmp_path: Path, values: tuple[str, str], kind: p
 
 
 @pytest.mark.usefixtures("small_ranges")
-def test_a_later_value_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_value_of_another_type_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("windrow.io.formats.sampled_format.HEAD_BYTES", 40)
     content = b"x,price\n" + b"1,2\n" * 30 + b"1,n/a?\n" + b"1,2\n" * 30
     write_files(tmp_path, {"a.csv": content})
@@ -128,8 +128,8 @@ def test_a_later_value_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("small_ranges")
 @pytest.mark.parametrize("lead", range(12))
-def test_newlines_in_values(tmp_path: Path, lead: int) -> None:
-    """Wherever a value is cut by a range, it is an error that says what to do, and never other rows."""
+def test_newlines_in_values_raise_unless_enabled(tmp_path: Path, lead: int) -> None:
+    """A value split between ranges raises an error with a fix, and never returns other rows."""
     rows = [{"n": 1, "s": "x" * at} for at in range(lead)] + [{"n": 2, "s": 'one\n"two",3\nthree'}]
     rows += [{"n": 3, "s": "y"}] * 3
     sink = io.BytesIO()
@@ -144,7 +144,9 @@ def test_newlines_in_values(tmp_path: Path, lead: int) -> None:
 
 @pytest.mark.usefixtures("small_ranges")
 @pytest.mark.parametrize("lead", range(16))
-def test_newlines_behind_the_beginning(tmp_path: Path, lead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newlines_in_values_after_the_sample_raise(
+    tmp_path: Path, lead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("windrow.io.formats.sampled_format.HEAD_BYTES", 24)
     text = "s\n" + "x\n" * 20 + "y" * lead + '\n"one\ntwo"\n' + "z\n" * 9
     write_files(tmp_path, {"a.csv": text.encode()})
@@ -157,7 +159,7 @@ def test_newlines_behind_the_beginning(tmp_path: Path, lead: int, monkeypatch: p
 
 
 @pytest.mark.usefixtures("small_ranges")
-def test_quotes_within_values_are_no_quotes(tmp_path: Path) -> None:
+def test_quotes_inside_unquoted_values_are_literal(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.csv": b'n,s\n1,5" pipe\n2,6"\n3,"a ""b"""\n4,"it"s"\n5,' + b'"' * 2 + b"\n"})
     rows = all_rows(windrow.read_csv(tmp_path, target_block_bytes=1))
     assert [row["s"] for row in rows] == ['5" pipe', '6"', 'a "b"', 'its"', ""], "as pyarrow reads them"
@@ -176,7 +178,7 @@ def test_dialects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_ranges")
-def test_headless_files_of_many_ranges(tmp_path: Path) -> None:
+def test_files_without_a_header_are_split_into_ranges(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.csv": b"1,2\n" * 20})
     assert all_rows(windrow.read_csv(tmp_path, column_names=["x", "y"])) == [{"x": 1, "y": 2}] * 20
     assert all_rows(windrow.read_csv(tmp_path, header=False)) == [{"f0": 1, "f1": 2}] * 20
@@ -203,7 +205,7 @@ def test_encodings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_ranges")
-def test_lines_longer_than_ranges_and_than_a_block_of_arrow(tmp_path: Path) -> None:
+def test_lines_longer_than_a_range_and_an_arrow_block(tmp_path: Path) -> None:
     long = "x" * 3_000_000
     write_files(tmp_path, {"a.csv": f"n,s\n1,a\n2,{long}\n3,b\n".encode()})
     with pytest.MonkeyPatch.context() as patch:
@@ -230,7 +232,7 @@ def test_empty_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_ranges")
-def test_columns_of_paths(tmp_path: Path) -> None:
+def test_path_and_partition_columns(tmp_path: Path) -> None:
     write_files(tmp_path, {"day=1/a.csv": b"x\n1\n2\n", "day=2/b.csv": b"x\n" + b"3\n" * 9})
     ds = windrow.read_csv(tmp_path, include_paths=True)
     assert ds.take(1) == [{"x": 1, "day": 1, "path": f"{tmp_path}/day=1/a.csv"}]
@@ -247,7 +249,7 @@ def test_columns_of_paths(tmp_path: Path) -> None:
         (b"a,b\xff\n1,2\n", r"a\.csv: .* can't decode byte 0xff .* encoding="),
     ],
 )
-def test_no_csv(tmp_path: Path, content: bytes, message: str) -> None:
+def test_malformed_files_raise(tmp_path: Path, content: bytes, message: str) -> None:
     write_files(tmp_path, {"a.csv": content})
     with pytest.raises(windrow.SourceError, match=message):
         windrow.read_csv(tmp_path)
@@ -268,13 +270,13 @@ def test_no_csv(tmp_path: Path, content: bytes, message: str) -> None:
         ({"columns": ["z"]}, "no column 'z'"),
     ],
 )
-def test_bad_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_raise(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
     write_files(tmp_path, {"a.csv": b"x\n1\n"})
     with pytest.raises(windrow.PlanError, match=message):
         windrow.read_csv(tmp_path, **arguments)
 
 
-def test_columns_differ(tmp_path: Path) -> None:
+def test_column_order_can_differ_but_missing_columns_raise(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.csv": b"x,y\n1,2\n", "b.csv": b"y,x\n3,4\n", "c.csv": b"x\n1\n"})
     assert all_rows(windrow.read_csv([tmp_path / "a.csv", tmp_path / "b.csv"])) == [
         {"x": 1, "y": 2},
@@ -287,7 +289,7 @@ def test_columns_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-def test_corrupt_archives(tmp_path: Path, suffix: str) -> None:
+def test_truncated_compressed_files_raise(tmp_path: Path, suffix: str) -> None:
     rows = [{"n": at, "s": f"text {at % 7}"} for at in range(200)]
     sink = io.BytesIO()
     csv.write_csv(pa.Table.from_pylist(rows), sink)
@@ -300,7 +302,7 @@ def test_corrupt_archives(tmp_path: Path, suffix: str) -> None:
             all_rows(windrow.read_csv(path))
 
 
-def test_quick_looks_read_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schema_explain_and_take_read_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[tuple[int, int]] = []
     method = csv_format.CsvFormat.read
 
@@ -320,7 +322,7 @@ def test_quick_looks_read_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert ds.count() == 5000
 
 
-def test_manifests_keep_how_files_were_read(tmp_path: Path) -> None:
+def test_manifest_stores_the_reader_options(tmp_path: Path) -> None:
     write_files(tmp_path, {"data/a.csv": b"x;y\n1;2\n"})
     ds = windrow.read_csv(tmp_path / "data", delimiter=";")
     ds.save_manifest(tmp_path / "manifest")
@@ -330,7 +332,7 @@ def test_manifests_keep_how_files_were_read(tmp_path: Path) -> None:
         windrow.read_csv(None, manifest=tmp_path / "manifest")
 
 
-def test_a_file_that_is_written_anew(tmp_path: Path) -> None:
+def test_rewritten_file_raises(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.csv": b"x\n1\n"})
     ds = windrow.read_csv(tmp_path)
     write_files(tmp_path, {"a.csv": b"x\n2\n3\n"})
@@ -355,7 +357,7 @@ def test_only_byte_ranges_are_requested(monkeypatch: pytest.MonkeyPatch) -> None
     store = Store()
     store.pipe("/csv/a.csv", b"x,y,z\n" + row * (4 * size // len(row)))
     source: Any = windrow.read_csv("/csv/a.csv", filesystem=store, target_block_bytes=size)._plan.source
-    # ranges are requested in parallel
+    # requests run in parallel, so their order varies
     assert min(asked) == (0, 2**18), "the beginning"
     assert sum(end - start for start, end in asked) < 2**18 + 2**15
     asked.clear()

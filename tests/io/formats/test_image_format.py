@@ -1,4 +1,4 @@
-"""read_images: what Pillow decodes, as tensors of one size or as pixels and their shape."""
+"""read_images returns what Pillow decodes: tensors of one size, or pixels with their shape."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from windrow.core.source import CorruptBlockError
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'windrow[images]'")
 
-# kinds of pixels, and a format that keeps each as it is
+# pixel modes, each with a lossless format
 KEPT = {
     "L": "png",
     "LA": "png",
@@ -54,7 +54,7 @@ def image_of(row: dict[str, Any], dtype: Any = np.uint8) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("mode", list(KEPT))
-def test_every_mode_of_one_size_and_of_several(tmp_path: Path, mode: str) -> None:
+def test_every_mode_is_decoded_with_and_without_size(tmp_path: Path, mode: str) -> None:
     saved = [pixels(mode, 5 + number, 4, number) for number in range(3)]
     for number, image in enumerate(saved):
         array = Image.frombytes(mode, image.shape[1::-1], image.tobytes())
@@ -74,7 +74,7 @@ def test_every_mode_of_one_size_and_of_several(tmp_path: Path, mode: str) -> Non
     st.sampled_from([None, (3, 5), (8, 2)]),
     st.integers(1, 2000),
 )
-def test_it_is_what_pillow_makes_of_it(
+def test_images_equal_those_of_pillow(
     tmp_path_factory: pytest.TempPathFactory,
     sizes: list[tuple[int, int]],
     suffix: str,
@@ -100,7 +100,7 @@ def test_it_is_what_pillow_makes_of_it(
         np.testing.assert_array_equal(one, other)
 
 
-def test_tensors(tmp_path: Path) -> None:
+def test_images_of_one_size_are_tensors(tmp_path: Path) -> None:
     for number in range(4):
         Image.fromarray(pixels("RGB", 6 + number, 5)).save(tmp_path / f"{number}.png")
     ds = windrow.read_images(tmp_path, size=(4, 4))
@@ -133,7 +133,7 @@ def png(height: int, width: int, seed: int) -> bytes:
     return file.getvalue()
 
 
-def test_few_files_are_looked_at() -> None:
+def test_planning_reads_few_files() -> None:
     store = CountingStore()
     store.pipe({f"/d/{number:03}.png": png(4, 4, number) for number in range(100)})
     store.forget()
@@ -157,7 +157,7 @@ def test_classes_and_filters(tmp_path: Path) -> None:
     assert (dogs.count(), dogs.take()) == (3, [{"label": "dog"}] * 3)
 
 
-def test_the_order_is_that_of_parquet(tmp_path: Path) -> None:
+def test_order_equals_that_of_parquet(tmp_path: Path) -> None:
     for number in range(20):
         write_image(tmp_path / "images" / f"{number:02}.png", pixels("RGB", 4, 4, number))
     same_order_as_parquet(
@@ -170,10 +170,10 @@ def test_the_order_is_that_of_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"no image", png(40, 40, 1)[:900], png(9, 9, 0).replace(b"IDAT", b"IDXX")]
 )
-def test_a_corrupt_image_is_named(tmp_path: Path, content: bytes, size: tuple[int, int] | None) -> None:
+def test_error_names_the_corrupt_image(tmp_path: Path, content: bytes, size: tuple[int, int] | None) -> None:
     for number in range(40):
         write_image(tmp_path / f"{number:02}.png", pixels("RGB", 3, 3))
-    # one that is not among those that are looked at
+    # not one of the sampled files
     (tmp_path / "01.png").write_bytes(content)
     ds = windrow.read_images(tmp_path, size=size)
     with pytest.raises(CorruptBlockError, match=rf"{tmp_path}/01\.png"):
@@ -182,7 +182,7 @@ def test_a_corrupt_image_is_named(tmp_path: Path, content: bytes, size: tuple[in
         windrow.read_images(tmp_path / "01.png", size=size).take()
 
 
-def test_deep_images_are_not_cut(tmp_path: Path) -> None:
+def test_16_bit_images_are_not_truncated(tmp_path: Path) -> None:
     saved = np.array([[0, 300], [40_000, 65_535]], np.uint16)
     Image.frombytes("I;16", (2, 2), saved.tobytes()).save(tmp_path / "deep.png")
     with pytest.raises(
@@ -193,7 +193,7 @@ def test_deep_images_are_not_cut(tmp_path: Path) -> None:
     np.testing.assert_array_equal(deep[0], saved)
 
 
-def test_arguments() -> None:
+def test_wrong_arguments_raise() -> None:
     for size in ((3,), (0, 3), "33", 3, (2.5, 3)):
         with pytest.raises(windrow.PlanError, match=r"must be \(height, width\)"):
             windrow.read_images("x", size=size)  # type: ignore[arg-type]
@@ -201,13 +201,13 @@ def test_arguments() -> None:
         windrow.read_images("x", mode="P")
 
 
-def test_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pillow_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(windrow.PlanError, match=r'pip install "windrow\[images\]"'):
         windrow.read_images("x")
 
 
-def test_a_manifest_is_of_its_size(tmp_path: Path) -> None:
+def test_manifest_is_bound_to_size_and_mode(tmp_path: Path) -> None:
     write_image(tmp_path / "0.png", pixels("RGB", 3, 3))
     ds = windrow.read_images(tmp_path, size=(3, 3))
     manifest = tmp_path.parent / f"{tmp_path.name}.manifest"

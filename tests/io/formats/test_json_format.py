@@ -1,4 +1,4 @@
-"""read_json: what pyarrow.json reads, in ranges, one type for each key."""
+"""read_json returns the rows of pyarrow.json, read in ranges, with one type for each key."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_round_trip(
         assert ds.count() == len(rows)
 
 
-def test_types_are_pyarrows(tmp_path: Path) -> None:
+def test_types_are_inferred_as_by_pyarrow(tmp_path: Path) -> None:
     rows = [{"t": "2020-01-01 10:00:00", "s": "x", "n": None, "o": {"e": [1.5]}}, {"t": None, "b": True}]
     write_files(tmp_path, {"a.jsonl": _lines(rows)})
     expected = pyarrow.json.read_json(tmp_path / "a.jsonl")
@@ -103,7 +103,7 @@ def test_types_are_pyarrows(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_one_type_for_all_files(tmp_path: Path, first: Any, second: Any, kind: pa.DataType) -> None:
+def test_types_are_unified_across_files(tmp_path: Path, first: Any, second: Any, kind: pa.DataType) -> None:
     write_files(
         tmp_path, {"a.jsonl": _lines([{"x": first}]), "b.jsonl": _lines([{"x": second}]), "c.jsonl": b""}
     )
@@ -112,12 +112,12 @@ def test_one_type_for_all_files(tmp_path: Path, first: Any, second: Any, kind: p
     assert len(all_rows(ds)) == 2
 
 
-def test_keys_that_some_files_lack(tmp_path: Path) -> None:
+def test_keys_missing_in_some_files_are_null(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.jsonl": b'{"x": 1}\n', "b.jsonl": b'{"y": "z"}'})
     assert all_rows(windrow.read_json(tmp_path)) == [{"x": 1, "y": None}, {"x": None, "y": "z"}]
 
 
-def test_types_that_nothing_holds(tmp_path: Path) -> None:
+def test_incompatible_types_raise(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.jsonl": b'{"x": 1}\n', "b.jsonl": b'{"x": "z"}\n'})
     with pytest.raises(
         windrow.SourceError, match=r"column 'x' is string in .*b\.jsonl but int64 in .*a\.jsonl"
@@ -127,7 +127,7 @@ def test_types_that_nothing_holds(tmp_path: Path) -> None:
 
 @pytest.fixture
 def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file whose rows change behind the first 40 bytes, which are all that is looked at."""
+    """A folder for files whose rows change after the first 40 bytes, which are all that is sampled."""
     monkeypatch.setattr("windrow.io.formats.sampled_format.HEAD_BYTES", 40)
     monkeypatch.setattr(line_ranges, "RANGE_BYTES", 64)
     return tmp_path
@@ -144,7 +144,7 @@ def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
     ],
 )
-def test_a_later_row_that_does_not_fit(late: Path, row: dict[str, Any], message: str) -> None:
+def test_later_row_that_does_not_match_raises(late: Path, row: dict[str, Any], message: str) -> None:
     write_files(late, {"a.jsonl": _lines([{"x": 1, "y": 2}] * 20 + [row] + [{"x": 1, "y": 2}] * 20)})
     ds = windrow.read_json(late, target_block_bytes=1)
     assert ds.take(2) == [{"x": 1, "y": 2}] * 2
@@ -156,7 +156,7 @@ def test_a_later_row_that_does_not_fit(late: Path, row: dict[str, Any], message:
         assert len(all_rows(windrow.read_json(late, dtypes=given))) == 41
 
 
-def test_lines_longer_than_ranges_and_than_a_block_of_arrow(
+def test_lines_longer_than_a_range_and_an_arrow_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(line_ranges, "RANGE_BYTES", 100_000)
@@ -165,7 +165,7 @@ def test_lines_longer_than_ranges_and_than_a_block_of_arrow(
     assert all_rows(windrow.read_json(tmp_path)) == rows
 
 
-def test_columns_of_paths(tmp_path: Path) -> None:
+def test_path_and_partition_columns(tmp_path: Path) -> None:
     write_files(tmp_path, {"day=1/a.jsonl": b'{"x": 1}\n{"x": 2}\n', "day=2/b.jsonl": b'{"x": 3}\n'})
     ds = windrow.read_json(tmp_path, include_paths=True)
     assert ds.take(1) == [{"x": 1, "day": 1, "path": f"{tmp_path}/day=1/a.jsonl"}]
@@ -176,7 +176,7 @@ def test_columns_of_paths(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"[1, 2]\n", b'{"x": 1\n', b"plain text\n", b"{}\n", b'{"x": 1}\n{"x": \xff}\n']
 )
-def test_no_json_lines(tmp_path: Path, content: bytes) -> None:
+def test_malformed_files_raise(tmp_path: Path, content: bytes) -> None:
     write_files(tmp_path, {"a.jsonl": content})
     with pytest.raises(windrow.SourceError, match=r"a\.jsonl"):
         all_rows(windrow.read_json(tmp_path))
@@ -200,15 +200,15 @@ def test_empty_files(tmp_path: Path) -> None:
         pa.float16(),
     ],
 )
-def test_types_that_arrow_does_not_parse(tmp_path: Path, kind: pa.DataType) -> None:
+def test_types_that_arrow_cannot_parse_raise(tmp_path: Path, kind: pa.DataType) -> None:
     write_files(tmp_path, {"a.jsonl": b'{"v": [1, 2]}\n'})
     with pytest.raises(windrow.PlanError, match=r"for 'v': JSON conversion to .* give .*cast after reading"):
         windrow.read_json(tmp_path, dtypes={"v": kind})
 
 
 @pytest.mark.parametrize("content", [b'{"x": "\xff"}\n', b'{"\xff": 1}\n'])
-def test_no_utf8(tmp_path: Path, content: bytes) -> None:
-    """Arrow gives text that is none."""
+def test_invalid_utf8_raises(tmp_path: Path, content: bytes) -> None:
+    """Arrow does not validate UTF-8."""
     write_files(tmp_path, {"a.jsonl": content})
     with pytest.raises(windrow.SourceError, match=r"a\.jsonl: .* 0xff in position .* check encoding="):
         windrow.read_json(tmp_path)

@@ -1,4 +1,4 @@
-"""read_numpy: what NumPy saves, as (rows, ...) arrays."""
+"""read_numpy returns the arrays that NumPy saves, with rows as the first axis."""
 
 from __future__ import annotations
 
@@ -52,8 +52,7 @@ def arrays(rows: int) -> st.SearchStrategy[NDArray[Any]]:
 def _elements(dtype: str) -> Any:
     if dtype.endswith("M8[D]"):
         return st.integers(1 - 2**31, 2**31 - 1).map(lambda day: np.datetime64(day, "D"))
-    # Arrow's text is Unicode that can be encoded
-    # and NumPy keeps no zero at the end
+    # Arrow stores only Unicode that can be encoded, and NumPy drops trailing zeros
     text = st.text("aé漢\0", max_size=3).map(lambda text: text.rstrip("\0"))
     return text if dtype[0] == "U" else None
 
@@ -117,7 +116,7 @@ def test_types_and_sizes(tmp_path: Path) -> None:
     assert source.null_counts == {"x": 0, "image": 0, "pair": 0}
 
 
-def test_times_that_are_missing_are_null(tmp_path: Path) -> None:
+def test_missing_times_are_null(tmp_path: Path) -> None:
     np.save(tmp_path / "t.npy", np.array(["2020-01-01", "NaT"], "M8[ms]"))
     ds = windrow.read_numpy(tmp_path / "t.npy", column="at")
     assert ds.take()[1] == {"at": None}
@@ -191,7 +190,7 @@ def test_other_files_than_numpy_raise(tmp_path: Path) -> None:
             windrow.read_numpy(tmp_path / "bad")
 
 
-def test_a_corrupt_archive_names_its_file(tmp_path: Path) -> None:
+def test_error_names_the_corrupt_archive(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez_compressed(path, x=np.arange(5000))
     ds = windrow.read_numpy(path)
@@ -204,7 +203,7 @@ def test_a_corrupt_archive_names_its_file(tmp_path: Path) -> None:
 
 @examples(80)
 @given(st.booleans(), st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=4))
-def test_corruption_is_an_error_or_harmless(
+def test_corruption_raises_or_is_harmless(
     tmp_path_factory: pytest.TempPathFactory, archive: bool, flips: list[tuple[float, int]]
 ) -> None:
     path = tmp_path_factory.mktemp("corruption") / "x"
@@ -222,7 +221,7 @@ def test_corruption_is_an_error_or_harmless(
     assert raised is None or str(path) in str(raised)
 
 
-def test_headers_are_all_that_planning_reads() -> None:
+def test_planning_reads_headers_alone() -> None:
     store = CountingStore()
     for part in range(3):
         store.pipe_file(f"/d/{part}.npy", saved(np.arange(10**6, dtype=np.uint8) + part))
@@ -246,7 +245,7 @@ def test_only_selected_columns_are_requested(tmp_path: Path) -> None:
     assert store.read_bytes < 1.3 * 8 * 10**5
 
 
-def test_the_order_is_that_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_equals_that_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numpy_format, "PART_BYTES", 64)
     for part in range(3):
         np.save(tmp_path / f"{part}.npy", np.arange(part * 50, part * 50 + 50))
@@ -272,7 +271,7 @@ def test_origins_and_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (f"{tmp_path}/k=b/x.npy", 0, 1),
     ]
     assert [row["path"] for row in ds.take()] == [origin.path for origin in origins]
-    # files that are left out lie between those of a block
+    # the filter drops the file in the middle of a block
     ends = windrow.read_numpy(tmp_path, filter=pc.field("k") != "b")
     assert [row["k"] for row in ends.take()] == ["a"] * 6 + ["c"] * 6
     assert ends.count() == 12
@@ -280,7 +279,7 @@ def test_origins_and_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (rows.count(), rows.take()) == (2, [{"k": "c"}] * 2)
 
 
-def test_a_manifest_is_of_its_options(tmp_path: Path) -> None:
+def test_manifest_is_bound_to_its_options(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(5))
     ds = windrow.read_numpy(tmp_path / "x.npy")
     ds.save_manifest(tmp_path / "m")
@@ -291,7 +290,7 @@ def test_a_manifest_is_of_its_options(tmp_path: Path) -> None:
         windrow.read_numpy(None, column="x", manifest=tmp_path / "m")
 
 
-def test_a_file_that_is_replaced_is_noticed(tmp_path: Path) -> None:
+def test_replaced_file_raises(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     np.save(path, np.zeros(10**6))
     source = source_of(windrow.read_numpy(path))
@@ -303,7 +302,7 @@ def test_a_file_that_is_replaced_is_noticed(tmp_path: Path) -> None:
         list(parts)
 
 
-def test_a_date_that_no_column_holds(tmp_path: Path) -> None:
+def test_date_outside_the_range_of_date32_raises(tmp_path: Path) -> None:
     np.save(tmp_path / "far.npy", np.array([0, 2**31], "M8[D]"))
     with pytest.raises(
         windrow.SourceError, match=r"far\.npy.*outside the range of date32: .*astype\('M8\[s\]'\)"

@@ -78,7 +78,7 @@ FORMATS: dict[str, tuple[Callable[[list[Row]], bytes], Callable[[Path], Dataset]
     st.integers(1, 3),
     st.integers(1, 20),
 )
-def test_order_is_that_of_parquet(
+def test_order_equals_that_of_parquet(
     tmp_path_factory: pytest.TempPathFactory,
     name: str,
     sizes: list[int],
@@ -88,7 +88,7 @@ def test_order_is_that_of_parquet(
     shards: int,
     batch_rows: int,
 ) -> None:
-    """Files are blocks; long values at the end make estimates of rows and bytes far too low or high."""
+    """Each file is a block; long values at the end make estimates of rows and bytes far too low or high."""
     write, read, column = FORMATS[name]
     folder, start = tmp_path_factory.mktemp("order"), 0
     for part, size in enumerate(sizes):
@@ -100,7 +100,7 @@ def test_order_is_that_of_parquet(
             path.write_bytes(content)
         pq.write_table(pa.Table.from_pylist(rows), path)
     with pytest.MonkeyPatch.context() as patch:
-        # so little is looked at that estimates are far off
+        # the sample is so small that estimates are far off
         patch.setattr(sampled_format, "HEAD_BYTES", 48)
         sources = [(windrow.read_parquet(folder / "parquet"), "x"), (read(folder / name), column)]
     orders = []

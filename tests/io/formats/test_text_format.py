@@ -1,4 +1,4 @@
-"""read_text: a row a line, wherever ranges cut the file."""
+"""read_text returns one row per line, for any split of the file into ranges."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from windrow.io.formats import decompression, line_ranges, text_format
     st.booleans(),
     st.integers(20, 200),
 )
-def test_lines(
+def test_round_trip(
     tmp_path_factory: pytest.TempPathFactory,
     values: list[str],
     range_bytes: int,
@@ -50,8 +50,8 @@ def test_lines(
         assert ds.count() == len(expected)
 
 
-def test_every_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranges that end before, at and behind a newline, with several lines in them, one, and none."""
+def test_every_range_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges end before, at or after a newline, and contain several lines, one or none."""
     values = ["abc", "", "de", "f", "", "", "a longer line", "g"]
     for newline in ("\n", "\r\n"):
         content = newline.join(values).encode()
@@ -62,7 +62,7 @@ def test_every_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert [row["text"] for row in ds.take(99)] == values, range_bytes
 
 
-def test_no_newline_at_the_end(tmp_path: Path) -> None:
+def test_last_line_without_a_newline(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.txt": b"one\ntwo", "b.txt": b"", "c.txt": b"\n"})
     assert windrow.read_text(tmp_path).take() == [{"text": "one"}, {"text": "two"}]
     assert windrow.read_text(tmp_path, drop_empty_lines=False).take()[2:] == [{"text": ""}]
@@ -78,8 +78,8 @@ def test_encodings(tmp_path: Path) -> None:
         windrow.read_text(tmp_path, encoding="utf-16").take()
 
 
-def test_ebcdic_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There the byte of a newline is a character, and a newline another byte."""
+def test_ebcdic_is_not_split_into_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In EBCDIC, the byte of an ASCII newline is a character, and a newline is another byte."""
     monkeypatch.setattr(line_ranges, "RANGE_BYTES", 16)
     values = [f"{at} a\x8eb" for at in range(20)]
     assert b"\n" in values[0].encode("cp037")
@@ -91,7 +91,7 @@ def test_ebcdic_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("step_bytes", [5, 2**20])
 @pytest.mark.parametrize("suffix", [".xz", ".zlib"])
-def test_joined_streams(
+def test_concatenated_streams(
     tmp_path: Path, suffix: str, step_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decompression, "_STEP_BYTES", step_bytes)
@@ -130,7 +130,7 @@ def test_filters_and_paths(tmp_path: Path) -> None:
     assert ds.count() == 1
 
 
-def test_a_line_longer_than_any_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_longer_than_a_chunk_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_format, "_CHUNK_BYTES", 10)
     write_files(tmp_path, {"a.txt": b"x" * 30})
     with pytest.raises(windrow.SourceError, match=r"a\.txt.*a line has more than 10 bytes"):

@@ -1,4 +1,4 @@
-"""read_tfrecords: what the tfrecord library writes, and what it does not."""
+"""read_tfrecords: files of the tfrecord library, and variants that it does not write."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _frames(records: list[bytes]) -> bytes:
 
 
 def _example(numbers: dict[str, list[int]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Features to write, and the row that must be read."""
+    """Features to write, and the expected row."""
     made = {
         "i": [(number - 2**31) * 2**31 for number in numbers.get("i", [])],
         "f": [float(np.float32(number / 7)) for number in numbers.get("f", [])],
@@ -83,7 +83,7 @@ def test_round_trip(
         assert ds.count() == len(pairs)
 
 
-def test_files_of_the_library(tmp_path: Path) -> None:
+def test_files_are_read_as_by_the_tfrecord_library(tmp_path: Path) -> None:
     writer = library.TFRecordWriter(str(tmp_path / "a.tfrecord"))
     for at in range(50):
         writer.write({"n": (at, "int"), "v": ([at / 2, 1.0], "float"), "s": (f"row {at}".encode(), "byte")})
@@ -98,7 +98,7 @@ def test_files_of_the_library(tmp_path: Path) -> None:
         assert row["s"] == bytes(other["s"])
 
 
-def test_types_as_asked(tmp_path: Path) -> None:
+def test_features_determine_the_types(tmp_path: Path) -> None:
     records = [
         _record({"n": ([at], "int"), "v": ([1.0, at], "float"), "s": ([b"x"], "byte")}) for at in range(3)
     ]
@@ -118,7 +118,7 @@ def test_types_as_asked(tmp_path: Path) -> None:
     assert all_rows(fixed)[1] == {"v": [1.0, 1.0]}
 
 
-def test_numbers_that_are_not_packed(tmp_path: Path) -> None:
+def test_unpacked_numbers_are_read(tmp_path: Path) -> None:
     """As protobuf 2 writes them: a tag before each number."""
     floats = b"".join(b"\x0d" + struct.pack("<f", value) for value in (1.5, -2.0))
     integers = b"\x08\x96\x01\x08\x03"
@@ -131,7 +131,7 @@ def test_numbers_that_are_not_packed(tmp_path: Path) -> None:
     assert all_rows(windrow.read_tfrecords(tmp_path)) == [{"f": [1.5, -2.0], "i": [150, 3]}]
 
 
-def test_one_type_for_all_files(tmp_path: Path) -> None:
+def test_types_are_unified_across_files(tmp_path: Path) -> None:
     contents = {
         "a.tfrecord": _frames([_record({"x": ([1], "int"), "y": ([1.0], "float")})]),
         "b.tfrecord": _frames([_record({"x": ([1, 2], "int")})]),
@@ -152,7 +152,7 @@ def test_one_type_for_all_files(tmp_path: Path) -> None:
         ({"x": ([1], "int"), "z": ([1], "int")}, "feature 'z' is missing from the beginning of every file"),
     ],
 )
-def test_a_later_example_that_does_not_fit(tmp_path: Path, late: dict[str, Any], message: str) -> None:
+def test_later_example_that_does_not_match_raises(tmp_path: Path, late: dict[str, Any], message: str) -> None:
     records = [_record({"x": ([1], "int")})] * 1100 + [_record(late)]
     write_files(tmp_path, {"a.tfrecord": _frames(records)})
     ds = windrow.read_tfrecords(tmp_path)
@@ -162,8 +162,10 @@ def test_a_later_example_that_does_not_fit(tmp_path: Path, late: dict[str, Any],
 
 @examples(150)
 @given(st.floats(0, 1, exclude_max=True), st.integers(0, 255), st.booleans())
-def test_corruption(tmp_path_factory: pytest.TempPathFactory, where: float, flip: int, cut: bool) -> None:
-    """All rows, or an error that names the file: every byte is covered by a checksum."""
+def test_corruption_raises_except_for_cuts_between_records(
+    tmp_path_factory: pytest.TempPathFactory, where: float, flip: int, cut: bool
+) -> None:
+    """Checksums cover every byte, but cannot detect that complete records are missing at the end."""
     rows = [{"n": at, "s": b"text"} for at in range(8)]
     whole = _frames([_record({"n": ([row["n"]], "int"), "s": ([row["s"]], "byte")}) for row in rows])
     place = int(where * len(whole))
@@ -180,7 +182,7 @@ def test_corruption(tmp_path_factory: pytest.TempPathFactory, where: float, flip
         assert found == (rows[: place // frame] if cut and place % frame == 0 else rows)
 
 
-def test_no_tfrecord(tmp_path: Path) -> None:
+def test_other_files_than_tfrecord_raise(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.tfrecord": b"some text that is no TFRecord at all"})
     with pytest.raises(
         windrow.SourceError, match=r"a\.tfrecord is not a TFRecord.*length that is not what was"

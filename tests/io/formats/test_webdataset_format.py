@@ -1,4 +1,4 @@
-"""read_webdataset: what the webdataset library writes and reads."""
+"""read_webdataset reads archives as the webdataset library does."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ def test_round_trip(
         assert ds.count() == len(samples)
 
 
-# the library leaves its files to the garbage collector
+# the library does not close its files
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_archives_of_the_library(tmp_path: Path) -> None:
+def test_archives_are_read_as_by_the_webdataset_library(tmp_path: Path) -> None:
     library = pytest.importorskip("webdataset")
     with library.TarWriter(str(tmp_path / "a.tar")) as writer:
         for at in range(20):
@@ -157,7 +157,7 @@ def test_images(tmp_path: Path) -> None:
         ([("z.cls", b"1"), ("z.cls", b"1")], "sample 'z' has two members 'cls'"),
     ],
 )
-def test_a_later_sample_that_does_not_fit(
+def test_later_sample_that_does_not_match_raises(
     tmp_path: Path, late: list[tuple[str, bytes]], message: str
 ) -> None:
     early = {"cls": b"1", "json": b'{"a": 1}', "npy": _npy(np.zeros((2, 2)))}
@@ -169,19 +169,19 @@ def test_a_later_sample_that_does_not_fit(
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff"])
-def test_a_first_sample_that_is_not_json(tmp_path: Path, content: bytes) -> None:
+def test_invalid_json_in_the_first_sample_raises(tmp_path: Path, content: bytes) -> None:
     write_files(tmp_path, {"a.tar": _tar([("a.json", content)])})
     with pytest.raises(windrow.SourceError, match=r"a\.tar.*'json' cannot be decoded"):
         windrow.read_webdataset(tmp_path)
 
 
-def test_files_that_are_not_samples_raise(tmp_path: Path) -> None:
+def test_members_that_are_not_samples_are_ignored(tmp_path: Path) -> None:
     members = [("readme", b""), ("__meta__.json__", b"{}"), (".hidden", b""), ("folder/a.txt", b"x")]
     write_files(tmp_path, {"a.tar": _tar(members)})
     assert all_rows(windrow.read_webdataset(tmp_path)) == [{"__key__": "folder/a", "txt": "x"}]
 
 
-def test_extensions_that_some_archives_lack(tmp_path: Path) -> None:
+def test_extensions_missing_in_some_archives_are_null(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.tar": _tar([("0.txt", b"x")]), "b.tar": _tar([("1.cls", b"5")])})
     assert all_rows(windrow.read_webdataset(tmp_path)) == [
         {"__key__": "0", "txt": "x", "cls": None},
@@ -190,7 +190,7 @@ def test_extensions_that_some_archives_lack(tmp_path: Path) -> None:
     assert all_rows(windrow.read_webdataset(tmp_path, columns=["cls"])) == [{"cls": None}, {"cls": 5}]
 
 
-def test_sparse_members(tmp_path: Path) -> None:
+def test_sparse_members_raise(tmp_path: Path) -> None:
     sink = io.BytesIO()
     with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as archive:
         info = tarfile.TarInfo("0.bin")
@@ -205,7 +205,7 @@ def test_sparse_members(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("corruption", ["cut", "cut at a member", "header", "two", "compressed", "empty"])
-def test_corrupt_archives(tmp_path: Path, corruption: str) -> None:
+def test_corrupt_archives_raise(tmp_path: Path, corruption: str) -> None:
     whole = _tar([(f"{at:03}.txt", b"x" * 600) for at in range(300)])
     header = 200 * 1536 + 20
     content = {
@@ -222,7 +222,7 @@ def test_corrupt_archives(tmp_path: Path, corruption: str) -> None:
         all_rows(windrow.read_webdataset(tmp_path))
 
 
-def test_scalars_and_text_of_json_are_what_they_are(tmp_path: Path) -> None:
+def test_npy_scalars_and_json_text_keep_their_types(tmp_path: Path) -> None:
     rows = [{"npy": 1.0, "json": "x"}, {"npy": 2.0, "json": "y"}]
     windrow.from_items(rows).write_webdataset(tmp_path)
     found = windrow.read_webdataset(tmp_path)
@@ -232,7 +232,7 @@ def test_scalars_and_text_of_json_are_what_they_are(tmp_path: Path) -> None:
     assert [row["json"] for row in as_stored.take()] == ['"x"', '"y"']
 
 
-def test_an_archive_without_samples_has_the_columns_of_dtypes(tmp_path: Path) -> None:
+def test_archive_without_samples_has_the_columns_of_dtypes(tmp_path: Path) -> None:
     tarfile.open(tmp_path / "empty.tar", "w").close()
     with pytest.raises(windrow.SourceError, match="give dtypes="):
         windrow.read_webdataset(tmp_path)

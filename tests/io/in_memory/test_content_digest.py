@@ -1,4 +1,4 @@
-"""The digest of data in memory: by values, not by how they lie."""
+"""The content digest of tables depends on values, not on their memory layout."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 @pytest.mark.parametrize("kind", TYPES)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_equal_values_have_one_digest_and_others_another(kind: str, data: st.DataObject) -> None:
+def test_digests_are_equal_exactly_for_equal_values(kind: str, data: st.DataObject) -> None:
     arrow, strategy = TYPES[kind]
     values = data.draw(st.lists(strategy | st.none(), max_size=8))
     table = pa.table({"x": pa.array(values, arrow)})
     cut = data.draw(st.integers(0, len(values)))
-    # sliced out of more, in two chunks, the second of which lies elsewhere
+    # two chunks: a slice of a larger array, and an array of its own
     padded = pa.array([*values[:1], *values, *values[:2]], arrow)
     first = padded.slice(min(1, len(values)), cut)
     chunks = pa.chunked_array([first, pa.array(values[cut:], arrow)], arrow)
@@ -52,19 +52,19 @@ def test_equal_values_have_one_digest_and_others_another(kind: str, data: st.Dat
     assert (digest_table(pa.table({"x": pa.array(others, arrow)})) == digest_table(table)) == same
 
 
-def test_what_lies_beneath_a_null_does_not_count() -> None:
+def test_values_of_null_slots_do_not_affect_the_digest() -> None:
     hidden = [pa.array(np.array(values), mask=np.array([False, True])) for values in ([1, 2], [1, 3])]
     first, second = (digest_table(pa.table({"x": array})) for array in hidden)
     assert first == second
 
 
-def test_names_types_and_columns_count() -> None:
+def test_digest_depends_on_names_types_and_columns() -> None:
     x = pa.array([1, 2])
     tables = [{"x": x}, {"y": x}, {"x": x.cast(pa.int32())}, {"x": x, "y": x}, {"y": x, "x": x}]
     assert len({digest_table(pa.table(table)) for table in tables}) == len(tables)
 
 
-def test_runs_count_by_their_values() -> None:
+def test_digest_of_run_end_encoded_arrays_depends_on_values_alone() -> None:
     runs = pa.RunEndEncodedArray.from_arrays
     arrays = [
         runs([2, 3], [1, None]),

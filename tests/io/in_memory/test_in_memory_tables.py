@@ -1,4 +1,4 @@
-"""Tables in memory as a source: how they are cut, weighed, and pickled."""
+"""Tables in memory as a source: block boundaries, sizes and pickling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.io.in_memory.value_sizes import cut_rows, weigh_table
 
 
 @given(rows=st.integers(0, 500), row_bytes=st.integers(1, 40), target=st.integers(1, 3000))
-def test_blocks_are_even_and_small(rows: int, row_bytes: int, target: int) -> None:
+def test_blocks_are_even_and_within_the_target(rows: int, row_bytes: int, target: int) -> None:
     borders = cut_rows(rows, rows * row_bytes, target)
     counts = np.diff(borders)
     assert borders[0] == 0
@@ -26,7 +26,7 @@ def test_blocks_are_even_and_small(rows: int, row_bytes: int, target: int) -> No
         assert counts.min() * row_bytes <= target or counts.min() == 1
 
 
-def test_sizes_are_of_values_alone() -> None:
+def test_sizes_count_values_alone() -> None:
     table = pa.table({"x": pa.array(range(100), pa.int16()), "y": [None, "ab"] * 50, "z": [[1], None] * 50})
     whole = 100 * 2 + (100 * 4 + 100) + (100 * 4 + 50 * 8)
     assert weigh_table(table) == whole
@@ -34,7 +34,7 @@ def test_sizes_are_of_values_alone() -> None:
     assert weigh_table(table.slice(50)) == whole // 2
 
 
-def test_a_pickle_of_slices_is_no_larger_than_their_rows() -> None:
+def test_pickled_slices_contain_only_their_rows() -> None:
     parent = pa.table({"x": np.arange(1_000_000), "y": ["some text"] * 1_000_000})
     source = hold_tables([parent.slice(500, 1000)], "some", 4000)
     assert len(pickle.dumps(source)) < 60_000
@@ -44,7 +44,7 @@ def test_a_pickle_of_slices_is_no_larger_than_their_rows() -> None:
     assert again.identity() == source.identity()
 
 
-def test_how_tables_are_cut_up_does_not_matter() -> None:
+def test_contents_do_not_depend_on_how_rows_are_split_into_tables() -> None:
     table = pa.table({"x": range(100), "y": [str(i) for i in range(100)]})
     one = hold_tables([table], "some", 200)
     many = hold_tables([table.slice(start, 9) for start in range(0, 100, 9)], "some", 200)
@@ -54,7 +54,7 @@ def test_how_tables_are_cut_up_does_not_matter() -> None:
     assert hold_tables([table], "some", 300).contents != one.contents
 
 
-def test_types_are_unified_and_incompatible_ones_named() -> None:
+def test_types_are_unified_and_incompatible_ones_raise() -> None:
     parts = [pa.table({"x": pa.array([1], pa.int8()), "y": [None]}), pa.table({"x": [2], "y": ["a"]})]
     source = hold_tables(parts, "some", 100)
     assert source.schema.types == [pa.int64(), pa.string()]

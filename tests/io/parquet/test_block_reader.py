@@ -81,7 +81,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
     target=st.sampled_from([1, 400, 2**20]),
     data=st.data(),
 )
-def test_blocks_together_are_what_pyarrow_reads(
+def test_blocks_equal_what_pyarrow_reads(
     table: pa.Table, row_group_rows: int, target: int, data: st.DataObject, tmp_path: Path
 ) -> None:
     path = write(tmp_path / "t.parquet", table, row_group_size=row_group_rows)
@@ -102,7 +102,7 @@ def test_blocks_together_are_what_pyarrow_reads(
     assert filtered.blocks.rows.tolist() == blocks.rows.tolist()
 
 
-def test_names_with_dots_are_names(tmp_path: Path) -> None:
+def test_column_names_with_dots_are_not_paths(tmp_path: Path) -> None:
     table = pa.table({"a.b": [1, 2], "a": [{"b": 3, "c": 4}, {"b": 5, "c": 6}], "a.b.c": ["x", "y"]})
     path = write(tmp_path / "t.parquet", table)
     for row_filter in (None, pc.field("a.b") > 0):
@@ -111,7 +111,7 @@ def test_names_with_dots_are_names(tmp_path: Path) -> None:
             assert found.to_pylist() == table.select(columns).to_pylist()
 
 
-def test_fragments_are_read_as_the_unified_schema(tmp_path: Path) -> None:
+def test_fragments_are_cast_to_the_unified_schema(tmp_path: Path) -> None:
     one = pa.table(
         {
             "i": pa.array([1, None], pa.int16()),
@@ -154,7 +154,7 @@ def test_fragments_are_read_as_the_unified_schema(tmp_path: Path) -> None:
         assert read_all(filtered).column("s").to_pylist() == ["a", "c"]
 
 
-def test_a_timestamp_that_the_finer_unit_cannot_hold(tmp_path: Path) -> None:
+def test_timestamp_overflow_in_the_finer_unit_raises(tmp_path: Path) -> None:
     write(tmp_path / "1.parquet", pa.table({"t": pa.array([2**61], pa.timestamp("ms"))}))
     write(tmp_path / "2.parquet", pa.table({"t": pa.array([1], pa.timestamp("ns"))}))
     with pytest.raises(SourceError, match=r"1.parquet, row group 0: .*column 't'.*timestamp\[ms\]"):
@@ -192,13 +192,13 @@ def test_other_files_than_parquet_raise(tmp_path: Path, content: bytes, message:
     assert message in str(caught.value)
 
 
-def test_a_truncated_file(path: Path) -> None:
+def test_truncated_file_raises(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(SourceError, match=r"data.parquet is not a Parquet file, or is truncated"):
         open_parquet(path)
 
 
-def test_flipped_bytes_in_a_page(path: Path) -> None:
+def test_flipped_bytes_in_a_page_raise(path: Path) -> None:
     content = bytearray(path.read_bytes())
     for place in range(2_000, 2_050):
         content[place] ^= 0xFF
@@ -228,7 +228,7 @@ def test_file_changed_since_its_listing_raises(tmp_path: Path, same_size: bool) 
         read_all(filtered)
 
 
-def test_a_file_that_changed_since_its_footer_was_parsed(tmp_path: Path) -> None:
+def test_file_changed_since_its_footer_was_cached_raises(tmp_path: Path) -> None:
     path = write(tmp_path / "t.parquet", pa.table({"n": [1, 2, 3]}))
     source = open_parquet(path)
     assert read_all(source).num_rows == 3
@@ -238,7 +238,7 @@ def test_a_file_that_changed_since_its_footer_was_parsed(tmp_path: Path) -> None
         read_all(source)
 
 
-def test_a_file_that_vanished(path: Path) -> None:
+def test_missing_file_raises(path: Path) -> None:
     source = open_parquet(path)
     path.unlink()
     with pytest.raises(
@@ -270,7 +270,7 @@ def test_threads_share_a_reader(path: Path) -> None:
 
 
 def test_statistics_of_narrower_types_prune_exactly(tmp_path: Path) -> None:
-    """A filter is written for the unified type; each file has statistics of its own."""
+    """Filters use the unified type, and each file has statistics of its own type."""
     stored = [
         {"t": pa.array([1_000, 2_000], pa.timestamp("ms")), "f": pa.array([0.5, 1.5], pa.float32())},
         {"t": pa.array([1, 10**9], pa.timestamp("ns")), "f": pa.array([0.1, 1e300], pa.float64())},
@@ -294,19 +294,19 @@ def test_statistics_of_narrower_types_prune_exactly(tmp_path: Path) -> None:
         )
 
 
-def test_two_columns_of_one_name(tmp_path: Path) -> None:
+def test_duplicate_column_name_raises(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     path = write(tmp_path / "t.parquet", table)
     with pytest.raises(SourceError, match=r"t.parquet has more than one column 'a'"):
         open_parquet(path)
 
 
-def test_a_reader_is_small(path: Path) -> None:
+def test_pickled_reader_is_small(path: Path) -> None:
     assert len(pickle.dumps(open_parquet(path).reader)) < 2_000
 
 
-def test_reading_the_same_bytes_elsewhere_shares_footers(path: Path, tmp_path: Path) -> None:
-    """Parsed footers are cached by digest, so another file's footer is never used."""
+def test_cached_footer_is_not_used_for_another_file(path: Path, tmp_path: Path) -> None:
+    """Parsed footers are cached by digest, so a file never gets the footer of another one."""
     twin = tmp_path / "twin.parquet"
     twin.write_bytes(path.read_bytes())
     assert read_all(open_parquet(path)).equals(read_all(open_parquet(twin)))
@@ -316,7 +316,7 @@ def test_reading_the_same_bytes_elsewhere_shares_footers(path: Path, tmp_path: P
     assert read_all(open_parquet(twin)).to_pylist() == [{"n": 1}]
 
 
-def test_blocks_of_many_files_in_turn_read_each_footer_once(
+def test_interleaved_blocks_of_many_files_read_each_footer_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place in range(12):

@@ -38,7 +38,7 @@ TYPES = [
 ]
 
 
-def test_the_library_is_built_where_there_is_a_compiler() -> None:
+def test_library_is_built_if_a_compiler_is_available() -> None:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler here")
     assert chunk_decoder.LIBRARY is not None
@@ -58,7 +58,7 @@ def decode_group(
     targets: NDArray[np.uint32],
     packing: Packing | None = None,
 ) -> NDArray[np.uint8] | None:
-    """The decoded values in target order; None where the chunk is not supported or is declined."""
+    """The decoded values in target order, or None if the chunk is unsupported or declined."""
     chunk = StoredFooter(metadata).chunk(group, "x", kind)
     if chunk is None:
         return None
@@ -82,7 +82,7 @@ def words_of(column: pa.ChunkedArray) -> NDArray[np.uint8]:
 @needs_library
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_value_goes_where_its_target_says(tmp_path: Path, data: st.DataObject) -> None:
+def test_every_value_is_scattered_to_its_target(tmp_path: Path, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(TYPES))
     rows = data.draw(st.integers(1, 3_000))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -101,7 +101,7 @@ def test_every_value_goes_where_its_target_says(tmp_path: Path, data: st.DataObj
 @needs_library
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_words_arrive_packed_or_not_at_all(tmp_path: Path, data: st.DataObject) -> None:
+def test_values_are_packed_or_the_chunk_is_declined(tmp_path: Path, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(TYPES))
     width = kind.bit_width // 8
     taken = data.draw(st.sampled_from([size for size in (0, 1, 2, 4, 8) if size <= width]))
@@ -109,7 +109,7 @@ def test_words_arrive_packed_or_not_at_all(tmp_path: Path, data: st.DataObject) 
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     top = (1 << 8 * min(taken, 7)) - 1
     distinct = rng.integers(0, top + 1, data.draw(st.sampled_from([1, 3, 300])), np.int64)
-    # minimum and maximum that fit, and sometimes a value that does not
+    # the least and greatest value that fit the packing, and sometimes one that overflows it
     more = distinct[rng.integers(0, len(distinct), rows)]
     more[rng.integers(0, rows, 2)] = [0, top]
     beyond = data.draw(st.sampled_from([0, 0, -1, 1]))
@@ -168,7 +168,7 @@ DECLINED: dict[str, tuple[pa.Array, dict[str, Any]]] = {
 
 @needs_library
 @pytest.mark.parametrize("case", DECLINED)
-def test_everything_else_is_left_to_arrow(tmp_path: Path, case: str) -> None:
+def test_unsupported_chunks_are_declined(tmp_path: Path, case: str) -> None:
     column, options = DECLINED[case]
     path = tmp_path / "x.parquet"
     metadata = write(path, column, **options)
@@ -176,7 +176,7 @@ def test_everything_else_is_left_to_arrow(tmp_path: Path, case: str) -> None:
 
 
 @needs_library
-def test_a_column_that_is_to_be_cast_is_left_to_arrow(tmp_path: Path) -> None:
+def test_column_that_needs_a_cast_is_declined(tmp_path: Path) -> None:
     metadata = write(tmp_path / "x.parquet", pa.array([1, 2, 3], pa.int32()))
     footer = StoredFooter(metadata)
     assert footer.chunk(0, "x", pa.int64()) is None
@@ -187,14 +187,14 @@ def test_a_column_that_is_to_be_cast_is_left_to_arrow(tmp_path: Path) -> None:
 @needs_library
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_corrupt_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.DataObject) -> None:
-    """Whatever the bytes are, nothing outside ``out`` is written."""
+def test_corrupt_pages_cause_no_write_out_of_bounds(tmp_path: Path, data: st.DataObject) -> None:
+    """No bytes cause a write outside ``out``."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     rows, kind = data.draw(st.integers(1, 500)), data.draw(st.sampled_from([pa.int64(), pa.int32()]))
     width = kind.bit_width // 8
     packings = [Packing(width, 0), Packing(4, 0), Packing(2, -5), Packing(1, 3), Packing(0, 1)]
     packing = data.draw(st.sampled_from(packings))
-    # values fit, so that only the corruption matters
+    # values fit the packing, so that only corruption can cause an overflow
     some = draw_words(pa.int64(), rows, data.draw(st.sampled_from([1, 50, 1_000])), rng).to_numpy()
     path = tmp_path / "x.parquet"
     metadata = write(
@@ -237,8 +237,8 @@ def test_dot_in_a_column_name_is_not_a_path(tmp_path: Path) -> None:
 
 
 @needs_library
-def test_a_column_that_is_declined_does_not_touch_the_others(tmp_path: Path) -> None:
-    """Columns of two row groups each, decoded in one call; one has no chunks, one is corrupt, one truncated."""
+def test_declined_columns_do_not_affect_the_others(tmp_path: Path) -> None:
+    """Five columns of two row groups, decoded in one call: one has no chunks, one is corrupt, one truncated."""
     rows, rng = 1_000, np.random.default_rng(5)
     kinds = {"a": pa.int64(), "b": pa.int32(), "c": pa.int64(), "d": pa.float32(), "e": pa.float64()}
     table = pa.table({name: draw_words(kind, rows, 200, rng) for name, kind in kinds.items()})
@@ -265,9 +265,7 @@ def test_a_column_that_is_declined_does_not_touch_the_others(tmp_path: Path) -> 
 
 @needs_library
 @pytest.mark.parametrize(("rows", "decoded"), [(2**19 - 8, True), (2**19, False)])
-def test_a_page_for_which_the_scratch_is_too_small_is_left_to_arrow(
-    tmp_path: Path, rows: int, decoded: bool
-) -> None:
+def test_page_larger_than_the_scratch_memory_is_declined(tmp_path: Path, rows: int, decoded: bool) -> None:
     column = pa.array(np.arange(rows))
     metadata = write(
         tmp_path / "x.parquet",

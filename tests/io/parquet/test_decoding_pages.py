@@ -1,4 +1,4 @@
-"""Hand-made pages: valid or invalid content that none of the available writers produces."""
+"""Handmade pages: valid or invalid content that none of the available writers produces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHOLE = Packing(8, 0)
 def decode_pages(
     *pages: bytes, rows: int, snappy: bool = False, packing: Packing = WHOLE
 ) -> list[int] | None:
-    """The 64-bit values of a chunk; None where it is declined. Checks that nothing else is written to."""
+    """The values of a chunk, or None if it is declined. Checks that nothing is written out of bounds."""
     stored, size = b"".join(pages), packing.bytes * rows
     guarded = np.full(size + 64, 0xAB, np.uint8)
     targets = np.arange(rows + 8, dtype=np.uint32)[:rows]
@@ -86,7 +86,7 @@ def test_every_kind_of_snappy_copy(first: int, copies: list[tuple[int, int, int,
 
 
 @needs_library
-def test_snappy_that_ends_early_is_declined() -> None:
+def test_truncated_snappy_is_declined() -> None:
     whole = varint(24) + literal(words(1, 2, 3))
     assert decode_pages(page(DATA, 3, PLAIN, whole, 24), bytes(16), rows=3, snappy=True) == [1, 2, 3]
     assert decode_pages(page(DATA, 3, PLAIN, whole[:-8], 24), bytes(16), rows=3, snappy=True) is None
@@ -106,7 +106,7 @@ def repeated(number: int, count: int) -> bytes:
     return varint(count << 1) + bytes([number])
 
 
-# a dictionary of three values, and how they are packed; equal values take 0 bytes
+# a dictionary of three values, and a packing that fits them; equal values need 0 bytes
 LOOKED_UP = [
     *[((10, 20, 30), packing) for packing in (WHOLE, Packing(4, -1), Packing(2, 10), Packing(1, 7))],
     ((10, 10, 10), Packing(0, 10)),
@@ -116,7 +116,7 @@ looked_up = pytest.mark.parametrize(("three", "packing"), LOOKED_UP)
 
 @needs_library
 @looked_up
-def test_the_padding_of_the_last_group_may_be_missing_but_no_value(
+def test_padding_of_the_last_group_is_optional_but_values_are_not(
     three: tuple[int, int, int], packing: Packing
 ) -> None:
     dictionary = page(DICTIONARY, 3, PLAIN, words(*three))
@@ -130,7 +130,7 @@ def test_the_padding_of_the_last_group_may_be_missing_but_no_value(
 @needs_library
 @looked_up
 @pytest.mark.parametrize("groups", [3, 4, 2**20])
-def test_a_run_of_more_groups_than_there_are_is_declined(
+def test_run_that_claims_missing_groups_is_declined(
     groups: int, three: tuple[int, int, int], packing: Packing
 ) -> None:
     dictionary = page(DICTIONARY, 3, PLAIN, words(*three))
@@ -143,7 +143,7 @@ def test_a_run_of_more_groups_than_there_are_is_declined(
 @needs_library
 @looked_up
 @pytest.mark.parametrize("run", [packed, lambda number: repeated(number, 1)])
-def test_an_index_beyond_the_dictionary_is_declined(
+def test_index_beyond_the_dictionary_is_declined(
     run: Any, three: tuple[int, int, int], packing: Packing
 ) -> None:
     dictionary = page(DICTIONARY, 3, PLAIN, words(*three))
@@ -157,7 +157,7 @@ def test_an_index_beyond_the_dictionary_is_declined(
     "packing", [Packing(4, 11), Packing(2, -(2**16) + 29), Packing(1, 5), Packing(0, 10)]
 )
 @pytest.mark.parametrize("stored", [[10, 20, 30], [30, 20, 261, 10]])
-def test_a_word_that_does_not_fit_is_declined(stored: list[int], packing: Packing) -> None:
+def test_overflowing_values_are_declined(stored: list[int], packing: Packing) -> None:
     """Values below or above the range, dictionary encoded or plain."""
     found = stored if packing == Packing(1, 5) and 261 not in stored else None
     plain = page(DATA, len(stored), PLAIN, words(*stored))
@@ -177,7 +177,7 @@ def test_more_values_than_rows_are_declined() -> None:
 
 
 @needs_library
-def test_a_page_of_an_index_is_passed_over() -> None:
+def test_index_pages_are_skipped() -> None:
     pages = [
         page(DATA, 1, PLAIN, words(1)),
         page(INDEX, 0, PLAIN, b"something"),

@@ -1,4 +1,4 @@
-"""What the footer cache keeps, and what it evicts."""
+"""Caching and eviction of parsed footers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_footer_is_read_once() -> None:
 
 
 @pytest.mark.parametrize(("most", "max_bytes", "size"), [(2, 1000, 1), (100, 20, 10)])
-def test_the_footer_used_longest_ago_goes_first(most: int, max_bytes: int, size: int) -> None:
+def test_least_recently_used_footer_is_evicted_first(most: int, max_bytes: int, size: int) -> None:
     cache, footers = FooterCache(most, max_bytes), Footers()
     for digest in (b"a", b"b", b"a", b"c", b"a", b"b"):
         cache.get(digest, footers.reader(digest, size))
@@ -56,7 +56,7 @@ def test_footer_larger_than_the_cache_is_cached_alone() -> None:
     assert (len(cache._cached), cache._bytes) == (1, 10)
 
 
-def test_a_footer_that_cannot_be_read_is_not_kept() -> None:
+def test_unreadable_footer_is_not_cached() -> None:
     def fail() -> Stated:
         raise OSError("gone")
 

@@ -1,4 +1,4 @@
-"""The validators in C and Python find the same problems of footers."""
+"""The validators in C and Python find the same problems in footers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def corruption(raw: bytes, chance: random.Random) -> bytes:
 
 @needs_library
 @pytest.mark.parametrize("compiled", [False, True])
-def test_sound_footers(compiled: bool) -> None:
+def test_valid_footers_have_no_problem(compiled: bool) -> None:
     for raw, shape in FOOTERS:
         problem, texts = find(raw, shape, compiled=compiled)
         assert problem == ""
@@ -93,7 +93,7 @@ def test_sound_footers(compiled: bool) -> None:
 
 @needs_library
 @pytest.mark.parametrize("part", range(4))
-def test_corrupt_footers(part: int) -> None:
+def test_validators_agree_on_corrupt_footers(part: int) -> None:
     found = Counter[str]()
     for seed in range(part * 2_500, (part + 1) * 2_500):
         chance = random.Random(seed)
@@ -102,7 +102,7 @@ def test_corrupt_footers(part: int) -> None:
         expected = find(corrupt, shape, compiled=True)
         assert find(corrupt, shape, compiled=False) == expected, seed
         found[expected[0]] += 1
-    # they include every problem, and footers without one
+    # every problem occurs, and so do valid footers
     assert len(found) == 7
 
 
@@ -124,11 +124,11 @@ def test_corrupt_footers(part: int) -> None:
     ],
     ids=repr,
 )
-def test_bytes_that_are_no_footer(raw: bytes) -> None:
+def test_validators_agree_on_bytes_that_are_not_a_footer(raw: bytes) -> None:
     assert find(raw, (1, 1), compiled=False) == find(raw, (1, 1), compiled=True)
 
 
-def test_work_is_bounded_by_the_bytes_that_there_are() -> None:
+def test_work_is_bounded_by_the_footer_size() -> None:
     endless = b"\x39\xfc" + varint(2**62) + b"\x00" * 1_000
     assert find_problem(endless, np.zeros(1, np.int64)) == 1
 
@@ -142,7 +142,7 @@ def test_footer_that_would_crash_arrow_raises_without_the_library(
     content = path.read_bytes()
     size = pq.read_metadata(path).serialized_size
     footer = content[-8 - size : -8]
-    # the codec of the only chunk: field 4 of its metadata, behind its path
+    # the codec of the only chunk: field 4 of its metadata, after its path
     at = footer.index(b"\x01x\x15") + 3
     assert footer[at] == 2
     changed = footer[:at] + b"\x7e" + footer[at + 1 :]

@@ -17,7 +17,7 @@ from windrow.io.storage.filesystems import Files
 
 
 @pytest.mark.parametrize("columns", [1, 1_500])
-def test_a_footer_of_any_length_is_read_and_hashed(tmp_path: Path, columns: int) -> None:
+def test_footers_of_any_length_are_read_and_hashed(tmp_path: Path, columns: int) -> None:
     table = pa.table({f"a column with a long name, {place}": [1, 2] for place in range(columns)})
     path = write(tmp_path / "t.parquet", table)
     content = path.read_bytes()
@@ -30,7 +30,7 @@ def test_a_footer_of_any_length_is_read_and_hashed(tmp_path: Path, columns: int)
     assert read_all(open_parquet(path)).equals(table)
 
 
-def test_what_planning_keeps_of_a_footer(tmp_path: Path) -> None:
+def test_summary_of_a_footer(tmp_path: Path) -> None:
     table = pa.table({"n": [1, None, 3], "s": ["a", "bb", None], "l": [[1, 2], [], None], "e": pa.nulls(3)})
     write(tmp_path / "t.parquet", table, row_group_size=2)
     footer = read_footer(Files(str(tmp_path)), "t.parquet", "t.parquet")
@@ -46,7 +46,7 @@ def test_what_planning_keeps_of_a_footer(tmp_path: Path) -> None:
 
 
 @needs_library
-def test_the_bytes_of_text_are_known_where_a_footer_states_them(tmp_path: Path) -> None:
+def test_text_sizes_are_read_from_the_footer(tmp_path: Path) -> None:
     words = ["a" * 500, None, "z", "m" * 90] * 5
     table = pa.table({"n": range(20), "text": words, "texts": [[word] for word in words]})
     write(tmp_path / "t.parquet", table, row_group_size=10)
@@ -62,7 +62,7 @@ def test_the_bytes_of_text_are_known_where_a_footer_states_them(tmp_path: Path) 
 
 
 @needs_library
-def test_what_arrow_states_of_repeated_text_in_deltas_is_not_believed(tmp_path: Path) -> None:
+def test_text_sizes_of_delta_encoded_columns_are_ignored(tmp_path: Path) -> None:
     table = pa.table({"text": ["x" * 100] * 50})
     encoding = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}
     write(tmp_path / "t.parquet", table, **encoding)
@@ -72,7 +72,7 @@ def test_what_arrow_states_of_repeated_text_in_deltas_is_not_believed(tmp_path: 
     assert facts.variable["text"][1] == [50 * (4 + 100)]
 
 
-def test_text_of_a_size_that_no_file_has_is_corruption(tmp_path: Path) -> None:
+def test_impossible_text_sizes_raise(tmp_path: Path) -> None:
     write(tmp_path / "t.parquet", pa.table({"text": ["a", "b"]}))
     footer = read_footer(Files(str(tmp_path)), "t.parquet", "t.parquet")
     with pytest.raises(SourceError, match="states impossible sizes"):

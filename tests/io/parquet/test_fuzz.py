@@ -2,14 +2,14 @@
 
 Which rows are right depends on what protects them:
 
-- A page with a checksum gives the rows that were written, or an error.
-- A footer has no checksum of its own. A manifest that was saved before contains its digest: then
-  every file gives rows of the number and the types that were listed, or an error. A file that
-  was corrupt before it was listed is taken as its footer states.
-- Bytes without a checksum (pages written without one, and page headers) can be read as other
-  values, as by every reader. Then both decoders must read the same values, the number of rows
-  must be what the footer states, and there must be no invalid memory access. Text can be invalid
-  UTF-8, and a decimal can have too many digits, since single values are not validated.
+- A page with a checksum gives the written rows, or an error.
+- A footer has no checksum of its own, but a manifest contains its digest. A file that was listed
+  before its corruption gives as many rows, of the same types, as were listed, or an error. A file
+  that was corrupt before it was listed is read as its footer describes it.
+- Corrupt bytes without a checksum (page headers, and pages written without one) can change values,
+  as with every reader. Then both decoders must return the same values and the number of rows
+  in the footer, without invalid memory accesses. Text can be invalid UTF-8, and decimals can have
+  too many digits, since single values are not validated.
 
 Cases run in a separate process with a memory limit, so that a crash can be attributed to its
 seed. To reproduce one: ``python -m tests.io.fuzzing SEED 1``.
@@ -71,10 +71,10 @@ def test_every_kind_of_file_and_of_corruption_is_drawn() -> None:
 @pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("offset", [-(2**40), -1, 0])
 @pytest.mark.parametrize("kind", ["plain", "dictionary"])
-def test_a_chunk_that_cannot_begin_there_is_corruption_at_once(
+def test_impossible_chunk_offset_is_reported_as_corruption(
     kind: str, offset: int, stored: bool, tmp_path: Path
 ) -> None:
-    """Negative offsets are not sent to object storage, which would count from the file's end, and not retried."""
+    """Negative offsets are neither retried nor sent to object storage, which would count from the file's end."""
     path = f"memory:/{tmp_path}/moved.parquet" if stored else str(tmp_path / "moved.parquet")
     with fsspec.open(path, "wb") as file:
         file.write(move_chunk(whole(kind), 2, 1, offset))
@@ -86,10 +86,10 @@ def test_a_chunk_that_cannot_begin_there_is_corruption_at_once(
         assert sum(len(batch["few"]) for batch in kept.iter_batches()) == ROWS - GROUP_ROWS
 
 
-def test_values_changed_under_a_checksum_would_be_noticed(
+def test_judge_detects_corruption_if_the_reader_does_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The test itself is sensitive: with the reader's checks disabled it detects the corruption."""
+    """The fuzz test is sensitive: with the reader's checks disabled, it detects the corruption."""
     whole_file = pq.ParquetFile
 
     def unchecked(file: Any, **options: Any) -> Any:

@@ -81,7 +81,7 @@ def decode_chunks(
 @needs_library
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_text_goes_where_its_target_says(tmp_path: Path, data: st.DataObject) -> None:
+def test_every_text_is_scattered_to_its_target(tmp_path: Path, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(KINDS))
     rows = data.draw(st.integers(1, 1_500))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -122,7 +122,7 @@ DECLINED: dict[str, tuple[pa.Array, dict[str, Any]]] = {
     "dictionary": (pa.array(["a", "b", "a"]).dictionary_encode(), {}),
     "fixed size": (pa.array([b"a", b"b", b"c"], pa.binary(1)), {}),
     "views": (pa.array(["a", "b", "c"], pa.string_view()), {}),
-    # each of them could be read as an empty string
+    # each zero could be read as an empty string
     "numbers": (pa.array([0, 0, 0]), {"use_dictionary": False}),
     "list": (pa.array([["a"], ["b", "c"], []]), {}),
 }
@@ -130,7 +130,7 @@ DECLINED: dict[str, tuple[pa.Array, dict[str, Any]]] = {
 
 @needs_library
 @pytest.mark.parametrize("case", DECLINED)
-def test_everything_else_is_left_to_arrow(tmp_path: Path, case: str) -> None:
+def test_unsupported_chunks_are_declined(tmp_path: Path, case: str) -> None:
     column, options = DECLINED[case]
     metadata = write(tmp_path / "x.parquet", column, **options)
     targets = np.arange(3, dtype=np.uint32)
@@ -138,7 +138,7 @@ def test_everything_else_is_left_to_arrow(tmp_path: Path, case: str) -> None:
 
 
 @needs_library
-def test_text_that_is_to_be_cast_is_left_to_arrow(tmp_path: Path) -> None:
+def test_text_that_needs_a_cast_is_declined(tmp_path: Path) -> None:
     footer = StoredFooter(write(tmp_path / "x.parquet", pa.array(["a"])))
     assert footer.chunk(0, "x", pa.large_string()) is None
     assert footer.chunk(0, "x", pa.binary()) is None
@@ -146,7 +146,7 @@ def test_text_that_is_to_be_cast_is_left_to_arrow(tmp_path: Path) -> None:
 
 
 @needs_library
-def test_more_text_than_offsets_can_tell_is_left_to_arrow(tmp_path: Path) -> None:
+def test_text_beyond_32_bit_offsets_is_declined(tmp_path: Path) -> None:
     rows = 2**11
     column = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array(["x" * 2**20]))
     metadata = write(tmp_path / "x.parquet", column, store_schema=False, compression="none")
@@ -159,8 +159,8 @@ def test_more_text_than_offsets_can_tell_is_left_to_arrow(tmp_path: Path) -> Non
 @needs_library
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_corrupt_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.DataObject) -> None:
-    """Whatever the bytes are, nothing outside the lent memory is written."""
+def test_corrupt_pages_cause_no_write_out_of_bounds(tmp_path: Path, data: st.DataObject) -> None:
+    """No bytes cause a write outside the pool's memory."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     rows = data.draw(st.integers(1, 300))
     path = tmp_path / "x.parquet"
@@ -191,7 +191,7 @@ def test_corrupt_pages_end_nothing_but_the_attempt(tmp_path: Path, data: st.Data
         found[0].validate(full=True)
 
 
-# --- pages made by hand
+# --- handmade pages
 
 
 def texts(*values: str) -> bytes:
@@ -209,7 +209,7 @@ def decode_pages(*pages: bytes, rows: int, raw_bytes: int | None = None) -> list
 
 
 @needs_library
-def test_a_text_ends_within_its_page() -> None:
+def test_text_beyond_the_end_of_its_page_is_declined() -> None:
     body = texts("a", "", "ccc")
     assert decode_pages(page(DATA, 3, PLAIN, body), rows=3) == ["a", "", "ccc"]
     for short in range(1, 8):
@@ -219,7 +219,7 @@ def test_a_text_ends_within_its_page() -> None:
 
 
 @needs_library
-def test_pages_of_a_dictionary_and_plain_ones_make_one_column() -> None:
+def test_dictionary_and_plain_pages_make_one_column() -> None:
     words = page(DICTIONARY, 2, PLAIN, texts("one", "two"))
     data = page(DATA, 4, BY_DICTIONARY, b"\1" + varint(1 << 1 | 1) + bytes([0b0110]))
     plain = page(DATA, 2, PLAIN, texts("three", "four"))
@@ -229,7 +229,7 @@ def test_pages_of_a_dictionary_and_plain_ones_make_one_column() -> None:
 
 
 @needs_library
-def test_a_second_dictionary_is_declined() -> None:
+def test_second_dictionary_is_declined() -> None:
     words = page(DICTIONARY, 2, PLAIN, texts("one", "two"))
     data = page(DATA, 1, BY_DICTIONARY, b"\1" + varint(1 << 1) + bytes([1]))
     assert decode_pages(words, data, rows=1) == ["two"]
@@ -237,19 +237,19 @@ def test_a_second_dictionary_is_declined() -> None:
 
 
 @needs_library
-def test_a_page_that_states_more_values_than_it_has_bytes_is_declined() -> None:
+def test_dictionary_page_with_too_few_bytes_is_declined() -> None:
     data = page(DATA, 1, BY_DICTIONARY, b"\1" + varint(1 << 1) + bytes([1]))
     assert decode_pages(page(DICTIONARY, 2, PLAIN, texts("a", "b")), data, rows=1) == ["b"]
     assert decode_pages(page(DICTIONARY, 3, PLAIN, texts("a", "b")), data, rows=1) is None
 
 
 @needs_library
-def test_chunks_of_more_text_than_32_bits_tell_take_no_memory() -> None:
+def test_chunk_with_text_beyond_32_bits_allocates_nothing() -> None:
     class Untouched(BufferPool):
         def take(self, nbytes: int) -> NDArray[np.uint8]:
             raise AssertionError(f"{nbytes} bytes were taken")
 
-    # it states no stored bytes, so it is not truncated
+    # a chunk of 0 stored bytes cannot be truncated
     huge = Chunk(0, 0, 1, 0, snappy=True, optional=False, raw_bytes=2**32)
     targets = np.zeros(1, np.uint32)
     assert (
@@ -258,7 +258,7 @@ def test_chunks_of_more_text_than_32_bits_tell_take_no_memory() -> None:
 
 
 @needs_library
-def test_an_index_beyond_the_dictionary_is_declined() -> None:
+def test_index_beyond_the_dictionary_is_declined() -> None:
     words = page(DICTIONARY, 3, PLAIN, texts("one", "two", "three"))
     for number, found in ((2, ["three"]), (3, None)):
         data = page(DATA, 1, BY_DICTIONARY, b"\2" + varint(1 << 1) + bytes([number]))
@@ -266,7 +266,7 @@ def test_an_index_beyond_the_dictionary_is_declined() -> None:
 
 
 @needs_library
-def test_pages_for_which_the_memory_is_too_small_are_declined() -> None:
+def test_pages_larger_than_the_stated_raw_bytes_are_declined() -> None:
     body = texts("x" * 100)
     assert decode_pages(page(DATA, 1, PLAIN, body), rows=1, raw_bytes=len(body)) == ["x" * 100]
     assert decode_pages(page(DATA, 1, PLAIN, body), rows=1, raw_bytes=len(body) - 1) is None
@@ -274,7 +274,7 @@ def test_pages_for_which_the_memory_is_too_small_are_declined() -> None:
 
 @needs_library
 @pytest.mark.parametrize(("scratch_bytes", "fits"), [(448, True), (384, False)])
-def test_a_dictionary_of_more_entries_than_the_scratch_takes_is_declined(
+def test_dictionary_larger_than_the_scratch_memory_is_declined(
     monkeypatch: pytest.MonkeyPatch, scratch_bytes: int, fits: bool
 ) -> None:
     pool = GuardedPool()
@@ -287,7 +287,7 @@ def test_a_dictionary_of_more_entries_than_the_scratch_takes_is_declined(
 
 
 @needs_library
-def test_a_footer_that_states_more_than_can_be_is_not_believed(tmp_path: Path) -> None:
+def test_chunk_with_an_impossible_size_is_declined(tmp_path: Path) -> None:
     metadata = write(tmp_path / "x.parquet", pa.array(["a", "b"]))
     column = metadata.row_group(0).column(0)
 
@@ -324,7 +324,7 @@ class NoSelect:
 
 
 @needs_library
-def test_a_part_of_several_row_groups_is_grouped_as_a_table_is(tmp_path: Path) -> None:
+def test_part_of_several_row_groups_is_grouped_like_a_table(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     table = pa.table(
         {
@@ -350,7 +350,7 @@ def test_a_part_of_several_row_groups_is_grouped_as_a_table_is(tmp_path: Path) -
 
 
 @needs_library
-def test_arrow_says_what_does_not_fit_into_memory(tmp_path: Path) -> None:
+def test_text_is_declined_when_memory_is_exhausted(tmp_path: Path) -> None:
     class Full(BufferPool):
         def take(self, nbytes: int) -> NDArray[np.uint8]:
             raise MemoryError
@@ -365,7 +365,7 @@ def test_arrow_says_what_does_not_fit_into_memory(tmp_path: Path) -> None:
 
 
 @needs_library
-def test_numbers_of_rows_are_no_text(tmp_path: Path) -> None:
+def test_row_ids_are_not_scattered_as_text(tmp_path: Path) -> None:
     table = pa.table({"word": ["a", "b", "c"]})
     pq.write_table(table, tmp_path / "x.parquet")
     source = open_parquet(str(tmp_path / "x.parquet")).with_row_id("row")

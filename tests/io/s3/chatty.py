@@ -1,4 +1,4 @@
-"""A store whose errors tell all that it was given, in every way that libraries quote things."""
+"""A filesystem whose errors contain all of its options, quoted in every way that libraries do."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 __all__ = ["STEPS", "ChattyFileSystem"]
 
-# where it goes wrong
+# the steps that can fail
 STEPS = ("connect", "list", "look", "look quietly", "read", "read quietly", "read again")
 
 
 class ChattyFileSystem(MemoryFileSystem):  # type: ignore[misc]
-    """Like memory, and fails at one step."""
+    """A memory filesystem that fails at one step."""
 
     protocol = "chatty"
     cachable = False

@@ -1,4 +1,4 @@
-"""Clients of a store that speaks S3, by the words of either of them."""
+"""Storage options of both S3 clients, a fault-injecting proxy, and data behind it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STYLES = ["s3fs", "arrow"]
 
 
 def options_of(style: str, endpoint: str, key: str = S3.key, secret: str = S3.secret) -> dict[str, Any]:
-    """Storage options in the words of a client."""
+    """Storage options with the names that a client uses."""
     if style == "arrow":
         host = endpoint.removeprefix("http://")
         given = {"access_key": key, "secret_key": secret, "endpoint_override": host, "scheme": "http"}
@@ -36,7 +36,7 @@ def proxy(s3: S3) -> Iterator[Proxy]:
 
 @pytest.fixture(scope="module")
 def data(s3: S3) -> Iterator[str]:
-    """Four files of three row groups, twelve columns that nothing packs."""
+    """Four files of three row groups, with twelve incompressible columns."""
     for part in range(FILES):
         values = np.random.Generator(np.random.Philox(part)).random((12, ROWS))
         columns = {f"c{number:02}": column for number, column in enumerate(values)}

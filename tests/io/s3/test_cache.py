@@ -41,7 +41,7 @@ def chain(data: str, proxy: Proxy, *, style: str = "s3fs", window: int = 4, epoc
 
 
 def read(shard: Any, proxy: Proxy) -> list[tuple[list[int], int]]:
-    """The rows of each epoch, and the requests that had been made when it ended."""
+    """The rows of each epoch, and the number of requests until its end."""
     epochs = []
     for epoch in shard.iter_epochs():
         rows = np.concatenate([batch["x"] for batch in epoch.iter_batches(10_000)]).tolist()
@@ -49,7 +49,7 @@ def read(shard: Any, proxy: Proxy) -> list[tuple[list[int], int]]:
     return epochs
 
 
-# one window at a time, and a window of a whole epoch
+# windows of one block, and windows of a whole epoch
 @pytest.mark.parametrize(
     ("on", "style", "window"),
     [
@@ -74,12 +74,12 @@ def test_epoch_two_makes_no_request(
     first, *later = [requests for _, requests in got]
     assert first >= BLOCKS
     assert later == [first, first]
-    # also where the next epoch is prepared while blocks are still being read for this one
+    # prefetching the next epoch while this one is still read causes no second miss
     assert (run.cache_misses, run.cache_hits) == (BLOCKS, 2 * BLOCKS)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_later_run_asks_only_whether_files_are_the_same(
+def test_later_job_only_checks_that_files_are_unchanged(
     data: str, proxy: Proxy, executor: str, tmp_path: Path
 ) -> None:
     kept: dict[str, Any] = {"cache": "disk", "cache_dir": tmp_path, "keep_cache": True, "executor": executor}
@@ -124,7 +124,7 @@ with pipe.iterator() as shard:
 """
 
 
-def test_processes_of_a_machine_read_each_block_once(data: str, proxy: Proxy, tmp_path: Path) -> None:
+def test_processes_of_one_machine_read_each_block_once(data: str, proxy: Proxy, tmp_path: Path) -> None:
     command = [sys.executable, "-c", _READ, data, proxy.endpoint, str(tmp_path)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     readers = [subprocess.Popen(command, cwd=REPOSITORY, **pipes) for _ in range(2)]
@@ -153,7 +153,7 @@ time.sleep(600)
 
 
 @pytest.mark.nightly
-def test_what_a_killed_driver_left_on_a_cluster_goes_with_the_next_run(
+def test_next_job_deletes_the_cache_of_a_killed_driver(
     ray_local: Any, data: str, proxy: Proxy, tmp_path: Path
 ) -> None:
     address = ray_local.get_runtime_context().gcs_address
@@ -164,7 +164,7 @@ def test_what_a_killed_driver_left_on_a_cluster_goes_with_the_next_run(
         (left,) = tmp_path.iterdir()
         os.kill(driver.pid, signal.SIGKILL)
     assert not left.exists() or any(name.endswith(".block") for name in os.listdir(left))
-    # its workers end a moment later, and release their leases
+    # the driver's workers exit a little later, and release their leases only then
     until = time.monotonic() + 60
     while list(tmp_path.iterdir()) and time.monotonic() < until:
         pipe = chain(data, proxy, epochs=2).options(executor="ray", cache="disk", cache_dir=tmp_path)

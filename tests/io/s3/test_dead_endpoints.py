@@ -1,4 +1,4 @@
-"""A store that does not answer is an error soon, whichever client asks it and however it is dead."""
+"""An endpoint that does not respond raises soon, with either client and for every kind of failure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from windrow.io.storage.retries import DEFAULT_RETRIES
 
 pytest.importorskip("s3fs")
 
-# fewer than a test should take, and more than a store on this machine needs
+# short enough for a test, and longer than a server on this machine takes to respond
 SECONDS = 2.0
 _QUEUED = 4
 
 
 @contextmanager
 def dead_endpoint(how: str) -> Iterator[str]:
-    """An address where nobody answers: nothing listens, nothing accepts, or nothing is sent back."""
+    """An address that refuses connections, never responds, or drops packets."""
     with ExitStack() as sockets:
         server = sockets.enter_context(socket.socket())
         server.bind(("127.0.0.1", 0))
@@ -34,7 +34,7 @@ def dead_endpoint(how: str) -> Iterator[str]:
         elif how == "is silent":
             server.listen(100)
         else:
-            # with its queue full, the system drops what else arrives
+            # the system drops further connection requests once the backlog is full
             server.listen(0)
             for _ in range(_QUEUED):
                 client = sockets.enter_context(socket.socket())
@@ -46,7 +46,9 @@ def dead_endpoint(how: str) -> Iterator[str]:
 @pytest.mark.parametrize("path", ["s3://bucket/train", "s3://bucket/*/x.parquet"])
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("how", ["refuses", "is silent", "drops"])
-def test_listing_gives_up_soon(monkeypatch: pytest.MonkeyPatch, how: str, style: str, path: str) -> None:
+def test_listing_fails_within_the_contact_timeout(
+    monkeypatch: pytest.MonkeyPatch, how: str, style: str, path: str
+) -> None:
     monkeypatch.setattr(listing, "_CONTACT_SECONDS", SECONDS)
     with dead_endpoint(how) as endpoint:
         options = options_of(style, endpoint)
@@ -57,6 +59,6 @@ def test_listing_gives_up_soon(monkeypatch: pytest.MonkeyPatch, how: str, style:
     assert S3.secret not in str(told.value)
 
 
-def test_listing_has_seconds_where_reading_has_minutes() -> None:
+def test_listing_has_a_shorter_retry_budget_than_reading() -> None:
     assert listing._CONTACT_SECONDS == 15
     assert DEFAULT_RETRIES.seconds == 120

@@ -1,4 +1,4 @@
-"""Storage options for S3: in the words of s3fs or of pyarrow, right and wrong."""
+"""Storage options for S3, valid and invalid, with the names of s3fs or of pyarrow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def client(**options: Any) -> Any:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_either_client_is_had_by_its_own_words(s3: S3, data: str, style: str) -> None:
+def test_option_names_select_the_client(s3: S3, data: str, style: str) -> None:
     options = options_of(style, s3.endpoint)
     assert read(data, **options) == FILES * ROWS
     assert isinstance(client(**options), pa_fs.S3FileSystem) == (style == "arrow")
@@ -48,12 +48,12 @@ def test_manifest_finds_the_listed_files_again(s3: S3, data: str, style: str, tm
         assert again.take(1)[0]["x"] == 0
 
 
-def test_nested_options_are_as_good(s3: S3, data: str) -> None:
+def test_nested_options_are_accepted(s3: S3, data: str) -> None:
     nested = {"client_kwargs": {"endpoint_url": s3.endpoint, "region_name": "us-east-1"}}
     assert read(data, key=s3.key, secret=s3.secret, **nested) == FILES * ROWS
 
 
-def test_keys_in_the_url_are_as_good(s3: S3, data: str) -> None:
+def test_keys_in_the_url_are_accepted(s3: S3, data: str) -> None:
     url = data.replace("s3://", f"s3://{quote(s3.key, safe='')}:{quote(s3.secret, safe='')}@")
     for style in STYLES:
         rest = {
@@ -65,7 +65,7 @@ def test_keys_in_the_url_are_as_good(s3: S3, data: str) -> None:
         assert windrow.read_parquet(url, storage_options=rest).schema().names[0] == "x"
 
 
-def test_without_s3fs_pyarrow_reads_by_the_words_of_s3fs(
+def test_pyarrow_accepts_option_names_of_s3fs_without_s3fs(
     s3: S3, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3_words, "find_spec", lambda name: None)
@@ -98,7 +98,7 @@ def test_paths_with_different_keys_raise() -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_wrong_credentials(s3: S3, data: str, style: str) -> None:
+def test_wrong_credentials_raise(s3: S3, data: str, style: str) -> None:
     with pytest.raises(SourceError, match=rf"{data} cannot be listed.*check the path, the credentials"):
         read(data, **options_of(style, s3.endpoint, "wrong-key", "wrong-secret"))
     with pytest.raises(SourceError, match=rf"{data} cannot be listed.*check the path, the credentials"):
@@ -106,13 +106,13 @@ def test_wrong_credentials(s3: S3, data: str, style: str) -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_missing_bucket(s3: S3, style: str) -> None:
+def test_missing_bucket_raises(s3: S3, style: str) -> None:
     with pytest.raises(SourceError, match=r"s3://no-such-bucket/train.*(matches nothing|cannot be listed)"):
         read("s3://no-such-bucket/train", **options_of(style, s3.endpoint))
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_wrong_endpoint(data: str, style: str) -> None:
+def test_wrong_endpoint_raises(data: str, style: str) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         closed = f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -131,7 +131,7 @@ def open_endpoint(s3: S3) -> Iterator[str]:
         yield endpoint
 
 
-def test_anonymously(s3: S3, data: str, open_endpoint: str) -> None:
+def test_anonymous_access(s3: S3, data: str, open_endpoint: str) -> None:
     host = open_endpoint.removeprefix("http://")
     assert (
         read(data, endpoint_override=host, anonymous=True, scheme="http", region="us-east-1") == FILES * ROWS

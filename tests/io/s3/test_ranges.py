@@ -1,4 +1,4 @@
-"""What is asked of a store: the bytes that are needed, in requests of a useful size, many at once."""
+"""Range requests to object storage: only needed bytes, in large or in many concurrent requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIB = 2**20
 
 
 def stored_bytes(s3: S3, *names: str) -> int:
-    """Bytes of the chunks of some columns, by the footers."""
+    """Total size of the chunks of some columns, from the footers."""
     size = 0
     for path in (s3.directory / BUCKET / "train").iterdir():
         footer = pq.read_metadata(path)
@@ -37,7 +37,7 @@ def stored_bytes(s3: S3, *names: str) -> int:
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("names", [("c03",), ("c00", "c02", "c04", "c06", "c08", "c10")], ids=len)
-def test_only_what_is_selected_is_fetched(
+def test_only_selected_columns_are_fetched(
     s3: S3, proxy: Proxy, data: str, style: str, names: tuple[str, ...]
 ) -> None:
     pytest.importorskip("s3fs")
@@ -50,7 +50,7 @@ def test_only_what_is_selected_is_fetched(
         for epoch in shard.iter_epochs():
             assert sum(len(batch[names[0]]) for batch in epoch.iter_batches(10_000)) == FILES * ROWS
             passed.append(proxy.answered_bytes["GET"])
-    # footers are read once to plan and once by the process that reads blocks; then chunks alone
+    # footers are read once by the planner and once by the process that reads blocks; epoch two reads chunks alone
     listing = 8 * 1024
     assert needed <= passed[0] <= needed * 1.04 + 2 * FILES * TAIL_BYTES + listing
     assert needed <= passed[1] - passed[0] <= needed * 1.04
@@ -96,7 +96,7 @@ class CountingStore:
         return RemoteFile(self, len(self.content), Retries(seconds=0))
 
 
-def test_large_ranges_are_cut_into_requests_of_a_useful_size() -> None:
+def test_large_ranges_are_split_into_requests_of_8_to_16_mib() -> None:
     store = CountingStore(100 * MIB)
     file = store.open()
     file.fetch([(8, 40 * MIB), (50 * MIB, 51 * MIB)])
@@ -110,7 +110,7 @@ def test_large_ranges_are_cut_into_requests_of_a_useful_size() -> None:
     assert sum(sizes) == 41 * MIB - 8
 
 
-def test_many_small_requests_are_under_way_at_once() -> None:
+def test_small_ranges_are_requested_concurrently() -> None:
     store = CountingStore(MIB)
     file = store.open()
     file.fetch([(start, start + 8) for start in range(0, 64 * 1024, 1024)])
@@ -120,7 +120,7 @@ def test_many_small_requests_are_under_way_at_once() -> None:
     assert 24 <= store.most <= 32
 
 
-def test_what_comes_first_can_be_used_before_all_has_come() -> None:
+def test_first_range_is_readable_before_the_others_arrive() -> None:
     slow, asked = threading.Event(), Counter[int]()
 
     def read(start: int, stop: int) -> bytes:
@@ -137,14 +137,14 @@ def test_what_comes_first_can_be_used_before_all_has_come() -> None:
     finally:
         slow.set()
     assert file.fetch_result() == "looked"
-    # without a request ahead, the check comes too early
+    # a range that was not prefetched discards the result of `then`
     file.seek(700)
     file.read(5)
     assert file.fetch_result() is None
     assert asked == {0: 1, 500: 1, 700: 1}
 
 
-def test_a_look_is_taken_only_when_all_has_come() -> None:
+def test_then_is_called_after_all_other_calls() -> None:
     events: list[str] = []
 
     def read(name: str, seconds: float) -> Any:
@@ -158,7 +158,7 @@ def test_a_look_is_taken_only_when_all_has_come() -> None:
     assert events == ["fast", "slow", "look"]
 
 
-def test_closed_reader_requests_nothing() -> None:
+def test_closed_file_makes_no_more_requests() -> None:
     store = CountingStore(MIB)
     file = store.open()
     file.fetch([(start, start + 8) for start in range(0, MIB, 4096)])
@@ -167,7 +167,7 @@ def test_closed_reader_requests_nothing() -> None:
     assert len(store.asked) <= 64
 
 
-def test_an_error_of_a_range_is_raised_where_it_is_read() -> None:
+def test_error_of_a_prefetched_range_is_raised_by_its_read() -> None:
     def read(start: int, stop: int) -> bytes:
         if start == 100:
             raise FileNotFoundError("gone")

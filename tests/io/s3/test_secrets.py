@@ -1,4 +1,4 @@
-"""What users must give to read S3 appears in no text, whatever goes wrong."""
+"""Credentials for S3 never appear in any text, with or without errors."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from windrow.pipeline.coordinator.failures import Failure
 
 pytest.importorskip("s3fs")
 
-# clients' own debug logs quote the headers that they send
+# debug logs of the clients contain the headers that they send
 QUIET = ("botocore", "aiobotocore", "s3fs", "fsspec", "asyncio")
 ONCE = {"retries": {"total_max_attempts": 1}, "read_timeout": 1, "connect_timeout": 1}
 
 
 class Texts:
-    """Everything that was said, to be searched for what must not be in it."""
+    """Collects texts, and searches them for secrets."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -69,7 +69,7 @@ class Texts:
 
 @contextmanager
 def listening(caplog: pytest.LogCaptureFixture, texts: Texts) -> Iterator[None]:
-    """Take down warnings, log records of every level, and the error that ends it."""
+    """Collect warnings, log records of every level, and the error that ends the block."""
     caplog.clear()
     with warnings.catch_warnings(record=True) as warned, caplog.at_level(logging.DEBUG):
         warnings.simplefilter("always")
@@ -83,7 +83,7 @@ def listening(caplog: pytest.LogCaptureFixture, texts: Texts) -> Iterator[None]:
 
 
 def chain(data: str, options: dict[str, Any], texts: Texts, place: Path, executor: Any = "threads") -> None:
-    """Read a whole chain, and ask everything for what it says of itself."""
+    """Read a whole pipeline, and collect the texts of all its objects."""
     ds = windrow.read_parquet(data, storage_options=options, target_block_bytes=1, retry_seconds=0.3)
     pipe = ds.window(blocks_per_window=3).repeat(2).random_shuffle_each_window(seed=1)
     pipe = pipe.options(executor=executor, cache="disk", cache_dir=place, progress=True)
@@ -104,7 +104,7 @@ def chain(data: str, options: dict[str, Any], texts: Texts, place: Path, executo
 
 
 def untouched(s3: S3, proxy: Proxy) -> None:
-    """Nothing goes wrong."""
+    """Inject no fault."""
 
 
 def gone(s3: S3, proxy: Proxy) -> None:
@@ -131,7 +131,7 @@ def unlisted(s3: S3, proxy: Proxy) -> None:
 @pytest.mark.parametrize(
     "wrong", [untouched, gone, denied, throttled, broken, unlisted], ids=lambda f: f.__name__
 )
-def test_nothing_says_a_secret(
+def test_no_text_contains_a_secret(
     s3: S3,
     proxy: Proxy,
     data: str,
@@ -162,7 +162,7 @@ def test_nothing_says_a_secret(
     assert (wrong is untouched) == (not any("SourceError" in text for text in texts.said))
 
 
-# as much as breaks quoting: of URLs, of Python, of JSON, of headers
+# characters that need quoting in URLs, Python, JSON or headers
 ODD = st.text("abcXYZ019/+=%&?#@:'\"\\ \n~", min_size=6, max_size=20).map(lambda text: f"hid{text}den")
 
 
@@ -201,7 +201,7 @@ def test_errors_of_object_storage_never_show_secrets(
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(style=st.sampled_from(STYLES), secrets=st.tuples(ODD, ODD, ODD, ODD), where=st.integers(0, 4))
-def test_no_secret_is_too_odd_to_be_hidden(
+def test_secrets_with_special_characters_are_redacted(
     s3: S3,
     data: str,
     style: str,
@@ -234,7 +234,7 @@ def test_no_secret_is_too_odd_to_be_hidden(
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_filesystems_that_users_made_keep_their_secrets(
+def test_secrets_of_user_filesystems_are_redacted(
     s3: S3, proxy: Proxy, data: str, style: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     import s3fs
@@ -253,7 +253,7 @@ def test_filesystems_that_users_made_keep_their_secrets(
     texts.search("odd-key", "odd-secret", "odd-token")
 
 
-def test_no_secret_crosses_to_another_process_in_words(
+def test_errors_of_ray_workers_contain_no_secret(
     ray_local: Any, s3: S3, proxy: Proxy, data: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     proxy.set(None)

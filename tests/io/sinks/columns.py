@@ -1,4 +1,4 @@
-"""Columns of every type, with values that are hard to carry; and what a sink makes of them."""
+"""Columns of every type, with values that are hard to store, and helpers to write and compare them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ OTHERS = [
 
 @st.composite
 def arrays(draw: st.DrawFn, kind: pa.DataType, *, rows: int, nulls: bool = True) -> pa.Array:
-    """An array, at times a slice of another."""
+    """An array, sometimes a slice of a longer one."""
     values = st.none() | TYPES[kind] if nulls else TYPES[kind]
     skipped = draw(st.integers(0, 2))
     drawn = draw(st.lists(values, min_size=rows + skipped, max_size=rows + skipped))
@@ -96,7 +96,7 @@ def arrays(draw: st.DrawFn, kind: pa.DataType, *, rows: int, nulls: bool = True)
 
 
 def write_bytes(sink: Sink, *tables: pa.Table, label: str = "00000") -> bytes:
-    """A file, made in memory."""
+    """The content of the file that a sink writes for these tables."""
     file = io.BytesIO()
     sink.check(tables[0].schema)
     sink.write(tables, cast("BinaryIO", DigestingStream(cast("BinaryIO", file))), label)
@@ -104,7 +104,7 @@ def write_bytes(sink: Sink, *tables: pa.Table, label: str = "00000") -> bytes:
 
 
 def same(left: pa.ChunkedArray | pa.Array, right: pa.ChunkedArray | pa.Array) -> bool:
-    """Whether two columns have one type and equal values; nan equals nan, and -0.0 is not 0.0."""
+    """Whether two columns have one type and equal values; NaN equals NaN, and -0.0 differs from 0.0."""
     return bool(left.type == right.type) and _told(left.to_pylist()) == _told(right.to_pylist())
 
 

@@ -1,4 +1,4 @@
-"""An S3 server on the loopback interface, which tests write to only through its API."""
+"""An S3 server on the loopback; tests write to it only through its API."""
 
 from __future__ import annotations
 

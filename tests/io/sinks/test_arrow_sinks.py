@@ -58,7 +58,7 @@ def read_json(data: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def _json_type(kind: pa.DataType) -> pa.DataType:
-    """What Arrow's reader of JSON makes of a type; a cast does the rest."""
+    """The type that Arrow's JSON reader can return for a type; a cast restores the original."""
     if pa.types.is_dictionary(kind):
         return kind.value_type
     if pa.types.is_date32(kind):
@@ -77,7 +77,7 @@ ROUND_TRIPS: list[tuple[Sink, Any]] = [
 
 
 def carries(sink: Sink, kind: pa.DataType) -> bool:
-    """What a format is to carry, as this test knows it."""
+    """Whether a sink should support a type, specified independently of the code under test."""
     types = pa.types
     if kind in OTHERS:
         return sink.name == "Arrow IPC" or (sink.name == "Parquet" and kind in (pa.binary_view(), pa.uuid()))
@@ -97,7 +97,7 @@ def _is_text(kind: pa.DataType) -> bool:
 @pytest.mark.parametrize(("sink", "read"), ROUND_TRIPS, ids=[sink.name for sink, _ in ROUND_TRIPS])
 @examples(15)
 @given(data=st.data())
-def test_what_is_carried_comes_back(sink: Sink, read: Any, data: st.DataObject) -> None:
+def test_supported_types_are_read_back_unchanged(sink: Sink, read: Any, data: st.DataObject) -> None:
     kinds = [kind for kind in TYPES if carries(sink, kind)]
     rows = data.draw(st.integers(0, 4))
     columns = {str(kind): data.draw(arrays(kind, rows=rows)) for kind in kinds}
@@ -119,7 +119,7 @@ def test_types_that_a_sink_cannot_store_raise(sink: Sink, kind: pa.DataType) -> 
         sink.check(schema)
 
 
-def test_compressed_files_hold_the_same() -> None:
+def test_compressed_files_have_the_same_content() -> None:
     table = pa.table({"x": range(100), "y": ["a"] * 100})
     plain = write_bytes(CsvSink(), table)
     assert gzip.decompress(write_bytes(CsvSink("gzip"), table)) == plain
@@ -140,7 +140,7 @@ def test_unknown_compressions_raise(make: Any) -> None:
         make("zip")
 
 
-def test_json_is_what_other_readers_read() -> None:
+def test_json_is_valid_for_the_standard_library() -> None:
     table = pa.table({"x": [1.5, None], 'q"': ["a\n", None], "l": [[{"k": True}], None]})
     lines = write_bytes(JsonSink(), table).splitlines()
     assert [json.loads(line) for line in lines] == table.to_pylist()
@@ -151,7 +151,7 @@ def test_single_null_column_in_csv_raises() -> None:
         write_bytes(CsvSink(), pa.table({"x": [1, None]}))
 
 
-def test_parquet_has_row_groups_that_fit_blocks() -> None:
+def test_parquet_row_groups_are_limited_in_size() -> None:
     data = write_bytes(ParquetSink(), pa.table({"x": ["a" * 2**20] * 130}))
     assert [pq.ParquetFile(io.BytesIO(data)).metadata.row_group(at).num_rows for at in range(3)] == [
         63,
@@ -160,7 +160,7 @@ def test_parquet_has_row_groups_that_fit_blocks() -> None:
     ]
 
 
-def test_dictionaries_that_differ_are_written_as_one() -> None:
+def test_different_dictionaries_are_unified() -> None:
     kind = pa.dictionary(pa.int8(), pa.string())
     tables = [pa.table({"x": pa.array(values, kind)}) for values in (["a", "b"], ["c"], ["b"])]
     assert read_ipc(write_bytes(IpcSink(), *tables), tables[0].schema)["x"].to_pylist() == [
@@ -172,8 +172,8 @@ def test_dictionaries_that_differ_are_written_as_one() -> None:
 
 
 @pytest.mark.parametrize(("sink", "read"), ROUND_TRIPS[2:], ids=["CSV", "JSON"])
-def test_old_times_of_a_zone_keep_their_seconds(sink: Sink, read: Any) -> None:
-    """Berlin was 53 minutes and 28 seconds ahead, and offsets in text have no seconds."""
+def test_historical_utc_offsets_keep_their_seconds(sink: Sink, read: Any) -> None:
+    """Berlin was 53 minutes and 28 seconds ahead of UTC, and offsets in text have no seconds."""
     moments = pa.array([-(2**32), 0], pa.timestamp("s", "Europe/Berlin"))
     table = pa.table({"t": moments, "row": [0, 1]})
     assert same(read(write_bytes(sink, table), table.schema)["t"], moments)

@@ -1,4 +1,4 @@
-"""How rows are cut into files: all of them, in order, and into directories that readers understand."""
+"""Rows are split into files completely, in order, and into directories that readers can parse."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def check_files(given: list[pa.Table], by: tuple[str, ...], target: int | None) 
 
 
 def _values(directory: str, by: tuple[str, ...]) -> tuple[Any, ...]:
-    """What windrow's own reader takes a directory to mean."""
+    """The partition values that windrow's reader parses from a directory name."""
     partitions = find_partitions([f"{directory}file"], [])
     assert tuple(partitions.schema.names) == by
     return tuple(None if value is None else str(value) for value in partitions.values(f"{directory}file"))
@@ -88,7 +88,7 @@ def _values(directory: str, by: tuple[str, ...]) -> tuple[Any, ...]:
 
 @examples(40)
 @given(rows=st.lists(st.integers(0, 50), max_size=8), target=st.integers(8, 200))
-def test_files_have_about_the_target_size_and_no_more_is_held(rows: list[int], target: int) -> None:
+def test_files_have_about_the_target_size_and_memory_is_bounded(rows: list[int], target: int) -> None:
     splitter, files = FileSplitter(Layout((), target)), []
     for count in rows:
         files += list(splitter.add(pa.table({"x": pa.array(range(count), pa.int64())})))
@@ -100,7 +100,7 @@ def test_files_have_about_the_target_size_and_no_more_is_held(rows: list[int], t
     assert len(rest) <= 1
 
 
-def test_many_directories_hold_no_more_than_twice_the_target() -> None:
+def test_buffered_rows_of_many_directories_stay_below_twice_the_target() -> None:
     splitter = FileSplitter(Layout(("k",), 80))
     files = list(splitter.add(pa.table({"x": range(100), "k": range(100)})))
     assert sum(splitter._bytes.values()) <= 160

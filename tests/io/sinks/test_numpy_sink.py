@@ -34,14 +34,14 @@ def read(data: bytes, schema: pa.Schema) -> pa.Table:
 def column(array: np.ndarray[Any, Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_fixed_size_list(kind):
         return pa.FixedSizeListArray.from_arrays(column(array.reshape(-1), kind.value_type), kind.list_size)
-    # Arrow would cut text at a zero
+    # Arrow would truncate text at a zero byte
     values = array.astype(object) if array.dtype.kind in "US" else array
     return pa.array(values, from_pandas=False).cast(kind)
 
 
 @examples(15)
 @given(data=st.data(), compression=st.sampled_from([None, "deflate"]))
-def test_what_arrays_hold_comes_back(data: st.DataObject, compression: str | None) -> None:
+def test_supported_types_are_read_back_unchanged(data: st.DataObject, compression: str | None) -> None:
     rows = data.draw(st.integers(0, 4))
     table = pa.table({str(kind): data.draw(arrays(kind, rows=rows, nulls=False)) for kind in CARRIED})
     texts = [text for kind in (pa.string(), pa.large_string()) for text in table[str(kind)].to_pylist()]
@@ -61,7 +61,7 @@ def test_types_that_no_array_holds_raise(kind: pa.DataType) -> None:
     NumpySink("good").check(schema)
 
 
-def test_one_column_is_npy() -> None:
+def test_single_column_is_written_as_npy() -> None:
     tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(12, dtype=np.float32).reshape(2, 3, 2))
     table = pa.table({"t": tensors, "other": [1, 2]})
     found = np.load(io.BytesIO(write_bytes(NumpySink("t"), table)))
@@ -87,7 +87,7 @@ def test_values_that_no_array_holds_raise(array: pa.Array, error: str) -> None:
         write_bytes(NumpySink(), pa.table({"c": array}))
 
 
-def test_equal_arrays_give_equal_files() -> None:
+def test_files_are_reproducible_and_invalid_options_raise() -> None:
     table = pa.table({"x": range(10)})
     assert write_bytes(NumpySink(), table) == write_bytes(NumpySink(), table)
     with pytest.raises(PlanError, match="npy is not compressed"):

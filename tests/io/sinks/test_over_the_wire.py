@@ -17,7 +17,7 @@ pytest.importorskip("s3fs")
 
 
 @pytest.mark.parametrize("method", ["parquet", "webdataset"])
-def test_over_the_wire(s3: S3, tmp_path: Path, method: str) -> None:
+def test_files_on_s3_equal_local_files(s3: S3, tmp_path: Path, method: str) -> None:
     table = pa.table({"x": range(60), "k": [f"k{row % 3}" for row in range(60)]})
     stored = write(tmp_path / "in.parquet", table, row_group_size=20)
     names = ["x.cls", "k"] if method == "webdataset" else ["x", "k"]
@@ -45,7 +45,7 @@ def test_over_the_wire(s3: S3, tmp_path: Path, method: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["filesystem", "options"])
-def test_by_arrows_own_client(memory_s3: str, tmp_path: Path, given: str) -> None:
+def test_writing_with_arrows_s3_client(memory_s3: str, tmp_path: Path, given: str) -> None:
     bucket = f"by-{given}"
     filesystem = make_bucket(memory_s3, bucket)
     names = {"access_key": S3.key, "secret_key": S3.secret, "region": "us-east-1"}

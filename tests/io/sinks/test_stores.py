@@ -1,4 +1,4 @@
-"""Where files go: they appear whole or not at all, whatever the filesystem."""
+"""Files appear complete or not at all, on every filesystem."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from windrow.io.storage.retries import GaveUpError, Retries
 
 @pytest.fixture(params=["local", "memory", "arrow", "subtree", "s3fs", "arrow s3", "s3fs parts"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """An empty directory of every kind of filesystem."""
+    """An empty directory on each kind of filesystem."""
     if request.param == "local":
         yield find_store(tmp_path / "out", None, None)
     elif request.param == "memory":
@@ -87,7 +87,7 @@ def test_files_are_put_listed_replaced_and_removed(store: Store) -> None:
     assert store.list_files() == ["_c"]
 
 
-def test_a_file_that_fails_was_never_there(store: Store) -> None:
+def test_failed_write_leaves_no_file(store: Store) -> None:
     put(store, "kept", b"before")
 
     def fill(file: BinaryIO) -> None:
@@ -101,7 +101,7 @@ def test_a_file_that_fails_was_never_there(store: Store) -> None:
     assert read(store, "kept") == b"before"
 
 
-def test_two_attempts_at_a_file_at_the_same_time_leave_it_whole(
+def test_concurrent_attempts_at_a_file_leave_it_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = find_store(f"memory://{tmp_path}/out", None, None)
@@ -121,7 +121,7 @@ def test_two_attempts_at_a_file_at_the_same_time_leave_it_whole(
 
 
 class FlakyHandler(pa_fs.FSSpecHandler):  # type: ignore[misc]
-    """A filesystem without atomic uploads; ``failures`` says how many calls of an operation fail."""
+    """A filesystem without atomic uploads; ``failures`` is the number of calls that fail, by operation."""
 
     def __init__(self, filesystem: Any, failures: dict[str, int]) -> None:
         super().__init__(filesystem)
@@ -168,7 +168,7 @@ def test_arrow_filesystems_retry_operations_that_fail_transiently(operation: str
 
 
 @pytest.mark.parametrize("operation", ["create_dir", "delete_file", "move"])
-def test_operations_that_fail_until_the_retry_budget_is_spent_are_errors(operation: str) -> None:
+def test_operation_raises_when_its_retry_budget_is_exhausted(operation: str) -> None:
     handler = FlakyHandler(MemoryFileSystem(), {operation: 1_000_000})
     store = ArrowStore(f"/failing-{operation}/out", pa_fs.PyFileSystem(handler), Retries(0.05, 0.001))
     try:
@@ -180,15 +180,15 @@ def test_operations_that_fail_until_the_retry_budget_is_spent_are_errors(operati
             MemoryFileSystem().rm(f"/failing-{operation}", recursive=True)
 
 
-def test_a_large_file_arrives_whole(store: Store, request: pytest.FixtureRequest) -> None:
-    # in parts that are joined at the end, where the server knows them
+def test_large_file_is_written_completely(store: Store, request: pytest.FixtureRequest) -> None:
+    # large enough for multipart uploads on the server that supports them
     sizes = {"arrow s3": 12_000_000, "s3fs parts": 60_000_000}
     data = os.urandom(sizes.get(request.node.callspec.params["store"], 3_000_000))
     put(store, "large", data)
     assert read(store, "large") == data
 
 
-def test_a_local_file_is_hidden_until_it_is_whole(tmp_path: Path) -> None:
+def test_local_file_is_hidden_until_it_is_complete(tmp_path: Path) -> None:
     store = find_store(tmp_path / "out", None, None)
     seen: list[str] = []
 
@@ -212,7 +212,7 @@ def test_a_local_file_is_hidden_until_it_is_whole(tmp_path: Path) -> None:
         (errno.EIO, "check the path"),
     ],
 )
-def test_disk_errors_become_one_error_with_a_fix(
+def test_disk_errors_are_mapped_to_an_error_with_a_fix(
     number: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
@@ -227,7 +227,7 @@ def test_disk_errors_become_one_error_with_a_fix(
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_file_where_a_directory_should_be(tmp_path: Path) -> None:
+def test_file_in_place_of_the_directory_raises(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         store = find_store(path, None, None)
@@ -282,13 +282,13 @@ def test_credentials_quoted_by_a_client_are_redacted(client: str) -> None:
 
 
 def _traceback_lines(error: BaseException | None) -> Iterator[str]:
-    """What a traceback shows, without the lines of code, which here hold the secret."""
+    """The lines of a traceback except source lines, since here these contain the secret."""
     if error is not None:
         yield from traceback.format_exception_only(error)
         yield from _traceback_lines(error.__cause__ if error.__suppress_context__ else error.__context__)
 
 
-def test_the_top_of_a_filesystem_is_not_replaced(tmp_path: Path) -> None:
+def test_overwriting_the_root_of_a_filesystem_raises(tmp_path: Path) -> None:
     fsspec.filesystem("memory").pipe("/top/file", b"")
     for store in (
         find_store("/", None, None),
@@ -304,7 +304,7 @@ def test_the_top_of_a_filesystem_is_not_replaced(tmp_path: Path) -> None:
     fsspec.filesystem("memory").rm("/top", recursive=True)
 
 
-def test_only_what_readers_see_is_replaced(tmp_path: Path) -> None:
+def test_overwrite_replaces_only_files_that_readers_list(tmp_path: Path) -> None:
     names = ["a.csv", "k=1/b", "_other/c", ".git/config", "_manifest-0a.json", ".x.windrow-tmp"]
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""TFRecord: Google's own protobuf parses what is written, and checksums are those of the format."""
+"""TFRecord: Google's protobuf library parses the records, and their checksums are correct."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CARRIED = [pa.bool_(), *INTEGERS, *TEXTS, *LISTS, DICTIONARY, pa.float16(), pa.f
 
 
 def example_class() -> Any:
-    """``tf.train.Example``, from its definition rather than from this project's."""
+    """``tf.train.Example``, built from its own definition rather than from this project's."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="t", syntax="proto3")
@@ -88,7 +88,7 @@ def masked(data: bytes) -> int:
 
 
 def told(message: bytes) -> dict[str, list[Any]]:
-    """A record's features as Python values; floats in hexadecimal, since nan is not itself."""
+    """A record's features as Python values; floats in hexadecimal, since NaN does not equal itself."""
     example = EXAMPLE.FromString(message)
     found = {}
     for name, feature in example.features.feature.items():
@@ -119,7 +119,7 @@ def _without_nulls(column: pa.Array) -> pa.Array:
 
 @examples(12)
 @given(data=st.data())
-def test_googles_parser_finds_what_was_written(data: st.DataObject) -> None:
+def test_protobuf_parses_the_written_values(data: st.DataObject) -> None:
     rows = data.draw(st.integers(0, 3))
     columns = {str(kind): _without_nulls(data.draw(arrays(kind, rows=rows))) for kind in CARRIED}
     table = pa.table({**columns, "row": pa.array(range(rows), pa.int64())})

@@ -1,4 +1,4 @@
-"""WebDataset: tar files whose members say by name what they are."""
+"""WebDataset: tar files in which the extension of a member determines its encoding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = {
 
 
 def samples(data: bytes) -> dict[str, dict[str, bytes]]:
-    """Members by key and column, cut as webdataset cuts them; in order."""
+    """Members by key and column, in order; names are split as webdataset splits them."""
     found: dict[str, dict[str, bytes]] = {}
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         for member in archive:
@@ -52,7 +52,7 @@ def decoded(column: str, data: bytes) -> Any:
 
 @examples(15)
 @given(data=st.data())
-def test_members_hold_what_was_written(data: st.DataObject) -> None:
+def test_members_contain_the_written_values(data: st.DataObject) -> None:
     rows = data.draw(st.integers(0, 4))
     columns = {name: data.draw(arrays(kind, rows=rows)) for name, kind in KINDS.items()}
     table = pa.table({**columns, "n.id": pa.array(range(rows), pa.uint8())})
@@ -104,7 +104,7 @@ def test_values_that_do_not_match_their_extension_raise(
         WebDatasetSink().check(schema)
 
 
-def test_files_are_the_same_each_time_and_may_be_compressed() -> None:
+def test_files_are_reproducible_and_can_be_compressed() -> None:
     table = pa.table({"txt": ["a"] * 1000})
     plain = write_bytes(WebDatasetSink(), table)
     assert plain == write_bytes(WebDatasetSink(), table)

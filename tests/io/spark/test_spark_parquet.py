@@ -1,4 +1,4 @@
-"""Parquet for Spark, tested without Spark; ``to_spark`` tests read it with Spark."""
+"""Parquet for Spark, tested without Spark; the tests of ``to_spark`` read it with Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def written(table: pa.Table) -> pa.Table:
     return pq.read_table(io.BytesIO(stream.getvalue()))
 
 
-def test_types_become_what_spark_has() -> None:
+def test_types_are_converted_to_those_of_spark() -> None:
     table = written(
         pa.table(
             {
@@ -49,11 +49,11 @@ def test_types_become_what_spark_has() -> None:
         (pa.struct([]), "column 'x'"),
     ],
 )
-def test_what_spark_has_no_type_for(kind: pa.DataType, fix: str) -> None:
+def test_types_that_spark_lacks_raise(kind: pa.DataType, fix: str) -> None:
     with pytest.raises(PlanError, match=fix):
         SparkSink().check(pa.schema([("x", kind)]))
 
 
-def test_nanoseconds_are_not_dropped() -> None:
+def test_timestamps_that_would_lose_nanoseconds_raise() -> None:
     with pytest.raises(PlanError, match=r"column 'n': .* round the column in map_batches"):
         written(pa.table({"n": pa.array([1], pa.timestamp("ns"))}))

@@ -1,4 +1,4 @@
-"""Staging folders: complete or ignored, deleted by their own process, swept after it was killed."""
+"""Staging folders: incomplete ones are ignored; their process deletes them, or a sweep if it was killed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def make(directory: Path, *arguments: str) -> str:
     return result.stdout
 
 
-def test_a_note_makes_it_whole(tmp_path: Path) -> None:
+def test_note_marks_a_folder_complete(tmp_path: Path) -> None:
     root = open_root(tmp_path, None)
     folder = root.make("digest")
     assert folder.read_note() is None
@@ -58,7 +58,7 @@ def test_a_note_makes_it_whole(tmp_path: Path) -> None:
     assert not Path(folder.path).exists()
 
 
-def test_no_two_have_one_folder(tmp_path: Path) -> None:
+def test_every_folder_is_unique(tmp_path: Path) -> None:
     root = open_root(tmp_path, None)
     assert len({root.make("digest").path for _ in range(10)}) == 10
     assert len(root.find("digest")) == 10
@@ -70,7 +70,7 @@ def test_default_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert stat.S_IMODE(Path(folder.path).stat().st_mode) == 0o700
 
 
-def test_what_stays_and_what_goes(tmp_path: Path) -> None:
+def test_kept_folder_stays_and_others_are_deleted_at_exit(tmp_path: Path) -> None:
     kept = make(tmp_path, "keep").strip()
     gone = make(tmp_path, "go").strip()
     assert Path(kept).exists()
@@ -84,7 +84,7 @@ def test_a_forked_child_deletes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("state", ["unfinished", "go"])
-def test_what_the_dead_have_left_is_swept(tmp_path: Path, state: str) -> None:
+def test_sweep_deletes_folders_of_killed_processes_unless_kept(tmp_path: Path, state: str) -> None:
     left = Path(make(tmp_path, state, "die").strip())
     kept = Path(make(tmp_path, "keep", "die").strip())
     (tmp_path / "windrow-stage-of-somebody-else").mkdir()
@@ -95,7 +95,7 @@ def test_what_the_dead_have_left_is_swept(tmp_path: Path, state: str) -> None:
     assert (tmp_path / "windrow-stage-of-somebody-else").exists()
 
 
-def test_what_the_living_work_on_is_not_swept(tmp_path: Path) -> None:
+def test_sweep_leaves_folders_of_running_processes(tmp_path: Path) -> None:
     command = [sys.executable, "-c", MAKE, str(tmp_path), "unfinished", "wait"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as living:
         assert living.stdout is not None
@@ -108,7 +108,7 @@ def test_what_the_living_work_on_is_not_swept(tmp_path: Path) -> None:
         living.communicate()
 
 
-def test_only_stages_are_deleted(tmp_path: Path) -> None:
+def test_only_staged_folders_are_deleted(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     with pytest.raises(PlanError, match="precious is not a folder staged by from_spark"):
         delete_folder(Files(str(tmp_path / "precious")))
@@ -121,12 +121,12 @@ def test_only_stages_are_deleted(tmp_path: Path) -> None:
     assert (tmp_path / "precious").exists()
 
 
-def test_a_place_that_cannot_be_written_to(tmp_path: Path) -> None:
+def test_unwritable_cache_dir_raises(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SourceError, match="give a cache_dir that can be written to"):
         open_root(tmp_path / "file", None).make(None)
 
 
-def test_secrets_stay_out(tmp_path: Path) -> None:
+def test_remote_folder_url_keeps_its_scheme(tmp_path: Path) -> None:
     root = open_root("memory://stages", None)
     assert root.make(None).url.startswith("memory://stages/windrow-stage-once-")

@@ -13,7 +13,7 @@ from windrow.io.catalog.listing import list_files
 from windrow.io.storage.credentials import find_secrets, redact, without_user
 
 
-def test_secrets_are_found_by_the_names_of_options() -> None:
+def test_secrets_are_found_by_option_name() -> None:
     options = {
         "key": "k1",
         "anon": False,
@@ -51,7 +51,7 @@ def test_short_secrets_are_replaced_as_whole_tokens_only(text: str, secrets: lis
     assert redact(text, secrets) == shown
 
 
-def test_an_error_says_what_is_wrong_beside_short_keys() -> None:
+def test_short_keys_leave_the_error_message_readable() -> None:
     with pytest.raises(SourceError, match=r"nosuch://host/x: Protocol not known: nosuch; check the URL"):
         windrow.read_parquet("nosuch://host/x", storage_options={"key": "o", "secret": "e", "token": "/"})
 

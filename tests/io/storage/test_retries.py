@@ -16,7 +16,7 @@ QUICK = Retries(seconds=0.2, first_wait_seconds=0.001, max_wait_seconds=0.01)
 
 
 def failing(*errors: BaseException) -> Any:
-    """Raises these errors in turn, then returns how often it was called."""
+    """A function that raises these errors in turn, and then returns how often it was called."""
     left = list(errors)
 
     def call() -> int:
@@ -28,7 +28,7 @@ def failing(*errors: BaseException) -> Any:
 
 
 class ClientError(Exception):
-    """Like botocore's error: the response is an attribute."""
+    """Like botocore's error, which has the response as an attribute."""
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(code)
@@ -36,7 +36,7 @@ class ClientError(Exception):
 
 
 def client_error(status: int, code: str) -> OSError:
-    """An error code that s3fs does not know, as s3fs translates it."""
+    """The error that s3fs raises for an unknown error code."""
     error = OSError(errno.EIO, "no")
     error.__cause__ = ClientError(status, code)
     return error
@@ -87,13 +87,13 @@ FOR_GOOD = [
 
 
 @pytest.mark.parametrize("error", TRANSIENT, ids=lambda error: f"{type(error).__name__}: {error}"[:60])
-def test_what_passes(error: BaseException) -> None:
+def test_transient_errors_are_retried(error: BaseException) -> None:
     assert is_transient(error)
     assert QUICK.call(failing(error, error)) == 3
 
 
 @pytest.mark.parametrize("error", FOR_GOOD, ids=lambda error: f"{type(error).__name__}: {error}"[:60])
-def test_what_does_not_pass(error: BaseException) -> None:
+def test_permanent_errors_are_raised_at_once(error: BaseException) -> None:
     assert not is_transient(error)
     with pytest.raises(type(error)) as caught:
         QUICK.call(failing(TimeoutError("once"), error))
@@ -101,7 +101,7 @@ def test_what_does_not_pass(error: BaseException) -> None:
 
 
 class Clock:
-    """Time that passes only by waiting."""
+    """A clock that only `sleep` advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -138,7 +138,7 @@ def test_exhausted_budget_reports_the_first_and_last_attempts(monkeypatch: pytes
         Retries(seconds=0).call(failing(TimeoutError("once")))
 
 
-def test_waits_are_spread_and_bounded() -> None:
+def test_waits_are_random_and_bounded() -> None:
     waits = Retries(first_wait_seconds=1, max_wait_seconds=8)._waits()
     drawn = [
         [next(Retries(first_wait_seconds=1)._waits()) for _ in range(200)],
@@ -150,12 +150,12 @@ def test_waits_are_spread_and_bounded() -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, float("inf"), float("nan"), "1 min", None])
-def test_a_budget_that_is_none(seconds: Any) -> None:
+def test_invalid_retry_seconds_raise(seconds: Any) -> None:
     with pytest.raises(PlanError, match="retry_seconds="):
         Retries(seconds=seconds)
 
 
-def test_what_hangs_is_left_to_itself() -> None:
+def test_hanging_call_times_out() -> None:
     release = threading.Event()
     try:
         with pytest.raises(TimeoutError, match=r"no response within 0\.05 s"):
@@ -182,7 +182,7 @@ class HangingStore:
         return self.content[start : end - (self.asked.count((start, end)) == 2)]
 
 
-def test_a_read_that_makes_no_progress_is_read_again() -> None:
+def test_hanging_and_short_reads_are_retried() -> None:
     store = HangingStore()
     retries = Retries(seconds=30, first_wait_seconds=0.001, read_seconds=0.05)
     file = RemoteFile(read_ranges(store, "x"), len(store.content), retries)
@@ -203,7 +203,7 @@ def test_a_read_that_makes_no_progress_is_read_again() -> None:
 
 
 class LyingFile:
-    """Like Arrow's S3 file: reports a complete read, whatever it received."""
+    """Like Arrow's S3 file, reports a complete read even if fewer bytes were received."""
 
     def __init__(self, content: bytes, sent: int) -> None:
         self.content, self.sent = content, sent
@@ -225,8 +225,8 @@ class LyingStore:
         return LyingFile(bytes(range(256)), self.sent)
 
 
-def test_no_short_answer_is_taken_for_a_whole_one() -> None:
-    """For any last byte, including the marker's own value."""
+def test_every_short_read_is_detected() -> None:
+    """The last byte can also equal the marker with which short reads are detected."""
     for stop in range(2, 257):
         whole = read_ranges(LyingStore(256), "x")
         assert bytes(whole(0, stop)) == bytes(range(stop))
@@ -235,7 +235,7 @@ def test_no_short_answer_is_taken_for_a_whole_one() -> None:
                 read_ranges(LyingStore(sent), "x")(0, stop)
 
 
-def test_ranges_are_joined_where_holes_are_small() -> None:
+def test_ranges_are_joined_across_small_gaps() -> None:
     hole = 32 * 1024
     ranges = [(10, 20), (0, 5), (hole + 20, hole + 30), (3 * hole, 3 * hole + 1), (15, 18)]
     assert join_ranges(ranges, 10**9) == [(0, hole + 30), (3 * hole, 3 * hole + 1)]

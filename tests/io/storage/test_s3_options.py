@@ -38,7 +38,7 @@ def arrow(s3: S3, secret: str | None = None) -> pa_fs.S3FileSystem:
 
 
 @pytest.mark.parametrize("path", ["train", "train/", "train/*/*.parquet", "train/year=*"])
-def test_s3fs_and_arrow_read_what_is_stored(s3: S3, bucket: str, path: str) -> None:
+def test_s3fs_and_arrow_read_the_same_rows(s3: S3, bucket: str, path: str) -> None:
     local = open_parquet(s3.directory / "bucket" / "train")
     through_s3fs = open_parquet(f"s3://{bucket}/{path}", storage_options=s3.storage_options)
     through_arrow = open_parquet(f"{bucket}/{path}", filesystem=arrow(s3))
@@ -51,7 +51,7 @@ def test_s3fs_and_arrow_read_what_is_stored(s3: S3, bucket: str, path: str) -> N
         assert s3.key not in text
 
 
-def test_filters_and_manifests_over_the_wire(s3: S3, bucket: str) -> None:
+def test_filters_and_manifests_work_on_s3(s3: S3, bucket: str) -> None:
     source = open_parquet(
         f"s3://{bucket}/train",
         columns=["n"],
@@ -67,7 +67,7 @@ def test_filters_and_manifests_over_the_wire(s3: S3, bucket: str) -> None:
     )
 
 
-def test_what_is_not_there(s3: S3, bucket: str) -> None:
+def test_missing_paths_and_files_raise(s3: S3, bucket: str) -> None:
     for path in (f"{bucket}/none", "nobucket/none", f"{bucket}/none/*.parquet"):
         with pytest.raises(SourceError, match=rf"s3://{path.split('*')[0]}.*matches nothing"):
             open_parquet(f"s3://{path}", storage_options=s3.storage_options)

@@ -1,4 +1,4 @@
-"""One table of each kind, made by its own library."""
+"""A table of each kind, written by its own library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import windrow
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of table: how to append to one, how to read it, and which commit a count of appends is."""
+    """A kind of table: functions that append, delete and read, and the version after a number of appends."""
 
     name: str
     data: Path

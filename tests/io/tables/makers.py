@@ -1,4 +1,4 @@
-"""Tables that the libraries cannot write, but others do: with deletes, and with columns mapped."""
+"""Tables that the Python libraries cannot write but other engines do: with deletes or column mapping."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def delete_from_delta(table: Path, deleted: Sequence[int]) -> None:
 
 
 def map_delta_columns(table: Path, logical: dict[str, str], mode: str = "name") -> None:
-    """Let the columns of version 0 have other names than in its files."""
+    """Rename the columns of version 0 in the log, but not in its files."""
 
     def change(actions: list[dict[str, Any]]) -> None:
         for action in actions:

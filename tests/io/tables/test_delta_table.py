@@ -28,7 +28,7 @@ deltalake = pytest.importorskip("deltalake")
 
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files whose footers are read when a table is opened."""
+    """The files whose footers are read while a table is opened."""
     paths: list[str] = []
     look = ParquetFormat.look
 
@@ -44,7 +44,7 @@ def table_of(dataset: windrow.Dataset) -> pa.Table:
     return read_all(dataset._plan.source)  # type: ignore[arg-type]
 
 
-def test_partitions_have_the_types_and_places_of_the_table(tmp_path: Path) -> None:
+def test_partition_columns_have_the_types_and_order_of_the_table(tmp_path: Path) -> None:
     moment = datetime.datetime(2020, 1, 1, 1, 2, 3, 456789, datetime.timezone.utc)
     data = pa.table(
         {
@@ -65,12 +65,12 @@ def test_partitions_have_the_types_and_places_of_the_table(tmp_path: Path) -> No
     only = windrow.read_delta(tmp_path / "t", columns=["i", "p"])
     assert {(row["i"], row["p"]) for row in only.iter_rows()} == {(7, "a b"), (8, "c/d=é%"), (None, None)}
     null = windrow.read_delta(tmp_path / "t", filter=pc.field("p").is_null())
-    # partitions alone decide, so that rows are known
+    # partition values alone decide, so row counts are known
     assert null._plan.source.blocks.rows_known
     assert [row["x"] for row in null.iter_rows()] == [3]
 
 
-def test_files_that_cannot_match_are_not_looked_at(tmp_path: Path, looked_at: list[str]) -> None:
+def test_footers_of_pruned_files_are_not_read(tmp_path: Path, looked_at: list[str]) -> None:
     for start in range(0, 40, 10):
         rows = list(range(start, start + 10))
         data = pa.table({"x": rows, "f": [float(row) for row in rows], "p": [f"p{start // 20}"] * 10})
@@ -88,7 +88,7 @@ def test_files_that_cannot_match_are_not_looked_at(tmp_path: Path, looked_at: li
     assert read(pc.field("f") >= 35) == (5, 4)
 
 
-def test_bounds_of_times_are_cut_to_milliseconds(tmp_path: Path) -> None:
+def test_pruning_allows_for_timestamp_bounds_in_milliseconds(tmp_path: Path) -> None:
     moment = datetime.datetime(2020, 1, 1, 0, 0, 0, 456789, datetime.timezone.utc)
     data = pa.table({"t": pa.array([moment], pa.timestamp("us", "UTC"))})
     deltalake.write_deltalake(tmp_path / "t", data)
@@ -127,13 +127,13 @@ def test_deletion_vectors(tmp_path: Path, row_group: int | None) -> None:
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_mapped_columns(tmp_path: Path, mode: str) -> None:
+def test_column_mapping(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "t"
     field_ids = [pa.field(name, kind, metadata={"PARQUET:field_id": str(number)}) for number, (name, kind) in
                  enumerate([("c1", pa.int64()), ("c2", pa.string()), ("x", pa.int64())], 1)]  # fmt: skip
     data = pa.table([[0, 1, 2, 3], ["a", "a", "b", "b"], [9, 9, 9, 9]], schema=pa.schema(field_ids))
     deltalake.write_deltalake(path, data, partition_by=["c2"])
-    # what the file calls x is another column
+    # column x of the file is column y of the table
     map_delta_columns(path, {"c1": "x", "c2": "part", "x": "y"}, mode)
     dataset = windrow.read_delta(path)
     assert dataset.columns() == ["x", "part", "y"]
@@ -148,7 +148,7 @@ def test_mapped_columns(tmp_path: Path, mode: str) -> None:
     assert kept.take() == [{"y": 9}]
 
 
-def test_versions_by_time_and_given_tables(tmp_path: Path) -> None:
+def test_versions_by_time_and_by_table_object(tmp_path: Path) -> None:
     path = tmp_path / "t"
     deltalake.write_deltalake(path, pa.table({"x": [1]}))
     deltalake.write_deltalake(path, pa.table({"x": [2]}), mode="append")
@@ -217,7 +217,7 @@ def test_unknown_table_features_are_rejected(tmp_path: Path) -> None:
         windrow.read_delta(path, version=True)
 
 
-def test_secrets_are_in_no_text(tmp_path: Path) -> None:
+def test_errors_contain_no_secrets(tmp_path: Path) -> None:
     options = {"AWS_ACCESS_KEY_ID": "KEYKEY", "AWS_SECRET_ACCESS_KEY": "HUSHHUSH", "AWS_ALLOW_HTTP": "true"}
     options |= {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "max_retries": "0", "AWS_REGION": "us-east-1"}
     with pytest.raises(windrow.SourceError) as caught:
@@ -226,8 +226,10 @@ def test_secrets_are_in_no_text(tmp_path: Path) -> None:
     assert "KEYKEY" not in str(caught.value)
 
 
-def test_files_in_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read as files of a store are, by the library's own client."""
+def test_remote_files_are_read_through_the_client_of_deltalake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are read as from object storage, through deltalake's own filesystem."""
     import pyarrow.fs as pa_fs
     from deltalake.fs import DeltaStorageHandler
 

@@ -1,4 +1,4 @@
-"""Pruning by bounds never leaves out a row that a filter keeps."""
+"""Pruning by statistics never drops a file with rows that match the filter."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def bounds(values: list[Any]) -> ColumnStatistics:
 
 
 @given(FILES, conditions(), conditions(), st.sampled_from(["and", "or", "first"]))
-def test_no_row_is_lost(files: Any, first: Any, second: Any, how: str) -> None:
+def test_files_with_matching_rows_are_never_pruned(files: Any, first: Any, second: Any, how: str) -> None:
     condition = {"and": first & second, "or": first | second, "first": first}[how]
     known = [{"x": bounds([x for x, _ in rows]), "s": bounds([s for _, s in rows])} for rows in files]
     kept = candidate_files(condition, SCHEMA, known)
@@ -57,7 +57,7 @@ def test_no_row_is_lost(files: Any, first: Any, second: Any, how: str) -> None:
         assert stays or not any(matches)
 
 
-def test_files_are_left_out() -> None:
+def test_files_that_cannot_match_are_pruned() -> None:
     known: list[dict[str, ColumnStatistics]] = [
         {"x": ColumnStatistics(0, 4, 0, 5)},
         {"x": ColumnStatistics(5, 9)},
@@ -74,7 +74,7 @@ def test_files_are_left_out() -> None:
         assert candidate_files(condition, SCHEMA, known).nonzero()[0].tolist() == expected
 
 
-def test_floats_have_no_bounds() -> None:
+def test_types_that_support_pruning() -> None:
     kinds = [
         pa.int8(),
         pa.date32(),

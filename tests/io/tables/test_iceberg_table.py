@@ -37,7 +37,7 @@ def create(catalog: Any, data: pa.Table, *more: pa.Table, **options: Any) -> Any
     return table
 
 
-def test_renamed_dropped_and_added_again(catalog: Any) -> None:
+def test_columns_are_matched_by_field_id(catalog: Any) -> None:
     table = create(catalog, pa.table({"x": [1, 2], "a": ["p", "q"], "b": [0.5, 1.5]}))
     with table.update_schema() as update:
         update.rename_column("a", "name")
@@ -46,7 +46,7 @@ def test_renamed_dropped_and_added_again(catalog: Any) -> None:
     with table.update_schema() as update:
         from pyiceberg.types import DoubleType, StringType
 
-        # neither is the column that old files have under this name
+        # old files have other columns of these names
         update.add_column("a", StringType())
         update.add_column("b", DoubleType())
     table.append(pa.table({"x": [3], "name": ["r"], "a": ["new"], "b": [9.0]}))
@@ -66,7 +66,7 @@ def test_renamed_dropped_and_added_again(catalog: Any) -> None:
     assert first.take(1) == [{"x": 1, "a": "p", "b": 0.5}]
 
 
-def test_types_that_were_widened(catalog: Any) -> None:
+def test_widened_types(catalog: Any) -> None:
     from pyiceberg.types import DecimalType, DoubleType, LongType
 
     money = pa.array([Decimal("1.00"), Decimal("2.00")], pa.decimal128(9, 2))
@@ -88,7 +88,7 @@ def test_types_that_were_widened(catalog: Any) -> None:
         assert windrow.read_iceberg(table, filter=condition).count() == 2
 
 
-def test_nested_fields(catalog: Any) -> None:
+def test_added_nested_fields_are_null_and_renamed_ones_raise(catalog: Any) -> None:
     table = create(catalog, pa.table({"s": [{"a": 1, "b": 2.5}]}))
     with table.update_schema() as update:
         from pyiceberg.types import StringType
@@ -102,7 +102,7 @@ def test_nested_fields(catalog: Any) -> None:
     ]
     with table.update_schema() as update:
         update.rename_column(("s", "a"), "z")
-    # a cast by name would make it null
+    # a cast by name would return nulls
     with pytest.raises(windrow.SourceError, match="nested field 'a' has another name"):
         windrow.read_iceberg(table)
 
@@ -164,7 +164,7 @@ def test_deletion_vectors_of_puffin_files() -> None:
         for name, some in (("a", [delete]), ("b", []))
     ]
     found = read_positions(io, tasks)
-    # the second file is not one that the vector applies to
+    # no delete file is assigned to the second data file
     assert {path: positions.tolist() for path, positions in found.items()} == {"a": [1, 5]}
 
 
@@ -200,7 +200,7 @@ def test_partitions_and_pruning(catalog: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_column_known_only_from_the_manifest(catalog: Any, tmp_path: Path) -> None:
-    """Files that were added as they are, without field ids and without their partition column."""
+    """Files added to the table by path, without field ids and without their partition column."""
     from pyiceberg.partitioning import PartitionField, PartitionSpec
     from pyiceberg.transforms import IdentityTransform
 
@@ -219,7 +219,7 @@ def test_column_known_only_from_the_manifest(catalog: Any, tmp_path: Path) -> No
         windrow.read_iceberg(table)
 
 
-def test_snapshots_by_name_and_time_and_metadata(catalog: Any) -> None:
+def test_snapshots_by_tag_time_and_metadata_file(catalog: Any) -> None:
     table = create(catalog, pa.table({"x": [1]}))
     first = table.current_snapshot()
     table.append(pa.table({"x": [2]}))

@@ -1,4 +1,4 @@
-"""Lance tables: blobs, vectors, filters in two steps, tags."""
+"""Lance tables: blobs, vectors, late materialization under a filter, tags."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[str, ...], int]]:
     return found
 
 
-def test_ranges_of_fragments(path: str) -> None:
+def test_blocks_are_row_ranges_of_fragments(path: str) -> None:
     lance.dataset(path).delete("x >= 10 and x < 15")
     dataset = windrow.read_lance(path, target_block_bytes=20 * 40)
     source = dataset._plan.source
@@ -59,14 +59,14 @@ def test_ranges_of_fragments(path: str) -> None:
     table = read_all(source)  # type: ignore[arg-type]
     assert table["x"].to_pylist() == [row for row in range(ROWS) if not 10 <= row < 15]
     assert table["v"].to_pylist()[20] == [25.0, 25.5]
-    # vectors of a fixed length and integers are as wide as they are
+    # integers and fixed-length vectors have a fixed width
     assert windrow.read_lance(path, columns=["x", "v"])._plan.source.blocks.bytes_exact
 
 
-def test_a_filter_reads_what_it_needs_first(path: str, scans: list[tuple[tuple[str, ...], int]]) -> None:
+def test_filter_reads_its_own_columns_first(path: str, scans: list[tuple[tuple[str, ...], int]]) -> None:
     dataset = windrow.read_lance(path, filter=pc.field("x") >= 199)
     assert dataset.take() == [{"x": 199, "v": [199.0, 199.5], "s": "s199"}]
-    # of two fragments the other columns were not read, of the third one row was taken
+    # two fragments have no match, so only x is scanned; the one match in the third is fetched by row
     assert scans == [(("x",), 80), (("x",), 80), (("x",), 40)]
     within = windrow.read_lance(path, filter=pc.field("x") == 150, target_block_bytes=20 * 40)
     assert within.take() == [{"x": 150, "v": [150.0, 150.5], "s": "s150"}]
@@ -79,7 +79,7 @@ def test_a_filter_reads_what_it_needs_first(path: str, scans: list[tuple[tuple[s
     assert {columns for columns, _ in scans} == {("x",)}
 
 
-def test_blobs_are_bytes(tmp_path: Path) -> None:
+def test_blobs_are_read_as_bytes(tmp_path: Path) -> None:
     schema = pa.schema(
         [
             pa.field("x", pa.int64()),
@@ -141,7 +141,7 @@ def test_errors_name_the_problem(path: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["t", "t/data", "", "link"])
-def test_a_table_that_is_read_is_not_replaced(path: str, target: str) -> None:
+def test_overwriting_the_source_table_raises(path: str, target: str) -> None:
     folder = Path(path).parent
     (folder / "link").symlink_to("t")
     data = windrow.read_lance(path).options(executor="threads")

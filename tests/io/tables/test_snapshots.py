@@ -1,4 +1,4 @@
-"""What holds for tables of every kind."""
+"""Behaviour common to tables of every kind."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_rows_schema_and_counts(kind: Kind) -> None:
     assert kind.read(columns=["s", "x"]).columns() == ["s", "x"]
 
 
-def test_a_version_is_kept(kind: Kind) -> None:
+def test_dataset_keeps_reading_its_version(kind: Kind) -> None:
     kind.append(numbers(0, 10))
     kind.append(numbers(10, 20))
     before, first = kind.read(), kind.read(**kind.version(1))
@@ -60,7 +60,7 @@ def test_a_version_is_kept(kind: Kind) -> None:
     assert kind.read().count() == 25
 
 
-def test_an_append_under_an_open_epoch_changes_nothing(kind: Kind) -> None:
+def test_append_during_an_epoch_does_not_change_the_order(kind: Kind) -> None:
     for start in range(0, 40, 10):
         kind.append(numbers(start, start + 10))
     expected = [row["x"] for row in shuffled(kind.read()).iter_rows()]
@@ -75,7 +75,7 @@ def test_an_append_under_an_open_epoch_changes_nothing(kind: Kind) -> None:
     assert sorted(found[:40]) == list(range(40))
 
 
-def test_the_order_is_that_of_equal_blocks_in_parquet(kind: Kind, tmp_path: Path) -> None:
+def test_order_equals_that_of_the_same_blocks_in_parquet(kind: Kind, tmp_path: Path) -> None:
     for start in range(0, 40, 10):
         kind.append(numbers(start, start + 10))
     source = kind.read()._plan.source
@@ -86,7 +86,7 @@ def test_the_order_is_that_of_equal_blocks_in_parquet(kind: Kind, tmp_path: Path
         assert rows(first) == rows(second)
 
 
-def test_a_state_fits_its_version_alone(kind: Kind) -> None:
+def test_state_resumes_only_on_its_own_version(kind: Kind) -> None:
     kind.append(numbers(0, 40))
     shard = shuffled(kind.read()).iterator()
     batches = shard.iter_batches(batch_size=8)
@@ -101,7 +101,7 @@ def test_a_state_fits_its_version_alone(kind: Kind) -> None:
         shuffled(kind.read()).iterator(state_dict=state)
 
 
-def test_another_table_with_the_same_rows_is_another(kind: Kind, tmp_path: Path) -> None:
+def test_fingerprint_differs_between_versions_with_equal_rows(kind: Kind, tmp_path: Path) -> None:
     kind.append(numbers(0, 10))
     first = kind.read()._plan.source
     kind.append(numbers(0, 0))
@@ -110,7 +110,7 @@ def test_another_table_with_the_same_rows_is_another(kind: Kind, tmp_path: Path)
     assert first.fingerprint == kind.read(**kind.version(1))._plan.source.fingerprint
 
 
-def test_a_column_that_was_added_is_null_before(kind: Kind) -> None:
+def test_added_column_is_null_in_older_rows(kind: Kind) -> None:
     kind.append(numbers(0, 4))
     if kind.name == "lance":
         import lance
@@ -148,7 +148,7 @@ def test_filters_are_exact(kind: Kind, condition: pc.Expression) -> None:
     )
 
 
-def test_rows_have_numbers(kind: Kind) -> None:
+def test_rows_have_ids(kind: Kind) -> None:
     kind.append(numbers(0, 10))
     kind.append(numbers(10, 20))
     kind.delete("x = 4")
@@ -161,7 +161,7 @@ def test_rows_have_numbers(kind: Kind) -> None:
     assert len({origin[:2] for origin in dataset.row_lineage([0, 18])}) == 2
 
 
-def test_what_a_reader_ships_is_small(kind: Kind) -> None:
+def test_pickled_readers_and_addresses_are_small(kind: Kind) -> None:
     for start in range(0, 60, 10):
         kind.append(numbers(start, start + 10))
     source = kind.read()._plan.source
@@ -193,7 +193,7 @@ def test_errors_name_the_problem(kind: Kind) -> None:
         kind.read().save_manifest("never")
 
 
-def test_a_table_without_rows(kind: Kind) -> None:
+def test_table_without_rows(kind: Kind) -> None:
     kind.append(numbers(0, 0))
     assert kind.read().count() == 0
     assert rows(kind.read()) == []
@@ -201,7 +201,7 @@ def test_a_table_without_rows(kind: Kind) -> None:
 
 
 @pytest.mark.nightly
-def test_on_ray(kind: Kind, ray_local: Any) -> None:
+def test_order_on_ray_equals_order_with_threads(kind: Kind, ray_local: Any) -> None:
     for start in range(0, 40, 10):
         kind.append(numbers(start, start + 10))
     kind.delete("x = 12")
@@ -210,7 +210,7 @@ def test_on_ray(kind: Kind, ray_local: Any) -> None:
     assert rows(pipe.options(executor="ray")) == expected
 
 
-def test_blocks_are_cut_alike(kind: Kind) -> None:
+def test_block_boundaries_do_not_depend_on_columns(kind: Kind) -> None:
     kind.append(pa.table({"x": np.arange(4_000), "s": ["abc"] * 4_000}))
     small = kind.read(target_block_bytes=1)._plan.source.blocks
     large = kind.read()._plan.source.blocks

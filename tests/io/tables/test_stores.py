@@ -1,6 +1,6 @@
-"""Tables on an S3 server, each through its own library's client.
+"""Tables on an S3 server, each read through its own library's client.
 
-The client of Delta rejects rclone's range responses, so its tests use another server.
+Delta's client rejects rclone's range responses, so its test uses another server.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ WRONG = "a-wrong-secret"
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
-    """A server of its own: all is written and deleted through it, so that it may remember."""
-    # the server sends the checksum of a whole object with a part of it, if it was given one
+    """A separate server: tests write and delete only through it, so that it can cache listings."""
+    # rclone sends the checksum of the whole object with a range of it, if the upload had one
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
     (tmp_path / "tables").mkdir()
     with serve(tmp_path, f"{S3.key},{S3.secret}", kept_seconds=3600) as endpoint:
@@ -42,7 +42,7 @@ def iceberg(s3: S3, secret: str) -> windrow.Dataset:
         "s3.access-key-id": s3.key,
         "s3.secret-access-key": s3.secret,
         "s3.region": "us-east-1",
-        # Arrow's client writes in a way that the server does not know
+        # the server does not support the uploads of Arrow's client
         "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
     }
     uri = f"sqlite:///{s3.directory}/catalog.db"
@@ -75,7 +75,9 @@ def lance(s3: S3, secret: str) -> windrow.Dataset:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("read", [iceberg, lance])
-def test_over_the_wire(store: S3, read: Callable[[S3, str], windrow.Dataset]) -> None:
+def test_tables_on_s3_are_read_without_showing_secrets(
+    store: S3, read: Callable[[S3, str], windrow.Dataset]
+) -> None:
     dataset = read(store, store.secret)
     source = pickle.loads(pickle.dumps(dataset._plan.source))
     assert read_all(source).equals(DATA)
@@ -98,8 +100,8 @@ def test_over_the_wire(store: S3, read: Callable[[S3, str], windrow.Dataset]) ->
         assert store.key not in text
 
 
-def test_delta_in_a_store(memory_s3: str) -> None:
-    """Through deltalake's own client, log and files."""
+def test_delta_table_on_s3_is_read_without_showing_secrets(memory_s3: str) -> None:
+    """Both the log and the data files are read through deltalake's own client."""
     library = pytest.importorskip("deltalake")
     options = {
         "aws_access_key_id": S3.key,
