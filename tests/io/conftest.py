@@ -21,6 +21,9 @@ _TIED = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+# rclone has been seen to spin for the rest of a session: on one core, and behind the tests
+os.environ["GOMAXPROCS"] = "1"
+os.nice(5)
 os.execv(sys.argv[1], sys.argv[1:])
 """
 

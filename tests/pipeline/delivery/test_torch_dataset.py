@@ -69,7 +69,11 @@ def _loader(dataset: Any, workers: int, **options: Any) -> Any:
         (2, {}),
         (3, {"persistent_workers": True}),
         (2, {"multiprocessing_context": "spawn"}),
-        (2, {"multiprocessing_context": "forkserver", "persistent_workers": True}),
+        pytest.param(
+            2,
+            {"multiprocessing_context": "forkserver", "persistent_workers": True},
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 @pytest.mark.parametrize("equal", [True, False, "pad"])
@@ -167,12 +171,12 @@ def test_killed_worker_is_an_error_of_torch(shard: windrow.Shard) -> None:
     batches: Any = iter(loader)
     next(batches)
     os.kill(batches._workers[1].pid, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match=r"DataLoader worker .* exited unexpectedly"):
+    with pytest.raises(RuntimeError, match=r"DataLoader worker .*(exited unexpectedly|is killed by signal)"):
         _take(batches)
 
 
 def test_bad_use(shard: windrow.Shard, pipe: windrow.DatasetPipeline) -> None:
-    with pytest.raises(TypeError, match=r"as_torch_dataset\(batch_size=...\) returns a dataset for one"):
+    with pytest.raises(TypeError, match=r"as_torch_dataset\(batch_size=...\) return what frameworks take"):
         next(iter(DataLoader(shard)))  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="batch_size=0 must be"):
         shard.as_torch_dataset(batch_size=0)

@@ -135,6 +135,22 @@ def test_one_length_holds_for_all_batches() -> None:
         list(windrow.from_items(rows).iter_torch_batches(batch_size=2))
 
 
+def test_error_of_a_batch_loses_no_row() -> None:
+    rows = [{"key": key, "x": [1, 2] if key < 5 else [3]} for key in range(9)]
+    pipe = windrow.from_items(rows).repeat(1).options(executor="threads")
+    taken = []
+    with pipe.iterator() as shard:
+        batches = shard.iter_torch_batches(batch_size=2)
+        with pytest.raises(PlanError, match="between 1 and 2 values"):
+            for batch in batches:
+                taken += batch["key"].tolist()
+        state = shard.state_dict()
+    with pipe.iterator(state_dict=state) as shard:
+        for batch in shard.iter_torch_batches(batch_size=2, ragged="pad"):
+            taken += batch["key"].tolist()
+    assert taken == list(range(9))
+
+
 def test_spark_array_is_a_feature_matrix(tmp_path: Path) -> None:
     """Spark writes ``array<float>`` for vectors of one length."""
     table = pa.table(
