@@ -135,19 +135,21 @@ def test_one_length_holds_for_all_batches() -> None:
         list(windrow.from_items(rows).iter_torch_batches(batch_size=2))
 
 
+def _take(shard: windrow.Shard, taken: list[int], **arguments: Any) -> None:
+    for batch in shard.iter_torch_batches(batch_size=2, **arguments):
+        taken += batch["key"].tolist()
+
+
 def test_error_of_a_batch_loses_no_row() -> None:
+    taken: list[int] = []
     rows = [{"key": key, "x": [1, 2] if key < 5 else [3]} for key in range(9)]
     pipe = windrow.from_items(rows).repeat(1).options(executor="threads")
-    taken = []
     with pipe.iterator() as shard:
-        batches = shard.iter_torch_batches(batch_size=2)
         with pytest.raises(PlanError, match="between 1 and 2 values"):
-            for batch in batches:
-                taken += batch["key"].tolist()
+            _take(shard, taken)
         state = shard.state_dict()
     with pipe.iterator(state_dict=state) as shard:
-        for batch in shard.iter_torch_batches(batch_size=2, ragged="pad"):
-            taken += batch["key"].tolist()
+        _take(shard, taken, ragged="pad")
     assert taken == list(range(9))
 
 
