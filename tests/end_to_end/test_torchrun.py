@@ -62,6 +62,19 @@ def test_ranks_share_one_run(data: str, ranks: int, tmp_path: Path) -> None:
             assert found["dataloader"] == expected
 
 
+def test_ranks_without_ray_read_for_themselves(data: str, tmp_path: Path) -> None:
+    done = run_torchrun(SCRIPT, 2, [data, str(tmp_path / "state"), "without_ray"])
+    assert done.code == 0, done.output
+    streams, tasks = _split(data, 2)
+    for rank, expected in enumerate(streams):
+        ((stream, own_tasks, (warning,)),) = done.ranks[rank]
+        assert (stream, own_tasks) == (expected, tasks)
+        assert warning == (
+            "each of the 2 ranks reads and decodes every window for itself, 2 times the work of one run that they "
+            'share: pip install "windrow[ray]"'
+        )
+
+
 def test_bad_use_is_one_error_on_every_rank(data: str, tmp_path: Path) -> None:
     cases = ["other_seed", "other_pipeline", "other_batch_size", "absent_rank"]
     done = run_torchrun(SCRIPT, 2, [data, str(tmp_path / "state"), *cases])

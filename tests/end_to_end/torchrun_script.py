@@ -51,6 +51,16 @@ def attached() -> Any:
         return [take(shard), shard.stats().run.tasks, attachment.rank, attachment.world_size]
 
 
+def without_ray() -> Any:
+    """The rows, the number of tasks, and the warnings of a rank where Ray is not installed."""
+    sys.modules["ray"] = None  # type: ignore[assignment]  # so that it is not found
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        shard = make_pipe().shard()
+    with shard:
+        return [take(shard), shard.stats().run.tasks, [str(each.message) for each in warned]]
+
+
 def dataloader() -> Any:
     """The same rows through two forked workers of a DataLoader, which share a run with those of the other ranks."""
     from torch.utils.data import DataLoader
