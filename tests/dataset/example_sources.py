@@ -13,7 +13,7 @@ from windrow.core.source import BlockAddress, BlockTable, SourceIdentity
 
 @dataclass
 class TableReader:
-    """Reads tables from memory and notes which; with ``refuses``, fails instead."""
+    """Reads tables from memory and records which; with ``refuses``, fails instead."""
 
     tables: tuple[pa.Table, ...]
     refuses: bool = False
@@ -31,7 +31,7 @@ class TableReader:
 
 @dataclass(eq=False)
 class TableSource:
-    """A source of one block for each table."""
+    """A source with one block per table."""
 
     reader: TableReader
     rows_known: bool = True
@@ -73,7 +73,7 @@ class TableSource:
 
 
 def make_source(*sizes: int, refuses: bool = False, rows_known: bool = True) -> TableSource:
-    """Make blocks of the given numbers of rows; column x numbers the rows."""
+    """Make one block per given number of rows; column x holds the row ids."""
     ends = np.cumsum([0, *sizes])
     tables = [pa.table({"x": np.arange(ends[i], ends[i + 1])}) for i in range(len(sizes))]
     return TableSource(TableReader(tuple(tables), refuses), rows_known)

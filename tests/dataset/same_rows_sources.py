@@ -17,7 +17,7 @@ __all__ = ["SAME_ROWS_SOURCES", "make_rows"]
 
 
 def make_rows(count: int) -> pa.Table:
-    """Columns of four types, row i known by its ``x``."""
+    """Make rows with columns of four types; row i has ``x`` = i."""
     x = np.arange(count, dtype=np.int64)
     vectors = (x[:, None] + np.arange(3)).astype(np.float32)
     tensor = pa.fixed_shape_tensor(pa.float32(), [3])

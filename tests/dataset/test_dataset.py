@@ -45,14 +45,14 @@ def test_take(dataset: Dataset) -> None:
 def test_take_batch(dataset: Dataset) -> None:
     batch = dataset.take_batch(4)
     assert batch["x"].tolist() == [0, 1, 2, 3]
-    batch["x"][0] = 9  # the batch is the user's own
+    batch["x"][0] = 9  # batches are copies
     assert dataset.take_batch(1)["x"].tolist() == [0]
     assert dataset.take_batch(2, batch_format="pyarrow").to_pydict() == {"x": [0, 1]}
     assert dataset.take_batch(batch_format="pandas")["x"].tolist() == list(range(7))
     assert Dataset(LogicalPlan(make_source(0))).take_batch()["x"].dtype == np.int64
 
 
-def test_a_small_table_does_not_keep_its_block() -> None:
+def test_small_batch_does_not_keep_its_block_in_memory() -> None:
     table = Dataset(LogicalPlan(make_source(10_000))).take_batch(2, batch_format="pyarrow")
     assert table.get_total_buffer_size() < 1_000
 
@@ -68,7 +68,7 @@ def test_map_batches(dataset: Dataset) -> None:
     assert dataset.take(1) == [{"x": 0}]
 
 
-def test_iterates_in_stored_order_as_often_as_asked(dataset: Dataset) -> None:
+def test_every_iteration_is_in_stored_order(dataset: Dataset) -> None:
     for _ in range(2):
         assert [batch["x"].tolist() for batch in dataset.iter_batches(5)] == [[0, 1, 2, 3, 4], [5, 6]]
     assert [row["x"] for row in dataset.iter_rows()] == list(range(7))
@@ -91,7 +91,7 @@ def test_torch(dataset: Dataset) -> None:
     assert label.shape == (7, 1)
 
 
-def test_split_gives_a_pass_a_call(dataset: Dataset) -> None:
+def test_each_call_of_a_split_shard_starts_one_pass(dataset: Dataset) -> None:
     left, right = dataset.options(executor="threads").split(2)
     for _ in range(2):
         rows = [[b["x"].tolist() for b in shard.iter_batches(2)] for shard in (left, right)]
@@ -101,7 +101,7 @@ def test_split_gives_a_pass_a_call(dataset: Dataset) -> None:
 
 
 @pytest.mark.parametrize("chain_step", ["window", "repeat"])
-def test_building_a_chain_reads_nothing(chain_step: str) -> None:
+def test_building_a_pipeline_reads_nothing(chain_step: str) -> None:
     dataset = Dataset(LogicalPlan(make_source(3, 4, refuses=True)))
     pipe = dataset.map_batches(_doubled).window() if chain_step == "window" else dataset.repeat(2)
     pipe = pipe.random_shuffle_each_window(seed=1).map_batches(_doubled).options(memory_limit="1GiB")

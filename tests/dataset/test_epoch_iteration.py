@@ -1,4 +1,4 @@
-"""All epochs in turn, as one iterator."""
+"""Iterators over all epochs of a pipeline."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_torch_batches_of_rows_without_columns() -> None:
     assert list(Dataset(LogicalPlan(source)).iter_torch_batches(batch_size=2)) == [{}, {}, {}]
 
 
-def test_for_ever() -> None:
+def test_endless_pipeline_repeats_and_has_no_length() -> None:
     batches = _pipe(3, times=None).iter_batches(batch_size=2)
     with pytest.raises(TypeError, match="repeats forever"):
         len(batches)
@@ -76,7 +76,7 @@ def test_no_rows_give_no_batches(sizes: tuple[int, ...], times: int | None) -> N
     assert list(_pipe(*sizes, times=times).iter_batches()) == []
 
 
-def test_for_ever_ends_where_no_epoch_has_a_whole_batch() -> None:
+def test_endless_pipeline_without_a_full_batch_ends() -> None:
     assert list(_pipe(3, times=None).iter_batches(batch_size=4, drop_last=True)) == []
 
 
@@ -99,7 +99,7 @@ def test_wrong_arguments_raise_at_the_call(arguments: dict[str, Any], message: s
         Dataset(LogicalPlan(make_source(3))).iter_batches(**arguments)
 
 
-def test_what_a_transform_raises_ends_it() -> None:
+def test_error_of_a_transform_ends_the_iterator() -> None:
     def fail(batch: Any) -> Any:
         raise ZeroDivisionError("no")
 
@@ -110,7 +110,7 @@ def test_what_a_transform_raises_ends_it() -> None:
 
 
 @pytest.mark.parametrize("how", ["dropped", "closed", "ended"])
-def test_everything_is_released(how: str) -> None:
+def test_no_thread_outlives_the_iterator(how: str) -> None:
     before = set(threading.enumerate())
     batches = _pipe(3, 3, times=None).iter_batches(batch_size=2)
     next(batches)
@@ -122,13 +122,13 @@ def test_everything_is_released(how: str) -> None:
     else:
         list(_pipe(3, 3, times=2).iter_batches(batch_size=2))
         batches.close()
-    # a thread that a finalizer is run in may look like one of Python's, and cannot be joined
+    # a foreign thread that runs a finalizer appears as a dummy thread, which cannot be joined
     left = {
         thread
         for thread in set(threading.enumerate()) - before
         if not isinstance(thread, threading._DummyThread)
     }
     for thread in left:
-        # a finalizer closes the shard in another thread, so shortly after
+        # the finalizer closes the shard in another thread, shortly afterwards
         thread.join(20 if how == "dropped" else 0)
     assert [thread for thread in left if thread.is_alive()] == []

@@ -51,7 +51,7 @@ def test_error_names_the_wrong_item() -> None:
         windrow.from_items([{3: 1}])
 
 
-def test_arrays_are_not_copied_and_what_is_delivered_is() -> None:
+def test_source_arrays_are_not_copied_but_delivered_batches_are() -> None:
     array = np.arange(1000)
     ds = windrow.from_numpy(array)
     (address,) = ds._plan.source.addresses([0])
@@ -172,7 +172,7 @@ def test_torch_in_every_form() -> None:
         windrow.from_torch(iter([1]))
 
 
-def test_items_that_do_not_fit_are_named() -> None:
+def test_error_names_the_items_that_do_not_fit() -> None:
     class Odd:
         def __len__(self) -> int:
             return 30
@@ -193,7 +193,7 @@ def _count(n: int) -> Iterator[dict[str, Any]]:
     yield from ({"x": i, "text": "t" * (i % 5)} for i in range(n))
 
 
-def test_generator_is_run_once_and_cut_by_rows(tmp_path: Path) -> None:
+def test_generator_runs_once_and_is_cut_into_blocks(tmp_path: Path) -> None:
     calls = []
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -265,7 +265,7 @@ def test_generator_schema_and_errors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [1023, 1024, 1025])
-def test_a_key_that_later_rows_lack_is_null(rows: int, tmp_path: Path) -> None:
+def test_key_missing_in_later_rows_is_null(rows: int, tmp_path: Path) -> None:
     items = [*({"a": i, "b": i} for i in range(rows)), {"a": -1}]
     ds = windrow.from_generator(lambda: iter(items), cache_dir=tmp_path)
     assert ds.to_arrow().to_pylist() == windrow.from_items(items).to_arrow().to_pylist()
@@ -316,7 +316,7 @@ def test_huggingface_tensors(tmp_path: Path) -> None:
     assert found["l"].tolist() == [0] * 4
 
 
-def test_dask_partitions_that_differ_are_named() -> None:
+def test_error_names_the_dask_partition_with_another_type() -> None:
     dd = pytest.importorskip("dask.dataframe")
     frame = dd.from_map(
         lambda i: pd.DataFrame({"x": [i] if i < 2 else ["a"]}), [0, 1, 2], meta={"x": "int64"}
@@ -345,7 +345,7 @@ def test_dask_partitions_that_differ_are_named() -> None:
         (lambda: windrow.range(3).to_huggingface(), "datasets", "huggingface"),
     ],
 )
-def test_missing_extras_are_named(
+def test_error_names_the_missing_extra(
     call: Any, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, module, None)
@@ -353,7 +353,7 @@ def test_missing_extras_are_named(
         call()
 
 
-def test_table_with_offsets_outside_of_its_text_is_rejected_on_entry() -> None:
+def test_from_arrow_rejects_offsets_and_indices_out_of_bounds() -> None:
     offsets = np.zeros(4, np.int32)
     text = pa.Array.from_buffers(pa.string(), 3, [None, pa.py_buffer(offsets), pa.py_buffer(b"abc")])
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), pa.array([1, 2, 3]))

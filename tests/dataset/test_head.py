@@ -25,7 +25,7 @@ def _late(batch: Any) -> Any:
 @pytest.mark.parametrize(
     ("limit", "blocks"), [(1, [1]), (2, [1]), (3, [1, 3]), (5, [1, 3]), (6, [1, 3, 4]), (99, [1, 3, 4])]
 )
-def test_only_the_blocks_that_hold_the_rows(limit: int, blocks: list[int]) -> None:
+def test_head_reads_only_the_blocks_that_hold_its_rows(limit: int, blocks: list[int]) -> None:
     source = make_source(0, 2, 0, 3, 4)
     table = read_head(LogicalPlan(source), limit)
     assert table["x"].to_pylist() == list(range(min(limit, 9)))
@@ -61,7 +61,7 @@ def test_no_rows(sizes: tuple[int, ...]) -> None:
     assert find_schema(plan).names == ["x"]
 
 
-def test_a_transform_that_changes_its_mind() -> None:
+def test_transform_whose_columns_vary_raises() -> None:
     tables = (pa.table({"x": [1]}), pa.table({"x": [2]}))
     source = TableSource(TableReader(tables))
 

@@ -35,7 +35,7 @@ def plan() -> LogicalPlan:
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(STEPS)))
-def test_the_order_of_steps_does_not_matter(plan: LogicalPlan, order: tuple[str, ...]) -> None:
+def test_order_of_calls_does_not_matter(plan: LogicalPlan, order: tuple[str, ...]) -> None:
     expected = LogicalPlan(plan.source, cut=WindowCut(blocks_per_window=4), epochs=3, seed=7)
     for step in order:
         plan = STEPS[step](plan)
@@ -75,7 +75,7 @@ def test_window_sizes(plan: LogicalPlan, given: tuple[Any, Any], cut: WindowCut)
     assert plan.windowed(*given).job().cut == cut
 
 
-def test_without_a_window_a_shuffle_takes_all_and_a_pass_takes_little(plan: LogicalPlan) -> None:
+def test_default_window_is_the_whole_epoch_if_shuffled_and_small_otherwise(plan: LogicalPlan) -> None:
     assert plan.repeated(2).shuffled(1).job().cut == WindowCut()
     assert plan.repeated(2).job().cut == WindowCut(bytes_per_window=UNSHUFFLED_WINDOW_BYTES)
 
@@ -114,12 +114,12 @@ def test_without_a_window_a_shuffle_takes_all_and_a_pass_takes_little(plan: Logi
         (lambda c: c.configured(progress="yes"), r"progress='yes' must be"),
     ],
 )
-def test_bad_steps(plan: LogicalPlan, step: Callable[[Any], Any], message: str) -> None:
+def test_invalid_calls_raise(plan: LogicalPlan, step: Callable[[Any], Any], message: str) -> None:
     with pytest.raises(PlanError, match=message):
         step(plan)
 
 
-def test_maps_stand_on_their_side_of_the_shuffle(plan: LogicalPlan) -> None:
+def test_maps_run_before_or_after_the_shuffle_as_called(plan: LogicalPlan) -> None:
     first, second = MapBatches(same), MapBatches(fewer, preserves_rows=False)
     third = MapBatches(same, batch_size=3)
     job = plan.mapped(first).repeated(2).mapped(second).shuffled(1).repeated(2).mapped(third).job()
@@ -128,7 +128,7 @@ def test_maps_stand_on_their_side_of_the_shuffle(plan: LogicalPlan) -> None:
     assert plan.mapped(first).mapped(third).job().after == ()
 
 
-def test_a_drawn_seed_is_drawn_once(plan: LogicalPlan) -> None:
+def test_default_seed_is_drawn_once(plan: LogicalPlan) -> None:
     drawn, other = plan.shuffled(None), plan.shuffled(None)
     assert drawn.seed_drawn
     assert not plan.shuffled(5).seed_drawn
@@ -142,7 +142,7 @@ def test_any_integer_is_a_seed(plan: LogicalPlan, seed: int) -> None:
     assert plan.shuffled(seed).job().seed == seed
 
 
-def test_options_that_are_not_given_stay(plan: LogicalPlan) -> None:
+def test_omitted_options_keep_their_values(plan: LogicalPlan) -> None:
     changed = plan.configured(executor="threads", memory_limit="1GiB").configured(
         executor="ray", progress=...
     )
@@ -151,7 +151,7 @@ def test_options_that_are_not_given_stay(plan: LogicalPlan) -> None:
     assert changed.configured(memory_limit=None).options.memory_limit is None
 
 
-def test_text_shows_every_step(plan: LogicalPlan) -> None:
+def test_text_shows_every_call(plan: LogicalPlan) -> None:
     whole = plan.mapped(MapBatches(same)).windowed(None, "1.5GiB").repeated(None).shuffled(7)
     whole = whole.mapped(MapBatches(same, batch_size=2)).configured(prefetch_windows=2)
     assert str(whole).splitlines() == [

@@ -30,14 +30,14 @@ def _epochs(pipe: DatasetPipeline, *arguments: int) -> list[list[int]]:
     return [[row["x"] for row in epoch.iter_rows()] for epoch in pipe.iter_epochs(*arguments)]
 
 
-def test_shuffles_every_epoch_anew(pipe: DatasetPipeline) -> None:
+def test_every_epoch_is_shuffled_differently(pipe: DatasetPipeline) -> None:
     first, second = _epochs(pipe.random_shuffle_each_window(seed=3))
     assert sorted(first) == sorted(second) == list(range(7))
     assert first != second
     assert _epochs(pipe.random_shuffle_each_window(seed=3)) == [first, second]
 
 
-def test_where_repeat_stands_does_not_matter() -> None:
+def test_repeat_before_and_after_window_give_the_same_order() -> None:
     plan = LogicalPlan(make_source(4, 4))
     orders = [
         DatasetPipeline(plan).repeat(2).window(blocks_per_window=1).random_shuffle_each_window(seed=3),
@@ -52,7 +52,7 @@ def test_max_epoch(pipe: DatasetPipeline, max_epoch: int, epochs: int) -> None:
     assert _epochs(pipe, max_epoch) == [list(range(7))] * epochs
 
 
-def test_max_epoch_ends_an_endless_chain(pipe: DatasetPipeline) -> None:
+def test_max_epoch_ends_an_endless_pipeline(pipe: DatasetPipeline) -> None:
     assert [epoch.number for epoch in pipe.repeat().iter_epochs(3)] == [0, 1, 2]
 
 
@@ -95,7 +95,7 @@ def test_arguments_passed_to_open_shards(pipe: DatasetPipeline, monkeypatch: pyt
     assert (job.epochs, job.seed, job.on_demand, len(job.after)) == (2, 3, False, 1)
 
 
-def test_a_drawn_seed_is_not_shared(pipe: DatasetPipeline) -> None:
+def test_several_processes_need_an_explicit_seed(pipe: DatasetPipeline) -> None:
     drawn = pipe.random_shuffle_each_window()
     with pytest.raises(PlanError, match=r"a world of 2 needs a seed that all processes share.*seed="):
         drawn.shard(rank=0, world_size=2)
@@ -143,7 +143,7 @@ def test_bad_calls(pipe: DatasetPipeline, call: str) -> None:
         eval(f"pipe.{call}", {"pipe": pipe})
 
 
-def test_threads_executor_does_not_look_for_ray(
+def test_threads_executor_does_not_import_ray(
     pipe: DatasetPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)

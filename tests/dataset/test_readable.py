@@ -38,7 +38,7 @@ def test_unknown_counts_are_read() -> None:
     assert sorted(source.reader.reads) == [0, 1]
 
 
-def test_row_changing_transforms_run_and_those_behind_them_do_not() -> None:
+def test_row_changing_transforms_run_and_later_ones_do_not() -> None:
     plan = (
         LogicalPlan(make_source(3, 3))
         .mapped(MapBatches(_even, preserves_rows=False))

@@ -20,7 +20,7 @@ from windrow.core.source import TracingSource
 
 
 def _as_parquet(rows: pa.Table, dataset: windrow.Dataset, path: Path) -> windrow.Dataset:
-    """The same rows in a file whose row groups are a dataset's blocks."""
+    """Write the rows to a Parquet file whose row groups are the dataset's blocks."""
     source = dataset._plan.source
     assert isinstance(source, TracingSource)
     counts = source.count_blocks()
@@ -83,7 +83,7 @@ def test_blocks_are_cut_and_rows_are_traced(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SAME_ROWS_SOURCES)
-def test_a_pickle_reads_the_same_and_a_state_fits_only_these_rows(name: str, tmp_path: Path) -> None:
+def test_pickle_reads_the_same_rows_and_a_state_fits_only_them(name: str, tmp_path: Path) -> None:
     rows = make_rows(60)
     dataset = SAME_ROWS_SOURCES[name](rows, 300, tmp_path)
 

@@ -1,4 +1,4 @@
-"""What is written comes back through windrow's own readers: every type that a format carries."""
+"""Round trips: windrow reads back what it wrote, for every type that a format supports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from windrow.io.sinks.tfrecord_sink import TfRecordSink
 
 
 def carried(sink: Sink) -> list[pa.DataType]:
-    """The types that a sink takes."""
+    """Return the types that a sink accepts and windrow can read back."""
 
     def takes(kind: pa.DataType) -> bool:
         try:
@@ -37,7 +37,7 @@ def carried(sink: Sink) -> list[pa.DataType]:
             return False
         return True
 
-    # Arrow cannot take rows of views, so that nothing of windrow reads them
+    # Arrow's take does not support string views, so windrow cannot read them
     return [kind for kind in TYPES if takes(kind) and not pa.types.is_string_view(kind)]
 
 
@@ -74,7 +74,7 @@ READERS: dict[str, tuple[Sink, Callable[[Path, pa.Schema], Dataset]]] = {
 @pytest.mark.parametrize("method", READERS)
 @examples(4)
 @given(data=st.data())
-def test_every_type_comes_back(
+def test_every_type_round_trips(
     method: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     sink, read = READERS[method]
@@ -83,7 +83,7 @@ def test_every_type_comes_back(
         str(kind): data.draw(arrays(kind, rows=rows, nulls=method != "numpy")) for kind in carried(sink)
     }
     if method in ("csv", "numpy"):
-        # an empty text is null to windrow's reader of CSV, and its reader of NumPy cuts text at zero bytes
+        # the CSV reader reads empty text as null, and the NumPy reader cuts text at zero bytes
         columns = {name: _without_edges(column) for name, column in columns.items()}
     table = pa.table({**columns, "row": pa.array(range(rows), pa.int64())})
     folder = tmp_path_factory.mktemp("written") / "out"
@@ -101,7 +101,7 @@ def _without_edges(column: pa.Array) -> pa.Array:
     return pa.array(texts, column.type)
 
 
-def test_features_come_back_as_what_examples_hold(tmp_path: Path) -> None:
+def test_tfrecord_features_round_trip(tmp_path: Path) -> None:
     pytest.importorskip("google_crc32c")
     table = pa.table(
         {
@@ -117,12 +117,12 @@ def test_features_come_back_as_what_examples_hold(tmp_path: Path) -> None:
 
 
 def sorted_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Features have no order, and come sorted by name."""
+    """Return the rows with columns sorted by name, as TFRecord features have no order."""
     rows: list[dict[str, Any]] = table.select(sorted(table.schema.names)).to_pylist()
     return rows
 
 
-def test_samples_come_back_as_what_their_names_say(tmp_path: Path) -> None:
+def test_webdataset_samples_round_trip(tmp_path: Path) -> None:
     table = pa.table(
         {
             "txt": ["a", "é", ""],
@@ -139,7 +139,7 @@ def test_samples_come_back_as_what_their_names_say(tmp_path: Path) -> None:
     assert found == table.to_pylist()
 
 
-def test_tensors_as_parquet(tmp_path: Path) -> None:
+def test_tensors_round_trip_through_parquet(tmp_path: Path) -> None:
     tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(24.0).reshape(4, 2, 3))
     written = windrow.from_arrow(pa.table({"t": tensors})).write_parquet(tmp_path / "out")
     assert written.rows == 4

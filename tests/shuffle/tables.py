@@ -1,4 +1,4 @@
-"""Random Arrow tables of every type that passes the shuffle, stored in awkward ways."""
+"""Random Arrow tables of every type that the shuffle supports, as slices in several chunks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 def make_column(kind: str, rows: int, rng: np.random.Generator, nulls: bool) -> pa.ChunkedArray:
-    """Some rows of a type, as one to three slices of larger arrays."""
+    """Make rows of a type, as one to three slices of larger arrays."""
     of_type, values = KINDS[kind]
     chunks: list[pa.Array] = []
     left, most = rows, int(rng.integers(1, 4))
@@ -81,14 +81,14 @@ def make_column(kind: str, rows: int, rng: np.random.Generator, nulls: bool) -> 
 
 
 def make_array(of_type: pa.DataType, cells: list[Any]) -> pa.Array:
-    """An array of Python values; dictionaries hold only what occurs, in order of occurrence."""
+    """Make an array of Python values; a dictionary holds only values that occur, in order of occurrence."""
     if isinstance(of_type, pa.BaseExtensionType):
         return of_type.wrap_array(pa.array(cells, of_type.storage_type))
     return pa.array(cells, of_type)
 
 
 def make_table(kinds: list[str], rows: int, rng: np.random.Generator, nulls: list[bool]) -> pa.Table:
-    """A table of those kinds of columns; without columns it still has its rows."""
+    """Make a table with columns of the given kinds; without columns it still has rows."""
     if not kinds:
         return pa.table({"rows": pa.nulls(rows)}).select([])
     fields = [pa.field(f"{i}-{kind}", KINDS[kind][0]) for i, kind in enumerate(kinds)]
@@ -99,7 +99,7 @@ def make_table(kinds: list[str], rows: int, rng: np.random.Generator, nulls: lis
 
 
 def rows_of(map_output: MapOutput) -> pa.RecordBatch:
-    """The rows of a map output as an Arrow batch, grouped by run."""
+    """Return the rows of a map output as an Arrow batch, grouped by run."""
     schema = map_output.schema
     columns = dict(zip(other_columns(schema), map_output.others.columns, strict=True))
     for at, number in enumerate(fixed_width_columns(schema)):

@@ -59,7 +59,7 @@ def test_more_than_free_memory_raises(dataset: windrow.Dataset, monkeypatch: pyt
         dataset.to_arrow(limit=0)
 
 
-def test_dask_has_a_partition_a_block_and_types_of_all() -> None:
+def test_dask_has_one_partition_per_block_and_common_types() -> None:
     dd = pytest.importorskip("dask.dataframe")
     table = pa.table({"x": [1, 2, None, 4], "y": [True, False, True, True], "z": ["a", None, "b", "c"]})
     frame = windrow.from_arrow(table, target_block_bytes=20).to_dask()

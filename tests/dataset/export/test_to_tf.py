@@ -1,7 +1,7 @@
-"""Rows as a ``tf.data.Dataset``, in processes of their own.
+"""``to_tf``: rows as a ``tf.data.Dataset``.
 
-TensorFlow and the other reader of records that tests compare with describe the same messages to
-the one protobuf of a process, which refuses the second.
+Each test that imports TensorFlow runs in its own process: TensorFlow and the other TFRecord reader of the
+tests register the same messages, and protobuf rejects the second registration in a process.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def _alone(check: Callable[[], None]) -> None:
         processes.submit(check).result(timeout=300)
 
 
-def test_one_label_is_taken() -> None:
+def test_several_label_columns_raise() -> None:
     dataset = windrow.from_arrow(make_rows(5))
     with pytest.raises(PlanError, match=r"label_column=\['x', 'flag'\] .* For several labels, join"):
         dataset.to_tf(label_column=["x", "flag"])  # type: ignore[arg-type]
 
 
 @pytest.mark.nightly
-def test_a_spec_and_every_row() -> None:
+def test_element_spec_and_every_row() -> None:
     _alone(_check_rows)
 
 

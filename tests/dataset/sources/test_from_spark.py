@@ -1,4 +1,4 @@
-"""``from_spark`` and ``to_spark`` with a real Spark in local mode, which most runs cannot spare the time for."""
+"""``from_spark`` and ``to_spark`` with a real Spark in local mode; all but the smoke test run nightly."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ spark.sparkContext.setLogLevel("OFF")
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    """Give a Spark session of two threads."""
+    """Yield a Spark session with two threads."""
     if subprocess.run(["java", "-version"], capture_output=True).returncode:
         pytest.skip("Spark needs Java")
-    # workers are to be what runs the tests; no setting of a session says so in local mode
+    # workers must run this interpreter; in local mode, no session setting selects it
     os.environ["PYSPARK_PYTHON"] = sys.executable
     names: dict[str, Any] = {}
     exec(SESSION, names)
@@ -76,7 +76,7 @@ def rows(dataset: windrow.Dataset) -> list[dict[str, Any]]:
 
 
 def test_smoke(spark: Any, tmp_path: Path) -> None:
-    """Staged once, read without Spark, pickled, deleted."""
+    """A DataFrame is staged once, read, pickled, passed back to Spark, and deleted."""
     df = spark.range(100).selectExpr("id", "id * 0.5D AS x")
     dataset = windrow.from_spark(df, cache_dir=tmp_path)
     assert dataset.schema() == pa.schema(
@@ -127,8 +127,8 @@ class TestColumns:
         assert schema.field("m").type.item_type == double
         assert schema.field("i").type == pa.int32()
 
-    def test_values_that_floats_do_not_touch(self, spark: Any, tmp_path: Path) -> None:
-        """Exact decimals, days before 1582, times that nanoseconds do not reach, and nulls."""
+    def test_decimals_dates_and_times_stay_exact(self, spark: Any, tmp_path: Path) -> None:
+        """Includes days before 1582, times outside of the range of nanoseconds, and nulls."""
         values = [
             (
                 1,
@@ -159,7 +159,7 @@ class TestColumns:
         stored = df.selectExpr("id", "unix_micros(t) AS t").orderBy("id").collect()
         assert table["t"].cast(pa.int64()).to_pylist() == [row["t"] for row in stored]
 
-    def test_settings_are_set_back(self, spark: Any, tmp_path: Path, functions: Any) -> None:
+    def test_spark_settings_are_restored(self, spark: Any, tmp_path: Path, functions: Any) -> None:
         name, rebase = "spark.sql.parquet.outputTimestampType", "spark.sql.parquet.datetimeRebaseModeInWrite"
         spark.conf.set(name, "TIMESTAMP_MILLIS")
         before = spark.conf.get(rebase)
@@ -215,7 +215,7 @@ class TestColumns:
         nothing = windrow.from_spark(gaps.where("v IS NULL"), cache_dir=tmp_path)
         assert rows(nothing) == [{"id": 0, "v": None}]
 
-    def test_vectors_as_they_are_stored(self, spark: Any, tmp_path: Path, functions: Any) -> None:
+    def test_vectors_as_structs(self, spark: Any, tmp_path: Path, functions: Any) -> None:
         from pyspark.ml.linalg import Vectors
 
         df = spark.createDataFrame([(Vectors.sparse(10**6, [5], [0.5]),)], ["v"])
@@ -237,7 +237,7 @@ class TestColumns:
 
 @pytest.mark.nightly
 class TestReuse:
-    """An equal plan is staged once; what only looks equal is not."""
+    """An equal plan is staged once; a plan that only looks equal is staged too."""
 
     def staged_anew(self, df: Any, folder: Path, **options: Any) -> bool:
         before = stages(folder)
@@ -261,8 +261,8 @@ class TestReuse:
         assert self.staged_anew(spark.read.parquet(files).where("id > 4"), cache)
         assert self.staged_anew(spark.read.parquet(files).where("id > 3"), cache, dtype=None)
 
-    def test_names_count(self, spark: Any, cache: Path) -> None:
-        """Spark calls plans the same that differ in names of columns alone."""
+    def test_plans_with_other_column_names_are_not_equal(self, spark: Any, cache: Path) -> None:
+        """Spark considers plans equal that differ only in column names."""
         one, other = spark.range(3).toDF("one"), spark.range(3).toDF("other")
         assert one.sameSemantics(other)
         assert windrow.from_spark(one, cache_dir=cache).columns() == ["one"]
@@ -278,7 +278,7 @@ class TestReuse:
         assert self.staged_anew(second, cache)
         assert not self.staged_anew(first, cache)
 
-    def test_other_values_each_time(self, spark: Any, files: str, cache: Path, functions: Any) -> None:
+    def test_nondeterministic_plans_are_staged_each_time(self, spark: Any, files: str, cache: Path, functions: Any) -> None:
         draw = functions.udf(lambda: os.urandom(4)[0], "int")
         for column in (
             functions.rand(), functions.rand(3), functions.current_timestamp(), functions.expr("now()"),
@@ -303,7 +303,7 @@ class TestReuse:
         assert self.staged_anew(df.select(second("id").alias("x")), cache)
 
     def test_features_of_mllib(self, spark: Any, files: str, cache: Path) -> None:
-        """Though Spark calls them nondeterministic."""
+        """MLlib's features are reused, although Spark declares them nondeterministic."""
         from pyspark.ml.feature import StandardScaler, VectorAssembler
 
         assembler = VectorAssembler(inputCols=["id", "twice"], outputCol="v")
@@ -316,8 +316,8 @@ class TestReuse:
         assert self.staged_anew(scaled.selectExpr("*", "rand()"), cache)
         assert self.staged_anew(scaled.selectExpr("*", "rand()"), cache)
 
-    def test_features_of_mllib_that_are_built_again(self, spark: Any, files: str, cache: Path) -> None:
-        """To Spark no function is equal to another one; here it is by its code and what it holds."""
+    def test_features_of_mllib_are_compared_by_code_and_captured_values(self, spark: Any, files: str, cache: Path) -> None:
+        """Spark considers no two functions equal; windrow compares their code and the values they hold."""
         from pyspark.ml.feature import Bucketizer, StandardScaler, VectorAssembler
 
         df = spark.read.parquet(files)
@@ -357,13 +357,13 @@ class TestReuse:
         for make in plans:
             assert self.staged_anew(make(), cache)
             assert not self.staged_anew(make(), cache)
-        # rows of the driver are equal as rows alone, whichever DataFrame holds them
+        # rows of the driver are compared by value, not by DataFrame
         others = spark.createDataFrame([(1, 2), (3, 6)], "id long, twice long")
         assert self.staged_anew(assembled(others, "id", "twice"), cache)
         drawn = [assembled(df.selectExpr("id", "rand() AS twice"), "id", "twice") for _ in range(2)]
         assert [self.staged_anew(each, cache) for each in drawn] == [True, True]
 
-    def test_files_that_changed(self, spark: Any, files: str, cache: Path) -> None:
+    def test_changed_files_are_staged_again(self, spark: Any, files: str, cache: Path) -> None:
         """Appended files, files that a DataFrame does not see, and rewritten files."""
         old = spark.read.parquet(files)
         assert windrow.from_spark(old, cache_dir=cache).count() == 10
@@ -388,7 +388,7 @@ class TestReuse:
             > 0
         )
 
-    def test_files_that_change_meanwhile(
+    def test_stage_is_not_reused_if_its_files_changed_during_staging(
         self, spark: Any, files: str, cache: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run = spark_staging._run_spark
@@ -408,7 +408,7 @@ class TestReuse:
         assert self.staged_anew(df, cache, keep=True)
         assert not self.staged_anew(df, cache, keep=True)
 
-    def test_sources_that_cannot_be_looked_into(self, spark: Any, tmp_path: Path, cache: Path) -> None:
+    def test_opaque_sources_are_staged_each_time(self, spark: Any, tmp_path: Path, cache: Path) -> None:
         (tmp_path / "lines").write_text("1\n2\n")
         df = spark.sparkContext.textFile(str(tmp_path / "lines")).map(lambda line: (line,)).toDF(["x"])
         assert self.staged_anew(df, cache)
@@ -422,7 +422,7 @@ class TestReuse:
                 1 if header == "true" else 2
             )
 
-    def test_deleted_or_changed_staging_files_raise(self, spark: Any, files: str, cache: Path) -> None:
+    def test_deleted_or_changed_staging_files_are_staged_again(self, spark: Any, files: str, cache: Path) -> None:
         df = spark.read.parquet(files)
         dataset = windrow.from_spark(df, cache_dir=cache)
         dataset.delete_staged()
@@ -433,7 +433,7 @@ class TestReuse:
         next(cache.glob("*/_windrow_stage.json")).write_text("{")
         assert windrow.from_spark(df, cache_dir=cache).count() == 10
 
-    def test_what_goes_at_the_exit_is_not_taken_for_what_stays(
+    def test_temporary_stage_is_not_reused_with_keep(
         self, spark: Any, files: str, cache: Path
     ) -> None:
         df = spark.read.parquet(files)
@@ -441,7 +441,7 @@ class TestReuse:
         assert self.staged_anew(df, cache, keep=True)
         assert not self.staged_anew(df, cache, keep=True)
 
-    def test_threads(self, spark: Any, files: str, cache: Path) -> None:
+    def test_concurrent_threads_stage_once(self, spark: Any, files: str, cache: Path) -> None:
         df = spark.read.parquet(files)
         with ThreadPoolExecutor(4) as threads:
             found = list(threads.map(lambda _: windrow.from_spark(df, cache_dir=cache).count(), range(4)))
@@ -450,7 +450,7 @@ class TestReuse:
 
 
 def with_windrow() -> dict[str, str]:
-    """An environment in which windrow is found as it is here, installed or not."""
+    """Return an environment in which a child process imports the same windrow as this process."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
@@ -490,7 +490,7 @@ class TestProcesses:
         pq.write_table(pa.table({"id": np.arange(10)}), tmp_path / "input" / "part.parquet")
         return tmp_path / "input"
 
-    def test_other_processes_find_what_stays(self, files: Path, tmp_path: Path) -> None:
+    def test_other_processes_reuse_kept_stages(self, files: Path, tmp_path: Path) -> None:
         cache = tmp_path / "cache"
         self.stage(files, cache, "go")
         assert stages(cache) == set()
@@ -505,8 +505,8 @@ class TestProcesses:
         self.stage(files, cache, "keep")
         assert len(stages(cache)) == 2
 
-    def test_a_killed_stage(self, spark: Any, tmp_path: Path) -> None:
-        """Spark has written all files, but the process died before the note."""
+    def test_stage_of_a_killed_process_is_swept(self, spark: Any, tmp_path: Path) -> None:
+        """Spark has written all files, but the process died before it wrote the note."""
         cache = tmp_path / "cache"
         script = tmp_path / "killed.py"
         script.write_text(
@@ -571,13 +571,13 @@ class TestErrors:
             windrow.from_spark(spark.range(3).select(fail("id").alias("x")), cache_dir=tmp_path)
         assert stages(tmp_path) == set()
 
-    def test_places_that_are_none(self, spark: Any, tmp_path: Path) -> None:
+    def test_unusable_cache_dirs_raise(self, spark: Any, tmp_path: Path) -> None:
         with pytest.raises(SourceError, match="give a cache_dir that can be written to"):
             windrow.from_spark(spark.range(3), cache_dir="/proc/none")
         with pytest.raises(SourceError, match='No FileSystem for scheme "memory"'):
             windrow.from_spark(spark.range(3), cache_dir="memory://stages")
 
-    def test_a_place_that_is_not_shared(
+    def test_cache_dir_that_is_not_shared_raises(
         self, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run = spark_staging._run_spark
@@ -622,7 +622,7 @@ class TestToSpark:
         assert first["t"] == [0, 1, 2, 3]
         assert (second["u"], second["n"], second["s"], second["c"]) == (None, None, None, "b")
 
-    def test_what_spark_does_not_hold(self, spark: Any, tmp_path: Path) -> None:
+    def test_types_that_spark_does_not_have_raise(self, spark: Any, tmp_path: Path) -> None:
         table = pa.table({"t": pa.array([1], pa.time64("us")), "x": [1]})
         with pytest.raises(PlanError, match=r"column 't' is time64\[us\]: Spark has no time of day"):
             windrow.from_arrow(table).to_spark(spark, cache_dir=tmp_path)
@@ -637,7 +637,7 @@ class TestToSpark:
         assert frame.columns == ["id"]
         assert sorted(row["id"] for row in frame.collect()) == list(range(1, 51))
 
-    def test_there_and_back(self, spark: Any, tmp_path: Path) -> None:
+    def test_round_trip(self, spark: Any, tmp_path: Path) -> None:
         dataset = windrow.range(100, block_rows=30)
         frame = dataset.to_spark(spark, cache_dir=tmp_path)
         assert rows(windrow.from_spark(frame, cache_dir=tmp_path)) == rows(dataset)

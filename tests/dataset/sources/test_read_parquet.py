@@ -1,4 +1,4 @@
-"""read_parquet: it hands its arguments on, and reads footers only."""
+"""read_parquet: its arguments, and that it reads only footers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_arguments(directory: Path) -> None:
     assert windrow.read_parquet([f"{path}/1.parquet", f"{path}/0.parquet"]).take(1) == [{"x": 10, "y": 10}]
 
 
-def test_footers_and_nothing_else(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planning_reads_only_footers(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Any, address: Any) -> Any:
         raise AssertionError("data is read")
 

@@ -1,4 +1,4 @@
-"""Writing datasets and pipelines: all rows once, complete files, and a manifest of them."""
+"""Writing datasets and pipelines: every row once, complete files, and a manifest."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def rows_of(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_file_for_each_block_and_a_manifest_of_all(numbers: Path, tmp_path: Path, method: str) -> None:
+def test_write_makes_one_file_per_block_and_a_manifest(numbers: Path, tmp_path: Path, method: str) -> None:
     pytest.importorskip("google_crc32c")
     data = dataset(numbers, columns=["x"])
     if method == "webdataset":
@@ -96,7 +96,7 @@ def test_a_file_for_each_block_and_a_manifest_of_all(numbers: Path, tmp_path: Pa
     assert pickle.loads(pickle.dumps(written)) == written
 
 
-def test_rows_come_back_in_order_with_transforms_filters_and_row_ids(numbers: Path, tmp_path: Path) -> None:
+def test_rows_round_trip_in_order_with_transforms_filters_and_row_ids(numbers: Path, tmp_path: Path) -> None:
     data = dataset(numbers, filter=pc.field("x") != 13).options(row_id_column="id")
     kept = data.map_batches(lambda batch: {**batch, "y": batch["x"] * 2})
     kept.write_parquet(tmp_path / "out", target_file_bytes=200)
@@ -129,7 +129,7 @@ def test_files_of_a_target_size(numbers: Path, tmp_path: Path) -> None:
     assert rows_of(tmp_path / "joined") == rows_of(tmp_path / "cut") == list(range(60))
 
 
-def test_partitions_become_directories_and_columns_again(numbers: Path, tmp_path: Path) -> None:
+def test_partition_columns_round_trip_as_directories(numbers: Path, tmp_path: Path) -> None:
     written = dataset(numbers).write_parquet(tmp_path / "out", partition_by="k")
     assert {file.path.partition("/")[0] for file in written.files} == {"k=k0", "k=k1", "k=k2"}
     found = windrow.read_parquet(tmp_path / "out")
@@ -142,7 +142,7 @@ def test_partitions_become_directories_and_columns_again(numbers: Path, tmp_path
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
-def test_a_pipeline_is_written_as_it_is_read(numbers: Path, tmp_path: Path, shuffled: bool) -> None:
+def test_pipeline_is_written_in_the_order_of_its_epochs(numbers: Path, tmp_path: Path, shuffled: bool) -> None:
     pipe = dataset(numbers).window(blocks_per_window=2).repeat(3)
     pipe = pipe.random_shuffle_each_window(seed=7) if shuffled else pipe
     written = pipe.write_parquet(tmp_path / "out", target_file_bytes=300)
@@ -164,7 +164,7 @@ def test_endless_pipeline_raises(numbers: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_no_rows_are_written_as_a_file_with_the_schema(numbers: Path, tmp_path: Path) -> None:
+def test_empty_dataset_is_written_as_a_file_with_the_schema(numbers: Path, tmp_path: Path) -> None:
     none = dataset(numbers, filter=pc.field("x") > 1000)
     for data, name in ((none, "all"), (none.repeat(2), "epochs")):
         assert data.write_parquet(tmp_path / name).rows == 0
@@ -236,7 +236,7 @@ def test_existing_files_raise_or_are_appended_to_or_replaced(numbers: Path, tmp_
     ("source", "target"),
     [("out", "link"), ("link", "out"), ("out", "../{}/out"), ("out/a", "inner"), ("out", "link/../out")],
 )
-def test_what_is_read_is_not_replaced_under_another_name(tmp_path: Path, source: str, target: str) -> None:
+def test_input_files_are_not_replaced_under_another_path(tmp_path: Path, source: str, target: str) -> None:
     write(tmp_path / "out" / "a" / "0.parquet", pa.table({"x": [1, 2]}))
     (tmp_path / "link").symlink_to("out")
     (tmp_path / "inner").symlink_to("out/a")
@@ -246,7 +246,7 @@ def test_what_is_read_is_not_replaced_under_another_name(tmp_path: Path, source:
     assert rows_of(tmp_path / "out") == [1, 2]
 
 
-def test_a_table_is_not_replaced_where_the_filter_leaves_none_of_its_files(tmp_path: Path) -> None:
+def test_input_table_is_not_replaced_even_if_the_filter_omits_all_its_files(tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
     deltalake.write_deltalake(tmp_path / "t", pa.table({"x": [1, 2]}))
     data = windrow.read_delta(tmp_path / "t", filter=pc.field("x") > 9).options(executor="threads")
@@ -255,7 +255,7 @@ def test_a_table_is_not_replaced_where_the_filter_leaves_none_of_its_files(tmp_p
     assert windrow.read_delta(tmp_path / "t").count() == 2
 
 
-def test_mapped_files_are_not_replaced(tmp_path: Path) -> None:
+def test_memory_mapped_input_files_are_not_replaced(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     datasets.Dataset.from_dict({"x": [1, 2]}).save_to_disk(tmp_path / "hf")
     data = windrow.from_huggingface(datasets.load_from_disk(tmp_path / "hf")).options(executor="threads")
@@ -267,7 +267,7 @@ def test_mapped_files_are_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("partition_by", [(), "k"])
-def test_refused_write_leaves_no_new_folders(tmp_path: Path, partition_by: Any) -> None:
+def test_failed_write_leaves_no_new_folders(tmp_path: Path, partition_by: Any) -> None:
     data = windrow.from_items([{"x": 1, "k": 1}, {"x": None, "k": 1}]).options(executor="threads")
     for folder in ("made/a/b", "there/a"):
         (tmp_path / "there").mkdir(exist_ok=True)
@@ -285,7 +285,7 @@ def test_types_that_parquet_cannot_hold_are_rejected_with_a_fix(tmp_path: Path) 
         data.write_parquet(tmp_path / "out")
 
 
-def test_what_fails_leaves_nothing_and_replaces_nothing(numbers: Path, tmp_path: Path) -> None:
+def test_failed_write_leaves_no_files_and_replaces_none(numbers: Path, tmp_path: Path) -> None:
     data, out = dataset(numbers), tmp_path / "out"
     before = data.write_parquet(out)
 
@@ -314,7 +314,7 @@ def test_columns_that_change_between_blocks_raise(numbers: Path, tmp_path: Path)
 
 @dataclass(frozen=True)
 class FailingSink:
-    """A format whose third file meets a full disk."""
+    """A sink whose third file fills the disk."""
 
     name: str = "Failing"
     suffix: str = ".fail"
@@ -328,7 +328,7 @@ class FailingSink:
             raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_full_disk_is_one_error_with_the_path(numbers: Path, tmp_path: Path) -> None:
+def test_full_disk_raises_one_error_with_the_path(numbers: Path, tmp_path: Path) -> None:
     sink: Sink = FailingSink()
     with pytest.raises(SourceError, match=r"out/part-00002-\w+.fail: cannot be written: .*the disk is full"):
         dataset(numbers)._write(WriteRequest(sink, tmp_path / "out"))
@@ -337,7 +337,7 @@ def test_a_full_disk_is_one_error_with_the_path(numbers: Path, tmp_path: Path) -
 
 @dataclass
 class CorruptReader(TableReader):
-    """Cannot decode its second block."""
+    """A reader that cannot decode its second block."""
 
     def read(self, address: BlockAddress) -> pa.Table:
         if address.locator == 1:
@@ -355,7 +355,7 @@ def test_on_error_skip_omits_corrupt_blocks(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "out") == [*range(5), *range(10, 15)]
 
 
-def test_a_dataset_is_written_by_several_threads_within_the_memory_limit(tmp_path: Path) -> None:
+def test_threads_write_in_parallel_within_the_memory_limit(tmp_path: Path) -> None:
     running, most, lock = 0, [0], threading.Lock()
 
     def count(batch: dict[str, Any]) -> dict[str, Any]:
@@ -400,7 +400,7 @@ data._write(WriteRequest(Slow(), sys.argv[2], mode="overwrite"))
 """
 
 
-def test_a_killed_writer_leaves_whole_files_and_the_next_one_is_exact(numbers: Path, tmp_path: Path) -> None:
+def test_killed_writer_leaves_whole_files_and_the_next_write_is_exact(numbers: Path, tmp_path: Path) -> None:
     out, ready = tmp_path / "out", tmp_path / "ready"
     before = dataset(numbers).write_csv(out)
     script = [sys.executable, "-c", textwrap.dedent(KILLED), str(numbers), str(out), str(ready)]
@@ -427,7 +427,7 @@ def _rows_of_csv(path: Path) -> list[list[str]]:
         return list(csv.reader(file))
 
 
-def test_on_ray_a_worker_that_dies_changes_nothing(ray_local: Any, numbers: Path, tmp_path: Path) -> None:
+def test_death_of_a_ray_worker_does_not_change_the_files(ray_local: Any, numbers: Path, tmp_path: Path) -> None:
     died = tmp_path / "died"
 
     def die_once(batch: dict[str, Any]) -> dict[str, Any]:
@@ -446,7 +446,7 @@ def test_on_ray_a_worker_that_dies_changes_nothing(ray_local: Any, numbers: Path
     assert rows_of(tmp_path / "out") == list(range(60))
 
 
-def test_on_ray_errors_are_those_of_threads(ray_local: Any, numbers: Path, tmp_path: Path) -> None:
+def test_ray_raises_the_same_errors_as_threads(ray_local: Any, numbers: Path, tmp_path: Path) -> None:
     def fail(batch: dict[str, Any]) -> dict[str, Any]:
         if batch["x"][0] == 40:
             raise ValueError("forty")
@@ -460,7 +460,7 @@ def test_on_ray_errors_are_those_of_threads(ray_local: Any, numbers: Path, tmp_p
     assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
 
 
-def test_sinks_write_what_their_libraries_read(numbers: Path, tmp_path: Path) -> None:
+def test_other_libraries_read_the_written_files(numbers: Path, tmp_path: Path) -> None:
     data = dataset(numbers)
     assert pq.read_table(data.write_parquet(tmp_path / "p").paths[0]).num_rows == 10
     with pa.ipc.open_file(data.write_arrow(tmp_path / "a", compression="zstd").paths[5]) as file:

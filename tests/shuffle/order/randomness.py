@@ -1,8 +1,8 @@
 """Statistics that distinguish an order from a random one, each as a p-value.
 
-If orders are random the p-values of each are uniform; :func:`plausible` asks two things of many of
-them: that the smallest is no smaller than so many would bring (Bonferroni), and that all together
-look uniform (Kolmogorov-Smirnov), which finds a bias too weak to show in any single order.
+The p-values of random orders are uniform. :func:`plausible` tests many p-values twice: the smallest one
+against Bonferroni's bound, and all together for uniformity (Kolmogorov-Smirnov), which finds a bias too
+weak to show in a single order.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def difference_shares(size: int) -> NDArray[np.float64]:
 
 def lag_p_values(order: Positions) -> list[float]:
     size = order.size
-    # A lag that leaves few pairs leaves too few differences in a bucket.
+    # A larger lag leaves too few differences per bucket.
     lags = [1 << bit for bit in range(size.bit_length()) if size - (1 << bit) > 2_000]
     return [lag_difference_p(order[:-lag], order[lag:], size) for lag in lags]
 
@@ -67,7 +67,7 @@ def table_p(left: NDArray[Any], right: NDArray[Any], cells: int) -> float:
 
 
 def place_p_values(order: Positions) -> list[float]:
-    """Stored place against position: by regions, and by remainders, which the shard assignment uses."""
+    """Is the position independent of the stored place, by region and by remainder (as in shard assignment)?"""
     rows, size, cells = np.arange(order.size), order.size, 16
     region, remainder = rows * cells // size, rows % cells
     new_region, new_remainder = order * cells // size, order % cells
@@ -81,7 +81,7 @@ def correlation_p(left: Positions, right: Positions) -> float:
 
 
 def neighbour_distance_p(order: Positions) -> float:
-    """Are stored neighbours as far apart as two rows drawn by chance (a triangular law)?"""
+    """Are stored neighbours as far apart as two rows drawn at random (a triangular distribution)?"""
     size = order.size
     distance = np.abs(np.diff(order))
     edges = np.linspace(0, size - 1, BUCKETS + 1).astype(np.int64)
