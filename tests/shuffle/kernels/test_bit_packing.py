@@ -1,4 +1,4 @@
-"""Frame-of-reference encoding is lossless, whichever kernels group and place the rows."""
+"""Frame-of-reference encoding is lossless, whether C or NumPy groups and places the rows."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def group(part: BlockPart, places: NDArray[np.uint32], pool: BufferPool, runs: i
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 @pytest.mark.parametrize("grouped", [True, False])
 @pytest.mark.parametrize("placed", [True, False])
-def test_words_come_back_as_they_were(kind: pa.DataType, span: int, grouped: bool, placed: bool) -> None:
+def test_packed_values_round_trip(kind: pa.DataType, span: int, grouped: bool, placed: bool) -> None:
     if native.LIBRARY is None and (grouped or placed):
         pytest.skip("built without a C compiler")
     rng, rows, pool = np.random.default_rng(span % 1000), 1_300, GuardedPool()
     lows = [0, -3, 2 ** (8 * fixed_width_bytes(kind) - 1) - 2, 7]
     columns = [words(kind, low, span, 2 * rows, rng) for low in lows * 2]
-    # several columns of one width move side by side; those of the second block are wider by one
+    # several columns of one width are moved in lanes; the packings of the two blocks can differ
     tables = [
         pa.table({f"c{i}": column.slice(start, rows) for i, column in enumerate(columns)})
         for start in (0, rows)
@@ -81,7 +81,7 @@ def test_words_come_back_as_they_were(kind: pa.DataType, span: int, grouped: boo
         library = native.LIBRARY
         patch.setattr(native, "LIBRARY", library if grouped else None)
         made = [group(table, half, pool)[0] for table, half in zip(tables, halves, strict=True)]
-        # what was found out here does not hold where they go
+        # cached addresses are not valid in another process, so pickling drops them
         assert all(map_output.sources.size and map_output.places_address for map_output in made)
         map_outputs = [pickle.loads(pickle.dumps(map_output)) for map_output in made]
         patch.setattr(native, "LIBRARY", library if placed else None)
@@ -92,13 +92,13 @@ def test_words_come_back_as_they_were(kind: pa.DataType, span: int, grouped: boo
     )
     assert batch.equals(pa.concat_tables(tables).take(order).combine_chunks().to_batches()[0])
     for map_output, table, half in zip(map_outputs, tables, halves, strict=True):
-        # of one run the rows come in the order in which they were given
+        # rows of one run keep their order
         assert rows_of(map_output).equals(table.combine_chunks().to_batches()[0])
         assert np.array_equal(map_output.places, half)
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**64 - 1), st.sampled_from([2, 4, 8]))
-def test_a_packing_takes_as_few_bytes_as_its_words_need(low: int, span: int, width: int) -> None:
+def test_packing_takes_the_fewest_bytes_for_its_range(low: int, span: int, width: int) -> None:
     half = 2 ** (8 * width - 1)
     low, high = max(low, -half), min(max(low, -half) + span, half - 1)
     packing = Packing.of(width, low, high)
@@ -113,7 +113,7 @@ def test_a_packing_takes_as_few_bytes_as_its_words_need(low: int, span: int, wid
         assert high - low >= 2 ** (8 * (width // 2))
 
 
-def test_words_that_need_few_bytes_take_few() -> None:
+def test_columns_take_only_the_bytes_that_they_need() -> None:
     rows = 4_096
     table = pa.table(
         {
@@ -130,7 +130,7 @@ def test_words_that_need_few_bytes_take_few() -> None:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_columns_that_are_no_whole_numbers_stay_as_they_are(
+def test_floats_bytes_and_booleans_are_not_packed(
     monkeypatch: pytest.MonkeyPatch, compiled: bool
 ) -> None:
     if not compiled:
@@ -141,8 +141,8 @@ def test_columns_that_are_no_whole_numbers_stay_as_they_are(
     assert map_output.packing[:, 1].tolist() == [8, 1, 1]
 
 
-def test_rows_without_a_place_do_not_count_as_words() -> None:
-    # a block's rows may all belong to others: there is nothing to look at
+def test_block_without_rows_of_the_slice_makes_an_empty_map_output() -> None:
+    # all rows of a block can belong to other slices; then there is no range to compute
     table = pa.table({"x": np.arange(10)})
     map_outputs = group_rows(
         table.slice(0, 0),
@@ -161,14 +161,14 @@ def test_rows_without_a_place_do_not_count_as_words() -> None:
 
 @dataclass
 class ToldPart(LazyPart):
-    """Rows with column statistics, right or wrong."""
+    """A block part with column statistics, right or wrong."""
 
     told: Mapping[int, tuple[int, int] | None] = field(default_factory=dict)
     scatters: Sequence[int] = ()
     looked_at: list[int] = field(default_factory=list)
 
     def select(self, columns: list[int]) -> pa.Table:
-        # as a file's: of the columns alone
+        # without the schema's metadata, as the part of a file
         return self.table.select(columns).replace_schema_metadata()
 
     def bounds(self, column: int) -> tuple[int, int] | None:
@@ -207,7 +207,7 @@ class ToldPart(LazyPart):
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("rows_given", [False, True])
 @pytest.mark.parametrize("scatters", [(), (0, 1, 2, 3, 4)])
-def test_wrong_statistics_cost_time_and_no_value(
+def test_wrong_statistics_do_not_change_values(
     monkeypatch: pytest.MonkeyPatch, scatters: Sequence[int], rows_given: bool, compiled: bool
 ) -> None:
     if not compiled:
@@ -215,7 +215,7 @@ def test_wrong_statistics_cost_time_and_no_value(
     rows = 1_000
     table = pa.table({f"c{i}": np.arange(rows) * 3 + i for i in range(5)})
     table = table.replace_schema_metadata({"made": "here"})
-    # too small, the wrong way round, one value, beyond 64 bits, right
+    # too narrow, reversed, a single value, beyond 64 bits, correct
     told = {0: (0, 5), 1: (900, 0), 2: (2, 2), 3: (0, 2**70), 4: (4, 3_001)}
     part = ToldPart(table, told=told, scatters=scatters)
     places = np.random.default_rng(3).permutation(rows).astype(np.uint32)
@@ -263,7 +263,7 @@ def test_map_outputs_are_the_same_with_numpy(rows: int, columns: int, runs: int,
 
 @dataclass
 class WatchedPart(ToldPart):
-    """Records where columns are decoded to, and what the pool lends while others are selected."""
+    """Records the addresses to which columns are decoded, and the pool's bytes in use at each ``select``."""
 
     pool: BufferPool = field(default_factory=lambda: BufferPool(0))
     places: list[int] = field(default_factory=list)
@@ -287,7 +287,7 @@ class WatchedPart(ToldPart):
 
 
 @needs_library
-def test_columns_decoded_together_lie_where_words_can_be_written() -> None:
+def test_columns_decoded_together_are_aligned_to_words() -> None:
     rows, pool = 1_001, BufferPool(0)
     kinds = [pa.int32(), pa.int64(), pa.int16(), pa.int64()]
     table = pa.table({f"c{i}": pa.array(range(rows), kind) for i, kind in enumerate(kinds)})
@@ -310,7 +310,7 @@ def test_columns_decoded_together_lie_where_words_can_be_written() -> None:
         (DECODED_TOGETHER_BYTES // 8 + 1, None, [1] * 9),
     ],
 )
-def test_so_many_columns_are_decoded_together(rows: int, top: int | None, together: list[int]) -> None:
+def test_number_of_columns_decoded_together_is_limited(rows: int, top: int | None, together: list[int]) -> None:
     pool = BufferPool(0)
     table = pa.table({f"c{i}": np.arange(rows) % 200 for i in range(9)})
     told = {} if top is None else dict.fromkeys(range(9), (0, top))
@@ -341,7 +341,7 @@ def test_decoded_columns_are_released_before_the_next_ones() -> None:
     part = WatchedPart(table, scatters=range(4), pool=pool)
     map_outputs = group(part, np.arange(rows, dtype=np.uint32), pool)
     assert rows_of(map_outputs[0]).equals(table.to_batches()[0])
-    # when the last column is selected, only the map outputs are lent, and no scratch
+    # when the last column is selected, only the map outputs take pool memory, and no scratch
     assert part.lent == [pool.in_use_bytes]
 
 

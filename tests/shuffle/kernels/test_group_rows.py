@@ -1,4 +1,4 @@
-"""Rows are grouped stably, into map outputs that own their memory, and nothing else."""
+"""Grouping is stable, and a map output owns the memory of its rows and nothing else."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_pickled_map_output_is_no_larger_than_its_rows(kind: str, nulls: bool) -
     assert len(head) + shipped < 20 * 100 + 2 * PER_COLUMN_BYTES
 
 
-def test_large_dictionary_is_cut_to_what_a_map_output_uses() -> None:
+def test_large_dictionary_is_cut_to_the_values_of_a_map_output() -> None:
     column = pa.array([f"value {i}" for i in range(10_000)]).dictionary_encode()
     runs = [1, 1, 2, *[0] * 9997]
     used = rows_of(group(pa.table({"a": column}), runs, [1, 3])[0]).column(0)
@@ -143,7 +143,7 @@ def test_entries_without_a_run_raise() -> None:
         group(pa.table({"a": [1, 2, 3]}), [0, 0], [0, 1])
 
 
-def test_a_type_that_arrow_cannot_move_is_named() -> None:
+def test_error_names_the_column_that_arrow_cannot_move() -> None:
     column = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["a", "b"]))
     with pytest.raises(PlanError, match=r"'tag'.*run_end_encoded.*cannot be shuffled.*cast it"):
         group(pa.table({"tag": column}), [0, 0, 0], [0, 1])

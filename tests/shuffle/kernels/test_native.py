@@ -1,4 +1,4 @@
-"""The compiled kernels do what NumPy does, bit for bit."""
+"""The C kernels and NumPy return bit-identical results."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_grouping_and_placing(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     rows = data.draw(st.integers(0, 60))
     kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), max_size=4))
-    # several of a width are moved together
+    # several columns of one width are moved together
     kinds += [data.draw(st.sampled_from(["int32", "int64", "float64"]))] * data.draw(st.integers(0, 9))
     table = make_table(kinds, rows, rng, [bool(rng.integers(2)) for _ in kinds])
     run_count = data.draw(st.integers(1, 5))
@@ -129,7 +129,7 @@ def test_grouping_and_placing(data: st.DataObject) -> None:
 
 
 @needs_library
-def test_a_place_beyond_the_last_is_not_looked_up() -> None:
+def test_place_out_of_range_is_not_accessed() -> None:
     places, seen = np.array([0, 1, 3], np.uint32), np.zeros(4, np.uint8)
     addresses, counts = np.array([address_of(places)]), np.array([3])
     named = native.LIBRARY.windrow_check_places(
@@ -194,7 +194,7 @@ def test_text(data: st.DataObject) -> None:
 
 
 @needs_library
-def test_text_beyond_its_offsets_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_too_large_for_its_offset_type_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("windrow.core.text_types._MAX_BYTES", 5)
     array, goes = pa.array(["abc", "def"]), np.arange(2, dtype=np.uint32)
     assert move_text([array], [goes], slice(0, 2), POOL, "t") is None
@@ -202,7 +202,7 @@ def test_text_beyond_its_offsets_is_not_moved(monkeypatch: pytest.MonkeyPatch) -
 
 
 def corrupt(kind: pa.DataType, offsets: list[int], offset: int = 0) -> pa.Array:
-    """Text of 8 bytes behind offsets that turn into others once Arrow has seen them."""
+    """Make text of 8 bytes, with offsets that change after Arrow has seen them."""
     words = np.zeros(len(offsets), np.int32 if offset_width(kind) == 4 else np.int64)
     buffers = [None, pa.py_buffer(words), pa.py_buffer(b"01234567")]
     array = pa.Array.from_buffers(kind, len(offsets) - 1 - offset, buffers, null_count=0, offset=offset)
@@ -211,7 +211,7 @@ def corrupt(kind: pa.DataType, offsets: list[int], offset: int = 0) -> pa.Array:
 
 
 class Short:
-    """An array of three texts whose offsets are those of two."""
+    """An array of three texts with the offsets of two."""
 
     type, offset = pa.string(), 0
 
@@ -237,7 +237,7 @@ def test_offsets_that_decrease_or_exceed_the_text_raise(kind: pa.DataType, offse
         with pytest.raises(SourceError, match=r"the text of column 'name' is corrupt: offsets decrease"):
             move_text(arrays, [targets[:2], targets[2:]], rows, pool, "name")
         pool.assert_guarded()
-    # what lies before the rows that are meant is not looked at
+    # offsets before the first row of the slice are not checked
     given = corrupt(kind, [99, 0, 5, 8], offset=1)
     moved = move_text([given], [np.array([1, 0], np.uint32)], slice(0, 2), POOL, "name")
     assert moved is not None
@@ -256,10 +256,10 @@ def test_text_buffers_that_are_too_short_raise() -> None:
 @needs_library
 @pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64])
 @given(data=st.data())
-def test_the_least_and_the_largest_word(kind: type[np.signedinteger[Any]], data: st.DataObject) -> None:
+def test_range_is_minimum_and_maximum(kind: type[np.signedinteger[Any]], data: st.DataObject) -> None:
     info = np.iinfo(kind)
     words = np.array(data.draw(st.lists(st.integers(int(info.min), int(info.max)), min_size=1)), kind)
-    # the last value can be at the end of its page
+    # extremes lie behind the last value, so reading past the end would change the result
     guarded = np.concatenate([words, np.array([info.min, info.max] * 8, kind)])[: len(words)]
     assert native.find_range(guarded) == (words.min(), words.max())
 

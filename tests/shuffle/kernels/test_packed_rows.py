@@ -21,7 +21,7 @@ KINDS = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
 
 
 @given(st.lists(st.tuples(st.sampled_from([0, 1, 2, 4, 8]), st.integers(-9, 9)), min_size=2, max_size=40))
-def test_no_bit_of_a_word_has_two_columns(packing: list[tuple[int, int]]) -> None:
+def test_columns_do_not_share_bits_of_a_word(packing: list[tuple[int, int]]) -> None:
     laid = join_columns(tuple(packing), 8, 1_000)
     assert laid is not None
     assert sorted(laid.members[:, 0].tolist()) == list(range(len(packing)))
@@ -32,12 +32,12 @@ def test_no_bit_of_a_word_has_two_columns(packing: list[tuple[int, int]]) -> Non
             assert shift + 8 * size <= 64
             taken[word, shift : shift + 8 * size] += 1
     assert taken.max() <= 1
-    # no more words than their bytes need
+    # no more words than the bytes need
     assert laid.words == max(1, -(-sum(size for size, _ in packing) // 8))
 
 
 @given(WIDTHS, st.data())
-def test_a_common_packing_holds_the_words_of_every_part(width: int, data: st.DataObject) -> None:
+def test_common_packing_covers_the_range_of_every_part(width: int, data: st.DataObject) -> None:
     half = 2 ** (8 * width - 1)
     lows = st.one_of(st.integers(-half, half - 1), st.integers(max(-half, -300), min(half - 1, 300)))
     bounds = data.draw(st.lists(st.tuples(lows, st.sampled_from(SPANS)), min_size=1, max_size=4))
@@ -51,11 +51,11 @@ def test_a_common_packing_holds_the_words_of_every_part(width: int, data: st.Dat
             assert part.bytes < width
             assert part.base - base >= 0
             assert part.base - base + 2 ** (8 * part.bytes) <= 2 ** (8 * size)
-    # one part alone stays as it is
+    # a single part keeps its packing
     assert len(parts) > 1 or (size, base) == parts[0]
 
 
-def test_parts_that_are_as_far_apart_as_words_can_be_are_not_packed_together() -> None:
+def test_parts_at_both_ends_of_the_integer_range_are_not_packed() -> None:
     bases = np.array([[-(2**63), 2**63 - 200]], np.int64)
     assert join_packings(np.array([[4, 1]], np.int64), bases, 8) == [(8, 0)]
 
@@ -64,22 +64,22 @@ def test_parts_that_are_as_far_apart_as_words_can_be_are_not_packed_together() -
     ("columns", "rows", "lanes"),
     [(2, 1_000, 2), (3, 1_000, 4), (9, 1_000, 4), (9, 2**17 + 1, 2), (9, 2**18 + 1, 1), (9, 2**19 + 1, None)],
 )
-def test_as_many_words_go_side_by_side_as_stay_in_the_cache(
+def test_number_of_lanes_is_limited_by_the_cpu_cache(
     columns: int, rows: int, lanes: int | None
 ) -> None:
     laid = join_columns(((8, 0),) * columns, 8, rows)
     assert (None if laid is None else laid.lanes(rows)) == lanes
 
 
-def test_a_column_alone_and_wide_ones_go_by_themselves() -> None:
+def test_single_and_wide_columns_are_not_joined() -> None:
     assert join_columns(((1, 0),), 8, 1_000) is None
     assert join_columns(((16, 0),) * 3, 16, 1_000) is None
 
 
 @needs_library
 @given(data=st.data())
-def test_joined_columns_are_moved_as_single_ones_are(data: st.DataObject) -> None:
-    """Blocks whose columns are packed in several ways, cut into slices, with dropped rows."""
+def test_packed_rows_and_single_columns_give_the_same_result(data: st.DataObject) -> None:
+    """The blocks have different packings, several slices, and dropped rows."""
     width = data.draw(WIDTHS)
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     rows = data.draw(st.sampled_from([1, 15, 16, 17, 511, 512, 513, 1_300]))
@@ -95,7 +95,7 @@ def test_joined_columns_are_moved_as_single_ones_are(data: st.DataObject) -> Non
         )
         for at in range(data.draw(st.integers(1, 3)))
     ]
-    # three runs in two slices; those of the fourth are left out
+    # three runs in two slices; rows of a fourth run are left out
     runs = rng.integers(0, data.draw(st.sampled_from([3, 4])), rows * len(tables)).astype(np.uint16)
     places = np.zeros(len(runs), np.uint32)
     for run in range(3):

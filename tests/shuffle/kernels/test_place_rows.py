@@ -1,4 +1,4 @@
-"""Grouped, shipped and placed rows are the rows that plain Python picks."""
+"""Rows that are grouped, pickled and placed equal the rows that plain Python selects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def whole_run(table: pa.Table, positions: NDArray[np.int64], pool: BufferPool) -
 
 
 @given(data=st.data())
-def test_rows_arrive_where_their_positions_say(data: st.DataObject) -> None:
+def test_rows_are_placed_at_their_positions(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), max_size=5))
     sizes = data.draw(st.lists(st.integers(0, 30), min_size=1, max_size=4))
@@ -112,7 +112,7 @@ def is_plain(array: pa.Array) -> bool:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("nulls", [(False, False), (True, True), (False, True)])
-def test_every_type_passes(kind: str, nulls: tuple[bool, bool]) -> None:
+def test_every_type_is_grouped_and_placed(kind: str, nulls: tuple[bool, bool]) -> None:
     rng = np.random.default_rng(3)
     tables = [make_table([kind], 50, rng, [with_nulls]) for with_nulls in nulls]
     positions, pool = rng.permutation(100), BufferPool(1 << 20)
@@ -131,7 +131,7 @@ def test_portion_of_a_run_that_lacks_a_place_raises() -> None:
         place_portion(map_outputs, 0, 4, slice(0, 1), table.schema, pool)
 
 
-def test_a_portion_holds_no_more_than_its_rows() -> None:
+def test_portion_takes_memory_only_for_its_rows() -> None:
     table, pool = pa.table({"x": np.arange(1000.0), "y": ["text" * 100] * 1000}), BufferPool(0)
     map_outputs = MapOutputs(whole_run(table, np.random.default_rng(0).permutation(1000), pool))
     before = pool.in_use_bytes
@@ -149,7 +149,7 @@ def test_bits_of_floats_are_kept() -> None:
     assert np.array_equal(np.frombuffer(batch.column(0).buffers()[1], np.uint64), bits[::-1])
 
 
-def test_a_held_column_is_not_overwritten_and_the_others_are_free() -> None:
+def test_referenced_column_is_not_overwritten_and_others_are_freed() -> None:
     pool, positions = BufferPool(1 << 24), np.arange(5000)[::-1].copy()
     table = pa.table({name: np.arange(5000) for name in "abc"})
     map_outputs = whole_run(table, positions, pool)
@@ -163,7 +163,7 @@ def test_a_held_column_is_not_overwritten_and_the_others_are_free() -> None:
     assert held.to_pylist() == positions.tolist()
 
 
-def test_memory_goes_round() -> None:
+def test_buffers_are_reused() -> None:
     pool, table = BufferPool(1 << 24), pa.table({"a": np.arange(5000)})
     map_outputs = whole_run(table, np.arange(5000), pool)
 

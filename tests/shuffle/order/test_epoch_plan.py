@@ -21,7 +21,7 @@ SEEDS = st.none() | st.integers(-(2**70), 2**70)
 
 def table(sizes: list[int]) -> BlockTable:
     array = np.array(sizes, dtype=np.int64)
-    # rows and memory differ from the sizes that cut: neither may be looked at
+    # only decoded bytes determine the cut, so rows and memory have other values
     return BlockTable(array * 0 + 1, array, array * 3 + 7, rows_known=True, bytes_exact=False)
 
 

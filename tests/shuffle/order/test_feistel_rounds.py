@@ -1,4 +1,4 @@
-"""Rounds: bijections of [0, 2^bits) for every width of word."""
+"""Rounds: bijections of [0, 2^bits) for every word width."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_wide_words_stay_in_range(bits: int) -> None:
 
 
 def test_rounds_can_be_undone() -> None:
-    """Backwards with the inverses of the multipliers, in Python's integers, to the start."""
+    """Applying the inverse rounds with Python's integers returns the input."""
     for bits in (17, 32, 33, 61):
         rounds = Rounds.from_key(KEY, bits)
         shift = (bits + 1) // 2

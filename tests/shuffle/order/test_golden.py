@@ -1,9 +1,10 @@
 """Golden orders: a guarantee, not a snapshot.
 
-A job that was started with this order version ends with it: resuming after an upgrade of windrow, NumPy or
-Python, or on another platform, continues the same order.
-So these numbers never change. If a test here fails, the change is wrong, whatever it improves;
-a better order is a new ``ORDER_VERSION`` beside this one, with golden numbers of its own.
+A job keeps the order version with which it started: resuming after an upgrade of windrow, NumPy or Python,
+or on another platform, continues the same order. So these numbers never change.
+
+If a test here fails, the change is wrong. A better order needs a new ``ORDER_VERSION`` beside this one, with
+its own golden numbers.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ FIRST_POSITIONS: dict[tuple[Inputs, int], list[int]] = {
     ],
 }
 
-# Of the key (7, "rows", 3, 2).
+# For the key (7, "rows", 3, 2).
 LAST_POSITIONS = {
     65537: [44951, 26708, 775, 28406],
     1048577: [363588, 195299, 566022, 683144],
@@ -102,7 +103,7 @@ LAST_POSITIONS = {
     2**62: [483755483898590763, 4084290521418347546, 3255416657782238775, 571320589720085189],
 }
 
-# SHA-256 over all positions as little-endian int64, its first half, of the same key.
+# First half of the SHA-256 over all positions as little-endian int64, for the same key.
 DIGESTS = {
     1000: "dd4d4976e5dba366885eb387bf2e4a32",
     65536: "389a9aa4760749ea4046b1938df0221b",

@@ -1,4 +1,4 @@
-"""Keys: every input counts, none can stand for another."""
+"""Keys: every input matters, and different inputs give different keys."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_different_inputs_give_different_keys(
         ((0, 'rows","0', 0, 0), (0, "rows", 0, 0)),
     ],
 )
-def test_inputs_that_look_alike_in_sum_or_text(
+def test_inputs_with_equal_sum_or_text_give_different_keys(
     left: tuple[int, str, int, int], right: tuple[int, str, int, int]
 ) -> None:
     assert derive_key(*left) != derive_key(*right)
@@ -50,7 +50,7 @@ def test_seeds_of_any_size() -> None:
     assert len({derive_key(seed, "rows", 0, 0) for seed in (huge, -huge, huge + 1, 0, -1)}) == 5
 
 
-def test_numpy_integers_are_the_integers_they_hold() -> None:
+def test_numpy_integers_give_the_keys_of_python_integers() -> None:
     assert derive_key(np.int64(-7), "rows", np.uint8(3), np.int32(2)) == derive_key(-7, "rows", 3, 2)
 
 

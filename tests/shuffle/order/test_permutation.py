@@ -62,7 +62,7 @@ def test_large_sizes_in_samples(size: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "wrong"), [(0, 0), (10, 10), (70_000, 70_000), (70_000, -1)])
-def test_no_row_has_a_position_outside(size: int, wrong: int) -> None:
+def test_positions_out_of_range_raise(size: int, wrong: int) -> None:
     with pytest.raises(ValueError, match=r"positions do not lie in \[0, "):
         Permutation(KEY, size).rows_at(np.array([wrong]))
     assert Permutation(KEY, size).rows_at(np.zeros(0, np.int64)).tolist() == []

@@ -62,12 +62,12 @@ def test_every_order_of_a_small_window_is_equally_likely(rows: int, orders: int)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_positions_are_uniform_wherever_a_row_is_stored(size: int) -> None:
+def test_positions_are_independent_of_stored_places(size: int) -> None:
     assert plausible([place_p_values(order_of(number, size)) for number in range(24)])
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_positions_do_not_follow_stored_rows(size: int) -> None:
+def test_positions_do_not_correlate_with_stored_rows(size: int) -> None:
     rows = np.arange(size)
     assert plausible([correlation_p(rows, order_of(number, size)) for number in range(60)])
 
@@ -76,7 +76,7 @@ def test_positions_do_not_follow_stored_rows(size: int) -> None:
 def test_neighbours_are_scattered(size: int) -> None:
     orders = [order_of(number, size) for number in range(40)]
     assert plausible([neighbour_distance_p(order) for order in orders])
-    # Of all neighbours about two an order stay neighbours: Poisson in sum.
+    # About two pairs of neighbours per order stay neighbours; their sum has a Poisson distribution.
     together = sum(int(np.count_nonzero(np.abs(np.diff(order)) == 1)) for order in orders)
     assert 1e-3 < stats.poisson.cdf(together, 2 * len(orders)) < 1 - 1e-3
 
@@ -101,7 +101,7 @@ def sampled_lag_p_values(number: int, size: int, rows: int) -> list[float]:
     permutation = Permutation(key_of(number), size)
     p_values = []
     for bit in range((size - rows).bit_length() - 1):
-        # Somewhere else for every key, so that the samples cover the range.
+        # Another start for every key, so that the samples cover the range.
         start = (number * 0x9E3779B97F4A7C15 >> 7) % (size - rows - (1 << bit))
         first = permutation.positions(start, start + rows)
         lagged = permutation.positions(start + (1 << bit), start + (1 << bit) + rows)
@@ -141,7 +141,7 @@ def distinct_groups(order: Positions, group_rows: int, batch_rows: int) -> NDArr
     return 1 + np.count_nonzero(np.diff(batches, axis=1), axis=1)
 
 
-# Fresh between epochs, windows, seeds and purposes.
+# Independence between epochs, windows, seeds and purposes.
 
 Inputs = tuple[int, str, int, int]
 
@@ -158,7 +158,7 @@ CHANGES: dict[str, Callable[[int], tuple[Inputs, Inputs]]] = {
 
 @pytest.mark.parametrize("size", [1_000, 66_000])
 @pytest.mark.parametrize("change", sorted(CHANGES))
-def test_orders_are_fresh(change: str, size: int) -> None:
+def test_orders_are_independent(change: str, size: int) -> None:
     correlations, matches, pairs = [], 0, 60
     for i in range(pairs):
         first, second = (
@@ -167,7 +167,7 @@ def test_orders_are_fresh(change: str, size: int) -> None:
         correlations.append(correlation_p(first, second))
         matches += int(np.count_nonzero(first == second))
     assert plausible(correlations)
-    # Two random orders agree about once.
+    # Two random orders agree in about one row.
     assert 1e-3 < stats.poisson.cdf(matches, pairs) < 1 - 1e-3
 
 
@@ -178,7 +178,7 @@ def test_about_one_row_stays_in_place(size: int) -> None:
     assert 1e-3 < stats.poisson.cdf(fixed, orders) < 1 - 1e-3
 
 
-# What the statistics are worth.
+# The power of the statistics.
 
 BITS = 17
 
@@ -191,7 +191,7 @@ WEAKER: dict[str, Callable[[Rounds], Rounds]] = {
 }
 
 
-def test_rounds_without_walking_are_the_permutation() -> None:
+def test_rounds_without_cycle_walking_are_the_permutation() -> None:
     order = Rounds.from_key(key_of(0), BITS).mix_range(0, 1 << BITS)
     assert np.array_equal(order, order_of(0, 1 << BITS))
 
@@ -220,7 +220,7 @@ def test_orders_left_as_stored_are_rejected() -> None:
 
 
 def test_swapping_with_any_row_is_rejected() -> None:
-    """The classic mistake: each row is swapped with any, not with a later one."""
+    """The classic mistake: each row is swapped with any row instead of a later one."""
 
     def naive(number: int) -> Positions:
         raw = np.random.Philox(key=number).random_raw(4)
@@ -234,7 +234,7 @@ def test_swapping_with_any_row_is_rejected() -> None:
 
 
 def test_keys_that_are_sums_are_rejected() -> None:
-    """With ``seed + epoch`` in the key, exchanged seed and epoch match everywhere."""
+    """With ``seed + epoch`` in the key, exchanging seed and epoch gives the same order."""
     first, second = (
         Permutation(derive_key(seed + epoch, "rows", 0, 0), 1_000).positions(0, 1_000)
         for seed, epoch in ((0, 1), (1, 0))

@@ -1,4 +1,4 @@
-"""The runs of windows: rebuilt from (run, place), each shard's stream is the assigned one."""
+"""The runs of windows: streams rebuilt from (run, place) are those of the shard assignment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 @st.composite
 def epochs(draw: st.DrawFn) -> tuple[ShardAssignment, int, list[int], list[tuple[int, ...]]]:
-    """An assignment, its total, the borders of its windows, and the destinations."""
+    """Draw an assignment, its total, the boundaries of its windows, and the destinations."""
     assignment = draw(ASSIGNMENTS)
     total = draw(st.integers(0, 90))
     cuts = sorted(draw(st.lists(st.integers(0, total), max_size=4)))
@@ -32,7 +32,7 @@ def epochs(draw: st.DrawFn) -> tuple[ShardAssignment, int, list[int], list[tuple
 
 
 def rebuild(layout: WindowRuns, rows: np.ndarray, streams: list[dict[int, int]]) -> None:
-    """Put a window's rows where its layout says, as map tasks and reducers do."""
+    """Place a window's rows according to its layout, as map tasks and shards do."""
     ends = np.flatnonzero(np.arange(1, len(rows) + 1) % 7 == 0)  # tasks of seven rows
     entries: list[tuple[int, int, int]] = []
     for part in np.split(rows, ends):
@@ -117,7 +117,7 @@ def test_runs_are_whole_batches_in_order_of_slices(
 
 @pytest.mark.parametrize("compiled", [pytest.param(True, marks=needs_library), False])
 @given(epochs(), st.integers(1, 3), st.integers(1, 8), st.booleans())
-def test_several_destinations_at_once_are_each_by_itself(
+def test_several_destinations_at_once_give_the_entries_of_each_alone(
     compiled: bool,
     epoch: tuple[ShardAssignment, int, list[int], list[tuple[int, ...]]],
     batches_per_run: int,
@@ -151,7 +151,7 @@ def test_several_destinations_at_once_are_each_by_itself(
 @pytest.mark.parametrize("batch_rows", [1, 2**16 + 1, 2**31, 2**32 - 1, 2**33])
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("beyond", [None, 0, 7, 2**32 + 5])
-def test_the_kernel_divides_large_words_as_numpy_does(
+def test_kernel_and_numpy_divide_large_integers_alike(
     stop: int, batch_rows: int, shards: int, beyond: int | None
 ) -> None:
     assignment, first = ShardAssignment(shards, batch_rows), stop - 1000
@@ -193,7 +193,7 @@ def assigned(destinations: Destinations, rows: np.ndarray) -> set[tuple[int, int
     return set(kept)
 
 
-def test_many_runs_take_wide_ids() -> None:
+def test_many_runs_need_wide_ids() -> None:
     layout = WindowRuns(ShardAssignment(2, 1), 0, 70_000, 70_000, (0, 1), 1, 3)
     _, runs, places = Destinations([layout]).assign(np.arange(70_000))
     assert runs.dtype == np.uint32

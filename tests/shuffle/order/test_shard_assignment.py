@@ -1,4 +1,4 @@
-"""The shard assignment against law 3 written out in lists."""
+"""The shard assignment agrees with law 3, written out as lists."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOTALS = st.integers(0, 90)
 
 
 def reference(assignment: ShardAssignment, total: int) -> Assigned:
-    """The streams of the trainers; worker w of W has every W-th batch of its trainer, from the w-th on."""
+    """Return the streams of all shards: worker w of W gets batches w, w + W, w + 2W ... of its trainer."""
     trainers = assignment.shards // assignment.workers
     found = assign_as_lists(
         total,

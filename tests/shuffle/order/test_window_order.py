@@ -26,7 +26,7 @@ def test_order_is_a_bijection_over_any_parts(
         assert parts == list(range(first, first + rows))
 
 
-def test_asking_twice_changes_nothing() -> None:
+def test_repeated_calls_return_the_same_rows() -> None:
     order = order_window(seed=1, epoch=0, window=0, rows=50, first_row=9)
     assert order.epoch_rows(0, 50).tolist() == order.epoch_rows(0, 50).tolist()
 
