@@ -51,7 +51,7 @@ def _auto_is_threads(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def flights_path() -> Path:
-    """The path of three million real flights; skips the test if the file is missing."""
+    """Return the path of three million real flights; skip the test if the file is missing."""
     if not FLIGHTS.exists():
         pytest.skip("flights-3m.parquet is not in ../shared/data next to this checkout")
     return FLIGHTS

@@ -13,7 +13,7 @@ import windrow
 
 
 def modules_after(code: str, *watched: str) -> list[str]:
-    """The modules out of ``watched`` that a fresh interpreter has imported after running ``code``."""
+    """Return the modules out of ``watched`` that a fresh interpreter imports when it runs ``code``."""
     program = f"import sys; {code}; print(*(set({watched!r}) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return sorted(done.stdout.split())

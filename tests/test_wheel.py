@@ -44,7 +44,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(source, checkout / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         else:
             shutil.copy(source, checkout / name)
-    # -o: the environment of these tests is as it should be, although the copy's files are newer
+    # -o: make must not rebuild the environment, although the copy's files are newer
     make = ["make", "wheel", f"VENV={sys.prefix}", "-o", f"{sys.prefix}/.installed"]
     done = subprocess.run(make, cwd=checkout, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -37,7 +37,7 @@ def test_hanging_system_is_interrupted(tmp_path: Path) -> None:
 @pytest.mark.timeout(60)
 def test_orphans_of_a_killed_system_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "python"
-    # a daemon in a separate session, whose parent is killed as by the kernel's OOM killer
+    # a daemon in a separate session; its parent is killed with SIGKILL, as by the kernel's OOM killer
     script.write_text("#!/bin/sh\nsetsid sleep 101 & echo $! > daemon\nsleep 1\nkill -9 $$\n")
     script.chmod(0o755)
     monkeypatch.setattr("bench.launch._ROOT", tmp_path)

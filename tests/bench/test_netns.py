@@ -1,4 +1,4 @@
-"""Ranks of torchrun on emulated nodes: the order is that of one process, also while a link is down."""
+"""Ranks of torchrun on emulated nodes get the order of one process, even while a link is down."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ except OSError as error:
 needs_namespaces = pytest.mark.skipif(bool(why_not()), reason=why_not() or "network namespaces")
 
 
-def test_without_root_it_says_why_it_does_not_run(
+def test_command_without_root_prints_why_it_does_not_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -32,7 +32,7 @@ def test_without_root_it_says_why_it_does_not_run(
 
 
 def _connect(network: Network) -> str:
-    """The error of a connection from the first node to the second."""
+    """Return the error of connecting from the first node to the second."""
     command = network.command(0, [sys.executable, "-c", _CONNECT, network.addresses[1]])
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -44,7 +44,7 @@ def test_links_are_cut_limited_and_removed() -> None:
         for up in (True, False, True):
             network.set_up(1, up=up)
             tries.append(_connect(network))
-        # nothing listens: a node that is reached refuses, one that is cut off does not answer
+        # nothing listens: a reachable node refuses the connection, an unreachable one does not answer
         assert tries == ["ConnectionRefusedError", "TimeoutError", "ConnectionRefusedError"]
         shaped = subprocess.run(
             network.command(1, ["tc", "qdisc", "show", "dev", "eth0"]),

@@ -66,7 +66,7 @@ def test_bytes_pass_unchanged_and_are_counted(proxy: Proxy) -> None:
     traffic = proxy.set(NetworkConditions())
     assert (traffic.requests, traffic.max_concurrent) == (3, 1)
     assert 3 * len(CONTENT) < traffic.answer_bytes < 3 * len(CONTENT) + 1_000
-    # counted separately, because the end of the first connection is noticed a moment later
+    # counted separately, because the proxy notices the end of the first connection a moment later
     sizes = ask(proxy, 2, "PUT", b"GET / HTTP/1.1\r\n\r\n" * 50_000)
     assert [int.from_bytes(size, "little") for size in sizes] == [900_000] * 2
     assert proxy.set(NetworkConditions()).requests == 2

@@ -104,7 +104,7 @@ def test_deadlock_is_reported() -> None:
     ids=["one node", "threads", "four nodes", "eight trainers", "little memory", "slow trainers"],
 )
 def test_every_row_is_delivered_in_order_once(cluster: Cluster) -> None:
-    """Each shard asserts that its places are consecutive; together they have all rows but a remainder."""
+    """Each shard asserts that its places are consecutive; together they get all rows except a remainder."""
     outcome = run(cluster)
     rows = int(make_job(4).source.blocks.rows.sum())
     assert 0 <= 2 * rows - outcome.delivered_rows < 2 * cluster.shards

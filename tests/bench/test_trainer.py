@@ -20,7 +20,7 @@ REQUESTED = replace(REQUEST, rows=4, trainers=1, epochs=EPOCHS, batch_size=2)
 
 
 class _Steps(Computing):
-    """A launch takes 1 ms alone and 10 % more beside the engine, three tenths of which is waiting for a core."""
+    """A launch takes 1 ms alone and 10 % longer beside the engine; 3 % is waiting for a core."""
 
     launched = 0
     waited = 0.0

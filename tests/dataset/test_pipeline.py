@@ -143,8 +143,6 @@ def test_bad_calls(pipe: DatasetPipeline, call: str) -> None:
         eval(f"pipe.{call}", {"pipe": pipe})
 
 
-def test_threads_executor_does_not_import_ray(
-    pipe: DatasetPipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_executor_does_not_import_ray(pipe: DatasetPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert _epochs(pipe) == [list(range(7))] * 2

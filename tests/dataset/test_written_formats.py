@@ -28,7 +28,7 @@ from windrow.io.sinks.tfrecord_sink import TfRecordSink
 
 
 def carried(sink: Sink) -> list[pa.DataType]:
-    """Return the types that a sink accepts and windrow can read back."""
+    """Return the types that a sink accepts, except string views."""
 
     def takes(kind: pa.DataType) -> bool:
         try:
@@ -37,7 +37,7 @@ def carried(sink: Sink) -> list[pa.DataType]:
             return False
         return True
 
-    # Arrow's take does not support string views, so windrow cannot read them
+    # Arrow's take does not support string views
     return [kind for kind in TYPES if takes(kind) and not pa.types.is_string_view(kind)]
 
 

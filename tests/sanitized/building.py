@@ -12,7 +12,7 @@ from pathlib import Path
 __all__ = ["FOLDER_VARIABLE", "SOURCES", "build", "find_runtime", "run"]
 
 REPOSITORY = Path(__file__).parents[2]
-# the folder of each library, which is made of all C files in it
+# each library is built from all C files in its folder
 SOURCES = {
     "windrow.shuffle.kernels._kernels": REPOSITORY / "windrow" / "shuffle" / "kernels",
     "windrow.io.parquet._decode": REPOSITORY / "windrow" / "io" / "parquet",
@@ -22,7 +22,7 @@ _FLAGS = "-O1 -g -fPIC -shared -fno-omit-frame-pointer -fsanitize=address,undefi
 
 
 def find_runtime() -> str | None:
-    """The runtime library of the sanitizer, which a process must preload; None if no compiler provides it."""
+    """Return the runtime library of the sanitizer, which a process must preload; None if no compiler has it."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None

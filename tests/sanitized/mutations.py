@@ -32,7 +32,7 @@ WORDS = (pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.timestamp("us"))
 
 
 class ExactPool(BufferPool):
-    """A pool of buffers of copy_exactly the requested size, so that overruns are detected."""
+    """A pool whose buffers have exactly the requested size, so that overruns are detected."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -53,7 +53,7 @@ class Base:
 
 
 def make_bases() -> list[Base]:
-    """Column chunks of all kinds that the decoder supports, as written by pyarrow."""
+    """Make column chunks of all kinds that the decoder supports, as written by pyarrow."""
     rng = random.Random(0)
     choices = product((*WORDS, *TEXT), ("none", "snappy"), ("1.0", "2.0"), (False, True))
     return [make_base(*choice, rng) for choice in choices]
@@ -120,7 +120,7 @@ def mutate(content: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes
 
 
 def copy_exactly(content: bytes) -> NDArray[np.uint8]:
-    """A copy in a buffer of copy_exactly its size."""
+    """Copy bytes to a buffer of exactly their size."""
     return np.frombuffer(content, np.uint8).copy()
 
 
@@ -174,7 +174,7 @@ def move_texts(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
         arrays.append(pa.Array.from_buffers(kind, rows - start, buffers, null_count=0, offset=start))
         total += rows - start
-        # as validated by Arrow
+        # corrupt the offsets after Arrow has validated them
         for _ in range(rng.choice([0, 0, 1, 3])):
             offsets[rng.randrange(rows + 1)] = rng.choice([0, -1, 5, 2**31 - 1, -(2**31), rows])
     places, end = draw_targets(total, rng), 0

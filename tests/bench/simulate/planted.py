@@ -28,7 +28,7 @@ __all__ = ["PLANTED"]
 
 
 def lose_wake_up(patch: pytest.MonkeyPatch) -> None:
-    """A shard that was silent for long is ignored when it waits for rows again."""
+    """The coordinator ignores the heartbeats of a shard that was silent for long."""
     heartbeat = ShardTracker.heartbeat
 
     def heartbeat_unless_silent(self: ShardTracker, shard: int, now: float) -> None:
@@ -165,7 +165,7 @@ def keep_failed_run(patch: pytest.MonkeyPatch) -> None:
 
 
 def assign_before_counting(patch: pytest.MonkeyPatch) -> None:
-    """Rows are assigned before those behind the window are counted."""
+    """Rows are assigned before the rows of later windows are counted."""
 
     def is_ordered(self: EpochCounts, window: int, assignment: ShardAssignment) -> bool:
         return self.first_row(window + 1) is not None

@@ -1,4 +1,4 @@
-"""Thousands of complete runs keep every guarantee, and do not if a precaution is removed."""
+"""Thousands of simulated seeds keep every guarantee; with a precaution removed, a seed violates one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.bench.simulate.planted import PLANTED
 SEEDS = 2_000
 # A planted fault must be found within the seeds of the test above.
 FOUND_WITHIN = SEEDS
-# Where the search begins, to save a minute: the first seeds that found these faults. Any other seed counts as well.
+# The search begins at the seeds that first found these faults, which saves a minute. Any other seed passes too.
 FOUND_BEFORE = {
     "lose_wake_up": 1143,
     "leak_reference": 1143,

@@ -278,7 +278,9 @@ class TestReuse:
         assert self.staged_anew(second, cache)
         assert not self.staged_anew(first, cache)
 
-    def test_nondeterministic_plans_are_staged_each_time(self, spark: Any, files: str, cache: Path, functions: Any) -> None:
+    def test_nondeterministic_plans_are_staged_each_time(
+        self, spark: Any, files: str, cache: Path, functions: Any
+    ) -> None:
         draw = functions.udf(lambda: os.urandom(4)[0], "int")
         for column in (
             functions.rand(), functions.rand(3), functions.current_timestamp(), functions.expr("now()"),
@@ -316,7 +318,9 @@ class TestReuse:
         assert self.staged_anew(scaled.selectExpr("*", "rand()"), cache)
         assert self.staged_anew(scaled.selectExpr("*", "rand()"), cache)
 
-    def test_features_of_mllib_are_compared_by_code_and_captured_values(self, spark: Any, files: str, cache: Path) -> None:
+    def test_features_of_mllib_are_compared_by_code_and_captured_values(
+        self, spark: Any, files: str, cache: Path
+    ) -> None:
         """Spark considers no two functions equal; windrow compares their code and the values they hold."""
         from pyspark.ml.feature import Bucketizer, StandardScaler, VectorAssembler
 
@@ -422,7 +426,9 @@ class TestReuse:
                 1 if header == "true" else 2
             )
 
-    def test_deleted_or_changed_staging_files_are_staged_again(self, spark: Any, files: str, cache: Path) -> None:
+    def test_deleted_or_changed_staging_files_are_staged_again(
+        self, spark: Any, files: str, cache: Path
+    ) -> None:
         df = spark.read.parquet(files)
         dataset = windrow.from_spark(df, cache_dir=cache)
         dataset.delete_staged()
@@ -433,9 +439,7 @@ class TestReuse:
         next(cache.glob("*/_windrow_stage.json")).write_text("{")
         assert windrow.from_spark(df, cache_dir=cache).count() == 10
 
-    def test_temporary_stage_is_not_reused_with_keep(
-        self, spark: Any, files: str, cache: Path
-    ) -> None:
+    def test_temporary_stage_is_not_reused_with_keep(self, spark: Any, files: str, cache: Path) -> None:
         df = spark.read.parquet(files)
         assert self.staged_anew(df, cache)
         assert self.staged_anew(df, cache, keep=True)

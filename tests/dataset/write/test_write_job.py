@@ -142,7 +142,9 @@ def test_partition_columns_round_trip_as_directories(numbers: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
-def test_pipeline_is_written_in_the_order_of_its_epochs(numbers: Path, tmp_path: Path, shuffled: bool) -> None:
+def test_pipeline_is_written_in_the_order_of_its_epochs(
+    numbers: Path, tmp_path: Path, shuffled: bool
+) -> None:
     pipe = dataset(numbers).window(blocks_per_window=2).repeat(3)
     pipe = pipe.random_shuffle_each_window(seed=7) if shuffled else pipe
     written = pipe.write_parquet(tmp_path / "out", target_file_bytes=300)
@@ -427,7 +429,9 @@ def _rows_of_csv(path: Path) -> list[list[str]]:
         return list(csv.reader(file))
 
 
-def test_death_of_a_ray_worker_does_not_change_the_files(ray_local: Any, numbers: Path, tmp_path: Path) -> None:
+def test_death_of_a_ray_worker_does_not_change_the_files(
+    ray_local: Any, numbers: Path, tmp_path: Path
+) -> None:
     died = tmp_path / "died"
 
     def die_once(batch: dict[str, Any]) -> dict[str, Any]:

@@ -130,9 +130,7 @@ def test_columns_take_only_the_bytes_that_they_need() -> None:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_floats_bytes_and_booleans_are_not_packed(
-    monkeypatch: pytest.MonkeyPatch, compiled: bool
-) -> None:
+def test_floats_bytes_and_booleans_are_not_packed(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
     if not compiled:
         monkeypatch.setattr(native, "LIBRARY", None)
     table = pa.table({"f": np.zeros(100), "b": np.ones(100, np.int8), "t": [True] * 100})
@@ -302,15 +300,17 @@ def test_columns_decoded_together_are_aligned_to_words() -> None:
 @pytest.mark.parametrize(
     ("rows", "top", "together"),
     [
-        # so many packed bytes lie there at a time
+        # the limit on packed bytes
         (DECODED_TOGETHER_BYTES // 8 // 3, None, [3, 3, 3]),
-        # and no more columns than are some milliseconds' work
+        # the limit on decoded bytes, a few milliseconds of work
         (2**20 // 4, 200, [4, 4, 1]),
-        # one that is larger goes by itself
+        # a column above the limit is decoded alone
         (DECODED_TOGETHER_BYTES // 8 + 1, None, [1] * 9),
     ],
 )
-def test_number_of_columns_decoded_together_is_limited(rows: int, top: int | None, together: list[int]) -> None:
+def test_number_of_columns_decoded_together_is_limited(
+    rows: int, top: int | None, together: list[int]
+) -> None:
     pool = BufferPool(0)
     table = pa.table({f"c{i}": np.arange(rows) % 200 for i in range(9)})
     told = {} if top is None else dict.fromkeys(range(9), (0, top))

@@ -58,7 +58,7 @@ def without_library() -> Iterator[None]:
         yield
 
 
-def test_the_library_is_built_where_there_is_a_compiler() -> None:
+def test_library_is_built_if_there_is_a_compiler() -> None:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler here")
     assert native.LIBRARY is not None
@@ -259,7 +259,7 @@ def test_text_buffers_that_are_too_short_raise() -> None:
 def test_range_is_minimum_and_maximum(kind: type[np.signedinteger[Any]], data: st.DataObject) -> None:
     info = np.iinfo(kind)
     words = np.array(data.draw(st.lists(st.integers(int(info.min), int(info.max)), min_size=1)), kind)
-    # extremes lie behind the last value, so reading past the end would change the result
+    # extremes follow the last value, so reading past the end would change the result
     guarded = np.concatenate([words, np.array([info.min, info.max] * 8, kind)])[: len(words)]
     assert native.find_range(guarded) == (words.min(), words.max())
 

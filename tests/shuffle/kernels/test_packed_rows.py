@@ -64,9 +64,7 @@ def test_parts_at_both_ends_of_the_integer_range_are_not_packed() -> None:
     ("columns", "rows", "lanes"),
     [(2, 1_000, 2), (3, 1_000, 4), (9, 1_000, 4), (9, 2**17 + 1, 2), (9, 2**18 + 1, 1), (9, 2**19 + 1, None)],
 )
-def test_number_of_lanes_is_limited_by_the_cpu_cache(
-    columns: int, rows: int, lanes: int | None
-) -> None:
+def test_number_of_lanes_is_limited_by_the_cpu_cache(columns: int, rows: int, lanes: int | None) -> None:
     laid = join_columns(((8, 0),) * columns, 8, rows)
     assert (None if laid is None else laid.lanes(rows)) == lanes
 

@@ -24,7 +24,7 @@ from windrow.shuffle.kernels.place_rows import MapOutputs, place_portion, place_
 
 
 def ship(map_output: MapOutput) -> MapOutput:
-    """Send a map output through read-only memory, as an object store does."""
+    """Send a map output through read-only memory, as Ray's object store does."""
     buffers: list[pickle.PickleBuffer] = []
     data = pickle.dumps(map_output, protocol=5, buffer_callback=buffers.append)
     return pickle.loads(data, buffers=[bytes(buffer) for buffer in buffers])
@@ -98,7 +98,7 @@ def test_rows_are_placed_at_their_positions(data: st.DataObject) -> None:
 
 
 def is_plain(array: pa.Array) -> bool:
-    """Whether a column has a fixed width, or is of fixed-size lists without nulls."""
+    """Return whether a column has a fixed width, or holds fixed-size lists without nulls."""
     storage = array.storage if isinstance(array, pa.ExtensionArray) else array
     if pa.types.is_fixed_size_list(storage.type):
         return (
