@@ -51,10 +51,12 @@ if _typing.TYPE_CHECKING:
     from windrow.io.sinks.written_manifest import WriteResult
     from windrow.pipeline.checkpoint.merge_states import merge_state_dicts
     from windrow.pipeline.coordinator.stats import Stats
+    from windrow.pipeline.delivery.feed_trainer import feed_trainer
     from windrow.pipeline.delivery.iteration_methods import BatchIterator
     from windrow.pipeline.delivery.loader import Loader
     from windrow.pipeline.delivery.tensors.ragged import Pad, Ragged
     from windrow.pipeline.launch.attachment import Attachment, attach
+    from windrow.pipeline.launch.gang import GangContext, run_gang
     from windrow.pipeline.launch.ray_train import ray_train_config
     from windrow.pipeline.plan.explain import Explanation
     from windrow.pipeline.shard.epoch import Epoch
@@ -69,6 +71,7 @@ __all__ = [
     "DatasetPipeline",
     "Epoch",
     "Explanation",
+    "GangContext",
     "Loader",
     "Pad",
     "PlanError",
@@ -84,6 +87,7 @@ __all__ = [
     "WriteResult",
     "__version__",
     "attach",
+    "feed_trainer",
     "from_arrow",
     "from_dask",
     "from_generator",
@@ -111,6 +115,7 @@ __all__ = [
     "read_text",
     "read_tfrecords",
     "read_webdataset",
+    "run_gang",
 ]
 
 # The module of each public name, imported on first use: a worker needs few of these modules, and importing
@@ -157,6 +162,9 @@ _MODULES = {
     "merge_state_dicts": "windrow.pipeline.checkpoint.merge_states",
     "Attachment": "windrow.pipeline.launch.attachment",
     "attach": "windrow.pipeline.launch.attachment",
+    "feed_trainer": "windrow.pipeline.delivery.feed_trainer",
+    "GangContext": "windrow.pipeline.launch.gang",
+    "run_gang": "windrow.pipeline.launch.gang",
     "Loader": "windrow.pipeline.delivery.loader",
     "Pad": "windrow.pipeline.delivery.tensors.ragged",
     "Ragged": "windrow.pipeline.delivery.tensors.ragged",

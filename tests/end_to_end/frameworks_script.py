@@ -108,6 +108,48 @@ def lightning() -> Any:
     return taken
 
 
+def transformers() -> Any:
+    """Train with the Trainer of transformers; it knows its place by the number of its steps."""
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+            taken.extend(x.tolist())
+            return {"loss": self.layer(x.float()[:, None]).sum()}
+
+    class Stop(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            control.should_training_stop = state.global_step == STOP + 2
+
+    taken: list[int] = []
+    for life in range(2):
+        arguments = TrainingArguments(
+            str(FOLDER / "transformers"),
+            use_cpu=True,
+            learning_rate=1e-9,
+            num_train_epochs=EPOCHS,
+            per_device_train_batch_size=BATCH_ROWS,
+            save_steps=STOP,
+            logging_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        )
+        trainer = Trainer(Model(), arguments, callbacks=[] if life else [Stop()])
+        with open_shard() as shard:
+            windrow.feed_trainer(trainer, shard)
+            trainer.train(
+                resume_from_checkpoint=str(FOLDER / "transformers" / f"checkpoint-{STOP}") if life else None
+            )
+        if not life:
+            # what was trained behind the checkpoint is lost
+            del taken[STOP * BATCH_ROWS :]
+    return taken
+
+
 def main() -> None:
     """Run the cases."""
     warnings.simplefilter("ignore")

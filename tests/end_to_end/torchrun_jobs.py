@@ -48,13 +48,15 @@ def start_torchrun(
     )
 
 
-def wait_for(job: subprocess.Popen[str], seconds: float = 150.0) -> Done:
+def wait_for(job: subprocess.Popen[str], seconds: float = 240.0) -> Done:
     """Wait for a job, and for everything that has inherited its output."""
     try:
         output, _ = job.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        job.kill()
-        raise
+    except subprocess.TimeoutExpired as error:
+        # torchrun ends its ranks, and says what they were doing
+        job.terminate()
+        output, _ = job.communicate(timeout=40)
+        raise AssertionError(f"the job did not end within {seconds:g} s:\n{output}") from error
     ranks: dict[int, list[Any]] = {}
     for line in output.splitlines():
         if line.startswith("#"):

@@ -16,7 +16,7 @@ from tests.laws.injected import CALLERS, CASES
 @pytest.mark.parametrize("executor", CALLERS)
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in ("known", "corrupt") else pytest.mark.nightly) for name in CASES],
+    [pytest.param(name, marks=[] if name == "known" else pytest.mark.nightly) for name in CASES],
 )
 def test_error_at_every_call_is_reported(name: str, executor: str) -> None:
     # tracing and the double of Ray affect the whole process

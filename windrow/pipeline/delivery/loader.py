@@ -22,6 +22,8 @@ class _Shard(Protocol):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, allow_appended: bool = ...) -> None: ...
 
+    def skip_batches(self, count: int, *, batch_size: int | None = ..., drop_last: bool = ...) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -70,9 +72,7 @@ class Loader:
             If row counts are not known before an epoch was read; names ``count()``.
         """
         try:
-            return self._shard.steps_per_epoch(
-                self.batch_size, drop_last=self._arguments.get("drop_last", False)
-            )
+            return self._shard.steps_per_epoch(self.batch_size, drop_last=self._drop_last)
         except PlanError as error:
             raise TypeError(str(error)) from error
 
@@ -91,9 +91,24 @@ class Loader:
         self._stop()
         self._shard.load_state_dict(state_dict)
 
+    def skip_batches(self, count: int) -> None:
+        """Skip some batches of the next loops without reading them, as `Shard.skip_batches`.
+
+        Raises
+        ------
+        PlanError
+            As `Shard.skip_batches`.
+        """
+        self._stop()
+        self._shard.skip_batches(count, batch_size=self.batch_size, drop_last=self._drop_last)
+
     def close(self) -> None:
         """Close the shard."""
         self._shard.close()
+
+    @property
+    def _drop_last(self) -> bool:
+        return bool(self._arguments.get("drop_last", False))
 
     def _place(self) -> tuple[int, int]:
         state = self._shard.state_dict()

@@ -21,7 +21,7 @@ from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
 
-__all__ = ["RayExecutor", "ray_settings"]
+__all__ = ["RayExecutor", "ray_settings", "start_ray"]
 
 # Ray's object store starts spilling above this share (object_spilling_threshold).
 _STORE_SHARE = 0.8
@@ -85,7 +85,7 @@ class RayExecutor:
     def session(self, program: Program, hints: Sequence[Any] | None, *, name: str | None = None) -> Session:
         """Start the coordinator, an actor that this process owns; ``name`` is its name in Ray's namespace."""
         if not ray.is_initialized():
-            _start_ray()
+            start_ray()
         export_code()
         resources = self.resources(program.job.launch)
         if resources.memory_bytes == 0:
@@ -111,7 +111,8 @@ def ray_settings() -> dict[str, Any]:
     }
 
 
-def _start_ray() -> None:
+def start_ray() -> None:
+    """Start Ray on this machine, or connect to a cluster that runs there."""
     try:
         ray.init(_system_config=ray_settings())
     except ValueError:

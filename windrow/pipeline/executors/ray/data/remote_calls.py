@@ -14,7 +14,7 @@ from windrow.core.errors import SourceError, StallError, WindrowError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.data.call_dispatch import CallDispatcher
-from windrow.pipeline.executors.ray.executor import _start_ray
+from windrow.pipeline.executors.ray.executor import start_ray
 from windrow.pipeline.executors.ray.pickling import export_code
 from windrow.pipeline.executors.ray.placement import Placement
 from windrow.pipeline.executors.ray.ray_task import ignoring_interrupts
@@ -41,7 +41,7 @@ def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callab
         The error of the first call that fails. No others are started then, and the running ones have ended.
     """
     if not ray.is_initialized():
-        _start_ray()
+        start_ray()
     export_code()
     holder = [ray.put(cloudpickle.dumps(call))]
 
