@@ -21,6 +21,7 @@ from windrow.io.catalog.file_source import FileSource
 from windrow.io.sinks.written_manifest import WriteResult
 from windrow.io.spark.staging_folder import delete_folder
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows
+from windrow.pipeline.delivery.boosting_methods import BoostingMethods
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard
@@ -30,7 +31,7 @@ __all__ = ["Dataset"]
 
 
 @dataclass(frozen=True, repr=False)
-class Dataset(Readable):
+class Dataset(Readable, BoostingMethods):
     """Stored data and the transforms to apply to it.
 
     Create one with a ``read_*`` or ``from_*`` function, such as `windrow.read_parquet`. A Dataset
@@ -255,6 +256,12 @@ class Dataset(Readable):
 
     def _write(self, request: WriteRequest) -> WriteResult:
         return write_parts(self._plan, request)
+
+    def _repeats_passes(self) -> bool:
+        return True
+
+    def _row_count(self) -> int:
+        return self.count()
 
     def _job(self) -> Job:
         job = self._plan.job()

@@ -288,6 +288,58 @@ class Deliverable(ABC):
             )
         )
 
+    def iter_jax_batches(
+        self,
+        batch_size: int = 256,
+        *,
+        dtypes: Any = None,
+        sharding: Any = None,
+        drop_last: bool = False,
+        prefetch_batches: int = 1,
+    ) -> BatchIterator:
+        """Iterate over batches as dicts of JAX arrays; needs the extra ``jax``.
+
+        Arrays have the shapes of `iter_torch_batches`; lists must have one length.
+
+        Parameters
+        ----------
+        batch_size, drop_last, prefetch_batches
+            As for `iter_batches`.
+        dtypes
+            One dtype for all columns, or a dict with dtypes of some columns. None: as stored; 64-bit numbers
+            become 32-bit ones unless ``jax_enable_x64`` is set.
+        sharding
+            A ``jax.sharding.Sharding``, or a dict of them by column. Each batch is then a global array, of which
+            this process's shard holds the part of its devices; with several processes it is a whole step. None:
+            the default device.
+
+        Raises
+        ------
+        PlanError
+            If an argument is invalid, columns cannot become arrays, integers do not fit into JAX's 32 bits, or a
+            batch cannot be laid out by the sharding.
+
+        Examples
+        --------
+        >>> import windrow
+        >>> for batch in windrow.range(3).iter_jax_batches(batch_size=2):
+        ...     print(batch["id"], batch["id"].dtype)
+        [0 1] int32
+        [2] int32
+        """
+        from windrow.pipeline.delivery.jax_arrays import JaxSpec, to_jax
+
+        batch_size = check_number("batch_size", batch_size, 1)
+        spec = JaxSpec(dtypes, sharding)
+
+        def split(span: pa.RecordBatch) -> Iterator[Any]:
+            for start in range(0, span.num_rows, batch_size):
+                yield to_jax(span.slice(start, batch_size), spec)
+
+        return self._deliver(
+            Delivery(batch_size, drop_last, prefetch_batches, split, spec.check, background=True)
+        )
+
     def to_torch(
         self,
         *,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format
-from windrow.pipeline.delivery.iteration_methods import Deliverable, check_drop_last, check_number
+from windrow.pipeline.delivery.boosting_methods import BoostingMethods
+from windrow.pipeline.delivery.iteration_methods import check_drop_last, check_number
 from windrow.pipeline.delivery.loader import Loader
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["LoaderMethods"]
 
 
-class LoaderMethods(Deliverable):
+class LoaderMethods(BoostingMethods):
     """The methods of shards that return loaders."""
 
     def as_loader(self, batch_size: int = 256, **arguments: Any) -> Loader:

@@ -340,6 +340,12 @@ class Shard(LoaderMethods):
 
     # --- delivery
 
+    def _repeats_passes(self) -> bool:
+        return self._program.job.on_demand
+
+    def _row_count(self) -> int:
+        return self.steps_per_epoch(1)
+
     def _deliver(self, delivery: Delivery) -> EpochBatches:
         if not self._closed and not self._has_next():
             raise PlanError(

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert
@@ -28,7 +30,7 @@ from windrow.pipeline.tasks.transforms import function_name, raise_function_erro
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TensorSpec", "to_tensors"]
+__all__ = ["TensorSpec", "column_arrays", "column_tensors", "to_tensors"]
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,22 @@ def column_tensors(
     """
     import torch
 
+    bounds: dict[str, NDArray[np.int64]] | None = None if offsets is None else {}
+    tensors = {
+        name: torch.from_numpy(array) for name, array in column_arrays(batch, names, ragged, bounds).items()
+    }
+    if offsets is not None and bounds:
+        offsets.update({name: torch.from_numpy(array) for name, array in bounds.items()})
+    return _separate(tensors)
+
+
+def column_arrays(
+    batch: pa.RecordBatch,
+    names: list[str],
+    ragged: RaggedSpec,
+    offsets: dict[str, NDArray[np.int64]] | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Convert columns by name to arrays of their dtypes, writable and aligned, as `column_tensors` needs them."""
     everything = names == batch.schema.names
     columns, arrays = batch.columns if everything else [batch.column(name) for name in names], {}
     for name, column in zip(names, columns, strict=True):
@@ -134,12 +152,12 @@ def column_tensors(
                 if offsets is None or ragged.format_of(name) is None:
                     array = ragged.to_rows(name, array, bounds)
                 else:
-                    offsets[name] = torch.from_numpy(bounds)
+                    offsets[name] = bounds
             else:
                 array = column_to_numpy(column, writable=True)
         # Arrow data from another process can start at any byte
         arrays[name] = array if array.flags.aligned else array.copy()
-    return _separate({name: torch.from_numpy(array) for name, array in arrays.items()})
+    return arrays
 
 
 def _separate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -97,7 +97,11 @@ class RaggedSpec:
     The first batch decides that length, for all batches of an iterator.
     """
 
-    def __init__(self, ragged: RaggedFormat | Mapping[str, RaggedFormat] | None) -> None:
+    def __init__(
+        self, ragged: RaggedFormat | Mapping[str, RaggedFormat] | None, *, fix: str | None = None
+    ) -> None:
+        # how to fix lists of several lengths, where there is no such argument
+        self._fix = fix
         self._formats = dict(ragged) if isinstance(ragged, Mapping) else ragged
         every = self._formats.values() if isinstance(self._formats, dict) else [self._formats]
         for item in every:
@@ -152,9 +156,13 @@ class RaggedSpec:
             expected = self._lengths.setdefault(name, int(lengths[0]))
         if (lengths != expected).any():
             low, high = min(expected, int(lengths.min())), max(expected, int(lengths.max()))
+            fix = (
+                self._fix
+                or f"give ragged={{{name!r}: ...}} with 'pad', 'nested', 'offsets' or windrow.Pad(length=...)"
+            )
             raise PlanError(
                 f"the lists of column {name!r} have between {low:,} and {high:,} values, so they are not the rows of "
-                f"one tensor: give ragged={{{name!r}: ...}} with 'pad', 'nested', 'offsets' or windrow.Pad(length=...)"
+                f"one tensor: {fix}"
             )
         return values.reshape(len(lengths), expected, *values.shape[1:])
 
