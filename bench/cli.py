@@ -22,6 +22,7 @@ from bench.rivals.options import add_peers
 from bench.scale.command import add_scale, run_scale
 from bench.simulate.command import add_simulate, run_simulate
 from bench.sizes import read_size
+from bench.stacks.command import add_stacks, run_stacks
 from bench.throughput import measure
 
 __all__ = ["main"]
@@ -97,6 +98,11 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     add_netns(netns)
     netns.set_defaults(run=_run_netns)
+    stacks = commands.add_parser(
+        "stacks", help="measure how long a trainer of each framework waits for batches"
+    )
+    add_stacks(stacks)
+    stacks.set_defaults(run=_run_stacks)
     demo = commands.add_parser(
         "demo", help="two Ray trainers, and two ranks of torchrun, on about 300 MB, in a minute or two"
     )
@@ -135,6 +141,10 @@ def _run_store(options: argparse.Namespace) -> int:
 
 def _run_netns(options: argparse.Namespace) -> int:
     return run_netns(options, read_throughput(_make_parser().parse_args(["throughput"])))
+
+
+def _run_stacks(options: argparse.Namespace) -> int:
+    return run_stacks(options, read_throughput(_make_parser().parse_args(["throughput"])))
 
 
 def _run_demo(options: argparse.Namespace) -> int:

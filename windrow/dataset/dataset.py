@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_count, check_hints
-from windrow.dataset.head import read_head
 from windrow.dataset.pipeline import DatasetPipeline
 from windrow.dataset.readable import Readable
 from windrow.dataset.write.write_blocks import write_parts
@@ -25,6 +24,7 @@ from windrow.pipeline.delivery.boosting_methods import BoostingMethods
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard
+from windrow.pipeline.tasks.head import read_head
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
 __all__ = ["Dataset"]
@@ -158,7 +158,7 @@ class Dataset(Readable, BoostingMethods):
         PlanError
             If ``limit`` is not an integer of 1 or more.
         """
-        table = read_head(self._plan, check_count(limit, "limit"))
+        table = read_head(self._plan.read_source, self._plan.maps, check_count(limit, "limit"))
         return [row for batch in table.to_batches() for row in rows(batch)]
 
     def take_batch(self, batch_size: int = 20, *, batch_format: BatchFormat = "numpy") -> Any:
@@ -185,7 +185,7 @@ class Dataset(Readable, BoostingMethods):
         {'x': array([0, 1, 2, 3])}
         """
         check_format(batch_format)
-        table = read_head(self._plan, check_count(batch_size, "batch_size"))
+        table = read_head(self._plan.read_source, self._plan.maps, check_count(batch_size, "batch_size"))
         # take() copies; a slice would keep its whole block in memory
         table = table.take(np.arange(table.num_rows)).combine_chunks()
         columns = [column.combine_chunks() for column in table.columns]

@@ -13,7 +13,6 @@ from windrow.core.source import RowOrigin, TracingSource
 from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.epoch_iteration import Passes
 from windrow.dataset.export.export_methods import Convertible
-from windrow.dataset.head import find_schema
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.write_methods import Writable
 from windrow.io.catalog.row_ids import count_rows as count_blocks
@@ -21,6 +20,7 @@ from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.delivery.batch_formats import BatchFormat
 from windrow.pipeline.delivery.iteration_methods import BatchIterator, Deliverable, Delivery
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.tasks.head import find_schema
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Readable(Deliverable, Writable, Convertible):
         SourceError
             If that block cannot be read.
         """
-        return find_schema(self._plan)
+        return find_schema(self._plan.read_source, self._plan.maps)
 
     def columns(self) -> list[str]:
         """Return the names of the columns, in order; see `schema`."""

@@ -44,6 +44,11 @@ def test_columns_that_tensors_cannot_hold_raise() -> None:
     _alone(_check_refusals)
 
 
+@pytest.mark.nightly
+def test_each_iteration_over_a_shard_is_its_next_epoch() -> None:
+    _alone(_check_shards)
+
+
 def _check_rows() -> None:
     tf: Any = import_module("tensorflow")
     dataset = windrow.from_arrow(make_rows(50), target_block_bytes=300)
@@ -63,6 +68,38 @@ def _check_rows() -> None:
     assert len(epochs) == 3
     model_input: Any = epochs[0]["x"]
     assert sorted(model_input.numpy().tolist()) == list(range(50))
+
+
+def _check_shards() -> None:
+    tf: Any = import_module("tensorflow")
+    pipe = windrow.from_arrow(make_rows(50), target_block_bytes=300).window(blocks_per_window=2).repeat(4)
+    pipe = pipe.random_shuffle_each_window(seed=3).options(executor="threads", progress=False)
+    shards = pipe.split(2)
+    epochs = [shard.to_tf(feature_columns=["x"], label_column="flag", batch_size=8) for shard in shards]
+    taken: list[list[int]] = [[], []]
+    for number, data in enumerate(epochs):
+        for features, _ in data.take(2):  # leaves the epoch early
+            assert features["x"].dtype == tf.int64
+        for _ in range(2):
+            taken[number] += [int(x) for features, _ in data for x in features["x"].numpy()]
+    for epoch in range(2):
+        half = slice(epoch * 25, (epoch + 1) * 25)
+        assert sorted(taken[0][half] + taken[1][half]) == list(range(50))
+    # model.fit takes one epoch an iteration, a resumed shard the rest of its epoch
+    state = shards[0].state_dict()
+    assert (state["epoch"], state["row"]) == (3, 0)
+    with pipe.iterator(state_dict=state) as rest:
+        keras: Any = tf.keras
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile(loss="mse")
+        history = model.fit(rest.to_tf(feature_columns=["x"], label_column="flag").map(_as_matrix), verbose=0)
+        assert len(history.history["loss"]) == 1
+        assert rest.state_dict()["epoch"] == 4
+
+
+def _as_matrix(features: Any, label: Any) -> Any:
+    tf: Any = import_module("tensorflow")
+    return tf.cast(features["x"][:, None], tf.float32), label
 
 
 def _check_refusals() -> None:

@@ -19,11 +19,11 @@ from windrow.core.optional_dependencies import require
 from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.argument_checks import check_count
 from windrow.dataset.epoch_iteration import read_epochs
-from windrow.dataset.head import find_schema, read_head
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.delivery.batch_formats import separate, to_pandas
 from windrow.pipeline.delivery.to_numpy import column_to_numpy
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.tasks.head import find_schema, read_head
 
 __all__ = ["check_fits_memory", "collect", "collect_frame", "collect_numpy", "stream_tables"]
 
@@ -43,8 +43,12 @@ def collect(plan: LogicalPlan, job: Job, limit: int | None, caller: str, *, copi
     else:
         rows = check_count(limit, "limit")
         # without a shuffle, only the blocks that hold the first rows are read
-        tables = [read_head(plan, rows)] if plan.seed is None else list(_first(stream_tables(job), rows))
-    table = pa.concat_tables(tables) if tables else empty_table(find_schema(plan))
+        tables = (
+            [read_head(plan.read_source, plan.maps, rows)]
+            if plan.seed is None
+            else list(_first(stream_tables(job), rows))
+        )
+    table = pa.concat_tables(tables) if tables else empty_table(find_schema(plan.read_source, plan.maps))
     # take() copies; a slice would keep its whole run in memory
     return table if limit is None else table.take(pa.array(np.arange(table.num_rows)))
 

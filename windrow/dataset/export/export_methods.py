@@ -222,10 +222,16 @@ class Convertible(ABC):
         [0 1]
         [2]
         """
-        from windrow.dataset.export.to_tf import to_tf
+        from windrow.pipeline.delivery.to_tf import to_tf
 
-        delivery = {"batch_size": batch_size, "drop_last": drop_last, "prefetch_batches": prefetch_batches}
-        return to_tf(self, self._plan, feature_columns, label_column, **delivery)
+        rows: Any = self
+        return to_tf(
+            lambda: rows.iter_batches(batch_size, drop_last=drop_last, prefetch_batches=prefetch_batches),
+            self._plan.read_source,
+            self._plan.maps,
+            feature_columns=feature_columns,
+            label_column=label_column,
+        )
 
     def to_spark(
         self,

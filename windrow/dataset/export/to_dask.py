@@ -13,10 +13,10 @@ from windrow.core.machine import available_cores
 from windrow.core.optional_dependencies import require
 from windrow.core.source import BlockAddress, BlockReader
 from windrow.dataset.export.collect import collect_frame
-from windrow.dataset.head import find_schema
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.delivery.batch_formats import to_pandas
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.tasks.head import find_schema
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
 
 __all__ = ["to_dask"]
@@ -36,7 +36,7 @@ def _to_dask(dask: Any, plan: LogicalPlan, job: Job) -> Any:
     if plan.seed is not None:
         frame = collect_frame(plan, job, None, "to_dask()")
         return dask.from_pandas(frame, npartitions=available_cores(), sort=False)
-    source, schema = plan.read_source, find_schema(plan)
+    source, schema = plan.read_source, find_schema(plan.read_source, plan.maps)
     counts = {} if plan.maps else source.null_counts
     nullable = frozenset(name for name in schema.names if counts.get(name) != 0)
     read = _ReadFrame(source.reader, plan.maps, nullable)

@@ -12,7 +12,6 @@ from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.core.source import Source
 from windrow.core.tracebacks import trims_traceback
-from windrow.dataset.head import find_schema
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.listed_source import ListedSource
@@ -23,6 +22,7 @@ from windrow.io.sinks.sink import Sink
 from windrow.io.sinks.write_files import write_empty
 from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
 from windrow.io.tables.snapshot_source import TableSource
+from windrow.pipeline.tasks.head import find_schema
 
 __all__ = ["WriteRequest", "write"]
 
@@ -58,7 +58,7 @@ def write(
     write_files: Callable[[WriteJob], Sequence[WrittenFile]],
 ) -> WriteResult:
     """Write the rows of a plan, by ``write_files``; on failure, delete the new files and keep the old ones."""
-    schema = find_schema(plan)
+    schema = find_schema(plan.read_source, plan.maps)
     request.sink.check(layout.stored(schema))
     store = find_store(request.path, request.filesystem, request.storage_options)
     replaced = list_replaced(store, request.mode, _find_sources(plan.source))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format
 from windrow.pipeline.delivery.boosting_methods import BoostingMethods
-from windrow.pipeline.delivery.iteration_methods import check_drop_last, check_number
+from windrow.pipeline.delivery.iteration_methods import BatchIterator, check_drop_last, check_number
 from windrow.pipeline.delivery.loader import Loader
+from windrow.pipeline.plan.job import Job
 
 if TYPE_CHECKING:
     from windrow.pipeline.delivery.tensors.device import DType
@@ -109,6 +110,65 @@ class LoaderMethods(BoostingMethods):
         check_number("batch_size", batch_size, 1)
         check_drop_last(drop_last)
         return TorchDataset(self._divide(), batch_size, drop_last, arguments)
+
+    def to_tf(
+        self,
+        *,
+        feature_columns: Sequence[str] | None = None,
+        label_column: str | None = None,
+        batch_size: int = 256,
+        drop_last: bool = False,
+        prefetch_batches: int = 1,
+    ) -> Any:
+        """Return the remaining epochs as a ``tf.data.Dataset``; needs the extra ``tensorflow``.
+
+        Each iteration over it is the shard's next epoch, as ``model.fit(dataset, epochs=n)`` wants it. An epoch that
+        was left early counts as consumed. `state_dict` names what follows the last batch that TensorFlow has taken,
+        which can be some batches ahead of the model.
+
+        Parameters
+        ----------
+        feature_columns, label_column
+            As for `Dataset.to_tf`.
+        batch_size, drop_last, prefetch_batches
+            As for `iter_batches`.
+
+        Raises
+        ------
+        PlanError
+            If TensorFlow is not installed, or a column cannot become a tensor; the message names it.
+
+        Examples
+        --------
+        >>> import windrow
+        >>> shard = windrow.range(3).repeat(2).iterator()
+        >>> epochs = shard.to_tf(batch_size=2)  # doctest: +SKIP
+        >>> [batch["id"].numpy().tolist() for batch in epochs]  # doctest: +SKIP
+        [[0, 1], [2]]
+        """
+        from windrow.pipeline.delivery.to_tf import to_tf
+
+        job, current = self._job(), list[BatchIterator]()
+
+        def read_batches() -> BatchIterator:
+            for batches in current:
+                batches.close()
+            current[:] = [
+                self.iter_batches(batch_size, drop_last=drop_last, prefetch_batches=prefetch_batches)
+            ]
+            return current[0]
+
+        return to_tf(
+            read_batches,
+            job.source,
+            (*job.before, *job.after),
+            feature_columns=feature_columns,
+            label_column=label_column,
+        )
+
+    @abstractmethod
+    def _job(self) -> Job:
+        """What the shard is part of."""
 
     @abstractmethod
     def _divide(self) -> Any:

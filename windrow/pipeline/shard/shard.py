@@ -17,6 +17,7 @@ from windrow.pipeline.delivery.epoch_batches import EpochBatches
 from windrow.pipeline.delivery.iteration_methods import Delivery, check_drop_last, check_number
 from windrow.pipeline.delivery.loader_methods import LoaderMethods
 from windrow.pipeline.executors.base import EpochFacts, Session
+from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.consumer_pace import Consumer
@@ -339,6 +340,9 @@ class Shard(LoaderMethods):
             self._connection.close()
 
     # --- delivery
+
+    def _job(self) -> Job:
+        return self._program.job
 
     def _repeats_passes(self) -> bool:
         return self._program.job.on_demand

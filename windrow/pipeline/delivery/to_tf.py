@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError, TransformError
 from windrow.core.optional_dependencies import require
-from windrow.dataset.head import find_schema
-from windrow.dataset.logical_plan import LogicalPlan
+from windrow.core.source import Source
 from windrow.pipeline.delivery.tensors.schema_check import (
     check_label,
     check_names,
@@ -19,24 +18,27 @@ from windrow.pipeline.delivery.tensors.schema_check import (
     tensor_dtype,
     tensor_shape,
 )
+from windrow.pipeline.tasks.head import find_schema
+from windrow.pipeline.tasks.transforms import MapBatches
 
 __all__ = ["to_tf"]
 
 
 def to_tf(
-    rows: Any,
-    plan: LogicalPlan,
+    read_batches: Callable[[], Iterator[Any]],
+    source: Source,
+    maps: Sequence[MapBatches],
+    *,
     feature_columns: Sequence[str] | None,
     label_column: str | None,
-    **delivery: Any,
 ) -> Any:
-    """Return a dataset of the batches of ``iter_batches(**delivery)``; each iteration reads the data again."""
+    """Return a ``tf.data.Dataset`` each of whose iterations is over the NumPy batches of one ``read_batches()``."""
     check_label(label_column)
     tensorflow = require("tensorflow", "tensorflow", "to_tf()")
-    schema = find_schema(plan)
+    schema = find_schema(source, maps)
     features = _features(schema, feature_columns, label_column)
     names = features if label_column is None else [*features, label_column]
-    _check(schema, {} if plan.maps else dict(plan.source.null_counts), names)
+    _check(schema, {} if maps else dict(source.null_counts), names)
     specs = {name: _spec(schema.field(name).type, tensorflow) for name in names}
 
     def arrange(columns: dict[str, Any]) -> Any:
@@ -44,7 +46,7 @@ def to_tf(
         return chosen if label_column is None else (chosen, columns[label_column])
 
     def read() -> Iterator[Any]:
-        for batch in rows.iter_batches(**delivery):
+        for batch in read_batches():
             yield arrange({name: _value(batch[name], name, specs[name]) for name in names})
 
     return tensorflow.data.Dataset.from_generator(read, output_signature=arrange(specs))

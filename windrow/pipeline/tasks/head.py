@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
+from windrow.core.source import Source
 from windrow.core.tracebacks import trims_traceback
-from windrow.dataset.logical_plan import LogicalPlan
-from windrow.pipeline.tasks.transforms import apply_maps, check_schema
+from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, check_schema
 
 __all__ = ["find_schema", "read_head"]
 
 
 @trims_traceback
-def find_schema(plan: LogicalPlan) -> pa.Schema:
-    """Return the schema that the pipeline delivers; with transforms, it is taken from their first rows."""
-    return read_head(plan, 1).schema if plan.maps else plan.read_source.schema
+def find_schema(source: Source, maps: Sequence[MapBatches]) -> pa.Schema:
+    """Return the schema that a pipeline delivers; with transforms, it is taken from their first rows."""
+    return read_head(source, maps, 1).schema if maps else source.schema
 
 
 @trims_traceback
-def read_head(plan: LogicalPlan, limit: int) -> pa.Table:
-    """Read the first ``limit`` rows in stored order and apply the pipeline's transforms.
+def read_head(source: Source, maps: Sequence[MapBatches], limit: int) -> pa.Table:
+    """Read the first ``limit`` rows in stored order and apply transforms.
 
     If there are no rows, the table has the source's schema.
     """
-    source, found, remaining = plan.read_source, list[pa.Table](), limit
+    found, remaining = list[pa.Table](), limit
     for block in np.flatnonzero(source.blocks.rows):
         if remaining <= 0:
             break
         (address,) = source.addresses([int(block)])
-        table = apply_maps(source.reader.read(address), plan.maps, address.origin)
+        table = apply_maps(source.reader.read(address), maps, address.origin)
         if not table.num_rows:
             continue  # transforms are not applied to empty tables, so the schema is not the final one
         if found:

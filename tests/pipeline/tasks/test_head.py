@@ -9,9 +9,17 @@ import pytest
 
 from tests.dataset.example_sources import TableReader, TableSource, make_source
 from windrow.core.errors import TransformError
-from windrow.dataset.head import find_schema, read_head
 from windrow.dataset.logical_plan import LogicalPlan
+from windrow.pipeline.tasks.head import find_schema, read_head
 from windrow.pipeline.tasks.transforms import MapBatches
+
+
+def _head(plan: LogicalPlan, limit: int) -> pa.Table:
+    return read_head(plan.read_source, plan.maps, limit)
+
+
+def _schema(plan: LogicalPlan) -> pa.Schema:
+    return find_schema(plan.read_source, plan.maps)
 
 
 def _doubled(batch: Any) -> Any:
@@ -27,38 +35,38 @@ def _late(batch: Any) -> Any:
 )
 def test_head_reads_only_the_blocks_that_hold_its_rows(limit: int, blocks: list[int]) -> None:
     source = make_source(0, 2, 0, 3, 4)
-    table = read_head(LogicalPlan(source), limit)
+    table = _head(LogicalPlan(source), limit)
     assert table["x"].to_pylist() == list(range(min(limit, 9)))
     assert source.reader.reads == blocks
 
 
 def test_through_transforms() -> None:
     plan = LogicalPlan(make_source(2, 3)).mapped(MapBatches(_doubled)).shuffled(1)
-    assert read_head(plan.mapped(MapBatches(lambda batch: {"z": batch["y"] + 1})), 3).to_pydict() == {
+    assert _head(plan.mapped(MapBatches(lambda batch: {"z": batch["y"] + 1})), 3).to_pydict() == {
         "z": [1, 3, 5]
     }
 
 
 def test_blocks_that_a_transform_empties_do_not_count() -> None:
     plan = LogicalPlan(make_source(2, 2, 2)).mapped(MapBatches(_late, preserves_rows=False))
-    assert read_head(plan, 1)["x"].to_pylist() == [4]
+    assert _head(plan, 1)["x"].to_pylist() == [4]
 
 
 def test_schema_without_transforms_reads_nothing() -> None:
-    assert find_schema(LogicalPlan(make_source(2, refuses=True))).names == ["x"]
+    assert _schema(LogicalPlan(make_source(2, refuses=True))).names == ["x"]
 
 
 def test_schema_with_transforms_reads_one_block() -> None:
     source = make_source(0, 2, 2)
-    assert find_schema(LogicalPlan(source).mapped(MapBatches(_doubled))) == pa.schema([("y", pa.float64())])
+    assert _schema(LogicalPlan(source).mapped(MapBatches(_doubled))) == pa.schema([("y", pa.float64())])
     assert source.reader.reads == [1]
 
 
 @pytest.mark.parametrize("sizes", [(0,), (0, 0)])
 def test_no_rows(sizes: tuple[int, ...]) -> None:
     plan = LogicalPlan(make_source(*sizes)).mapped(MapBatches(_doubled))
-    assert read_head(plan, 5).num_rows == 0
-    assert find_schema(plan).names == ["x"]
+    assert _head(plan, 5).num_rows == 0
+    assert _schema(plan).names == ["x"]
 
 
 def test_transform_whose_columns_vary_raises() -> None:
@@ -69,4 +77,4 @@ def test_transform_whose_columns_vary_raises() -> None:
         return {"x" if batch["x"][0] == 1 else "y": batch["x"]}
 
     with pytest.raises(TransformError, match=r"table 1: the columns differ.*'x' is missing"):
-        read_head(LogicalPlan(source).mapped(MapBatches(fickle)), 2)
+        _head(LogicalPlan(source).mapped(MapBatches(fickle)), 2)

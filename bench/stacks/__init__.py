@@ -1,0 +1,1 @@
+"""How long trainers of each framework wait for data."""

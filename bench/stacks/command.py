@@ -1,0 +1,106 @@
+"""``python -m bench stacks``: how long a trainer of each framework waits, with steps as long as the engine needs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.config import BenchConfig, find_data
+from bench.facts import read_facts
+from bench.machine import count_cores, describe_machine
+from bench.progress import ProgressLine
+from bench.report import print_head
+from bench.sizes import read_size
+from bench.stacks.trainers import STACKS
+from bench.table import align_table
+
+__all__ = ["add_stacks", "run_stacks"]
+
+_MOST_WAITED = 0.03
+_HEADS = ("framework", "step ms", "waited %", "between steps %")
+_NOTE = (
+    "step ms: what the engine needs for a batch; each step sleeps as long. waited: for windrow, of the time after two "
+    "epochs. between steps: all that is not a step, so also what the framework itself does."
+)
+
+
+def add_stacks(parser: argparse.ArgumentParser) -> None:
+    """Options of ``stacks``."""
+    parser.add_argument("--stacks", default=",".join(STACKS), help="the frameworks (default: %(default)s)")
+    parser.add_argument("--size", default="700MB", help="decoded size of the data (default: %(default)s)")
+    parser.add_argument(
+        "--batch-size", type=int, default=65_536, help="rows of a batch (default: %(default)s)"
+    )
+    parser.add_argument("--epochs", type=int, default=5, help="epochs, at least 3 (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for a framework (%(default)s)")
+
+
+def run_stacks(options: argparse.Namespace, config: BenchConfig) -> int:
+    """Measure and print the table; the exit status is 0 if every trainer waits little and gets every row once."""
+    names = options.stacks.split(",")
+    unknown = [name for name in names if name not in STACKS]
+    if unknown or options.epochs < 3:
+        raise ValueError(
+            f"--stacks {unknown[0]}: choose from {', '.join(STACKS)}" if unknown else "--epochs: 3 or more"
+        )
+    line = ProgressLine(sys.stderr)
+    config = replace(config, size_bytes=read_size(options.size, "--size"), folder=options.folder)
+    paths = find_data(config, line)
+    facts = read_facts(paths, config.columns, config.key, count_cores())
+    print_head(config, facts, describe_machine(), len(paths))
+    rows, missed, breaches = [], [], []
+    for name in names:
+        line.start(name)
+        found = _run(name, paths, config, options)
+        if "error" in found:
+            breaches.append(f"{name}: {found['error']}")
+            line.finish("failed")
+            continue
+        line.finish(f"{found['waited']:.1%} waited")
+        if (
+            any(rows_of_epoch != facts.rows for _, rows_of_epoch in found["sums"])
+            or len({total for total, _ in found["sums"]}) != 1
+        ):
+            breaches.append(f"{name}: not every row came once in each epoch: {found['sums']}")
+        if found["waited"] > _MOST_WAITED:
+            missed.append(name)
+        values = (1e3 * found["step_seconds"], 100 * found["waited"], 100 * found["between"])
+        rows.append((name, *(f"{value:.1f}" for value in values)))
+    print(align_table(_HEADS, rows, ("framework",)), _NOTE, sep="\n")
+    print(f"waits of at most {_MOST_WAITED:.0%}: {'missed by ' + ', '.join(missed) if missed else 'met'}")
+    print(*breaches, sep="\n", end="\n" if breaches else "")
+    return int(bool(missed or breaches))
+
+
+def _run(name: str, paths: Sequence[str], config: BenchConfig, options: argparse.Namespace) -> dict[str, Any]:
+    command = [sys.executable]
+    if name == "torchrun":
+        command += ["-m", "torch.distributed.run", "--nproc-per-node=1", "--rdzv-backend=c10d"]
+        command += ["--rdzv-endpoint=localhost:0"]
+    command += ["-m", "bench.stacks.trainers", name, json.dumps(list(paths)), str(options.batch_size)]
+    command += [str(options.epochs), config.window or "", config.key]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=options.timeout,
+            check=False,
+            env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"not done within {options.timeout:g} s"}
+    results = [text[1:] for text in done.stdout.splitlines() if text.startswith("#")]
+    if done.returncode or not results:
+        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        return {"error": f"exit status {done.returncode}: {' '.join(last)}"}
+    found: dict[str, Any] = json.loads(results[-1])
+    return found

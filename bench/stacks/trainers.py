@@ -1,0 +1,270 @@
+"""One trainer of one framework, in a process of its own: trains, and prints how long it waited.
+
+Started with the name of the framework, the files, the rows of a batch, the number of epochs and the window.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import windrow
+
+__all__ = ["STACKS", "Pace"]
+
+# the first epoch starts processes and touches memory, the second measures the engine alone
+_FREE_EPOCHS = 2
+
+
+class Pace:
+    """Called with each batch: a step that takes as long as the engine needs for one."""
+
+    def __init__(self, shard: windrow.Shard, batch_rows: int, epochs: int, key: str) -> None:
+        self._shard = shard
+        self._steps = shard.steps_per_epoch(batch_rows)
+        self._epochs = epochs
+        self._key = key
+        self._taken = 0
+        self._began = self._waited = self.seconds = 0.0
+        # sum of keys and number of rows of each epoch
+        self.sums = [[0, 0] for _ in range(epochs)]
+        self.result: dict[str, Any] = {}
+
+    def __call__(self, batch: Any) -> None:
+        """Count a batch, and take the time of a step."""
+        epoch, at = divmod(self._taken, self._steps)
+        self._taken += 1
+        keys = batch[self._key]
+        self.sums[epoch][0] += int(keys.sum())
+        self.sums[epoch][1] += len(keys)
+        if at == 0 and epoch == _FREE_EPOCHS - 1:
+            self._began = time.perf_counter()
+        if at == 0 and epoch == _FREE_EPOCHS:
+            self.seconds = (time.perf_counter() - self._began) / self._steps
+            self._began, self._waited = time.perf_counter(), self._shard.stats().wait_seconds
+        if epoch >= _FREE_EPOCHS:
+            time.sleep(self.seconds)
+        if self._taken == self._steps * self._epochs:
+            seconds = time.perf_counter() - self._began
+            steps = self._steps * (self._epochs - _FREE_EPOCHS)
+            self.result = {
+                "step_seconds": self.seconds,
+                "waited": (self._shard.stats().wait_seconds - self._waited) / seconds,
+                "between": 1 - self.seconds * steps / seconds,
+                "sums": self.sums,
+            }
+
+
+class Job:
+    """What all trainers share."""
+
+    def __init__(self, paths: str, batch_rows: str, epochs: str, window: str, key: str) -> None:
+        self.batch_rows, self.epochs, self.key = int(batch_rows), int(epochs), key
+        dataset = windrow.read_parquet(json.loads(paths))
+        windowed = dataset.window(bytes_per_window=window) if window else dataset
+        self.pipe = windowed.repeat(self.epochs).random_shuffle_each_window(seed=7).options(progress=False)
+        self.local = self.pipe.options(executor="threads")
+
+    def pace(self, shard: windrow.Shard) -> Pace:
+        """The step of a trainer that reads this shard."""
+        return Pace(shard, self.batch_rows, self.epochs, self.key)
+
+    def read(self, shard: windrow.Shard) -> dict[str, Any]:
+        """Train in a loop."""
+        step = self.pace(shard)
+        for epoch in shard.iter_epochs():
+            for batch in epoch.iter_torch_batches(self.batch_rows):
+                step(batch)
+        return step.result
+
+
+def shard(job: Job) -> dict[str, Any]:
+    """``shard.iter_epochs()`` on threads."""
+    with job.local.iterator() as one:
+        return job.read(one)
+
+
+def jax(job: Job) -> dict[str, Any]:
+    """``iter_jax_batches`` on threads."""
+    with job.local.iterator() as one:
+        step = job.pace(one)
+        for epoch in one.iter_epochs():
+            for batch in epoch.iter_jax_batches(job.batch_rows):
+                step(batch)
+        return step.result
+
+
+def accelerate(job: Job) -> dict[str, Any]:
+    """A loop with Accelerate."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    with job.local.iterator() as one:
+        step, loader = job.pace(one), one.as_loader(job.batch_rows, device=accelerator.device)
+        accelerator.register_for_checkpointing(loader)
+        for _ in range(job.epochs):
+            for batch in loader:
+                step(batch)
+        return step.result
+
+
+def lightning(job: Job) -> dict[str, Any]:
+    """Lightning's Trainer."""
+    import pytorch_lightning as pl
+    import torch
+
+    class Model(pl.LightningModule):
+        def __init__(self, step: Pace) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+            self.layer = torch.nn.Linear(1, 1)
+            self.step = step
+
+        def training_step(self, batch: dict[str, torch.Tensor], _: int) -> None:
+            self.step(batch)
+
+        def configure_optimizers(self) -> None:
+            return None
+
+    with job.local.iterator() as one, tempfile.TemporaryDirectory() as folder:
+        step = job.pace(one)
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            max_epochs=job.epochs,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=folder,
+        )
+        trainer.fit(Model(step), one.as_loader(job.batch_rows))
+        return step.result
+
+
+def transformers(job: Job) -> dict[str, Any]:
+    """Hugging Face's Trainer."""
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
+            step(batch)
+            return {"loss": self.layer.weight.sum()}
+
+    with job.local.iterator() as one, tempfile.TemporaryDirectory() as folder:
+        step = job.pace(one)
+        arguments = TrainingArguments(
+            folder,
+            use_cpu=True,
+            num_train_epochs=job.epochs,
+            per_device_train_batch_size=job.batch_rows,
+            save_strategy="no",
+            logging_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        )
+        trainer = Trainer(Model(), arguments)
+        windrow.feed_trainer(trainer, one)
+        trainer.train()
+        return step.result
+
+
+def torchrun(job: Job) -> dict[str, Any]:
+    """One rank of torchrun: a run on Ray, found through ``attach``."""
+    with job.pipe.shard() as one:
+        return job.read(one)
+
+
+def ray_actor(job: Job) -> dict[str, Any]:
+    """An actor that gets a shard of ``split``."""
+    import ray
+
+    class Actor:
+        def train(self, one: windrow.Shard) -> dict[str, Any]:
+            return job.read(one)
+
+    actor: Any = ray.remote(Actor).options(num_cpus=0).remote()
+    (one,) = job.pipe.split(1, locality_hints=[actor])
+    found: dict[str, Any] = ray.get(actor.train.remote(one))
+    return found
+
+
+def ray_gang(job: Job) -> dict[str, Any]:
+    """``run_gang``."""
+    (found,) = windrow.run_gang(lambda context: job.read(context.shard), 1, dataset=job.pipe, num_cpus=0.01)
+    return dict(found)
+
+
+def ray_train(job: Job) -> dict[str, Any]:
+    """Ray Train with ``ray_train_config``."""
+    from ray import train
+    from ray.train.torch import TorchTrainer
+
+    with tempfile.TemporaryDirectory() as folder:
+        result = os.path.join(folder, "result")
+
+        def loop() -> None:
+            shard: Any = train.get_dataset_shard("rows")
+            with open(result, "w") as file:
+                json.dump(job.read(shard), file)
+
+        trainer = TorchTrainer(
+            loop,
+            datasets={"rows": job.pipe},
+            dataset_config=windrow.ray_train_config(),
+            scaling_config=train.ScalingConfig(num_workers=1, resources_per_worker={"CPU": 0.01}),
+            run_config=train.RunConfig(storage_path=folder),
+        )
+        trainer.fit()
+        with open(result) as file:
+            found: dict[str, Any] = json.load(file)
+            return found
+
+
+STACKS: dict[str, Callable[[Job], dict[str, Any]]] = {
+    "shard": shard,
+    "jax": jax,
+    "accelerate": accelerate,
+    "lightning": lightning,
+    "transformers": transformers,
+    "torchrun": torchrun,
+    "ray-actor": ray_actor,
+    "ray-gang": ray_gang,
+    "ray-train": ray_train,
+}
+
+
+def _start_ray(name: str) -> Iterator[None]:
+    if not name.startswith("ray-"):
+        yield
+        return
+    import ray
+
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def main() -> None:
+    """Run one framework, and print the result as JSON."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.INFO)
+    name, arguments = sys.argv[1], sys.argv[2:]
+    for _ in _start_ray(name):
+        found = STACKS[name](Job(*arguments))
+    os.write(1, f"\n#{json.dumps(found)}\n".encode())
+
+
+if __name__ == "__main__":
+    main()
