@@ -62,10 +62,10 @@ docs: $(STAMP) ## build the documentation into build/docs
 	$(BIN)/python -m sphinx --quiet --fresh-env --jobs auto -W --keep-going -b html docs build/docs
 
 # Most of their time tests wait for processes, so three go at once on two cores; a file's tests share fixtures.
-# Several raylets and the shared local Ray do not live in one process.
+# Several raylets and the shared local Ray do not live in one process, so clusters have a pass of their own.
 tests: $(STAMP) ## the tests alone
 	$(BIN)/python -m pytest --quiet --numprocesses 3 --dist loadfile --no-loadscope-reorder
-	$(BIN)/python -m pytest --quiet -m "cluster and not nightly"
+	$(BIN)/python -m pytest --quiet -m "cluster and not nightly" --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 wheel: $(STAMP) ## build the sdist and a manylinux wheel into dist/
 	rm -rf build/wheel dist

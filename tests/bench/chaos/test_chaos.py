@@ -45,6 +45,7 @@ def test_kills_of_every_kind_change_no_rows(tmp_path: Path, minutes: float, kill
     assert report["steps"] > 100
 
 
+@pytest.mark.nightly
 def test_no_batch_waits_for_workers_killed_while_starting(tmp_path: Path) -> None:
     # with one CPU per node, each such kill leaves its node without workers until Ray's timeout
     options = ["--cpus", "1", "--only", "starting", "--minutes", "0.3", "--kills", "3", "--seed", "1"]
