@@ -26,7 +26,7 @@ __all__ = ["add_stacks", "run_stacks"]
 _MOST_WAITED = 0.03
 _HEADS = ("framework", "step ms", "waited %", "between steps %")
 _NOTE = (
-    "step ms: what the engine needs for a batch; each step sleeps as long. waited: for windrow, of the time after two "
+    "step ms: what the engine needs for a batch; each step sleeps as long. waited: for windrow, of the time after four "
     "epochs. between steps: all that is not a step, so also what the framework itself does."
 )
 
@@ -38,7 +38,7 @@ def add_stacks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size", type=int, default=65_536, help="rows of a batch (default: %(default)s)"
     )
-    parser.add_argument("--epochs", type=int, default=5, help="epochs, at least 3 (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=10, help="epochs, at least 5 (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for a framework (%(default)s)")
 
@@ -47,9 +47,9 @@ def run_stacks(options: argparse.Namespace, config: BenchConfig) -> int:
     """Measure and print the table; the exit status is 0 if every trainer waits little and gets every row once."""
     names = options.stacks.split(",")
     unknown = [name for name in names if name not in STACKS]
-    if unknown or options.epochs < 3:
+    if unknown or options.epochs < 5:
         raise ValueError(
-            f"--stacks {unknown[0]}: choose from {', '.join(STACKS)}" if unknown else "--epochs: 3 or more"
+            f"--stacks {unknown[0]}: choose from {', '.join(STACKS)}" if unknown else "--epochs: 5 or more"
         )
     line = ProgressLine(sys.stderr)
     config = replace(config, size_bytes=read_size(options.size, "--size"), folder=options.folder)

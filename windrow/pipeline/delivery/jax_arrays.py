@@ -57,7 +57,12 @@ class JaxSpec:
 def to_jax(batch: pa.RecordBatch, spec: JaxSpec) -> dict[str, Any]:
     """Convert a batch to a dict of arrays, global ones where a sharding covers several processes."""
     arrays = column_arrays(batch, batch.schema.names, spec.ragged)
-    return {name: _place(_cast(array, name, spec), name, spec) for name, array in arrays.items()}
+    cast = {name: _cast(array, name, spec) for name, array in arrays.items()}
+    if spec.sharding is None:
+        # one call for all columns
+        placed: dict[str, Any] = spec.jax.device_put(cast)
+        return placed
+    return {name: _place(array, name, spec) for name, array in cast.items()}
 
 
 def _cast(array: NDArray[Any], name: str, spec: JaxSpec) -> NDArray[Any]:
