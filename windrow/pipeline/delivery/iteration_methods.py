@@ -306,26 +306,21 @@ class Deliverable(ABC):
         batch_size, drop_last, prefetch_batches
             As for `iter_batches`.
         dtypes
-            One dtype for all columns, or a dict with dtypes of some columns. None: as stored; 64-bit numbers
-            become 32-bit ones unless ``jax_enable_x64`` is set.
+            One dtype, or a dict of them by column. None: as stored, or in 32 bits without ``jax_enable_x64``.
         sharding
-            A ``jax.sharding.Sharding``, or a dict of them by column. Each batch is then a global array, of which
-            this process's shard holds the part of its devices; with several processes it is a whole step. None:
-            the default device.
+            A ``jax.sharding.Sharding``, or a dict of them by column: each batch is a global array, with several
+            processes of a whole step. None: the default device.
 
         Raises
         ------
         PlanError
-            If an argument is invalid, columns cannot become arrays, integers do not fit into JAX's 32 bits, or a
-            batch cannot be laid out by the sharding.
+            If columns cannot become arrays, integers do not fit into 32 bits, or a sharding does not fit a batch.
 
         Examples
         --------
         >>> import windrow
-        >>> for batch in windrow.range(3).iter_jax_batches(batch_size=2):
-        ...     print(batch["id"], batch["id"].dtype)
-        [0 1] int32
-        [2] int32
+        >>> [batch["id"].tolist() for batch in windrow.range(3).iter_jax_batches(batch_size=2)]
+        [[0, 1], [2]]
         """
         from windrow.pipeline.delivery.jax_arrays import JaxSpec, to_jax
 

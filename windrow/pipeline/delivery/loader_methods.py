@@ -167,6 +167,16 @@ class LoaderMethods(BoostingMethods):
         )
 
     @abstractmethod
+    def steps_per_epoch(self, batch_size: int, *, drop_last: bool = False) -> int:
+        """Number of batches of this shard in a whole epoch."""
+
+    def _repeats_passes(self) -> bool:
+        return self._job().on_demand
+
+    def _row_count(self) -> int:
+        return self.steps_per_epoch(1)
+
+    @abstractmethod
     def _job(self) -> Job:
         """What the shard is part of."""
 

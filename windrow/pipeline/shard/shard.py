@@ -344,12 +344,6 @@ class Shard(LoaderMethods):
     def _job(self) -> Job:
         return self._program.job
 
-    def _repeats_passes(self) -> bool:
-        return self._program.job.on_demand
-
-    def _row_count(self) -> int:
-        return self.steps_per_epoch(1)
-
     def _deliver(self, delivery: Delivery) -> EpochBatches:
         if not self._closed and not self._has_next():
             raise PlanError(
