@@ -24,13 +24,15 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard
+from windrow.pipeline.tasks.sequence_packing import SequencePacking
 from windrow.pipeline.tasks.transforms import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.shard_assignment import Equal
 
 __all__ = ["CASES", "Case", "Rows", "ScrambledThreads", "assert_delivers", "read_shards"]
 
-Rows = list[int]
+# of numbers, or with packing of sequences
+Rows = list[Any]
 How = Literal["batches", "rows", "torch"]
 JOIN_SECONDS = 60.0
 
@@ -124,6 +126,22 @@ def double(batch: dict[str, Any]) -> dict[str, Any]:
     return {name: np.repeat(column, 2, axis=0) for name, column in batch.items()}
 
 
+EOS = -1
+
+
+def tokens_of(x: int) -> Rows:
+    """The tokens of a row if it is a document; none for some."""
+    return [8 * x + at for at in range(abs(x) % 4)]
+
+
+def tokenize(batch: dict[str, Any]) -> pa.Table:
+    tokens = [tokens_of(x) for x in batch["x"].tolist()]
+    half = [np.array([x, *rest], np.float32) / 2 for x, *rest in (each or [0] for each in tokens)]
+    lists = [values[: len(each)] for values, each in zip(half, tokens, strict=True)]
+    columns = {"x": pa.array(tokens, pa.list_(pa.int64())), "half": pa.array(lists, pa.list_(pa.float32()))}
+    return pa.table({**columns, "flag": batch["flag"]})
+
+
 Change = Literal["none", "negated", "filtered", "dropped", "doubled"]
 
 
@@ -143,6 +161,8 @@ class Case:
         Where decoded blocks are cached, and the size limit.
     corrupt
         The blocks that are corrupt and skipped; None: corruption is an error.
+    packed
+        Length of the sequences that rows are packed into, after the change; 0: they are not.
     """
 
     sizes: tuple[int, ...]
@@ -159,6 +179,7 @@ class Case:
     cache: Literal["memory", "disk"] | None = None
     cache_limit: int | None = None
     corrupt: frozenset[int] | None = None
+    packed: int = 0
 
     @property
     def source(self) -> BlocksSource:
@@ -167,7 +188,7 @@ class Case:
 
     @property
     def rows_known(self) -> bool:
-        return self.change in ("none", "negated") and self.corrupt is None
+        return self.change in ("none", "negated") and self.corrupt is None and not self.packed
 
     def job(self, executor: str | Executor) -> Job:
         functions = {"negated": negate, "dropped": drop_some, "doubled": double}
@@ -176,6 +197,10 @@ class Case:
             if self.change in functions
             else ()
         )
+        packing = None
+        if self.packed:
+            before = (*before, MapBatches(tokenize))
+            packing = SequencePacking(self.packed, ["x", "half", "flag"], {"x": EOS, "half": EOS / 2})
         job = Job(
             source=self.source,
             cut=self.cut,
@@ -190,6 +215,7 @@ class Case:
                 cache_limit=self.cache_limit if self.cache else None,
                 on_error="raise" if self.corrupt is None else "skip",
             ),
+            packing=packing,
         )
         if not self.tight or isinstance(executor, str):
             return job
@@ -198,7 +224,7 @@ class Case:
         least = budget.window_bytes + budget.runs_bytes + budget.tasks_bytes + budget.processes_bytes
         least += budget.cache_bytes if self.cache_limit else 0
         options = replace(job.options, memory_limit=max(1, least))
-        return Job(job.source, self.cut, self.epochs, self.seed, before, options=options)
+        return replace(job, options=options)
 
     def values(self) -> list[Rows]:
         """The values that each block delivers, in stored order."""
@@ -216,7 +242,12 @@ class Case:
 
     def order(self, epoch: int) -> Rows:
         """The values of an epoch in their shuffled order."""
-        return order_epoch(self.source.blocks, self.values(), cut=self.cut, seed=self.seed, epoch=epoch)
+        rows = order_epoch(self.source.blocks, self.values(), cut=self.cut, seed=self.seed, epoch=epoch)
+        if not self.packed:
+            return rows
+        tokens = [token for x in rows if (document := tokens_of(x)) for token in (*document, EOS)]
+        whole = len(tokens) - len(tokens) % self.packed
+        return [tokens[at : at + self.packed] for at in range(0, whole, self.packed)]
 
     def assigned(self, epoch: int, batch_rows: int | None = None) -> Assigned:
         """The values that each shard must receive, by batch."""
@@ -251,6 +282,7 @@ CASES = st.builds(
     corrupt=st.sampled_from([False, False, True]).flatmap(
         lambda any_: st.frozensets(st.integers(0, 8), max_size=4) if any_ else st.none()
     ),
+    packed=st.sampled_from([0, 0, 0, 1, 3, 7]),
 )
 
 
@@ -319,10 +351,17 @@ def take_rows(batch: Any) -> Rows:
     if isinstance(batch["x"], int):
         assert batch["half"] == batch["x"] / 2 or batch["x"] <= 0
         return [batch["x"]]
-    x = np.asarray(batch["x"])
-    assert (np.abs(x) % 2 == np.asarray(batch["flag"])).all()
-    assert (np.abs(x).astype(np.float32) / 2 == np.asarray(batch["half"])).all()
-    return [int(value) for value in x]
+    if isinstance(batch["x"], list):
+        return take_rows({name: np.array([values]) for name, values in batch.items()})
+    x, half, flag = (np.asarray(batch[name]) for name in ("x", "half", "flag"))
+    if x.ndim == 2:
+        assert (x.astype(np.float32) / 2 == half).all()
+        assert ((np.abs(x // 8) % 2 == flag) | (x == EOS)).all()
+    else:
+        assert (np.abs(x) % 2 == flag).all()
+        assert (np.abs(x).astype(np.float32) / 2 == half).all()
+    found: Rows = x.tolist()
+    return found
 
 
 def _length(iterator: Any) -> int | None:

@@ -56,6 +56,13 @@ CASES = {
         cache="memory",
         corrupt=frozenset({1, 2, 7}),
     ),
+    "packed": Case((20, 3, 17, 40, 1, 0, 25), BLOCKS, shards=3, batch_rows=2, epochs=3, packed=7),
+    "packed, padded, in stored order": Case(
+        (20, 3, 17, 40), BLOCKS, shards=3, batch_rows=2, equal="pad", seed=None, packed=4
+    ),
+    "dropped, corrupt, packed": Case(
+        (20,) * 8, BLOCKS, shards=2, equal=True, change="dropped", epochs=2, corrupt=frozenset({3}), packed=5
+    ),
     "nothing prepared ahead": Case(
         (9, 1, 0, 13, 8), BLOCKS, shards=2, batch_rows=3, prefetch_windows=0, epochs=2
     ),

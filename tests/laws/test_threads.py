@@ -37,6 +37,12 @@ WORKERS = st.sampled_from([1, 4])
 @example(Case((5, 9), shards=3, batch_rows=2**40, equal="pad"), 1, "together", "torch")
 @example(Case((20, 0, 9), WindowCut(bytes_per_window=1), shards=3, epochs=2), 2, "together", "batches")
 @example(Case((1,), shards=4, batch_rows=3, equal="pad"), 4, "together", "torch")
+@example(
+    Case((20, 9), WindowCut(blocks_per_window=1), shards=4, batch_rows=2, equal="pad", packed=5),
+    2,
+    "together",
+    "torch",
+)
 @example(Case((1, 0, 1), WindowCut(blocks_per_window=1), shards=3, equal=True), 1, "alternately", "batches")
 @example(
     Case((3,) * 6, WindowCut(blocks_per_window=1), shards=4, batch_rows=2, equal="pad", change="filtered"),
@@ -57,7 +63,9 @@ def test_scrambled(case: Case, workers: int, scramble: int) -> None:
 
 # few rows of a block remain, so that fixed costs per block dominate its bytes
 @examples(150)
-@given(CASES.filter(lambda case: case.change != "doubled"), WORKERS, st.integers(0, 2**16))
+@given(
+    CASES.filter(lambda case: case.change != "doubled" and not case.packed), WORKERS, st.integers(0, 2**16)
+)
 @example(
     Case(
         (2, 11),
@@ -117,7 +125,7 @@ def test_corrupt_blocks(case: Case, corrupt: frozenset[int], workers: int, scram
 @examples(30)
 @given(CASES, st.booleans())
 def test_one_shard_after_another(case: Case, tight: bool) -> None:
-    case = replace(case, tight=tight and case.change != "doubled")
+    case = replace(case, tight=tight and case.change != "doubled" and not case.packed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program, "_BLOCK_BYTES", 400)
         assert_delivers(case, read_shards(case, ThreadsExecutor(2), order="in turn"))

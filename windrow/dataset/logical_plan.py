@@ -17,6 +17,7 @@ from windrow.core.errors import PlanError
 from windrow.core.source import Source, TracingSource
 from windrow.dataset.argument_checks import check_count, check_seed
 from windrow.pipeline.plan.job import Job, Options
+from windrow.pipeline.tasks.sequence_packing import SequencePacking
 from windrow.pipeline.tasks.transforms import MapBatches, function_name
 from windrow.shuffle.order.epoch_plan import WindowCut
 
@@ -40,6 +41,7 @@ class LogicalPlan:
     epochs: int | None = 1  # None: repeat forever
     seed: int | None = None  # None: no shuffle
     seed_drawn: bool = False  # instead of given
+    packing: SequencePacking | None = None  # behind the shuffle
     options: Options = field(default_factory=Options)
 
     def __str__(self) -> str:
@@ -80,17 +82,36 @@ class LogicalPlan:
             raise PlanError(
                 f"the pipeline already shuffles (seed={self.seed}): keep one random_shuffle_each_window() call"
             )
+        if self.packing is not None:
+            raise PlanError(
+                f"random_shuffle_each_window() comes after {self.packing}: shuffle first, since documents are "
+                "shuffled, and packed in their new order"
+            )
         if seed is not None:
             return replace(self, seed=check_seed(seed))
         return replace(self, seed=secrets.randbits(DRAWN_SEED_BITS), seed_drawn=True)
 
+    def packed(self, packing: SequencePacking) -> LogicalPlan:
+        """Pack documents into sequences, once, in the order of the shuffle."""
+        if self.packing is not None:
+            raise PlanError(f"the pipeline already packs ({self.packing}): keep one pack() call")
+        if self.after:
+            raise PlanError(
+                f"{self.after[0].name} stands between random_shuffle_each_window() and pack(): call it before the "
+                "shuffle for documents, or after pack() for sequences"
+            )
+        if not self.before:
+            packing.check_schema(self.read_source.schema, PlanError, "")
+        return replace(self, packing=packing)
+
     def mapped(self, stage: MapBatches) -> LogicalPlan:
-        """Add a transform: after the shuffle if the plan already has one, else before it."""
-        if self.seed is None:
+        """Add a transform: after the shuffle, or `packed`, if the plan already has one, else before it."""
+        if self.seed is None and self.packing is None:
             return replace(self, before=(*self.before, stage))
         if not stage.preserves_rows:
+            step = "random_shuffle_each_window()" if self.packing is None else "pack()"
             raise PlanError(
-                f"{stage.name} with preserves_rows=False comes after random_shuffle_each_window(), where the "
+                f"{stage.name} with preserves_rows=False comes after {step}, where the "
                 "positions of rows are already fixed: call it before the shuffle"
             )
         return replace(self, after=(*self.after, stage))
@@ -115,6 +136,7 @@ class LogicalPlan:
             self.after,
             self.options,
             seed_drawn=self.seed_drawn,
+            packing=self.packing,
         )
 
     @property
@@ -136,6 +158,8 @@ class LogicalPlan:
             steps.append(f".repeat({'' if self.epochs is None else self.epochs})")
         if self.seed is not None:
             steps.append(f".random_shuffle_each_window(seed={self.seed})")
+        if self.packing is not None:
+            steps.append(f".{self.packing}")
         steps += [_map_text(stage) for stage in self.after]
         changed = _options_text(self.options)
         return [*steps, f".options({changed})"] if changed else steps

@@ -24,6 +24,7 @@ from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.shard.open_shards import open_shard, open_shards
 from windrow.pipeline.shard.shard import Shard
+from windrow.pipeline.tasks.sequence_packing import SequencePacking
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
 __all__ = ["DatasetPipeline"]
@@ -104,6 +105,46 @@ class DatasetPipeline(Readable):
           .random_shuffle_each_window(seed=7)
         """
         return DatasetPipeline(self._plan.shuffled(seed))
+
+    def pack(
+        self, seq_len: int, columns: str | Sequence[str], *, eos: float | Mapping[str, float] | None = None
+    ) -> DatasetPipeline:
+        """Pack documents into sequences of one length, for training language models; allowed once per pipeline.
+
+        Each row is a document: a list of tokens. The documents of an epoch are laid end to end, in the order in
+        which the same pipeline without `pack` delivers them, and cut every ``seq_len`` tokens. A document goes
+        on in the next sequence, also across windows. So a sequence is a row: batch sizes, steps and ``split``
+        count sequences, and every token of an epoch is delivered exactly once, except the fewer than
+        ``seq_len`` ones at its end. The first epoch counts tokens as it reads them.
+
+        Parameters
+        ----------
+        seq_len
+            Tokens of a sequence.
+        columns
+            The columns to deliver; others are dropped. A column of lists becomes (rows, ``seq_len``) in a batch;
+            the lists of a row must be of one length. A value that is not a list is repeated for each token of
+            its row, so that an id tells the documents of a sequence apart.
+        eos
+            Token to put behind each document that has tokens; with several columns of lists, a dict with one for
+            each. None: none.
+
+        Raises
+        ------
+        PlanError
+            If an argument is invalid or does not fit the columns, or the pipeline already packs.
+        TransformError
+            While reading, if lists have nulls, or those of a row differ in length.
+
+        Examples
+        --------
+        >>> import windrow
+        >>> documents = windrow.from_items([{"tokens": [1, 2, 3]}, {"tokens": [4]}, {"tokens": [5, 6]}])
+        >>> pipe = documents.repeat(1).pack(4, "tokens", eos=0)
+        >>> [batch["tokens"].tolist() for batch in pipe.iter_batches(batch_size=2)]
+        [[[1, 2, 3, 0], [4, 0, 5, 6]]]
+        """
+        return DatasetPipeline(self._plan.packed(SequencePacking(seq_len, columns, eos)))
 
     def split(
         self,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from windrow.core.source import RowOrigin, TracingSource
+from windrow.core.source import BlockAddress, RowOrigin, TracingSource
 from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.epoch_iteration import Passes
 from windrow.dataset.export.export_methods import Convertible
@@ -21,7 +21,8 @@ from windrow.pipeline.delivery.batch_formats import BatchFormat
 from windrow.pipeline.delivery.iteration_methods import BatchIterator, Deliverable, Delivery
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.tasks.head import find_schema
-from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
+from windrow.pipeline.tasks.map_task import TaskContext
+from windrow.pipeline.tasks.transforms import MapBatches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,7 +112,7 @@ class Readable(Deliverable, Writable, Convertible):
         SourceError
             If that block cannot be read.
         """
-        return find_schema(self._plan.read_source, self._plan.maps)
+        return find_schema(self._plan.job())
 
     def columns(self) -> list[str]:
         """Return the names of the columns, in order; see `schema`."""
@@ -252,11 +253,19 @@ def count_rows(plan: LogicalPlan) -> int:
     source = plan.source
     if plan.job().rows_stated:
         return int(source.blocks.rows.sum())
-    # only the transforms up to the last one that can change the count have to run
-    changing = [at for at, stage in enumerate(plan.before) if not stage.preserves_rows]
-    maps = plan.before[: changing[-1] + 1] if changing else ()
-    if not maps and isinstance(source, TracingSource):
-        return int(source.count_blocks().sum())
-    reader, addresses = source.reader, source.addresses(range(len(source.blocks.rows)))
-    counts = count_blocks(lambda address: apply_maps(reader.read(address), maps, address.origin), addresses)
-    return int(counts.sum())
+    if plan.packing is not None:
+        source = plan.read_source
+        context = TaskContext(source.reader, plan.before, plan.packing)
+    else:
+        # only the transforms up to the last one that can change the count have to run
+        changing = [at for at, stage in enumerate(plan.before) if not stage.preserves_rows]
+        context = TaskContext(source.reader, plan.before[: changing[-1] + 1] if changing else ())
+        if context.is_plain and isinstance(source, TracingSource):
+            return int(source.count_blocks().sum())
+    addresses = source.addresses(range(len(source.blocks.rows)))
+
+    def transform(address: BlockAddress) -> pa.Table:
+        return context.transform(context.reader.read(address), address.origin)[0]
+
+    rows = int(count_blocks(transform, addresses).sum())
+    return rows if plan.packing is None else rows // plan.packing.seq_len

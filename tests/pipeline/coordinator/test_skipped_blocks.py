@@ -94,11 +94,14 @@ def test_blocks_passed(program: Program) -> None:
 
 
 def test_a_cursor_names_all_corruption_of_its_window_where_its_last_step_lies_in_it() -> None:
-    assert Cursor().passed == -1
-    assert Cursor(0, 30, 2, 20, (2, 5)).passed == 2
-    assert Cursor(0, 30, 2, 21, (2, 5)).passed == -1
+    assert Cursor().passed(1) == -1
+    assert Cursor(0, 30, 2, 20, (2, 5)).passed(1) == 2
+    assert Cursor(0, 30, 2, 21, (2, 5)).passed(1) == -1
+    # with sequences of three rows, two batches of five are 30 rows
+    assert Cursor(0, 60, 2, 30, (2, 5)).passed(3) == 2
+    assert Cursor(0, 60, 2, 31, (2, 5)).passed(3) == -1
     # what was not read in steps, or by an unknown assignment, proves nothing
-    assert Cursor(0, 30, 2, 20).passed == -1
+    assert Cursor(0, 30, 2, 20).passed(1) == -1
     cursor = Cursor(0, 30, 2, 20, (2, 5), (7,)).skipping([3, 7])
-    assert (cursor.corrupt, cursor.passed, cursor) == ((3, 7), 2, Cursor(0, 30, 2, 20))
+    assert (cursor.corrupt, cursor.passed(1), cursor) == ((3, 7), 2, Cursor(0, 30, 2, 20))
     assert cursor.next_epoch().corrupt == (3, 7)

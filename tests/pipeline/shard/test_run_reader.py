@@ -23,6 +23,7 @@ from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.shard import prefetch_loop
 from windrow.pipeline.shard.consumer_pace import CoreTime, Pace
 from windrow.pipeline.shard.run_reader import align_runs
+from windrow.pipeline.tasks.transforms import as_one_batch
 
 
 def note(pace: Pace, *, worked: float, waited: float, computed: float = 0.0) -> None:
@@ -209,8 +210,8 @@ def test_rows_that_arrow_cannot_join_raise_and_are_not_lost() -> None:
             return pa.Table.from_batches(make_runs([3, 2]))
 
     with pytest.raises(TransformError, match="window 3: the 5 rows returned are too large"):
-        prefetch_loop._one_batch(Unjoined(), "window 3")
-    assert prefetch_loop._one_batch(pa.Table.from_batches(make_runs([3, 2])), "window 3").num_rows == 5
+        as_one_batch(Unjoined(), "window 3")
+    assert as_one_batch(pa.Table.from_batches(make_runs([3, 2])), "window 3").num_rows == 5
 
 
 def test_a_run_of_whole_batches_is_handed_on_itself() -> None:

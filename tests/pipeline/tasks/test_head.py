@@ -19,7 +19,7 @@ def _head(plan: LogicalPlan, limit: int) -> pa.Table:
 
 
 def _schema(plan: LogicalPlan) -> pa.Schema:
-    return find_schema(plan.read_source, plan.maps)
+    return find_schema(plan.job())
 
 
 def _doubled(batch: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,16 @@ import pyarrow as pa
 import pytest
 
 from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError
-from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
+
+
+def _by(stage: MapBatches) -> Callable[[pa.Table], pa.Table]:
+    return lambda table: apply_maps(table, (stage,), "here")
 
 
 def test_no_limit_accepts_any_output() -> None:
     limit = OutputLimit(None, (10, 10), samples=True)
-    limit.check_sample(0, pa.table({"x": np.arange(1000)}), (MapBatches(lambda batch: 1 / 0),), "here")
+    limit.check_sample(0, pa.table({"x": np.arange(1000)}), _by(MapBatches(lambda batch: 1 / 0)))
     limit.add(0, 10, 2**60)
 
 
@@ -56,10 +61,10 @@ TABLE = pa.table({"x": np.arange(2000)})
 def test_sample_of_rows_estimates_the_block(most: int, calls: list[int]) -> None:
     wide, limit = Wide(), OutputLimit(most, (1000, 2000), samples=True)
     if len(calls) == 1:
-        limit.check_sample(1, TABLE, (MapBatches(wide),), "here")
+        limit.check_sample(1, TABLE, _by(MapBatches(wide)))
     else:
         with pytest.raises(OutputLimitError) as caught:
-            limit.check_sample(1, TABLE, (MapBatches(wide),), "here")
+            limit.check_sample(1, TABLE, _by(MapBatches(wide)))
         found = caught.value.shortfall
         assert (found.share, found.rows) == ((1000 + 256) / 3000, 256)
         assert found.size_bytes == pytest.approx(256_000, rel=0.01)
@@ -74,11 +79,11 @@ def test_sample_is_spread_over_the_block() -> None:
         seen.extend(batch["x"].tolist())
         return batch
 
-    OutputLimit(10**9, (2000,), samples=True).check_sample(0, TABLE, (MapBatches(note),), "here")
+    OutputLimit(10**9, (2000,), samples=True).check_sample(0, TABLE, _by(MapBatches(note)))
     assert seen == list(range(0, 2000, 125))
 
 
 def test_small_block_is_not_sampled() -> None:
     wide = Wide()
-    OutputLimit(0, (63,), samples=True).check_sample(0, TABLE.slice(0, 63), (MapBatches(wide),), "here")
+    OutputLimit(0, (63,), samples=True).check_sample(0, TABLE.slice(0, 63), _by(MapBatches(wide)))
     assert wide.calls == []

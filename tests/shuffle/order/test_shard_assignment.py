@@ -14,39 +14,50 @@ from windrow.core.errors import PlanError
 from windrow.shuffle.order.shard_assignment import ShardAssignment, check_equal
 
 
-def _make(trainers: int, workers: int, batch_rows: int, equal: Any, drop_last: bool, start_row: int) -> Any:
-    return ShardAssignment(trainers * workers, batch_rows, equal, drop_last, start_row, workers)
+def _make(
+    trainers: int, workers: int, batch_size: int, equal: Any, drop_last: bool, start: int, length: int
+) -> Any:
+    rows = batch_size * length, start * length
+    return ShardAssignment(trainers * workers, rows[0], equal, drop_last, rows[1], workers, length)
 
 
 ASSIGNMENTS = st.builds(
     _make,
     trainers=st.integers(1, 5),
     workers=st.sampled_from([1, 1, 2, 3]),
-    batch_rows=st.integers(1, 6),
+    batch_size=st.integers(1, 6),
     equal=st.sampled_from([True, False, "pad"]),
     drop_last=st.booleans(),
-    start_row=st.integers(0, 30),
+    start=st.integers(0, 30),
+    length=st.sampled_from([1, 1, 2, 3]),
 )
 TOTALS = st.integers(0, 90)
 
 
 def reference(assignment: ShardAssignment, total: int) -> Assigned:
-    """Return the streams of all shards: worker w of W gets batches w, w + W, w + 2W ... of its trainer."""
-    trainers = assignment.shards // assignment.workers
+    """Return the streams of all shards: worker w of W gets batches w, w + W, w + 2W ... of its trainer.
+
+    Sequences are assigned as rows are, and then are the rows that they consist of.
+    """
+    trainers, length = assignment.shards // assignment.workers, assignment.sequence_rows
     found = assign_as_lists(
-        total,
+        total // length,
         trainers,
-        assignment.batch_rows,
+        assignment.batch_size,
         assignment.equal,
         drop_last=assignment.drop_last,
-        start=assignment.start_row,
+        start=assignment.start_row // length,
     )
     workers = [
-        found.batches[trainer][worker :: assignment.workers]
+        [
+            [sequence * length + at for sequence in batch for at in range(length)]
+            for batch in found.batches[trainer][worker :: assignment.workers]
+        ]
         for worker in range(assignment.workers)
         for trainer in range(trainers)
     ]
-    return Assigned(workers, found.padded, found.left_out)
+    rest = max(0, total - assignment.start_row) % length
+    return Assigned(workers, found.padded * length, found.left_out * length + rest)
 
 
 @given(ASSIGNMENTS, TOTALS)

@@ -45,10 +45,10 @@ def collect(plan: LogicalPlan, job: Job, limit: int | None, caller: str, *, copi
         # without a shuffle, only the blocks that hold the first rows are read
         tables = (
             [read_head(plan.read_source, plan.maps, rows)]
-            if plan.seed is None
+            if plan.seed is None and plan.packing is None
             else list(_first(stream_tables(job), rows))
         )
-    table = pa.concat_tables(tables) if tables else empty_table(find_schema(plan.read_source, plan.maps))
+    table = pa.concat_tables(tables) if tables else empty_table(find_schema(job))
     # take() copies; a slice would keep its whole run in memory
     return table if limit is None else table.take(pa.array(np.arange(table.num_rows)))
 
@@ -56,7 +56,7 @@ def collect(plan: LogicalPlan, job: Job, limit: int | None, caller: str, *, copi
 def stream_tables(job: Job) -> Iterator[pa.Table]:
     """Yield the rows of a job's first epoch, in order."""
     for epoch in read_epochs(replace(job, epochs=1)):
-        yield from epoch.iter_batches(_BATCH_ROWS, batch_format="pyarrow")
+        yield from epoch.iter_batches(max(1, _BATCH_ROWS // job.sequence_rows), batch_format="pyarrow")
 
 
 def _first(tables: Iterator[pa.Table], limit: int) -> Iterator[pa.Table]:

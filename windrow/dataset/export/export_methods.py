@@ -227,8 +227,7 @@ class Convertible(ABC):
         rows: Any = self
         return to_tf(
             lambda: rows.iter_batches(batch_size, drop_last=drop_last, prefetch_batches=prefetch_batches),
-            self._plan.read_source,
-            self._plan.maps,
+            self._job(),
             feature_columns=feature_columns,
             label_column=label_column,
         )

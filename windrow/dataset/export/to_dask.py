@@ -33,10 +33,10 @@ def to_dask(plan: LogicalPlan, job: Job) -> Any:
 
 
 def _to_dask(dask: Any, plan: LogicalPlan, job: Job) -> Any:
-    if plan.seed is not None:
+    if plan.seed is not None or plan.packing is not None:
         frame = collect_frame(plan, job, None, "to_dask()")
         return dask.from_pandas(frame, npartitions=available_cores(), sort=False)
-    source, schema = plan.read_source, find_schema(plan.read_source, plan.maps)
+    source, schema = plan.read_source, find_schema(job)
     counts = {} if plan.maps else source.null_counts
     nullable = frozenset(name for name in schema.names if counts.get(name) != 0)
     read = _ReadFrame(source.reader, plan.maps, nullable)

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
-from windrow.core.source import BlockTable
 from windrow.dataset.epoch_iteration import read_epochs
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.write_job import WriteRequest, write
@@ -40,7 +39,7 @@ def write_epochs(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
         )
 
     def write_files(job: WriteJob) -> list[WrittenFile]:
-        rows = _batch_rows(plan.read_source.blocks, layout)
+        rows = _batch_rows(plan, layout)
         with closing(read_epochs(plan.job())) as epochs:
             return [file for epoch in epochs for file in _write_epoch(job, layout, epoch, rows)]
 
@@ -59,8 +58,11 @@ def _tables(job: WriteJob, epoch: Epoch, batch_rows: int) -> Iterator[pa.Table]:
         yield table
 
 
-def _batch_rows(blocks: BlockTable, layout: Layout) -> int:
+def _batch_rows(plan: LogicalPlan, layout: Layout) -> int:
     """Return the rows of a batch, so that it takes at most a quarter of a file and 16 MiB."""
-    row_bytes = max(1, int(blocks.memory_bytes.sum()) // max(1, int(blocks.rows.sum())))
+    source, packing = plan.read_source, plan.packing
+    row_bytes = max(1, int(source.blocks.memory_bytes.sum()) // max(1, int(source.blocks.rows.sum())))
+    if packing is not None:
+        row_bytes = packing.seq_len * packing.token_bytes(source.schema)
     batch_bytes = min(_BATCH_BYTES, (layout.target_bytes or _TARGET_BYTES) // 4)
     return min(_BATCH_ROWS, max(1, batch_bytes // row_bytes))

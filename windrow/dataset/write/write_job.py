@@ -58,7 +58,7 @@ def write(
     write_files: Callable[[WriteJob], Sequence[WrittenFile]],
 ) -> WriteResult:
     """Write the rows of a plan, by ``write_files``; on failure, delete the new files and keep the old ones."""
-    schema = find_schema(plan.read_source, plan.maps)
+    schema = find_schema(plan.job())
     request.sink.check(layout.stored(schema))
     store = find_store(request.path, request.filesystem, request.storage_options)
     replaced = list_replaced(store, request.mode, _find_sources(plan.source))

@@ -16,22 +16,22 @@ class Cursor:
     row: int = 0  # rows of the epoch that all shards together have consumed
     window: int = 0  # the window that holds ``row``
     window_row: int = 0  # the row of the epoch at which that window starts
-    # Number of shards and rows per batch with which the epoch was read up to here, if known: a shard
+    # Number of shards and batch size with which the epoch was read up to here, if known: a shard
     # that resumes with the same values can be some steps behind the others.
     assigned: tuple[int, int] | None = field(default=None, compare=False)
     # the blocks skipped as corrupt up to here, by number; they stay skipped
     corrupt: tuple[int, ...] = field(default=(), compare=False)
 
-    @property
-    def passed(self) -> int:
+    def passed(self, sequence_rows: int) -> int:
         """The last window whose corrupt blocks are all named, since rows of it were consumed; -1: none.
 
-        A step that started before its window does not prove that for the window: not every shard had rows of it.
+        A step that started before its window does not prove that for the window: not every shard had rows of
+        it. ``sequence_rows``: rows of a sequence, in which batch sizes are given; 1 without packing.
         """
         if self.assigned is None:
             return -1
-        shards, batch_rows = self.assigned
-        return self.window if self.row - shards * batch_rows >= self.window_row else -1
+        shards, batch_size = self.assigned
+        return self.window if self.row - shards * batch_size * sequence_rows >= self.window_row else -1
 
     def skipping(self, blocks: Iterable[int]) -> Cursor:
         """The same point with these blocks skipped too."""

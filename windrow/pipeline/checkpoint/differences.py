@@ -49,6 +49,8 @@ def _compare_order(then: State, now: State) -> Iterator[tuple[str, str, str]]:
         yield "filter", _shorten(then.filter), _shorten(now.filter)
     if then.row_changes != now.row_changes:
         yield "preserves_rows=False", _count_maps(then.row_changes), _count_maps(now.row_changes)
+    if then.packing != now.packing:
+        yield "pack", then.packing or "none", now.packing or "none"
     if then.seed != now.seed:
         yield "shuffle", _describe_seed(then.seed), _describe_seed(now.seed)
 

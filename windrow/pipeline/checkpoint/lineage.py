@@ -68,6 +68,11 @@ class Lineage:
     def _counts(self) -> NDArray[np.int64]:
         if self._rows is None:
             job = self._program.job
+            if job.packing is not None:
+                raise PlanError(
+                    "pack() delivers sequences of tokens, which are no stored rows: keep a column that names each "
+                    "document, such as options(row_id_column=...), by giving it to pack() too"
+                )
             changing = [stage.name for stage in job.before if not stage.preserves_rows]
             if changing:
                 raise PlanError(

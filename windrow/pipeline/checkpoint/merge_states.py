@@ -107,6 +107,6 @@ def _rows_between(a: State, b: State) -> int | None:
     """Rows of the stream between two states; None where an epoch's rows are not known."""
     if a.epoch == b.epoch:
         return b.row - a.row
-    if a.filter or a.row_changes:
+    if a.filter or a.row_changes or a.packing:
         return None
     return (b.epoch - a.epoch) * a.rows + b.row - a.row

@@ -49,6 +49,8 @@ def _check_cursor(cursor: Cursor, program: Program) -> Cursor:
         raise make_corrupt_error(
             f"window {cursor.window} does not hold row {cursor.row} of epoch {cursor.epoch}"
         )
+    if cursor.row % program.job.sequence_rows:
+        raise make_corrupt_error(f"row {cursor.row} of epoch {cursor.epoch} is inside a sequence")
     if not program.job.rows_known:
         return cursor
     found = program.locate(cursor.epoch, cursor.row)

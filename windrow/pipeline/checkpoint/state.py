@@ -25,7 +25,7 @@ _FORMAT = "windrow state"
 _FORMAT_VERSION = 1
 _DIGEST_DIGITS = 16
 
-_TEXTS = ("fingerprint", "schema", "sizes", "filter")
+_TEXTS = ("fingerprint", "schema", "sizes", "filter", "packing")
 _CORRUPT = "corrupt"
 _COUNTS = ("order", "files", "rows", "block_bytes", "row_changes", "epoch", "row", "window", "window_row")
 _MAYBE = ("blocks_per_window", "bytes_per_window", "seed", "shards", "batch_size")
@@ -46,6 +46,7 @@ class State:
     sizes: str  # a digest of the selected columns' bytes if windows are given in bytes
     filter: str  # a digest
     row_changes: int  # how many transforms change the number of rows
+    packing: str  # the sequence length and a digest of pack(); empty without
     seed: int | None  # None: stored order
     epoch: int = 0
     row: int = 0
@@ -99,6 +100,7 @@ def describe_stream(job: Job) -> State:
         sizes=_digest_sizes(job),
         filter=identity.filter,
         row_changes=sum(not stage.preserves_rows for stage in job.before),
+        packing="" if job.packing is None else job.packing.identity,
         seed=job.seed,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
@@ -18,12 +19,16 @@ __all__ = ["BlockRowCounts"]
 class BlockRowCounts:
     """The row counts of a run's blocks; a skipped corrupt block has 0.
 
-    ``array`` holds them by block, `UNKNOWN_ROWS` until counted.
+    ``array`` holds them by block, `UNKNOWN_ROWS` until counted. ``documents`` holds, with packing, the tokens
+    of each document by block, None until counted.
     """
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self.array = program.stored_rows.copy()
+        self.documents: list[NDArray[np.int32] | None] = []
+        if program.job.packing is not None:
+            self.documents = [None] * len(self.array)
         self.known = program.job.rows_known
         self.corrupt = SkippedBlocks(program)
 
@@ -41,7 +46,7 @@ class BlockRowCounts:
         known = cursor.corrupt
         counted = [block for block in known if self.array[block] > 0]
         self.corrupt.admit(cursor.epoch, window, known, counted=counted)
-        self.array[list(known)] = 0
+        self._set_empty(known)
 
     def record(self, task: Task, report: TaskReport) -> list[str]:
         """Record what a task counted; returns warnings about the blocks that it skips."""
@@ -50,10 +55,19 @@ class BlockRowCounts:
         warnings = self._skip_corrupt(task, report)
         part = self._program.parts(task.work.epoch, task.work.window)[task.work.part]
         self.array[part] = report.rows
+        if report.documents is not None:
+            for block, lengths in zip(part.tolist(), report.documents, strict=True):
+                self.documents[block] = lengths
         # a task that started before another found the corruption may have read the block intact
-        self.array[list(self.corrupt.blocks)] = 0
+        self._set_empty(self.corrupt.blocks)
         self.known = bool(np.all(self.array != UNKNOWN_ROWS))
         return warnings
+
+    def _set_empty(self, blocks: Sequence[int]) -> None:
+        self.array[list(blocks)] = 0
+        if self.documents:
+            for block in blocks:
+                self.documents[block] = np.zeros(0, np.int32)
 
     def _skip_corrupt(self, task: Task, report: TaskReport) -> list[str]:
         warnings = []

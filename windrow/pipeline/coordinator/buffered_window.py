@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from windrow.pipeline.tasks.map_task import Documents
 from windrow.shuffle.order.runs import WindowRuns
 
 __all__ = ["BufferedWindow", "WindowReply"]
@@ -38,6 +39,8 @@ class BufferedWindow:
     attempt: int
     # by destination; None until the runs are known
     layouts: tuple[WindowRuns, ...] | None = None
+    # with packing, those of each block; None until the runs are known
+    documents: tuple[Documents, ...] | None = None
     # by part: the handle of what was read but not placed yet
     tables: dict[int, Any] = field(default_factory=dict)
     # by part: the handle of each slice of each destination

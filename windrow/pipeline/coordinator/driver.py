@@ -114,7 +114,7 @@ class Driver:
     def open_epoch(self, shard: int, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
         """Start an epoch for a shard, if that agrees with how other shards read it (`EpochStarts`)."""
         rest = self._program.assignment(batch_rows, drop_last=drop_last, start_row=cursor.row)
-        self.admit(cursor, cursor.passed)
+        self.admit(cursor, cursor.passed(self._program.job.sequence_rows))
         # runs are laid out from the epoch's start, so that a shard can resume at any step
         assignment = rest.whole
         opened = self._scheduler.opened_assignment(cursor.epoch)
@@ -372,7 +372,12 @@ class Driver:
                 destinations=self._runner.destinations,
                 slices=self._budget.slices,
             )
-        task = self._program.task(work, stage, self._rows.array, buffered.layouts)
+            first_row = buffered.layouts[0].first_row
+            buffered.documents = self._program.documents(
+                work.epoch, work.window, self._rows.documents, first_row
+            )
+        rows = self._rows.array
+        task = self._program.task(work, stage, rows, buffered.layouts, buffered.documents)
         task = replace(
             task,
             skips=self._rows.corrupt.find_skipped(work.epoch, task.blocks),

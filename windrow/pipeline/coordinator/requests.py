@@ -52,7 +52,7 @@ class EpochStarts:
         start = cursor if opened is None else self._starts[cursor.epoch]
         earlier, later = sorted((start, cursor), key=lambda at: at.row)
         steps_apart = (later.row - earlier.row) % rest.step_rows == 0
-        is_own = steps_apart and later.assigned == (rest.shards, rest.batch_rows)
+        is_own = steps_apart and later.assigned == (rest.shards, rest.batch_size)
         if earlier.row != later.row and not is_own:
             raise StateError(
                 f"shard {shard} would go on at row {cursor.row:,} of epoch {cursor.epoch}, but another shard "
@@ -61,8 +61,8 @@ class EpochStarts:
             )
         if opened is not None and opened != rest.whole:
             raise PlanError(
-                f"epoch {cursor.epoch} is being read with batch_size={opened.batch_rows}, "
-                f"drop_last={opened.drop_last}; shard {shard} asks for batch_size={rest.batch_rows}, "
+                f"epoch {cursor.epoch} is being read with batch_size={opened.batch_size}, "
+                f"drop_last={opened.drop_last}; shard {shard} asks for batch_size={rest.batch_size}, "
                 f"drop_last={rest.drop_last}. All shards must read an epoch with the same values: change them in "
                 "the next epoch"
             )

@@ -158,13 +158,7 @@ class LoaderMethods(BoostingMethods):
             ]
             return current[0]
 
-        return to_tf(
-            read_batches,
-            job.source,
-            (*job.before, *job.after),
-            feature_columns=feature_columns,
-            label_column=label_column,
-        )
+        return to_tf(read_batches, job, feature_columns=feature_columns, label_column=label_column)
 
     @abstractmethod
     def steps_per_epoch(self, batch_size: int, *, drop_last: bool = False) -> int:

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError, TransformError
 from windrow.core.optional_dependencies import require
-from windrow.core.source import Source
 from windrow.pipeline.delivery.tensors.schema_check import (
     check_label,
     check_names,
@@ -18,16 +17,15 @@ from windrow.pipeline.delivery.tensors.schema_check import (
     tensor_dtype,
     tensor_shape,
 )
+from windrow.pipeline.plan.job import Job
 from windrow.pipeline.tasks.head import find_schema
-from windrow.pipeline.tasks.transforms import MapBatches
 
 __all__ = ["to_tf"]
 
 
 def to_tf(
     read_batches: Callable[[], Iterator[Any]],
-    source: Source,
-    maps: Sequence[MapBatches],
+    job: Job,
     *,
     feature_columns: Sequence[str] | None,
     label_column: str | None,
@@ -35,10 +33,10 @@ def to_tf(
     """Return a ``tf.data.Dataset`` each of whose iterations is over the NumPy batches of one ``read_batches()``."""
     check_label(label_column)
     tensorflow = require("tensorflow", "tensorflow", "to_tf()")
-    schema = find_schema(source, maps)
+    schema = find_schema(job)
     features = _features(schema, feature_columns, label_column)
     names = features if label_column is None else [*features, label_column]
-    _check(schema, {} if maps else dict(source.null_counts), names)
+    _check(schema, dict(job.source.null_counts) if job.delivers_stored_rows else {}, names)
     specs = {name: _spec(schema.field(name).type, tensorflow) for name in names}
 
     def arrange(columns: dict[str, Any]) -> Any:

@@ -110,7 +110,8 @@ def _reader_key(key: str, rank: int) -> str:
 
 def _describe(program: Program) -> _Facts:
     job = program.job
-    names = [*(stage.name for stage in job.before), "shuffle", *(stage.name for stage in job.after)]
+    packing = [] if job.packing is None else [str(job.packing)]
+    names = [*(stage.name for stage in job.before), "shuffle", *packing, *(stage.name for stage in job.after)]
     options = job.options
     return _Facts(
         world_size=str(program.shards),

@@ -83,6 +83,8 @@ class Explanation:
         Number of tasks that run concurrently.
     processes
         Number of launched processes that share the workers and the default memory limit.
+    packing
+        The call of `pack`; then ``rows`` counts sequences. Empty: documents are not packed.
 
     Examples
     --------
@@ -120,6 +122,7 @@ class Explanation:
     skips_corrupt: bool = False
     workers: int = 1
     processes: int = 1
+    packing: str = ""
 
     def __str__(self) -> str:
         lines = [
@@ -145,7 +148,9 @@ class Explanation:
         if self.rows_known:
             return f"{self.rows:,} an epoch"
         skipped = ", corrupt blocks skipped" if self.skips_corrupt else ""
-        return f"{'at most' if self.rows_bounded else 'about'} {self.rows:,} an epoch, to be counted{skipped}"
+        packed = f", by {self.packing}" if self.packing else ""
+        bound = "at most" if self.rows_bounded else "about"
+        return f"{bound} {self.rows:,} an epoch{packed}, to be counted{skipped}"
 
     def _format_windows(self) -> str:
         if self.windows <= 1:
@@ -209,7 +214,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
     """Explain a program on given resources: a pure function."""
     job = program.job
     blocks = job.source.blocks
-    rows = int(blocks.rows.sum())
+    rows = int(program.estimated_rows.sum()) // job.sequence_rows
     assignment = program.assignment(batch_rows, drop_last=False) if batch_rows and job.rows_known else None
     plan = program.plan(0)
     budget = budget_program(program, resources, batch_rows or _DEFAULT_BATCH_ROWS)
@@ -222,7 +227,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         source=job.source.describe(),
         rows=rows,
         rows_known=job.rows_known,
-        rows_bounded=blocks.rows_bounded,
+        rows_bounded=blocks.rows_bounded and job.packing is None,
         skips_corrupt=job.skips_corrupt,
         decoded_bytes=int(blocks.decoded_bytes.sum()),
         bytes_exact=blocks.bytes_exact,
@@ -231,6 +236,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         blocks=len(blocks.rows),
         shards=program.shards,
         equal=program.equal,
+        packing="" if job.packing is None else str(job.packing),
         batch_rows=batch_rows,
         steps=None if assignment is None else assignment.steps(rows, 0),
         last_step_rows=None if assignment is None else _last_step_rows(assignment, rows),

@@ -11,6 +11,7 @@ from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.core.source import Source
+from windrow.pipeline.tasks.sequence_packing import SequencePacking
 from windrow.pipeline.tasks.transforms import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 
@@ -139,6 +140,8 @@ class Job:
     )
     seed_drawn: bool = False  # whether the seed was drawn at random, so that a state can replace it
     launch: Launch = Launch()  # the processes that share memory and cores with this one
+    # Packs shuffled documents into sequences. Tokens are then the rows that are counted, placed and assigned.
+    packing: SequencePacking | None = None
 
     def with_seed(self, seed: int | None) -> Job:
         """The same job with another seed."""
@@ -155,9 +158,20 @@ class Job:
         return self.options.on_error == "skip"
 
     @property
+    def sequence_rows(self) -> int:
+        """How many rows, that is tokens, make one row that is delivered: 1 without packing."""
+        return 1 if self.packing is None else self.packing.seq_len
+
+    @property
+    def delivers_stored_rows(self) -> bool:
+        """Whether rows are delivered as the source has them."""
+        return not self.before and not self.after and self.packing is None
+
+    @property
     def rows_stated(self) -> bool:
         """Whether the source states how many rows each readable block delivers."""
-        return self.source.blocks.rows_known and all(stage.preserves_rows for stage in self.before)
+        preserved = self.packing is None and all(stage.preserves_rows for stage in self.before)
+        return self.source.blocks.rows_known and preserved
 
     @property
     def rows_known(self) -> bool:

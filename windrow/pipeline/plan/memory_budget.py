@@ -200,7 +200,7 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
         _check_lower_bound(program, resources, overhead, options)
     return plan_budget(
         window_bytes=window_bytes,
-        window_rows=largest_window(program, job.source.blocks.rows),
+        window_rows=largest_window(program, program.estimated_rows),
         runs_bytes=overhead.runs_bytes(overhead.row_bytes),
         tasks_bytes=resources.workers * _task_bytes(program, resources),
         overhead=None if is_certain else overhead,
@@ -226,19 +226,21 @@ def _check_lower_bound(
     )
 
 
-def _overhead(program: Program, resources: Resources, batch_rows: int) -> RowOverhead:
-    blocks = program.job.source.blocks
+def _overhead(program: Program, resources: Resources, batch_size: int) -> RowOverhead:
+    rows = program.estimated_rows
     # no batch is larger than the dataset, whatever the batch size
-    batch_rows = min(batch_rows, int(blocks.rows.sum()))
+    batch_rows = min(program.batch_rows(batch_size), int(rows.sum()))
     block_bytes = _decoded_task_bytes(program, resources)
     return RowOverhead(
         runs=len(program.members) * RUNS_AHEAD,
         # no run is larger than its window
-        run_rows=min(program.run_rows(max(1, batch_rows)), largest_window(program, blocks.rows)),
+        run_rows=min(
+            program.run_rows(max(1, batch_rows // program.job.sequence_rows)), largest_window(program, rows)
+        ),
         batch_rows=batch_rows,
         min_run_bytes=RUN_BYTES,
         tasks=resources.workers,
-        block_rows=int(blocks.rows.max(initial=0)),
+        block_rows=int(rows.max(initial=0)),
         min_block_bytes=min(block_bytes, TASK_BYTES),
         row_bytes=program.row_bytes,
         block_bytes=block_bytes,
@@ -246,7 +248,7 @@ def _overhead(program: Program, resources: Resources, batch_rows: int) -> RowOve
 
 
 def _is_exact(job: Job) -> bool:
-    return job.source.blocks.bytes_exact and not job.before
+    return job.source.blocks.bytes_exact and not job.before and job.packing is None
 
 
 def _max_windows(program: Program, resources: Resources, window_bytes: int) -> int:

@@ -66,10 +66,10 @@ def make_window_error(program: Program, budget: Budget, abort: Abort) -> PlanErr
 
 def _suggest_window(program: Program, budget: Budget, abort: Abort) -> str:
     blocks, sizes = program.job.source.blocks, abort.sizes
-    filled = blocks.rows > 0
+    filled = program.estimated_rows > 0
     if not filled.any():
         return "use smaller windows with window(bytes_per_window=...)"
-    rows, decoded = blocks.rows[filled], np.maximum(1, blocks.decoded_bytes[filled])
+    rows, decoded = program.estimated_rows[filled], np.maximum(1, blocks.decoded_bytes[filled])
     held = (program.held_bytes[filled] + rows * sizes.excess_bytes) * _SLACK
     # windows end at block boundaries, so one can exceed its size by almost a block
     size = int(max(0, abort.limit_bytes) * (decoded / held).min()) - int(decoded.max())
@@ -81,7 +81,7 @@ def _suggest_window(program: Program, budget: Budget, abort: Abort) -> str:
 def _suggest_blocks(program: Program, budget: Budget, abort: Abort) -> str:
     """Suggest smaller blocks too: a window needs memory for two, and a task for one more."""
     blocks, sizes = program.job.source.blocks, abort.sizes
-    stored = max(1, int(blocks.rows.sum()))
+    stored = max(1, int(program.estimated_rows.sum()))
     row_bytes = float(blocks.decoded_bytes.sum()) / stored
     held_row_bytes = float(program.held_bytes.sum()) / stored + sizes.excess_bytes
     free = abort.limit_bytes

@@ -16,7 +16,8 @@ from windrow.pipeline.coordinator.scheduling.events import EpochShape, Part, Sta
 from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.window_splits import EpochParts, WindowPlan, cut_parts
-from windrow.pipeline.tasks.map_task import Ordering, Task, TaskContext
+from windrow.pipeline.tasks.map_task import Documents, Ordering, Task, TaskContext
+from windrow.shuffle.order.document_order import place_documents
 from windrow.shuffle.order.epoch_plan import EpochPlan, plan_epoch
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
@@ -72,7 +73,7 @@ class Program:
     def context(self) -> TaskContext:
         """What all tasks share."""
         job = self.job
-        return TaskContext(reader=job.source.reader, before=job.before, skips_corrupt=job.skips_corrupt)
+        return TaskContext(job.source.reader, job.before, job.packing, skips_corrupt=job.skips_corrupt)
 
     @property
     def task_bytes(self) -> int:
@@ -81,10 +82,18 @@ class Program:
 
     @cached_property
     def row_bytes(self) -> int:
-        """Mean bytes of a stored row in memory."""
+        """Estimated bytes of a row in memory: the mean of stored rows, or with packing, a token."""
+        source = self.job.source
+        if self.job.packing is not None:
+            return self.job.packing.token_bytes(source.schema)
+        rows = int(source.blocks.rows.sum())
+        return max(1, -(-int(source.blocks.memory_bytes.sum()) // rows)) if rows else 1
+
+    @cached_property
+    def estimated_rows(self) -> NDArray[np.int64]:
+        """(blocks,) the rows of each block before any transform changes their number; with packing, tokens."""
         blocks = self.job.source.blocks
-        rows = int(blocks.rows.sum())
-        return max(1, -(-int(blocks.memory_bytes.sum()) // rows)) if rows else 1
+        return blocks.rows if self.job.packing is None else blocks.memory_bytes // self.row_bytes
 
     @cached_property
     def stored_rows(self) -> NDArray[np.int64]:
@@ -102,7 +111,7 @@ class Program:
         is_packed = blocks.packed_bytes is not None and bool(
             (blocks.packed_bytes < blocks.memory_bytes).any()
         )
-        return is_packed and self.job.rows_known and not self.job.before
+        return is_packed and self.job.rows_known and not self.job.before  # no packing of sequences either
 
     @cached_property
     def held_bytes(self) -> NDArray[np.int64]:
@@ -123,7 +132,7 @@ class Program:
     def _members_bytes(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
         """(blocks,) bytes for the members' shards, given the bytes of all values per block."""
         share = len(self.members) / self.shards if self.job.rows_known else 1.0
-        rows = values + self._extra_row_bytes * self.job.source.blocks.rows
+        rows = values + self._extra_row_bytes * self.estimated_rows
         return (rows * share).astype(np.float64)
 
     @property
@@ -133,13 +142,26 @@ class Program:
         flags = sum(source.null_counts.get(name) != 0 for name in source.schema.names)
         return _PLACE_BYTES + flags
 
-    def run_rows(self, batch_rows: int) -> int:
+    def batch_rows(self, batch_size: int) -> int:
+        """Rows of a batch; with packing, the tokens of its sequences."""
+        return batch_size * self.job.sequence_rows
+
+    def run_rows(self, batch_size: int) -> int:
         """Rows of a full run: as many whole batches as make about `RUN_BYTES`."""
+        batch_rows = self.batch_rows(batch_size)
         return batch_rows * max(1, RUN_BYTES // (batch_rows * self.row_bytes))
 
-    def assignment(self, batch_rows: int, *, drop_last: bool, start_row: int = 0) -> ShardAssignment:
+    def assignment(self, batch_size: int, *, drop_last: bool, start_row: int = 0) -> ShardAssignment:
         """The shard assignment of an epoch."""
-        return ShardAssignment(self.shards, batch_rows, self.equal, drop_last, start_row, self.workers)
+        return ShardAssignment(
+            self.shards,
+            self.batch_rows(batch_size),
+            self.equal,
+            drop_last,
+            start_row,
+            self.workers,
+            self.job.sequence_rows,
+        )
 
     def with_seed(self, seed: int | None) -> Program:
         """The same program with another seed."""
@@ -199,7 +221,7 @@ class Program:
             ).tolist()
         stored: Iterable[int | None] = repeat(None)
         if not self.job.rows_known:
-            stored = parts.sums(self.job.source.blocks.rows).tolist()
+            stored = parts.sums(self.estimated_rows).tolist()
         flat = tuple(map(Part, counts, sizes, unpacked, stored))
         borders = parts.windows.tolist()
         windows = tuple(flat[first:stop] for first, stop in pairwise(borders))
@@ -225,22 +247,47 @@ class Program:
                 stop_row=stop,
                 total=counts.total,
                 shards=shards,
-                run_rows=self.run_rows(assignment.batch_rows),
+                run_rows=self.run_rows(assignment.batch_size),
                 slices=slices,
             )
             for shards in destinations
         )
 
+    def documents(
+        self, epoch: int, window: int, lengths: Sequence[NDArray[np.int32] | None], first_row: int
+    ) -> tuple[Documents, ...] | None:
+        """The documents of each block of a window, in the order of its blocks; None without packing.
+
+        ``lengths`` holds the tokens of each document for every block of the dataset.
+        """
+        if self.job.packing is None:
+            return None
+        counted = [lengths[block] for block in self.parts(epoch, window).blocks.tolist()]
+        of_blocks = [each for each in counted if each is not None]
+        assert len(of_blocks) == len(counted), "documents are counted before they are placed"
+        of_window = np.concatenate([np.zeros(0, np.int32), *of_blocks])
+        order = order_window(
+            seed=self.job.seed, epoch=epoch, window=window, rows=len(of_window), first_row=first_row
+        )
+        borders = np.cumsum([len(each) for each in of_blocks])[:-1]
+        starts = np.split(place_documents(order, of_window), borders)
+        return tuple(map(Documents, starts, of_blocks))
+
     def task(
-        self, work: Work, stage: Stage, rows: NDArray[np.int64], layouts: tuple[WindowRuns, ...] | None
+        self,
+        work: Work,
+        stage: Stage,
+        rows: NDArray[np.int64],
+        layouts: tuple[WindowRuns, ...] | None,
+        documents: tuple[Documents, ...] | None = None,
     ) -> Task:
-        """The task for a piece of work, with the row counts known so far."""
+        """The task for a piece of work, with the row counts known so far, and the window's documents."""
         part = self.parts(work.epoch, work.window)[work.part].tolist()
         expected = tuple(count if count >= 0 else None for count in rows[part].tolist())
         ordering = None
         if stage.needs_order:
             assert layouts is not None, "placing needs a layout"
-            ordering = self._ordering(work, rows, layouts)
+            ordering = self._ordering(work, rows, layouts, documents)
         return Task(
             work=work,
             blocks=tuple(part),
@@ -250,7 +297,13 @@ class Program:
             ordering=ordering,
         )
 
-    def _ordering(self, work: Work, rows: NDArray[np.int64], layouts: tuple[WindowRuns, ...]) -> Ordering:
+    def _ordering(
+        self,
+        work: Work,
+        rows: NDArray[np.int64],
+        layouts: tuple[WindowRuns, ...],
+        documents: tuple[Documents, ...] | None,
+    ) -> Ordering:
         plan = self.parts(work.epoch, work.window)
         before = plan.rows_before(rows)
         order = order_window(
@@ -260,5 +313,6 @@ class Program:
             rows=int(before[-1]),
             first_row=layouts[0].first_row,
         )
-        offsets = before[plan.starts[work.part] : plan.starts[work.part + 1]]
-        return Ordering(order=order, offsets=tuple(offsets.tolist()), layouts=layouts)
+        blocks = slice(plan.starts[work.part], plan.starts[work.part + 1])
+        own = None if documents is None else documents[blocks]
+        return Ordering(order, offsets=tuple(before[blocks].tolist()), layouts=layouts, documents=own)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from windrow.core.errors import PlanError, StallError, StateError
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.stats import RunStats
-from windrow.pipeline.delivery.iteration_methods import Check, Delivery
+from windrow.pipeline.delivery.iteration_methods import Delivery
 from windrow.pipeline.executors.base import CoordinatorClient, Session
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
@@ -25,6 +25,7 @@ from windrow.pipeline.shard.partial_runs import Portions
 from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 from windrow.pipeline.shard.run_reader import Converter, RunReader
 from windrow.pipeline.shard.stall_watch import waiting_of
+from windrow.pipeline.tasks.sequence_packing import make_sequences
 
 __all__ = ["Connection"]
 
@@ -69,39 +70,44 @@ class Connection:
 
     def _open_epoch(self, program: Program, delivery: Delivery, at: Cursor) -> RunReader:
         """Adopt the prefetch loop that has already moved on to the epoch, or start a new one."""
-        job, batch_rows = program.job, delivery.batch_rows
-        run_rows = program.run_rows(batch_rows)
+        job, batch_size, batch_rows = (
+            program.job,
+            delivery.batch_rows,
+            program.batch_rows(delivery.batch_rows),
+        )
+        run_rows = program.run_rows(batch_size)
         runs_per_batch = max(1, batch_rows // run_rows)
         ahead = -(-delivery.prefetch_batches * batch_rows // run_rows)
         depth = max(2, ahead + runs_per_batch)
-        # without transforms, the schema was checked before anything was read
-        convert = partial(_convert_span, delivery, delivery.check if job.before or job.after else None)
+        convert = partial(_convert_span, delivery, job)
         # many small batches per run are cheaper to convert in the consumer than in the worker threads
         is_single_batch = run_rows <= batch_rows
         converter = None
         if delivery.converter_key is not None and is_single_batch:
             converter = Converter(delivery.converter_key, lambda rows: list(convert(rows)))
 
-        shard_client = self.open(batch_rows, job.seed)
+        shard_client = self.open(batch_size, job.seed)
         prefetch_loop, runs, opening = self.prefetch_loop, None, None
         if prefetch_loop is not None:
-            assignment = program.assignment(batch_rows, drop_last=delivery.drop_last)
+            assignment = program.assignment(batch_size, drop_last=delivery.drop_last)
             runs = prefetch_loop.find_epoch(at, assignment, depth)
         if prefetch_loop is not None and runs is not None:
-            opening = shard_client.open_next(at, batch_rows, drop_last=delivery.drop_last)
+            opening = shard_client.open_next(at, batch_size, drop_last=delivery.drop_last)
             prefetch_loop.begin(runs, converter)
         else:
             if prefetch_loop is not None:
                 # stop the old loop before the new epoch has windows that it could take
                 prefetch_loop.stop()
-            facts = shard_client.open_epoch(at, batch_rows, drop_last=delivery.drop_last)
+            facts = shard_client.open_epoch(at, batch_size, drop_last=delivery.drop_last)
+            # with packing, runs hold tokens, and transforms are applied to sequences later
+            after = () if job.packing is not None else job.after
             portions = Portions(
-                is_transformed=bool(job.after), min_batches=-(-max(1, delivery.prefetch_batches) // depth)
+                is_transformed=bool(after), min_batches=-(-max(1, delivery.prefetch_batches) // depth)
             )
             prefetch_loop = PrefetchLoop(
                 shard_client,
                 self._consumer,
-                after=job.after,
+                after=after,
                 depth=depth,
                 portions=portions,
                 leads_on=job.leads_on,
@@ -173,13 +179,15 @@ class _Resources:
 
 
 def _check_stored_schema(job: Job, delivery: Delivery) -> None:
-    if delivery.check is not None and not job.before and not job.after:
+    if delivery.check is not None and job.delivers_stored_rows:
         source = job.source
         delivery.check(source.schema, source.null_counts if job.rows_stated else {})
 
 
-def _convert_span(delivery: Delivery, check: Check | None, span: pa.RecordBatch) -> Iterable[Any]:
-    if check is not None:
+def _convert_span(delivery: Delivery, job: Job, span: pa.RecordBatch) -> Iterable[Any]:
+    if job.packing is not None:
+        span = make_sequences(span, job.packing, job.after)
+    if delivery.check is not None and not job.delivers_stored_rows:
         # the schema of transformed rows is known only once there are rows
-        check(span.schema, {})
+        delivery.check(span.schema, {})
     return delivery.convert(span)

@@ -63,19 +63,24 @@ class EpochReader:
         self._returned_at = time.time()
         self._core_time = CoreTime()
         self._progress = _make_progress(program, reader)
-        self._batches: Any = reader.batches(delivery.batch_rows)
+        self._batches: Any = reader.batches(self.facts.assignment.batch_rows)
         if delivery.background and delivery.prefetch_batches:
             self._batches = Prefetcher(self._batches, delivery.prefetch_batches)
 
     @property
     def rows(self) -> int:
-        """Rows consumed."""
+        """Rows consumed, with packing sequences."""
+        return self._stream_rows // self.facts.assignment.sequence_rows
+
+    @property
+    def _stream_rows(self) -> int:
+        """Rows consumed, with packing tokens."""
         return min(self.steps * self.facts.assignment.batch_rows, self._reader.rows)
 
     @property
     def size_bytes(self) -> int:
         """Bytes consumed, by the average size of a row."""
-        return self._reader.size_bytes * self.rows // max(1, self._reader.rows)
+        return self._reader.size_bytes * self._stream_rows // max(1, self._reader.rows)
 
     @property
     def cursor(self) -> Cursor:
@@ -108,7 +113,7 @@ class EpochReader:
 
     @property
     def _assigned(self) -> tuple[int, int]:
-        return self.facts.assignment.shards, self.facts.assignment.batch_rows
+        return self.facts.assignment.shards, self.facts.assignment.batch_size
 
     @property
     def start_cursor(self) -> Cursor:

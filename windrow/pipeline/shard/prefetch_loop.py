@@ -14,7 +14,7 @@ from functools import partial
 import pyarrow as pa
 
 from windrow.core.buffer_pool import BufferPool
-from windrow.core.errors import PlanError, TransformError
+from windrow.core.errors import PlanError
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.stats import Span
@@ -22,7 +22,7 @@ from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, Windo
 from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
 from windrow.pipeline.shard.run_reader import Converter, EpochRuns, PlacedRun
-from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
+from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, as_one_batch
 from windrow.shuffle.kernels.place_rows import MapOutputs, place_portion, place_rows
 from windrow.shuffle.order.runs import Run, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
@@ -299,7 +299,7 @@ class PrefetchLoop:
             place = run.place + part.start
             origin = f"epoch {epoch}, window {number}, rows from place {place} of shard {self._shard}"
             table = apply_maps(pa.Table.from_batches([rows]), self._after, origin)
-            rows = _one_batch(table, origin) if table.num_rows else rows
+            rows = as_one_batch(table, origin) if table.num_rows else rows
             row_bytes = self._portions.measure(rows)
             if row_bytes is not None:
                 self._client.note_delivered(row_bytes)
@@ -344,24 +344,12 @@ def _place(map_outputs: MapOutputs, run: Run, rows: slice, pool: BufferPool) -> 
     return place_portion(map_outputs, run.index, run.rows, rows, schema, pool)
 
 
-def _one_batch(table: pa.Table, origin: str) -> pa.RecordBatch:
-    """Return the rows that transforms made from a run (at least one row) as one batch."""
-    batches = table.combine_chunks().to_batches()
-    if len(batches) > 1:
-        # Arrow does not concatenate strings beyond 2 GiB, since their offsets have 32 bits
-        raise TransformError(
-            f"map_batches after the shuffle, {origin}: the {table.num_rows:,} rows returned are too large for "
-            "one Arrow array: return large_string or large_binary columns, or smaller values"
-        )
-    return batches[0]
-
-
 def _check_assignment(facts: EpochFacts, assignment: ShardAssignment) -> None:
     """Raise PlanError if another shard opened the epoch with other batches, for which rows are placed."""
     if assignment != facts.assignment.whole:
         now, expected = assignment, facts.assignment
         raise PlanError(
-            f"epoch {facts.epoch} is being read with batch_size={now.batch_rows}, drop_last={now.drop_last} by another "
-            f"shard, and with batch_size={expected.batch_rows}, drop_last={expected.drop_last} by this one: read an "
+            f"epoch {facts.epoch} is being read with batch_size={now.batch_size}, drop_last={now.drop_last} by another "
+            f"shard, and with batch_size={expected.batch_size}, drop_last={expected.drop_last} by this one: read an "
             "epoch with the same values on all shards"
         )

@@ -388,7 +388,7 @@ class Shard(LoaderMethods):
     @property
     def _batch_rows(self) -> int | None:
         if self._latest is not None:
-            return self._latest.assignment.batch_rows
+            return self._latest.assignment.batch_size
         assigned = self._position.at.assigned
         return None if assigned is None else assigned[1]
 

@@ -10,15 +10,20 @@ import pyarrow as pa
 from windrow.core.empty_tables import empty_table
 from windrow.core.source import Source
 from windrow.core.tracebacks import trims_traceback
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.tasks.sequence_packing import sample_sequences
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, check_schema
 
 __all__ = ["find_schema", "read_head"]
 
 
 @trims_traceback
-def find_schema(source: Source, maps: Sequence[MapBatches]) -> pa.Schema:
-    """Return the schema that a pipeline delivers; with transforms, it is taken from their first rows."""
-    return read_head(source, maps, 1).schema if maps else source.schema
+def find_schema(job: Job) -> pa.Schema:
+    """Return the schema that a job delivers; with transforms, it is taken from their first rows."""
+    if job.packing is not None:
+        return sample_sequences(job.source, job.before, job.packing, job.after).schema
+    maps = (*job.before, *job.after)
+    return read_head(job.source, maps, 1).schema if maps else job.source.schema
 
 
 @trims_traceback

@@ -26,14 +26,16 @@ from windrow.pipeline.tasks.cache.cached_reader import CachingReader, Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 from windrow.pipeline.tasks.corrupt_blocks import Corruption, find_corruption, late_corruption
 from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError, Shortfall
+from windrow.pipeline.tasks.sequence_packing import SequencePacking
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, check_schema
 from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
+from windrow.shuffle.order.document_order import token_rows
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.window_order import WindowOrder
 
-__all__ = ["Ordering", "Task", "TaskContext", "TaskOutput", "TaskReport", "run_task"]
+__all__ = ["Documents", "Ordering", "Task", "TaskContext", "TaskOutput", "TaskReport", "run_task"]
 
 # [destination][slice] -> map outputs, one for each table read
 TaskOutput = list[list[list[MapOutput]]]
@@ -49,9 +51,30 @@ class TaskContext:
     reader: BlockReader
     # transforms before the shuffle
     before: tuple[MapBatches, ...]
+    # how transformed rows, then documents, become tokens, which are the rows of all that follows; None: not at all
+    packing: SequencePacking | None = None
     disk: DiskCache | None = None
     # whether a corrupt block counts as having no rows, unless its rows already have positions
     skips_corrupt: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether blocks are delivered as they are read."""
+        return not self.before and self.packing is None
+
+    def transform(self, table: pa.Table, origin: str) -> tuple[pa.Table, NDArray[np.int32] | None]:
+        """What becomes of a block, and with packing, the tokens of each of its documents."""
+        table = apply_maps(table, self.before, origin)
+        return (table, None) if self.packing is None else self.packing.flatten(table, origin)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The documents of a block, whose tokens are its rows."""
+
+    # (documents,) the epoch row of the first token of each, and its number of tokens
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -63,6 +86,16 @@ class Ordering:
     offsets: tuple[int, ...]
     # the window's runs, one layout for each destination
     layouts: tuple[WindowRuns, ...]
+    # with packing, the documents of each block, which are ordered instead of its rows
+    documents: tuple[Documents, ...] | None = None
+
+    def epoch_rows(self, at: int, start: int, stop: int) -> NDArray[np.int64]:
+        """(stop - start,) the epoch rows of rows [start, stop) of block ``at`` of the task."""
+        if self.documents is not None:
+            documents = self.documents[at]
+            return token_rows(documents.starts, documents.lengths)[start:stop]
+        first = self.offsets[at]
+        return self.order.epoch_rows(first + start, first + stop)
 
 
 @dataclass(frozen=True)
@@ -111,6 +144,8 @@ class TaskReport:
     unpacked_bytes: int | None = None
     # why the task returned no output; None if it returned all of it
     shortfall: Shortfall | None = None
+    # with packing, (documents,) the tokens of each document, by block; None if this task did not count them
+    documents: tuple[NDArray[np.int32], ...] | None = None
 
 
 def run_task(
@@ -149,8 +184,7 @@ def run_task(
                         read_tables.append(part)
                         slice_bytes += read_tables[-1].nbytes
                     elif part.num_rows:
-                        first = ordering.offsets[at] + block_rows
-                        epoch_rows = ordering.order.epoch_rows(first, first + part.num_rows)
+                        epoch_rows = ordering.epoch_rows(at, block_rows, block_rows + part.num_rows)
                         slice_bytes += _group_part(part, epoch_rows, destinations, output, pool, pause)
                     block_rows += part.num_rows
                     # free this part before the next one is decoded
@@ -164,8 +198,17 @@ def run_task(
         return report, ([] if ordering is None else _empty_output(layouts)), [[] for _ in task.keeps]
     map_outputs = chain.from_iterable(chain.from_iterable(output))
     unpacked = None if ordering is None else sum(map_output.unpacked_bytes for map_output in map_outputs)
-    other_fields = (start_time, time.time(), reader.report(), tuple(observed.corrupt), unpacked)
-    report = TaskReport(tuple(observed.rows), tuple(slice_bytes.tolist()), observed.schema, *other_fields)
+    report = TaskReport(
+        tuple(observed.rows),
+        tuple(slice_bytes.tolist()),
+        observed.schema,
+        start_time,
+        time.time(),
+        reader.report(),
+        tuple(observed.corrupt),
+        unpacked,
+        documents=None if context.packing is None or tables is not None else tuple(observed.documents),
+    )
     return report, (read_tables if ordering is None else output), reader.cached_tables
 
 
@@ -178,6 +221,7 @@ class _Observed:
 
     def __init__(self) -> None:
         self.rows: list[int] = []
+        self.documents: list[NDArray[np.int32]] = []
         self.corrupt: list[Corruption] = []
         self.schema: pa.Schema | None = None
 
@@ -200,17 +244,19 @@ def _block_parts(
 ) -> Iterable[BlockPart]:
     """The parts of a block: a single one if there are transforms, since these need whole blocks."""
     origin = task.addresses[at].origin
-    if at in task.skips:
-        return [_EMPTY_BLOCK]
     if tables is not None:
         return [tables[at]]
-    if not context.before and task.ordering is not None:
-        return reader.parts(at)
-    table = _read_block(context, task, reader, at, observed)
-    if table is _EMPTY_BLOCK:
-        return [table]
-    output_limit.check_sample(at, table, context.before, origin)
-    return [apply_maps(table, context.before, origin)]
+    if context.is_plain and task.ordering is not None:
+        return [_EMPTY_BLOCK] if at in task.skips else reader.parts(at)
+    table = _EMPTY_BLOCK if at in task.skips else _read_block(context, task, reader, at, observed)
+    if table is not _EMPTY_BLOCK and not context.is_plain:
+        output_limit.check_sample(at, table, lambda sample: context.transform(sample, origin)[0])
+    table, lengths = context.transform(table, origin)
+    if lengths is not None:
+        observed.documents.append(lengths)
+        if task.ordering is not None and task.ordering.documents is not None:
+            _check_documents(task.ordering.documents[at], lengths, origin)
+    return [table]
 
 
 def _read_block(
@@ -233,6 +279,15 @@ def _check_rows(task: Task, at: int, rows: int) -> None:
             f"{task.addresses[at].origin}: read {rows} rows, expected {expected}. "
             "The file changed, or a transform is not a pure function of its rows: "
             "list the dataset again, or pass preserves_rows=False"
+        )
+
+
+def _check_documents(expected: Documents, lengths: NDArray[np.int32], origin: str) -> None:
+    if not np.array_equal(expected.lengths, lengths):
+        raise SourceError(
+            f"{origin}: read {len(lengths)} documents of {lengths.sum()} tokens, expected {len(expected.lengths)} of "
+            f"{expected.lengths.sum()}, each as long as it was before. The file changed, or a transform is not a pure "
+            "function of its rows: list the dataset again, or make the transform return the same tokens every time"
         )
 
 

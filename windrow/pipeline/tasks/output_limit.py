@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
 import pyarrow as pa
-
-from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
 
 __all__ = ["OutputLimit", "OutputLimitError", "Shortfall"]
 
@@ -69,15 +67,15 @@ class OutputLimit:
             share = sum(self._weights[: at + 1]) / sum(self._weights)
             raise OutputLimitError(Shortfall(share, self._rows, total_bytes, total_bytes))
 
-    def check_sample(self, at: int, table: pa.Table, maps: Sequence[MapBatches], origin: str) -> None:
+    def check_sample(self, at: int, table: pa.Table, transform: Callable[[pa.Table], pa.Table]) -> None:
         """Transform a sample of a block, and check the estimated output of the whole block."""
-        if not self._samples or not maps:
+        if not self._samples:
             return
         max_rows = table.num_rows // _MIN_BLOCK_PER_SAMPLE
         if max_rows < _SMALL_SAMPLE_ROWS:
             return
         for count in (_SMALL_SAMPLE_ROWS, min(_LARGE_SAMPLE_ROWS, max_rows)):
-            sample = apply_maps(_sample_rows(table, count), maps, origin)
+            sample = transform(_sample_rows(table, count))
             block_bytes = ceil(sample.nbytes * table.num_rows / count)
             if self._bytes + block_bytes <= (self._max_bytes or 0):
                 return

@@ -18,7 +18,14 @@ from windrow.core.integers import as_integer
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert
 from windrow.pipeline.tasks.transform_results import result_to_table
 
-__all__ = ["MapBatches", "apply_maps", "check_schema", "function_name", "raise_function_error"]
+__all__ = [
+    "MapBatches",
+    "apply_maps",
+    "as_one_batch",
+    "check_schema",
+    "function_name",
+    "raise_function_error",
+]
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,18 @@ def apply_maps(table: pa.Table, maps: Sequence[MapBatches], origin: str) -> pa.T
         if table.num_rows:
             table = _apply(table, stage, f"{stage.name}, {origin}")
     return table
+
+
+def as_one_batch(table: pa.Table, origin: str) -> pa.RecordBatch:
+    """Return the rows that transforms after the shuffle made (at least one row) as one batch."""
+    batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        # Arrow does not concatenate strings beyond 2 GiB, since their offsets have 32 bits
+        raise TransformError(
+            f"map_batches after the shuffle, {origin}: the {table.num_rows:,} rows returned are too large for "
+            "one Arrow array: return large_string or large_binary columns, or smaller values"
+        )
+    return batches[0]
 
 
 def _apply(table: pa.Table, stage: MapBatches, where: str) -> pa.Table:

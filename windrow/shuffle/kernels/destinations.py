@@ -44,13 +44,13 @@ class Destinations:
         """
         find = self._find if native.LIBRARY is not None and self._fits_32_bits else self._find_numpy
         runs, places = find(rows)
-        sources, pads = self._find_padding(rows)
+        sources, pads, pad_places = self._find_padding(rows)
         if not len(pads):
             return None, runs, places
         return (
             np.concatenate([np.arange(len(rows)), sources]),
             np.concatenate([runs, pads.astype(runs.dtype)]),
-            np.concatenate([places, np.zeros(len(pads), dtype=np.uint32)]),
+            np.concatenate([places, pad_places.astype(np.uint32)]),
         )
 
     @property
@@ -62,12 +62,7 @@ class Destinations:
         """Use the kernel, except for the rows of an incomplete last step, which have another assignment."""
         layout = self._layouts[0]
         assignment, total, stop = layout.assignment, layout.total, _MAX_UINT32
-        # with a single shard the incomplete step needs no special case
-        if (
-            total is not None
-            and assignment.rest_rows(total)
-            and (assignment.shards > 1 or assignment.drop_last)
-        ):
+        if total is not None and not assignment.ends_regularly(total):
             stop = assignment.start_row + assignment.full_steps(total) * assignment.step_rows
         # clamping is safe: a divisor beyond 32 bits is larger than every row number here
         divisors = (
@@ -117,19 +112,23 @@ class Destinations:
             within = within - np.where(of_stream == first_runs[own], skipped[own], 0)
         return runs, within.astype(np.uint32)
 
-    def _find_padding(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The indices of padding rows in ``rows``, and the run ids of their copies."""
-        repeated, ids = self._padding
+    def _find_padding(
+        self, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The indices of padding rows in ``rows``, and the run ids and places of their copies."""
+        repeated, ids, places = self._padding
         (held,) = np.nonzero(np.isin(rows, repeated)) if len(repeated) else (repeated,)
         if not len(held):
-            return held, held
+            return held, held, held
         order = held[np.argsort(rows[held], kind="stable")]
         found = order[np.minimum(np.searchsorted(rows[order], repeated), len(order) - 1)]
         (here,) = np.nonzero(rows[found] == repeated)
-        return found[here], ids[here]
+        return found[here], ids[here], places[here]
 
     @cached_property
-    def _padding(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The positions of the rows that padding repeats, and the run ids of the copies."""
+    def _padding(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The positions of the rows that padding repeats, and the run ids and places of the copies."""
         ids = [layout.padding_ids + end for layout, end in zip(self._layouts, self._ends, strict=False)]
-        return np.concatenate([layout.padding[0] for layout in self._layouts]), np.concatenate(ids)
+        rows = np.concatenate([layout.padding[0] for layout in self._layouts])
+        places = np.concatenate([layout.padding_places for layout in self._layouts])
+        return rows, np.concatenate(ids), places

@@ -85,11 +85,17 @@ class WindowRuns:
     @property
     def padding_ids(self) -> NDArray[np.int64]:
         """The run id of each repeated row of ``padding``; these are the last ids."""
-        return int(self.slice_starts[-1]) - self._padding_runs + np.arange(self._padding_runs)
+        return int(self.slice_starts[-1]) - self._padding_runs + self._padding_groups
+
+    @property
+    def padding_places(self) -> NDArray[np.int64]:
+        """The place of each repeated row of ``padding`` within its run."""
+        places, firsts = self.padding[2], self._padding_firsts
+        return places - places[firsts][self._padding_groups]
 
     @cached_property
     def slice_starts(self) -> NDArray[np.int64]:
-        """(slices + 1,) the first run id of each slice; each repeated row has an id of its own in the last slice."""
+        """(slices + 1,) the first run id of each slice; repeated rows have runs of their own in the last slice."""
         counts = np.zeros(self.slices, dtype=np.int64)
         for runs in self._run_counts:
             counts += np.bincount(np.arange(runs) * self.slices // max(runs, 1), minlength=self.slices)
@@ -106,9 +112,21 @@ class WindowRuns:
         here = (rows >= self.first_row) & (rows < self.stop_row) & np.isin(shards, self.shards)
         return rows[here], shards[here], places[here]
 
+    @cached_property
+    def _padding_firsts(self) -> NDArray[np.intp]:
+        """The first row of each run of repeated rows: those of one shard at consecutive places."""
+        _, shards, places = self.padding
+        return np.flatnonzero((np.diff(shards, prepend=-1) != 0) | (np.diff(places, prepend=-2) != 1))
+
+    @cached_property
+    def _padding_groups(self) -> NDArray[np.int64]:
+        """For each repeated row, the number of its run among those of repeated rows."""
+        sizes = np.diff(self._padding_firsts, append=len(self.padding[0]))
+        return np.repeat(np.arange(len(sizes)), sizes)
+
     @property
     def _padding_runs(self) -> int:
-        return len(self.padding[0])
+        return len(self._padding_firsts)
 
     def runs_from(self, row: int, shard: int) -> list[Run]:
         """The runs of a shard that hold rows of the epoch from ``row``, a step's first row, on."""
@@ -129,10 +147,13 @@ class WindowRuns:
         ]
 
     def padding_runs(self, shard: int) -> list[Run]:
-        """The repeated rows of a shard in this window, as one run each."""
+        """The runs of a shard's repeated rows in this window."""
         _, shards, places = self.padding
-        padded = zip(self.padding_ids.tolist(), shards.tolist(), places.tolist(), strict=True)
-        return [self._run(run_id, place, 1) for run_id, owner, place in padded if owner == shard]
+        firsts = self._padding_firsts
+        sizes = np.diff(firsts, append=len(shards))
+        columns = (self.padding_ids[firsts], shards[firsts], places[firsts], sizes)
+        padded = zip(*(column.tolist() for column in columns), strict=True)
+        return [self._run(run_id, place, rows) for run_id, owner, place, rows in padded if owner == shard]
 
     def _run(self, run_id: int, place: int, rows: int) -> Run:
         slice_number = int(np.searchsorted(self.slice_starts, run_id, side="right")) - 1

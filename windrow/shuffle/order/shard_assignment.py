@@ -41,6 +41,9 @@ class ShardAssignment:
 
     With ``workers`` W > 1, n·W shards hold the streams of n trainers. A step of all shards is then W steps of
     the trainers. What is said above of the last step holds for the trainers' last one.
+
+    With ``sequence_rows`` L > 1, L rows in turn are a sequence and stay together: B is a multiple of L, the last
+    step is assigned in whole sequences, and the fewer than L rows behind the last whole one are omitted.
     """
 
     shards: int
@@ -49,6 +52,12 @@ class ShardAssignment:
     drop_last: bool = False
     start_row: int = 0
     workers: int = 1
+    sequence_rows: int = 1
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences of a batch; without sequences, its rows."""
+        return self.batch_rows // self.sequence_rows
 
     @property
     def _trainers(self) -> int:
@@ -70,7 +79,14 @@ class ShardAssignment:
 
     def rest_rows(self, total: int) -> int:
         """The number of rows of the last step if it is not full, else 0."""
-        return max(0, total - self.start_row) % self.step_rows
+        rest = max(0, total - self.start_row) % self.step_rows
+        return rest - rest % self.sequence_rows
+
+    def ends_regularly(self, total: int) -> bool:
+        """Whether the rows behind the last full step are assigned as those of a full step would be."""
+        if max(0, total - self.start_row) % self.sequence_rows:
+            return False
+        return not self.rest_rows(total) or (self.shards == 1 and not self.drop_last)
 
     def _last_step(self, total: int) -> tuple[int, int]:
         """(first, rows) of the trainers' last step if it is not full, counted from the last step of all shards."""
@@ -84,15 +100,16 @@ class ShardAssignment:
         first, rest = self._last_step(total)
         if (shard + 1) * self.batch_rows <= first:
             return shard * self.batch_rows, self.batch_rows
-        share, more = divmod(0 if self.drop_last else rest, self._trainers)
+        length = self.sequence_rows
+        share, more = divmod(0 if self.drop_last else rest // length, self._trainers)
         if self.equal is True:
             more = 0
         elif self.equal == "pad":
             share, more = share + (more > 0), 0
         if worker * self._trainers * self.batch_rows > first:
             # a worker that has no batch in it; its place keeps the parts in ascending order
-            return first + share * self._trainers + more, 0
-        return first + trainer * share + min(trainer, more), share + (trainer < more)
+            return first + (share * self._trainers + more) * length, 0
+        return first + (trainer * share + min(trainer, more)) * length, (share + (trainer < more)) * length
 
     def shard_rows(self, total: int, shard: int) -> int:
         """The number of rows that a shard gets, including padding."""
@@ -142,7 +159,8 @@ class ShardAssignment:
             return step * self.batch_rows + _clip(within - shard * self.batch_rows, self.batch_rows)
         first, share = self.rest_share(total, shard)
         full = self.full_steps(total)
-        return full * self.batch_rows + _clip(ahead - full * self.step_rows - first, share)
+        of_rest = min(ahead - full * self.step_rows, self.rest_rows(total))
+        return full * self.batch_rows + _clip(of_rest - first, share)
 
     def assign_rows(self, rows: NDArray[Any], total: int | None) -> tuple[NDArray[Any] | None, NDArray[Any]]:
         """Assign rows of the epoch, of any integer type that holds them: (rows,) shards and places of the same type.
@@ -154,8 +172,8 @@ class ShardAssignment:
         word = rows.dtype.type
         ahead = rows - word(self.start_row) if self.start_row else rows
         first_rest = None if total is None else self.full_steps(total) * self.step_rows
-        has_rest = total is not None and self.rest_rows(total) > 0
-        if self.shards == 1 and not self.start_row and not (has_rest and self.drop_last):
+        is_regular = total is None or self.ends_regularly(total)
+        if self.shards == 1 and not self.start_row and is_regular:
             return None, ahead
         # a step that exceeds the word's maximum exceeds the epoch too, so capping the divisor changes nothing
         max_word = int(np.iinfo(rows.dtype).max)
@@ -168,7 +186,7 @@ class ShardAssignment:
         places -= shards * batch_rows
         places += steps * batch_rows
         # if the first row of the rest exceeds the word's maximum, all rows are before it
-        if total is not None and first_rest is not None and has_rest and first_rest <= max_word:
+        if total is not None and first_rest is not None and not is_regular and first_rest <= max_word:
             (last,) = np.nonzero(ahead >= word(first_rest))
             shards[last], places[last] = self._assign_rest(ahead[last].astype(np.int64) - first_rest, total)
         if self.start_row:
@@ -180,6 +198,8 @@ class ShardAssignment:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         shares = np.array([self.rest_share(total, t) for t in range(self.shards)], dtype=np.int64)
         shards = np.searchsorted(shares.sum(axis=1), within, side="right").astype(np.int64)
+        # no part of a sequence stands for padding
+        shards[within >= self.rest_rows(total)] = self.shards
         firsts = np.append(shares[:, 0], 0)
         places = self.full_steps(total) * self.batch_rows + within - firsts[shards]
         return shards, places
@@ -187,11 +207,11 @@ class ShardAssignment:
     def padding(self, total: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """(rows, shards, places) of the rows that ``equal="pad"`` repeats.
 
-        At most n − 1 of them; place p ≥ r of the last step is its row p mod r.
+        At most n − 1 rows or sequences; place p ≥ r of the last step is its row p mod r.
         """
         last, rest = self._last_step(total)
         rest = 0 if self.drop_last or self.equal != "pad" else rest
-        share = -(-rest // self._trainers)
+        share = -(-rest // (self._trainers * self.sequence_rows)) * self.sequence_rows
         extra = np.arange(rest, share * self._trainers, dtype=np.int64)
         first_rest = self.start_row + self.full_steps(total) * self.step_rows + last
         rows = first_rest + (extra % rest if rest else extra)

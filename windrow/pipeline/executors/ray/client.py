@@ -61,7 +61,9 @@ class RayClient:
         self._open_count = 0
         self._closed = False
         self._pending_calls = PendingCalls()
-        self.pool = BufferPool(RUNS_AHEAD * max(RUN_BYTES, batch_rows * program.row_bytes))
+        self.pool = BufferPool(
+            RUNS_AHEAD * max(RUN_BYTES, program.batch_rows(batch_rows) * program.row_bytes)
+        )
         # several shards on one machine share its cores
         placers = max(1, min(_PLACERS, available_cores() // program.shards))
         self._workers = WorkerPool(placers, f"windrow-place-{shard}")

@@ -1,0 +1,217 @@
+"""Packing through the public API: real text comes back on every topology, and errors say why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import windrow
+from tests.conftest import REPOSITORY
+from windrow.core.errors import PlanError, SourceError, StateError, TransformError
+
+EOS = 256
+LENGTH = 100
+
+
+@pytest.fixture(scope="module")
+def paragraphs() -> list[str]:
+    """The paragraphs of this project's documentation: a few thousand documents of 1 to about 3,000 bytes."""
+    pages = sorted((REPOSITORY / "docs").rglob("*.md"))
+    return [part for page in pages for part in page.read_text("utf-8").split("\n\n") if part]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, paragraphs: list[str]) -> Path:
+    found = tmp_path_factory.mktemp("documents")
+    for part in range(4):
+        texts = paragraphs[part::4]
+        table = pa.table({"text": texts, "document": np.arange(len(paragraphs))[part::4]})
+        pq.write_table(table, found / f"part-{part}.parquet", row_group_size=40)
+    return found
+
+
+def tokenize(batch: Any) -> pa.Table:
+    lists = [list(text.encode()) for text in batch["text"].to_pylist()]
+    return pa.table({"tokens": pa.array(lists, pa.list_(pa.int16())), "document": batch["document"]})
+
+
+def _pipe(folder: Path, seed: int | None = 7) -> windrow.DatasetPipeline:
+    pipe = windrow.read_parquet(folder).map_batches(tokenize, batch_format="pyarrow")
+    shuffled = pipe.window(blocks_per_window=7).repeat(3)
+    return shuffled if seed is None else shuffled.random_shuffle_each_window(seed=seed)
+
+
+def _texts(tokens: np.ndarray) -> list[str]:
+    """The documents in a stream of tokens; the last one can be cut."""
+    ends = np.flatnonzero(tokens == EOS)
+    return [part[part != EOS].astype(np.uint8).tobytes().decode() for part in np.split(tokens, ends + 1)[:-1]]
+
+
+@pytest.mark.parametrize("executor", ["threads", "ray"])
+def test_text_comes_back_in_the_order_of_its_documents(
+    folder: Path, paragraphs: list[str], executor: str, request: pytest.FixtureRequest
+) -> None:
+    if executor == "ray":
+        request.getfixturevalue("ray_local")
+    pipe = _pipe(folder).options(executor=executor)
+    orders = [[row["document"] for row in epoch.iter_rows()] for epoch in pipe.iter_epochs()]
+    packed = pipe.pack(LENGTH, ["tokens", "document"], eos=EOS)
+    # two shards, then three from the middle of the second epoch, and one at the end
+    parts, state = packed.split(2), None
+    epochs: list[list[Any]] = [[], [], []]
+    for epochs_of_both in zip(*(shard.iter_epochs() for shard in parts), strict=True):
+        number = epochs_of_both[0].number
+        for step, batches in enumerate(
+            zip(*(epoch.iter_batches(6) for epoch in epochs_of_both), strict=False)
+        ):
+            epochs[number] += batches
+            if number == 1 and step == 5:
+                state = [shard.state_dict() for shard in parts]
+                break
+        if state is not None:
+            break
+    assert state is not None
+    assert state[0] == state[1]
+    for shard in parts:
+        shard.close()
+    parts = packed.split(3, state_dict=state[0])
+    for epochs_of_all in zip(*(shard.iter_epochs() for shard in parts), strict=True):
+        found = [list(epoch.iter_batches(4)) for epoch in epochs_of_all]
+        for step in range(max(map(len, found))):
+            epochs[epochs_of_all[0].number] += [each[step] for each in found if step < len(each)]
+    for shard in parts:
+        shard.close()
+    for order, delivered in zip(orders, epochs, strict=True):
+        tokens = np.concatenate([batch["tokens"] for batch in delivered])
+        documents = np.concatenate([batch["document"] for batch in delivered]).ravel()
+        assert tokens.shape[1] == LENGTH
+        texts = _texts(tokens.ravel())
+        assert texts == [paragraphs[document] for document in order[: len(texts)]]
+        assert sum(len(paragraphs[row].encode()) + 1 for row in order) - tokens.size < LENGTH
+        assert documents[tokens.ravel() == EOS].tolist() == order[: len(texts)]
+
+
+@pytest.mark.filterwarnings("ignore:each of the . DataLoader workers:RuntimeWarning")
+def test_dataloader_workers_share_the_sequences(folder: Path) -> None:
+    torch_data = pytest.importorskip("torch.utils.data")
+    packed = _pipe(folder).options(executor="threads").pack(LENGTH, "tokens", eos=EOS)
+    expected = [batch["tokens"].tolist() for batch in packed.iterator().iter_batches(5, drop_last=True)]
+    loader = torch_data.DataLoader(
+        packed.iterator().as_torch_dataset(batch_size=5, drop_last=True), batch_size=None, num_workers=2
+    )
+    assert [batch["tokens"].tolist() for batch in loader] == expected
+
+
+def test_schema_count_steps_and_exports(folder: Path, tmp_path: Path) -> None:
+    packed = _pipe(folder, seed=None).pack(LENGTH, ["tokens", "document"], eos=EOS)
+    assert packed.schema() == pa.schema(
+        {"tokens": pa.list_(pa.int16(), LENGTH), "document": pa.list_(pa.int64(), LENGTH)}
+    )
+    table = packed.to_arrow()
+    assert table.num_rows == packed.count()
+    assert packed.to_arrow(3).equals(table.slice(0, 3))
+    with packed.iterator() as shard:
+        with pytest.raises(PlanError, match="is not known yet"):
+            shard.steps_per_epoch(4)
+        epochs = shard.iter_epochs()
+        list(next(epochs).iter_batches(4))
+        assert shard.steps_per_epoch(4) == -(-table.num_rows // 4) == len(next(epochs).iter_batches(4))
+        assert shard.stats().rows >= table.num_rows
+    alone = _pipe(folder, seed=None).pack(LENGTH, "tokens")
+    result = alone.write_parquet(tmp_path / "out")
+    written = pq.read_table(tmp_path / "out" / "epoch=0", partitioning=None)
+    assert written.equals(alone.to_arrow())
+    assert len(result.files) >= 3
+
+
+def test_transforms_behind_get_sequences(folder: Path) -> None:
+    def shift(batch: dict[str, Any]) -> dict[str, Any]:
+        assert batch["tokens"].shape[1:] == (LENGTH,)
+        return {"inputs": batch["tokens"][:, :-1], "labels": batch["tokens"][:, 1:]}
+
+    packed = _pipe(folder).pack(LENGTH, "tokens", eos=EOS)
+    shifted = packed.map_batches(shift)
+    assert shifted.schema().names == ["inputs", "labels"]
+    for batch, whole in zip(shifted.iter_batches(9), packed.iter_batches(9), strict=True):
+        assert (batch["inputs"] == whole["tokens"][:, :-1]).all()
+        assert (batch["labels"] == whole["tokens"][:, 1:]).all()
+
+
+def test_explain_names_it(folder: Path) -> None:
+    plan = _pipe(folder).pack(LENGTH, "tokens", eos=EOS).explain(2, batch_size=4)
+    assert not plan.rows_known
+    assert "pack(100, ['tokens'], eos=256), to be counted" in str(plan)
+    assert ".pack(100, ['tokens'], eos=256)" in repr(_pipe(folder).pack(LENGTH, "tokens", eos=EOS))
+
+
+def copy_batch(batch: dict[str, Any]) -> dict[str, Any]:
+    return dict(batch)
+
+
+def test_states_of_other_packings_are_rejected(folder: Path) -> None:
+    packed = _pipe(folder).pack(LENGTH, "tokens", eos=EOS)
+    with packed.iterator() as shard:
+        next(shard.iter_batches(4))
+        state = shard.state_dict()
+    assert (state["batch_size"], state["row"]) == (4, 400)
+    with pytest.raises(StateError, match=r"pack .*100 .* 50 "):
+        _pipe(folder).pack(50, "tokens", eos=EOS).iterator(state_dict=state)
+    with pytest.raises(StateError, match=r"pack .* none"):
+        _pipe(folder).iterator(state_dict=state)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda pipe: pipe.pack(8, "t").pack(8, "t"), "already packs"),
+        (lambda pipe: pipe.pack(8, "u"), "there is no column 'u' to pack"),
+        (lambda pipe: pipe.pack(8, "x"), "none of the columns 'x' to pack has lists"),
+        (lambda pipe: pipe.pack(8, "t").random_shuffle_each_window(seed=1), "shuffle first"),
+        (
+            lambda pipe: pipe.random_shuffle_each_window(seed=1).map_batches(copy_batch).pack(8, "t"),
+            r"map_batches\(copy_batch\) stands between",
+        ),
+        (
+            lambda pipe: pipe.pack(8, "t").map_batches(copy_batch, preserves_rows=False),
+            r"comes after pack\(\)",
+        ),
+        (lambda pipe: pipe.pack(8, "t").epoch_lineage(0, 0, 1), "keep a column that names each document"),
+    ],
+)
+def test_what_cannot_be_packed_says_why(build: Any, message: str) -> None:
+    pipe = windrow.from_items([{"t": [1, 2, 3], "x": 1}] * 4).repeat(1)
+    with pytest.raises(PlanError, match=message):
+        build(pipe)
+
+
+def test_nulls_name_block_and_column() -> None:
+    pipe = windrow.from_items([{"t": [1]}, {"t": None}]).repeat(1).pack(2, "t")
+    with pytest.raises(TransformError, match=r"from_items.*column 't' has nulls"):
+        next(iter(pipe.iter_batches()))
+
+
+def test_a_tokenizer_that_is_not_a_pure_function_is_found() -> None:
+    calls = []
+
+    def tokenize_otherwise(batch: Any) -> Any:
+        calls.append(1)
+        lists = [[1], [2, 3]] if len(calls) == 1 else [[1, 2], [3]]
+        return pa.table({"t": lists})
+
+    documents = windrow.from_items([{"x": 1}, {"x": 2}]).map_batches(tokenize_otherwise)
+    pipe = documents.repeat(2).random_shuffle_each_window(seed=1).options(executor="threads")
+    with pytest.raises(SourceError, match=r"read 2 documents of 3 tokens.*not a pure function"):
+        list(pipe.pack(1, "t").iter_batches())
+
+
+def test_no_documents() -> None:
+    empty = windrow.from_items([{"t": [1]}]).map_batches(
+        lambda batch: {"t": batch["t"][:0]}, preserves_rows=False
+    )
+    assert list(empty.repeat(2).pack(4, "t").iter_batches()) == []
+    assert windrow.from_items([{"t": [1]}]).repeat(1).pack(4, "t").to_arrow().num_rows == 0
