@@ -43,4 +43,6 @@ def token_rows(starts: NDArray[np.int64], lengths: NDArray[np.int32]) -> NDArray
     """
     counts = lengths.astype(np.int64)
     before = np.cumsum(counts) - counts
-    return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
+    rows = np.repeat(starts - before, counts)
+    rows += np.arange(len(rows))
+    return rows
