@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Generator
 
 import pytest
 
+from windrow.pipeline.shard import epoch_reader
 from windrow.pipeline.shard.epoch_reader import Prefetcher
 
 
@@ -53,3 +55,43 @@ def test_it_runs_at_most_its_depth_ahead() -> None:
     # one was taken, two are ready, one more waits to be put
     assert len(made) <= 4
     assert list(items) == list(range(1, 10))
+
+
+def test_ready_items_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epoch_reader, "_READY_BYTES", 25)
+    made: list[int] = []
+    waiting = threading.Event()
+
+    def note() -> Generator[int, None, None]:
+        for size in (10, 10, 10, 10, 99, 1):
+            made.append(size)
+            if len(made) == 3:
+                waiting.set()
+            yield size
+
+    items = Prefetcher(note(), 5, lambda size: size)
+    assert waiting.wait(10)
+    # two are ready, and the third waits to be put
+    time.sleep(0.05)
+    assert made == [10, 10, 10]
+    # a single item may be larger
+    assert list(items) == [10, 10, 10, 10, 99, 1]
+
+
+def test_closing_wakes_a_consumer_that_waits() -> None:
+    waits, closed = threading.Event(), threading.Event()
+
+    def wait() -> Generator[int, None, None]:
+        waits.set()
+        closed.wait(10)
+        yield 1
+
+    items = Prefetcher(wait(), 1)
+    found: list[object] = []
+    consumer = threading.Thread(target=lambda: found.append(next(items, "ended")))
+    consumer.start()
+    assert waits.wait(10)
+    items._ready.close()
+    consumer.join(10)
+    closed.set()
+    assert found == ["ended"]

@@ -69,6 +69,9 @@ class Delivery:
     ``converter_key`` identifies the batch format, for conversion in the worker threads that place runs. That
     pays off where conversion is quick and takes no memory. Runs of the next epoch are placed and converted
     before its ``iter_*`` call; they are used only if the keys are equal. None: convert on demand.
+
+    ``finish`` makes of what ``convert`` has made the batch itself, in the consumer's thread. ``size_of`` tells the
+    bytes by which batches that were converted ahead are bounded, beside their number.
     """
 
     batch_rows: int
@@ -78,6 +81,8 @@ class Delivery:
     check: Check | None = None
     background: bool = False
     converter_key: object = None
+    finish: Callable[[Any], Any] | None = None
+    size_of: Callable[[Any], int] = lambda _: 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batch_rows", check_number("batch_size", self.batch_rows, 1))
@@ -261,19 +266,20 @@ class Deliverable(ABC):
         batch_size = check_number("batch_size", batch_size, 1)
         spec = TensorSpec(dtypes, device, collate_fn, batch_format, pin_memory, RaggedSpec(ragged))
 
+        mover = spec.placement.mover()
+
         def split(span: pa.RecordBatch) -> Iterator[Any]:
             if spec.is_per_batch(span.schema):
                 for start in range(0, span.num_rows, batch_size):
-                    yield to_tensors(span.slice(start, batch_size), spec)
+                    yield to_tensors(span.slice(start, batch_size), spec, mover)
                 return
             # convert once for many batches: each batch is then only a view
-            tensors = to_tensors(span, spec)
+            tensors = to_tensors(span, spec, mover)
             if span.num_rows <= batch_size:
                 # splitting would release and reacquire the GIL for every column
                 yield tensors
-                return
-            for views in zip(*(tensor.split(batch_size) for tensor in tensors.values()), strict=True):
-                yield dict(zip(tensors, views, strict=True))
+            else:
+                yield from mover.batches(tensors, span.num_rows, batch_size)
 
         background = collate_fn is not None or device is not None
         return self._deliver(
@@ -285,6 +291,8 @@ class Deliverable(ABC):
                 spec.check,
                 background=background,
                 converter_key=None if background else (spec, batch_size),
+                finish=mover.finish if background else None,
+                size_of=mover.size_of,
             )
         )
 
@@ -390,10 +398,21 @@ class Deliverable(ABC):
             unsqueeze_feature_tensors=unsqueeze_feature_tensors,
         )
 
+        mover = spec.placement.mover()
+
         def split(span: pa.RecordBatch) -> Iterator[Any]:
             for start in range(0, span.num_rows, batch_size):
-                yield to_features(span.slice(start, batch_size), spec)
+                yield to_features(span.slice(start, batch_size), spec, mover)
 
         return self._deliver(
-            Delivery(batch_size, drop_last, prefetch_batches, split, spec.check, device is not None)
+            Delivery(
+                batch_size,
+                drop_last,
+                prefetch_batches,
+                split,
+                spec.check,
+                background=device is not None,
+                finish=mover.finish,
+                size_of=mover.size_of,
+            )
         )

@@ -6,7 +6,7 @@ shares no memory with other columns, and keeps its memory alive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert
-from windrow.pipeline.delivery.tensors.device import Placement, resolve_placement
-from windrow.pipeline.delivery.tensors.ragged import RaggedSpec, list_parts, to_ragged
+from windrow.pipeline.delivery.tensors.device import Mover, Placement, resolve_placement
+from windrow.pipeline.delivery.tensors.ragged import RaggedSpec, list_parts, nest, to_ragged
 from windrow.pipeline.delivery.tensors.schema_check import (
     check_names,
     check_nulls,
@@ -70,6 +70,12 @@ class TensorSpec:
             check_tensor_schema(schema, null_counts, lists=True)
             self.ragged.check(schema)
 
+    def dtypes_of(self, names: Iterable[str]) -> dict[str, torch.dtype]:
+        """The dtypes that columns are cast to, by name."""
+        if isinstance(self.dtypes, Mapping):
+            return {name: self.dtypes[name] for name in names if name in self.dtypes}
+        return {} if self.dtypes is None else dict.fromkeys(names, self.dtypes)
+
     def is_per_batch(self, schema: pa.Schema) -> bool:
         """Whether batches have to be converted one by one, not many at once."""
         return self.collate_fn is not None or not len(schema) or self.ragged.depends_on_batch(schema)
@@ -83,24 +89,25 @@ def _check_dtypes(dtypes: object) -> None:
             raise PlanError(f"dtypes={dtypes!r} must be a torch.dtype, or a dict of them by column")
 
 
-def to_tensors(batch: pa.RecordBatch, spec: TensorSpec) -> Any:
-    """Convert a batch to a dict of tensors, or to the result of the spec's ``collate_fn``."""
+def to_tensors(batch: pa.RecordBatch, spec: TensorSpec, mover: Mover | None = None) -> Any:
+    """Convert a batch to a dict of tensors, or to the result of the spec's ``collate_fn``, and have it moved."""
+    mover = mover or spec.placement.mover()
     if spec.collate_fn is not None:
-        return spec.placement.place_all(_collate(batch, spec.collate_fn, spec.batch_format))
+        return mover.move(_collate(batch, spec.collate_fn, spec.batch_format))
     offsets: dict[str, torch.Tensor] = {}
     tensors = column_tensors(batch, batch.schema.names, spec.ragged, offsets)
-    if spec.dtypes is not None:
-        tensors = {name: _cast(tensor, name, spec) for name, tensor in tensors.items()}
+    dtypes = spec.dtypes_of(tensors)
     if not offsets:
-        return {name: spec.placement.place(tensor) for name, tensor in tensors.items()}
+        return mover.move(tensors, dtypes)
     found: dict[str, Any] = {}
     for name, tensor in tensors.items():
         if name in offsets:
-            kind = spec.ragged.format_of(name)
-            found |= to_ragged(name, tensor, offsets[name], kind, spec.placement)
+            # cast here, since a padding value has to be one of the dtype
+            cast = tensor.to(dtypes.pop(name, tensor.dtype))
+            found |= to_ragged(name, cast, offsets[name], spec.ragged.format_of(name))
         else:
-            found[name] = spec.placement.place(tensor)
-    return found
+            found[name] = tensor
+    return mover.move(found, dtypes, nest)
 
 
 def _collate(batch: pa.RecordBatch, collate_fn: Callable[[Any], Any], batch_format: BatchFormat) -> Any:
@@ -169,8 +176,3 @@ def _separate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             tensors[name] = tensor.clone()
         taken.add(address)
     return tensors
-
-
-def _cast(tensor: torch.Tensor, name: str, spec: TensorSpec) -> torch.Tensor:
-    dtype = spec.dtypes.get(name) if isinstance(spec.dtypes, Mapping) else spec.dtypes
-    return tensor if dtype is None else tensor.to(dtype)

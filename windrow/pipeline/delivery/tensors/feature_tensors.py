@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 from windrow.pipeline.delivery.tensors.column_tensors import column_tensors
-from windrow.pipeline.delivery.tensors.device import Placement, resolve_placement
+from windrow.pipeline.delivery.tensors.device import Mover, Placement, resolve_placement
 from windrow.pipeline.delivery.tensors.ragged import RaggedSpec
 from windrow.pipeline.delivery.tensors.schema_check import (
     check_label,
@@ -204,18 +204,15 @@ def _common_dtype(tensors: Iterable[torch.Tensor]) -> torch.dtype:
     return reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
 
 
-def to_features(batch: pa.RecordBatch, spec: FeatureSpec) -> tuple[Any, torch.Tensor | None]:
-    """Convert a batch to (features, label), with features nested like ``feature_columns``."""
-    matrices = [
-        spec.placement.place(_build_matrix(batch, names, dtype, spec))
-        for names, dtype in spec.matrices(batch.schema)
-    ]
+def to_features(batch: pa.RecordBatch, spec: FeatureSpec, mover: Mover | None = None) -> Any:
+    """Convert a batch to (features, label), with features nested like ``feature_columns``, and have it moved."""
+    matrices = [_build_matrix(batch, names, dtype, spec) for names, dtype in spec.matrices(batch.schema)]
     features: Any = matrices[0]
     if isinstance(spec.feature_columns, Mapping):
         features = dict(zip(spec.feature_columns, matrices, strict=True))
     elif _is_nested(spec.feature_columns):
         features = matrices
-    return features, _label(batch, spec)
+    return (mover or spec.placement.mover()).move((features, _label(batch, spec)))
 
 
 def _label(batch: pa.RecordBatch, spec: FeatureSpec) -> torch.Tensor | None:
@@ -224,7 +221,7 @@ def _label(batch: pa.RecordBatch, spec: FeatureSpec) -> torch.Tensor | None:
     label = column_tensors(batch, [spec.label_column], spec.ragged)[spec.label_column]
     if spec.label_column_dtype is not None:
         label = label.to(spec.label_column_dtype)
-    return spec.placement.place(label.unsqueeze(1) if spec.unsqueeze_label_tensor else label)
+    return label.unsqueeze(1) if spec.unsqueeze_label_tensor else label
 
 
 def _build_matrix(
@@ -244,7 +241,9 @@ def _build_matrix(
     shape = list(parts[0].shape)
     if len(shape) > 1:
         shape[1] = sum(part.shape[1] for part in parts)
-    matrix = torch.empty(shape, dtype=dtype or _common_dtype(parts), pin_memory=spec.placement.pin)
+    matrix = torch.empty(
+        shape, dtype=dtype or _common_dtype(parts), pin_memory=spec.placement.is_final_pinned
+    )
     if len(shape) == 1:
         return matrix.copy_(parts[0])
     start = 0

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
-from windrow.pipeline.delivery.tensors.device import Placement
 from windrow.pipeline.delivery.tensors.schema_check import check_names, is_ragged
 from windrow.pipeline.delivery.to_numpy import column_to_numpy, list_offsets
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Pad", "Ragged", "RaggedFormat", "RaggedSpec", "list_parts", "to_ragged"]
+__all__ = ["Pad", "Ragged", "RaggedFormat", "RaggedSpec", "list_parts", "nest", "to_ragged"]
 
 
 @dataclass(frozen=True)
@@ -174,23 +173,34 @@ def list_parts(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.int64]]:
     return column_to_numpy(array.values.slice(first, last - first), writable=True), offsets - first
 
 
-def to_ragged(
-    name: str, values: torch.Tensor, offsets: torch.Tensor, kind: RaggedFormat | None, placement: Placement
-) -> dict[str, Any]:
-    """Convert lists: the column's tensor by its name, and its mask if there is one."""
+class _Unnested(NamedTuple):
+    """What a nested tensor is made of, once it is where it is wanted."""
+
+    values: torch.Tensor
+    offsets: torch.Tensor
+
+
+def nest(batch: dict[str, Any]) -> dict[str, Any]:
+    """Make the nested tensors of a batch that `to_ragged` left to be made."""
     import torch
 
+    return {
+        name: torch.nested.nested_tensor_from_jagged(*value) if isinstance(value, _Unnested) else value
+        for name, value in batch.items()
+    }
+
+
+def to_ragged(
+    name: str, values: torch.Tensor, offsets: torch.Tensor, kind: RaggedFormat | None
+) -> dict[str, Any]:
+    """Convert lists: the column's tensor by its name, and its mask if there is one; `nest` completes them."""
     if kind == "offsets":
-        return {name: Ragged(placement.place(values), placement.place(offsets))}
+        return {name: Ragged(values, offsets)}
     if kind == "nested":
-        placed = placement.place(values), placement.place(offsets)
-        return {name: torch.nested.nested_tensor_from_jagged(*placed)}
+        return {name: _Unnested(values, offsets)}
     pad = kind if isinstance(kind, Pad) else Pad()
     padded, present = _pad(values, offsets, pad, name)
-    found = {name: placement.place(padded)}
-    if pad.mask is not None:
-        found[pad.mask] = placement.place(present)
-    return found
+    return {name: padded} if pad.mask is None else {name: padded, pad.mask: present}
 
 
 def _pad(

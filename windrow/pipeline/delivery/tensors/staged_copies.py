@@ -1,0 +1,186 @@
+"""Copies batches to a GPU while the consumer computes: one copy a batch, out of pinned memory that is used again.
+
+A thread other than the consumer's fills one of two pinned buffers with all tensors of a batch, and enqueues a copy
+of it on a stream of its own. The consumer's stream waits for that copy where the batch is handed over; the CPU does
+not. Before a buffer is filled again, the copy out of it must have ended, which it normally has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Protocol
+
+from windrow.pipeline.delivery.tensors.device import Mover, map_tensors, split_columns
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Copies", "CudaCopies", "StagedMover"]
+
+# what GPUs read best from, and a multiple of the size of any value
+_ALIGNMENT_BYTES = 256
+_BUFFERS = 2
+
+
+class Event(Protocol):
+    """Tells when the work enqueued before it has been done."""
+
+    def synchronize(self) -> None: ...
+
+
+class Copies(Protocol):
+    """Memory and streams of a device."""
+
+    def pin(self, size_bytes: int) -> torch.Tensor:
+        """Return pinned memory of a size, as a tensor of bytes."""
+
+    def copy(
+        self, source: torch.Tensor, convert: Callable[[torch.Tensor], list[torch.Tensor]]
+    ) -> tuple[list[torch.Tensor], Event]:
+        """Enqueue a copy of pinned memory to the device, and a conversion there; returns at once."""
+
+    def hand_over(self, tensors: list[torch.Tensor], event: Event) -> None:
+        """Let the work that this thread enqueues from now on wait for an event, and use the tensors."""
+
+
+class CudaCopies:
+    """Copies to a CUDA device on a stream of its own."""
+
+    def __init__(self, device: torch.device) -> None:
+        import torch
+
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+
+    def pin(self, size_bytes: int) -> torch.Tensor:
+        import torch
+
+        return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
+
+    def copy(
+        self, source: torch.Tensor, convert: Callable[[torch.Tensor], list[torch.Tensor]]
+    ) -> tuple[list[torch.Tensor], Event]:
+        import torch
+
+        with torch.cuda.stream(self._stream):
+            converted = convert(source.to(self._device, non_blocking=True))
+            event = torch.cuda.Event()
+            event.record(self._stream)
+        return converted, event
+
+    def hand_over(self, tensors: list[torch.Tensor], event: Any) -> None:
+        import torch
+
+        stream = torch.cuda.current_stream(self._device)
+        stream.wait_event(event)
+        for tensor in tensors:
+            # their memory belongs to the stream of copies, and is not given to its next batch before this one has done
+            tensor.record_stream(stream)
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """A batch on its way: what it will be, and what the consumer's stream has to wait for."""
+
+    value: Any
+    tensors: list[torch.Tensor]
+    event: Event
+    size_bytes: int
+
+
+class _Buffer:
+    """Pinned memory, and the last copy out of it."""
+
+    def __init__(self) -> None:
+        self._memory: torch.Tensor | None = None
+        self.event: Event | None = None
+
+    def reserve(self, size_bytes: int, copies: Copies) -> torch.Tensor:
+        """Wait until the memory is free, and return that much of it."""
+        if self.event is not None:
+            self.event.synchronize()
+        if self._memory is None or len(self._memory) < size_bytes:
+            self._memory = None
+            self._memory = copies.pin(1 << (size_bytes - 1).bit_length())
+        return self._memory[:size_bytes]
+
+
+class StagedMover(Mover):
+    """Moves the batches of one iterator; ``move`` and ``batches`` run in one thread, ``finish`` in the consumer's."""
+
+    def __init__(self, device: torch.device, copies: Copies) -> None:
+        super().__init__(device)
+        self._copies = copies
+        self._buffers = [_Buffer() for _ in range(_BUFFERS)]
+
+    def move(
+        self,
+        value: Any,
+        dtypes: Mapping[str, torch.dtype] | None = None,
+        build: Callable[[Any], Any] = lambda value: value,
+    ) -> _Moved:
+        found: dict[int, torch.Tensor] = {}
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            if _is_dense(tensor):
+                found[id(tensor)] = tensor
+            return tensor
+
+        map_tensors(value, note)
+        wanted = {id(value[name]): dtype for name, dtype in (dtypes or {}).items()}
+        moved, event, size_bytes = self._stage(list(found.values()), [wanted.get(key) for key in found])
+        there = dict(zip(found, moved, strict=True))
+        result = map_tensors(value, lambda tensor: there.get(id(tensor), tensor))
+        return _Moved(build(result), moved, event, size_bytes)
+
+    def _stage(
+        self, tensors: list[torch.Tensor], dtypes: list[torch.dtype | None]
+    ) -> tuple[list[torch.Tensor], Event, int]:
+        """Copy tensors with one copy, and convert each to its dtype on the side where it has more bytes."""
+        kinds = [
+            dtype if dtype is not None and dtype.itemsize < tensor.dtype.itemsize else tensor.dtype
+            for tensor, dtype in zip(tensors, dtypes, strict=True)
+        ]
+        sizes = [tensor.numel() * kind.itemsize for tensor, kind in zip(tensors, kinds, strict=True)]
+        *starts, total = accumulate((size + -size % _ALIGNMENT_BYTES for size in sizes), initial=0)
+
+        def views(memory: torch.Tensor) -> list[torch.Tensor]:
+            return [
+                memory[start : start + size].view(kind).view(tensor.shape)
+                for tensor, kind, start, size in zip(tensors, kinds, starts, sizes, strict=True)
+            ]
+
+        def convert(memory: torch.Tensor) -> list[torch.Tensor]:
+            return [
+                view if dtype is None else view.to(dtype)
+                for view, dtype in zip(views(memory), dtypes, strict=True)
+            ]
+
+        buffer = self._buffers[0]
+        self._buffers.append(self._buffers.pop(0))
+        memory = buffer.reserve(max(1, total), self._copies)
+        for view, tensor in zip(views(memory), tensors, strict=True):
+            view.copy_(tensor)
+        moved, buffer.event = self._copies.copy(memory, convert)
+        return moved, buffer.event, total
+
+    def batches(self, moved: _Moved, rows: int, batch_size: int) -> Iterator[_Moved]:
+        size_bytes = moved.size_bytes * min(batch_size, rows) // rows
+        for view in split_columns(moved.value, batch_size):
+            yield _Moved(view, moved.tensors, moved.event, size_bytes)
+
+    def finish(self, moved: _Moved) -> Any:
+        self._copies.hand_over(moved.tensors, moved.event)
+        # what a collate_fn made that is not plain memory, such as sparse tensors, goes by itself
+        return map_tensors(moved.value, lambda tensor: tensor.to(self._device))
+
+    def size_of(self, moved: _Moved) -> int:
+        return moved.size_bytes
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    import torch
+
+    return tensor.device.type == "cpu" and tensor.layout == torch.strided and not tensor.is_nested
