@@ -70,8 +70,8 @@ class Delivery:
     pays off where conversion is quick and takes no memory. Runs of the next epoch are placed and converted
     before its ``iter_*`` call; they are used only if the keys are equal. None: convert on demand.
 
-    ``finish`` makes of what ``convert`` has made the batch itself, in the consumer's thread. ``size_of`` tells the
-    bytes by which batches that were converted ahead are bounded, beside their number.
+    ``finish`` completes a converted batch in the consumer's thread. ``size_of`` gives the bytes by which batches
+    that wait for it are bounded, beside their number.
     """
 
     batch_rows: int
@@ -234,9 +234,10 @@ class Deliverable(ABC):
         batch_size, drop_last, prefetch_batches
             As for `iter_batches`.
         dtypes
-            One dtype for all columns, or a dict with dtypes of some columns.
+            One dtype for all columns, or a dict by column; casts happen where fewer bytes cross to the device.
         device
-            Target device of the tensors, such as ``"cuda"``; None: main memory.
+            Target device of the tensors, such as ``"cuda"``; None: main memory. To a CUDA device, a batch is copied
+            ahead, in one copy on a stream of its own; batches ready there take at most 256 MiB if they are several.
         collate_fn
             Makes each batch from rows in ``batch_format``; tensors that it returns are moved to ``device``.
             Excludes ``dtypes``. With small batches, work that can be done on many rows at once is cheaper in
@@ -260,34 +261,20 @@ class Deliverable(ABC):
         TransformError
             If ``collate_fn`` raises.
         """
-        from windrow.pipeline.delivery.tensors.column_tensors import TensorSpec, to_tensors
+        from windrow.pipeline.delivery.tensors.column_tensors import TensorSpec, tensor_batches
         from windrow.pipeline.delivery.tensors.ragged import RaggedSpec
 
         batch_size = check_number("batch_size", batch_size, 1)
         spec = TensorSpec(dtypes, device, collate_fn, batch_format, pin_memory, RaggedSpec(ragged))
 
         mover = spec.placement.mover()
-
-        def split(span: pa.RecordBatch) -> Iterator[Any]:
-            if spec.is_per_batch(span.schema):
-                for start in range(0, span.num_rows, batch_size):
-                    yield to_tensors(span.slice(start, batch_size), spec, mover)
-                return
-            # convert once for many batches: each batch is then only a view
-            tensors = to_tensors(span, spec, mover)
-            if span.num_rows <= batch_size:
-                # splitting would release and reacquire the GIL for every column
-                yield tensors
-            else:
-                yield from mover.batches(tensors, span.num_rows, batch_size)
-
         background = collate_fn is not None or device is not None
         return self._deliver(
             Delivery(
                 batch_size,
                 drop_last,
                 prefetch_batches,
-                split,
+                lambda span: tensor_batches(span, spec, mover, batch_size),
                 spec.check,
                 background=background,
                 converter_key=None if background else (spec, batch_size),
@@ -384,7 +371,7 @@ class Deliverable(ABC):
         PlanError
             As for `iter_torch_batches`.
         """
-        from windrow.pipeline.delivery.tensors.feature_tensors import FeatureSpec, to_features
+        from windrow.pipeline.delivery.tensors.feature_tensors import FeatureSpec, feature_batches
 
         batch_size = check_number("batch_size", batch_size, 1)
         spec = FeatureSpec(
@@ -399,17 +386,12 @@ class Deliverable(ABC):
         )
 
         mover = spec.placement.mover()
-
-        def split(span: pa.RecordBatch) -> Iterator[Any]:
-            for start in range(0, span.num_rows, batch_size):
-                yield to_features(span.slice(start, batch_size), spec, mover)
-
         return self._deliver(
             Delivery(
                 batch_size,
                 drop_last,
                 prefetch_batches,
-                split,
+                lambda span: feature_batches(span, spec, mover, batch_size),
                 spec.check,
                 background=device is not None,
                 finish=mover.finish,

@@ -6,7 +6,7 @@ shares no memory with other columns, and keeps its memory alive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from windrow.pipeline.tasks.transforms import function_name, raise_function_erro
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TensorSpec", "column_arrays", "column_tensors", "to_tensors"]
+__all__ = ["TensorSpec", "column_arrays", "column_tensors", "tensor_batches", "to_tensors"]
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,21 @@ def to_tensors(batch: pa.RecordBatch, spec: TensorSpec, mover: Mover | None = No
         else:
             found[name] = tensor
     return mover.move(found, dtypes, nest)
+
+
+def tensor_batches(span: pa.RecordBatch, spec: TensorSpec, mover: Mover, batch_size: int) -> Iterator[Any]:
+    """Convert a span of whole batches, and have them moved."""
+    if spec.is_per_batch(span.schema):
+        for start in range(0, span.num_rows, batch_size):
+            yield to_tensors(span.slice(start, batch_size), spec, mover)
+        return
+    # convert once for many batches: each batch is then only a view
+    tensors = to_tensors(span, spec, mover)
+    if span.num_rows <= batch_size:
+        # splitting would release and reacquire the GIL for every column
+        yield tensors
+    else:
+        yield from mover.batches(tensors, span.num_rows, batch_size)
 
 
 def _collate(batch: pa.RecordBatch, collate_fn: Callable[[Any], Any], batch_format: BatchFormat) -> Any:

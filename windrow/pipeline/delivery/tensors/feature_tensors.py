@@ -5,7 +5,7 @@ Columns are joined to one matrix, which is allocated once and filled column by c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -29,7 +29,7 @@ from windrow.pipeline.delivery.tensors.schema_check import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FeatureSpec", "to_features"]
+__all__ = ["FeatureSpec", "feature_batches", "to_features"]
 
 Columns = Sequence[str] | Sequence[Sequence[str]] | Mapping[str, Sequence[str]]
 
@@ -213,6 +213,12 @@ def to_features(batch: pa.RecordBatch, spec: FeatureSpec, mover: Mover | None = 
     elif _is_nested(spec.feature_columns):
         features = matrices
     return (mover or spec.placement.mover()).move((features, _label(batch, spec)))
+
+
+def feature_batches(span: pa.RecordBatch, spec: FeatureSpec, mover: Mover, batch_size: int) -> Iterator[Any]:
+    """Convert each batch of a span of whole batches, and have it moved."""
+    for start in range(0, span.num_rows, batch_size):
+        yield to_features(span.slice(start, batch_size), spec, mover)
 
 
 def _label(batch: pa.RecordBatch, spec: FeatureSpec) -> torch.Tensor | None:
