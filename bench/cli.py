@@ -11,6 +11,7 @@ from pathlib import Path
 from bench.chaos.command import add_chaos, run_command
 from bench.config import find_data
 from bench.formats.command import add_formats, run_formats
+from bench.gpu.command import add_gpu, run_gpu
 from bench.launched import measure_launched
 from bench.memory_command import measure_memory
 from bench.netns.command import add_netns, run_netns
@@ -103,6 +104,11 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     add_stacks(stacks)
     stacks.set_defaults(run=_run_stacks)
+    gpu = commands.add_parser(
+        "gpu", help="measure the share of PCIe that batches reach, and how long the GPU waits for them"
+    )
+    add_gpu(gpu)
+    gpu.set_defaults(run=_run_gpu)
     demo = commands.add_parser(
         "demo", help="two Ray trainers, and two ranks of torchrun, on about 300 MB, in a minute or two"
     )
@@ -141,6 +147,10 @@ def _run_store(options: argparse.Namespace) -> int:
 
 def _run_netns(options: argparse.Namespace) -> int:
     return run_netns(options, read_throughput(_make_parser().parse_args(["throughput"])))
+
+
+def _run_gpu(options: argparse.Namespace) -> int:
+    return run_gpu(options, read_throughput(_make_parser().parse_args(["throughput"])))
 
 
 def _run_stacks(options: argparse.Namespace) -> int:

@@ -1,0 +1,1 @@
+"""Measures how batches reach a GPU."""

@@ -1,0 +1,90 @@
+"""``python -m bench gpu``: what share of PCIe batches reach, and how long the GPU waits for them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from bench.config import BenchConfig, find_data
+from bench.facts import read_facts
+from bench.gpu.device import CudaGpu, Gpu
+from bench.gpu.loaders import LOADERS, Reading, check_loaders
+from bench.gpu.measure import measure_rate, measure_wait
+from bench.machine import count_cores, describe_machine
+from bench.progress import ProgressLine
+from bench.report import print_head
+from bench.sizes import read_size
+from bench.table import align_table
+
+__all__ = ["add_gpu", "run_gpu"]
+
+_HEADS = ("loader", "GB/s", "of PCIe %", "batch ms", "GPU waits %")
+_NOTE = (
+    "GB/s: tensors that reached the device, without a step. of PCIe: of plain copies out of pinned memory. GPU waits: "
+    "of the time after the first epoch, with steps that take the GPU as long as windrow needs for a batch. torch "
+    "shuffles row groups alone."
+)
+
+
+def add_gpu(parser: argparse.ArgumentParser) -> None:
+    """Options of ``gpu``."""
+    parser.add_argument("--loaders", default=",".join(LOADERS), help="what to compare (default: %(default)s)")
+    parser.add_argument("--size", default="2GB", help="decoded size of the data (default: %(default)s)")
+    parser.add_argument(
+        "--batch-size", type=int, default=65_536, help="rows of a batch (default: %(default)s)"
+    )
+    parser.add_argument("--epochs", type=int, default=4, help="epochs, at least 2 (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
+
+
+def find_gpu() -> Gpu | None:
+    """The GPU of this machine, if torch finds one."""
+    import torch
+
+    return CudaGpu() if torch.cuda.is_available() else None
+
+
+def run_gpu(options: argparse.Namespace, config: BenchConfig) -> int:
+    """Measure and print the table; the exit status is 0 if every loader delivers each row once, or there is no GPU."""
+    names = options.loaders.split(",")
+    check_loaders(names)
+    if options.epochs < 2:
+        raise ValueError("--epochs: 2 or more, since the first one is not measured")
+    gpu = find_gpu()
+    if gpu is None:
+        print("no GPU: torch finds no CUDA device on this machine, so there is nothing to measure")
+        return 0
+    line = ProgressLine(sys.stderr)
+    config = replace(config, size_bytes=read_size(options.size, "--size"), folder=options.folder)
+    paths = find_data(config, line)
+    facts = read_facts(paths, config.columns, config.key, count_cores())
+    print_head(config, facts, describe_machine(), len(paths))
+    reading = Reading(
+        tuple(paths),
+        facts.tensor_columns,
+        options.batch_size,
+        options.epochs,
+        config.window,
+        gpu.device,
+        count_cores(),
+    )
+    whole = (facts.rows, facts.rows * (facts.rows - 1) // 2)
+    limit = gpu.copy_rate()
+    print(f"{gpu.name}: {limit / 1e9:.1f} GB/s out of pinned memory", flush=True)
+    rows, breaches, step_seconds = [], [], 0.0
+    for name in names:
+        line.start(name)
+        rates = measure_rate(LOADERS[name], reading, config.key, gpu)
+        if set(rates.sums) != {whole}:
+            breaches.append(f"{name}: not every row came once in each epoch: {rates.sums}")
+        step_seconds = step_seconds or rates.batch_seconds
+        gpu.prepare(step_seconds)
+        waited = measure_wait(LOADERS[name], reading, gpu)
+        line.finish(f"GPU waited {waited:.1%}")
+        share = rates.bytes_per_second / limit
+        values = (rates.bytes_per_second / 1e9, 100 * share, 1e3 * rates.batch_seconds, 100 * waited)
+        rows.append((name, *(f"{value:.1f}" for value in values)))
+    print(align_table(_HEADS, rows, ("loader",)), _NOTE, *breaches, sep="\n")
+    return int(bool(breaches))

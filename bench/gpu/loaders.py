@@ -1,0 +1,70 @@
+"""The loaders that are compared: each yields the batches of its epochs, as dicts of tensors on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import windrow
+
+__all__ = ["LOADERS", "Epochs", "Reading", "check_loaders"]
+
+Epochs = Iterator[Iterator[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What to read, and where to put it."""
+
+    paths: tuple[str, ...]
+    columns: tuple[str, ...]
+    batch_size: int
+    epochs: int
+    window: str | None
+    device: str
+    workers: int
+
+
+def read_windrow(reading: Reading) -> Epochs:
+    """windrow's threads, shuffled."""
+    windows = {} if reading.window is None else {"bytes_per_window": reading.window}
+    dataset = windrow.read_parquet(list(reading.paths), columns=list(reading.columns))
+    pipe = dataset.window(**windows).repeat(reading.epochs)  # type: ignore[arg-type]
+    shuffled = pipe.random_shuffle_each_window(seed=1).options(executor="threads", progress=False)
+    for epoch in shuffled.iter_epochs():
+        yield epoch.iter_torch_batches(reading.batch_size, device=reading.device)
+
+
+def read_torch(reading: Reading) -> Epochs:
+    """torch's DataLoader with pinned memory; row groups in a random order, their rows as stored."""
+    from bench.gpu.torch_loader import read_row_groups
+
+    return read_row_groups(reading)
+
+
+def read_ray(reading: Reading) -> Epochs:
+    """Ray Data, shuffled, which copies to the device by itself."""
+    import ray
+
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    dataset = ray.data.read_parquet(list(reading.paths), columns=list(reading.columns))
+    for _ in range(reading.epochs):
+        batches = dataset.random_shuffle().iter_torch_batches(
+            batch_size=reading.batch_size, device=reading.device, prefetch_batches=2
+        )
+        yield iter(batches)
+
+
+LOADERS: dict[str, Callable[[Reading], Epochs]] = {
+    "windrow": read_windrow,
+    "torch": read_torch,
+    "ray": read_ray,
+}
+
+
+def check_loaders(names: Sequence[str]) -> None:
+    """Raise ValueError for a loader that does not exist."""
+    unknown = [name for name in names if name not in LOADERS]
+    if unknown:
+        raise ValueError(f"--loaders {unknown[0]}: choose from {', '.join(LOADERS)}")
