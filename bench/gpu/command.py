@@ -23,8 +23,8 @@ __all__ = ["add_gpu", "run_gpu"]
 _HEADS = ("loader", "GB/s", "of PCIe %", "batch ms", "GPU waits %")
 _NOTE = (
     "GB/s: tensors that reached the device, without a step. of PCIe: of plain copies out of pinned memory. GPU waits: "
-    "of the time after the first epoch, with steps that take the GPU as long as windrow needs for a batch. torch "
-    "shuffles row groups alone."
+    "of the time after the first epoch, with steps that take the GPU as long as the first loader needs for a batch. "
+    "torch shuffles row groups alone."
 )
 
 

@@ -27,15 +27,14 @@ class Rates:
 
 
 def measure_rate(read: Callable[[Reading], Epochs], reading: Reading, key: str, gpu: Gpu) -> Rates:
-    """Deliver all epochs, and take the time of those after the first one."""
+    """Deliver all epochs, and take the time from the end of the first one."""
     sums, size_bytes, batches, began = [], 0, 0, 0.0
     for number, epoch in enumerate(read(reading)):
+        if number == 1:
+            gpu.mark().synchronize()
+            began, size_bytes, batches = time.perf_counter(), 0, 0
         rows, total = 0, 0
         for batch in epoch:
-            if not began and number:
-                # the first batch of the second epoch is there
-                gpu.mark().synchronize()
-                began, size_bytes, batches = time.perf_counter(), 0, 0
             size_bytes += sum(tensor.nbytes for tensor in batch.values())
             batches += 1
             rows += len(batch[key])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,59 @@ def test_transforms_behind_get_sequences(folder: Path) -> None:
         assert (batch["labels"] == whole["tokens"][:, 1:]).all()
 
 
+def test_transforms_behind_get_what_is_delivered_once_and_not_the_whole_run(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"t": [list(range(50))] * 2_000}), tmp_path / "t.parquet", row_group_size=300)
+    calls: list[tuple[str, int]] = []
+
+    def widen(batch: dict[str, Any]) -> dict[str, Any]:
+        calls.append((threading.current_thread().name, len(batch["t"])))
+        return {"t": batch["t"], "mask": np.zeros((len(batch["t"]), 2**17), np.uint8)}
+
+    pipe = windrow.read_parquet(tmp_path / "t.parquet").window(blocks_per_window=2).repeat(1)
+    packed = pipe.random_shuffle_each_window(seed=1).options(executor="threads").pack(64, "t")
+    # a batch as large as a run, too, which worker threads would convert
+    for batch_size in (8, 2**16):
+        calls.clear()
+        rows = [len(batch["t"]) for batch in packed.map_batches(widen).iter_batches(batch_size)]
+        assert sum(rows) == sum(count for _, count in calls) == 100_000 // 64
+        assert {name for name, _ in calls} == {"windrow-prefetch"}
+        assert batch_size > 8 or max(count for _, count in calls) <= 64
+
+
+def test_statistics_count_sequences(folder: Path) -> None:
+    packed = _pipe(folder).options(executor="threads").pack(LENGTH, "tokens", eos=EOS)
+    count = packed.count()
+    for equal, left_out, padded in ((True, count % 4, 0), (False, 0, 0), ("pad", 0, -count % 4)):
+        parts = packed.split(4, equal=equal)  # type: ignore[arg-type]
+        epochs = [next(shard.iter_epochs()) for shard in parts]
+        rows = [sum(len(batch["tokens"]) for batch in epoch.iter_batches(3)) for epoch in epochs]
+        run = parts[0].stats().run
+        assert (run.epoch_rows, run.left_out_rows) == (count, left_out)
+        assert [epoch.padded_rows for epoch in epochs] == [padded] * 4
+        assert sum(rows) == count - left_out + padded
+        assert [shard.stats().rows for shard in parts] == rows
+        for shard in parts:
+            shard.close()
+
+
+def test_blocks_are_placed_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = [list(range(row % 40)) for row in range(3_000)]
+    pq.write_table(pa.table({"t": documents}), tmp_path / "t.parquet")
+    packed = (
+        windrow.read_parquet(tmp_path / "t.parquet").repeat(1).random_shuffle_each_window(seed=4).pack(9, "t")
+    )
+    expected = packed.to_arrow()
+    for tokens in (1, 100, 10**6):
+        monkeypatch.setattr("windrow.pipeline.tasks.map_task.PLACED_TOKENS", tokens)
+        assert packed.to_arrow().equals(expected)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
+def test_to_ray_gets_sequences(folder: Path, ray_local: Any) -> None:
+    packed = _pipe(folder, seed=None).pack(LENGTH, "tokens", eos=EOS)
+    assert packed.to_ray().count() == packed.count()
+
+
 def test_explain_names_it(folder: Path) -> None:
     plan = _pipe(folder).pack(LENGTH, "tokens", eos=EOS).explain(2, batch_size=4)
     assert not plan.rows_known
@@ -205,6 +259,7 @@ def test_a_tokenizer_that_is_not_a_pure_function_is_found() -> None:
 
     documents = windrow.from_items([{"x": 1}, {"x": 2}]).map_batches(tokenize_otherwise)
     pipe = documents.repeat(2).random_shuffle_each_window(seed=1).options(executor="threads")
+    # the epoch counts again, since a task reads and orders only what has been counted
     with pytest.raises(SourceError, match=r"read 2 documents of 3 tokens.*not a pure function"):
         list(pipe.pack(1, "t").iter_batches())
 
@@ -214,4 +269,6 @@ def test_no_documents() -> None:
         lambda batch: {"t": batch["t"][:0]}, preserves_rows=False
     )
     assert list(empty.repeat(2).pack(4, "t").iter_batches()) == []
-    assert windrow.from_items([{"t": [1]}]).repeat(1).pack(4, "t").to_arrow().num_rows == 0
+    short = windrow.from_items([{"t": [1]}]).repeat(1).pack(4, "t")
+    assert short.to_arrow().num_rows == 0
+    assert short.schema() == short.to_arrow().schema == pa.schema({"t": pa.list_(pa.int64(), 4)})

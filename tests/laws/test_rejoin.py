@@ -72,7 +72,7 @@ class Trainer:
         self.epoch, self.step = state["epoch"], self._steps(state)
 
     def _steps(self, state: dict[str, Any]) -> int:
-        return int(state["row"]) // (self.case.shards * self.case.batch_rows)
+        return int(state["row"]) // (self.case.shards * self.case.batch_rows * (self.case.packed or 1))
 
 
 def _make_trainers(case: Case) -> list[Trainer]:

@@ -52,6 +52,11 @@ class LogicalPlan:
         """All transforms, first to last."""
         return self.before + self.after
 
+    @property
+    def delivers_blocks(self) -> bool:
+        """Whether rows are delivered block by block, each as its transforms make it."""
+        return self.seed is None and self.packing is None
+
     def windowed(self, blocks_per_window: int | None, bytes_per_window: int | str | None) -> LogicalPlan:
         """Cut epochs into windows."""
         if self.cut is not None:

@@ -114,17 +114,17 @@ class DatasetPipeline(Readable):
         Each row is a document: a list of tokens. The documents of an epoch are laid end to end, in the order in
         which the same pipeline without `pack` delivers them, and cut every ``seq_len`` tokens. A document goes
         on in the next sequence, also across windows. So a sequence is a row: batch sizes, steps and ``split``
-        count sequences, and every token of an epoch is delivered exactly once, except the fewer than
-        ``seq_len`` ones at its end. The first epoch counts tokens as it reads them.
+        count sequences, and treat the last step as they do that of rows. The fewer than ``seq_len`` tokens at
+        the end of an epoch are left out. The first epoch counts tokens as it reads them.
 
         Parameters
         ----------
         seq_len
             Tokens of a sequence.
         columns
-            The columns to deliver; others are dropped. A column of lists becomes (rows, ``seq_len``) in a batch;
-            the lists of a row must be of one length. A value that is not a list is repeated for each token of
-            its row, so that an id tells the documents of a sequence apart.
+            The columns to deliver; others are dropped, but read. A column of lists of numbers becomes
+            (rows, ``seq_len``) in a batch; the lists of a row must be of one length. A number that is not in a
+            list is repeated for each token of its row, so that an id tells the documents of a sequence apart.
         eos
             Token to put behind each document that has tokens; with several columns of lists, a dict with one for
             each. None: none.

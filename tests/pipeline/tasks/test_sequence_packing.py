@@ -57,6 +57,10 @@ def test_sequences_are_lists_of_one_size() -> None:
 
 def test_equal_packings_have_one_identity() -> None:
     assert SequencePacking(8, "t", 0).identity == SequencePacking(np.int64(8), ["t"], 0).identity
+    zeros = [SequencePacking(8, "t", {"t": zero}).identity for zero in (0, 0.0, np.int64(0), np.float32(0))]
+    assert len(set(zeros)) == 1
+    many = [SequencePacking(8, ["t", "u"], eos).identity for eos in ({"t": 0, "u": 1}, {"u": 1, "t": 0})]
+    assert len(set(many)) == 1
     others = [
         SequencePacking(8, "t"),
         SequencePacking(8, "t", 1),
@@ -76,6 +80,7 @@ def test_equal_packings_have_one_identity() -> None:
         ((8, ["t", "t"]), r"names a column twice"),
         ((8, "t", "x"), r"eos='x'\) must be a number"),
         ((8, "t", {"u": 0}), r"names 'u', which is not among"),
+        ((8, "t", {"t": None}), r"eos=.*None.* must be a number, a dict of numbers"),
     ],
 )
 def test_wrong_arguments(arguments: Any, message: str) -> None:
@@ -88,6 +93,12 @@ def test_wrong_arguments(arguments: Any, message: str) -> None:
     [
         ("u", None, {"t": [[1]]}, "there is no column 'u' to pack, but there are 't'"),
         ("t", None, {"t": [1]}, "none of the columns 't' to pack has lists of tokens"),
+        (
+            ["t", "id"],
+            None,
+            {"t": [[1]], "id": ["a"]},
+            "column 'id' is string: .*name a document by a number",
+        ),
         ("t", None, {"t": [["a"]]}, r"column 't' is list<item: string>: pack\(\) takes lists of numbers"),
         ("t", None, {"t": [[1], None]}, "column 't' has nulls"),
         ("t", None, {"t": [[1, None]]}, "the lists of column 't' hold nulls"),
@@ -95,7 +106,7 @@ def test_wrong_arguments(arguments: Any, message: str) -> None:
             ["t", "u"],
             None,
             {"t": [[1]], "u": [[1, 2]]},
-            "row 0 of the block has 1 values in 't' and 2 in 'u'",
+            "a row has 1 values in 't' and 2 in 'u'",
         ),
         (["t", "u"], 0, {"t": [[1]], "u": [[1]]}, r"pack\(eos=0\) does not tell the values for 't', 'u'"),
         (["t", "u"], {"t": 0}, {"t": [[1]], "u": [[1]]}, "must have a value for each column of lists"),

@@ -45,7 +45,7 @@ def collect(plan: LogicalPlan, job: Job, limit: int | None, caller: str, *, copi
         # without a shuffle, only the blocks that hold the first rows are read
         tables = (
             [read_head(plan.read_source, plan.maps, rows)]
-            if plan.seed is None and plan.packing is None
+            if plan.delivers_blocks
             else list(_first(stream_tables(job), rows))
         )
     table = pa.concat_tables(tables) if tables else empty_table(find_schema(job))

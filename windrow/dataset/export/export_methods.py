@@ -20,6 +20,7 @@ from windrow.dataset.export.collect import (
 )
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.tasks.head import find_schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,10 +155,11 @@ class Convertible(ABC):
         from windrow.pipeline.executors.ray.data import ray_data_output as output
 
         plan = self._plan
-        if plan.seed is None:
+        if plan.delivers_blocks:
             return output.read_lazily(plan.read_source, plan.maps)
         check_fits_memory(plan, "to_ray()", free_bytes=output.object_store_bytes())
-        return output.put_tables(stream_tables(self._job()), plan.source.schema)
+        job = self._job()
+        return output.put_tables(stream_tables(job), find_schema(job))
 
     def to_huggingface(self, limit: int | None = None) -> Any:
         """Return the rows of one pass as a ``datasets.Dataset``, in memory; needs the extra ``huggingface``.

@@ -33,7 +33,7 @@ def to_dask(plan: LogicalPlan, job: Job) -> Any:
 
 
 def _to_dask(dask: Any, plan: LogicalPlan, job: Job) -> Any:
-    if plan.seed is not None or plan.packing is not None:
+    if not plan.delivers_blocks:
         frame = collect_frame(plan, job, None, "to_dask()")
         return dask.from_pandas(frame, npartitions=available_cores(), sort=False)
     source, schema = plan.read_source, find_schema(job)

@@ -49,7 +49,7 @@ def _write(
     target = folder.path if root.local else folder.url
     options = None if root.local else storage_options
     request = WriteRequest(SparkSink(), target, mode="append", storage_options=options)
-    if plan.seed is None:
+    if plan.delivers_blocks:
         write_parts(plan, request)
         return ""
     write_epochs(replace(plan, epochs=1), request)

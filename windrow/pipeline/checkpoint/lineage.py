@@ -71,7 +71,7 @@ class Lineage:
             if job.packing is not None:
                 raise PlanError(
                     "pack() delivers sequences of tokens, which are no stored rows: keep a column that names each "
-                    "document, such as options(row_id_column=...), by giving it to pack() too"
+                    "document, such as that of options(row_id_column=...) before pack(), by giving it to pack() too"
                 )
             changing = [stage.name for stage in job.before if not stage.preserves_rows]
             if changing:

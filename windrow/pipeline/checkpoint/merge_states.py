@@ -94,7 +94,7 @@ def _report_mismatch(parsed: Sequence[State], first: int, last: int, on_mismatch
             "on_mismatch='repeat' or 'skip'"
         )
     rows = _rows_between(a, b)
-    amount = "" if rows is None else f"{rows:,} rows, "
+    amount = "" if rows is None else f"{rows:,} {'tokens' if a.packing else 'rows'}, "
     outcome = (
         "read again by the shards that had them"
         if on_mismatch == "repeat"

@@ -11,7 +11,7 @@ from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
 from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program
 from windrow.pipeline.tasks.corrupt_blocks import make_late_corruption_error
-from windrow.pipeline.tasks.map_task import Task, TaskReport
+from windrow.pipeline.tasks.map_task import Task, TaskReport, check_documents
 
 __all__ = ["BlockRowCounts"]
 
@@ -37,6 +37,11 @@ class BlockRowCounts:
         """Rows per epoch, or None while some are unknown."""
         return int(self.array.sum()) if self.known else None
 
+    @property
+    def delivered(self) -> int | None:
+        """Rows per epoch as they are delivered, with packing sequences; None while some are unknown."""
+        return None if self.total is None else self.total // self._program.job.sequence_rows
+
     def count(self, blocks: Sequence[int]) -> int:
         """Rows of some blocks, all of which must be known."""
         return int(self.array[list(blocks)].sum())
@@ -56,8 +61,12 @@ class BlockRowCounts:
         part = self._program.parts(task.work.epoch, task.work.window)[task.work.part]
         self.array[part] = report.rows
         if report.documents is not None:
-            for block, lengths in zip(part.tolist(), report.documents, strict=True):
-                self.documents[block] = lengths
+            for at, lengths in enumerate(report.documents):
+                counted = self.documents[task.blocks[at]]
+                if counted is not None and len(counted) and task.blocks[at] not in self.corrupt.blocks:
+                    check_documents(counted, lengths, task.addresses[at].origin)
+                # a copy, since the report can be a view of an object that it would keep in Ray's object store
+                self.documents[task.blocks[at]] = lengths.copy()
         # a task that started before another found the corruption may have read the block intact
         self._set_empty(self.corrupt.blocks)
         self.known = bool(np.all(self.array != UNKNOWN_ROWS))

@@ -213,7 +213,7 @@ class Driver:
             estimated_bytes=self._estimate.total_bytes,
             dropped_windows=self._scheduler.dropped_windows,
             left_out_rows=self._left_out_rows,
-            epoch_rows=self._rows.total,
+            epoch_rows=self._rows.delivered,
             windows_ready=self._scheduler.windows_ready,
             spans=tuple(self._spans) if spans else (),
             cache_hits=self._cache.totals.hits,
@@ -343,7 +343,8 @@ class Driver:
         for epoch, assignment in list(self._unaccounted.items()):
             total = self._total(epoch)
             if total is not None:
-                self._left_out_rows += assignment.left_out_rows(total)
+                # not the tokens at the end that fill no sequence
+                self._left_out_rows += assignment.left_out_rows(total) // assignment.sequence_rows
                 del self._unaccounted[epoch]
 
     def _total(self, epoch: int) -> int | None:
@@ -372,12 +373,8 @@ class Driver:
                 destinations=self._runner.destinations,
                 slices=self._budget.slices,
             )
-            first_row = buffered.layouts[0].first_row
-            buffered.documents = self._program.documents(
-                work.epoch, work.window, self._rows.documents, first_row
-            )
-        rows = self._rows.array
-        task = self._program.task(work, stage, rows, buffered.layouts, buffered.documents)
+            buffered.documents = self._program.documents(work, self._rows.documents, buffered.layouts)
+        task = self._program.task(work, stage, self._rows.array, buffered.layouts, buffered.documents)
         task = replace(
             task,
             skips=self._rows.corrupt.find_skipped(work.epoch, task.blocks),

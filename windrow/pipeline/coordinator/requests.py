@@ -54,9 +54,10 @@ class EpochStarts:
         steps_apart = (later.row - earlier.row) % rest.step_rows == 0
         is_own = steps_apart and later.assigned == (rest.shards, rest.batch_size)
         if earlier.row != later.row and not is_own:
+            own, other = (at.row // rest.sequence_rows for at in (cursor, start))
             raise StateError(
-                f"shard {shard} would go on at row {cursor.row:,} of epoch {cursor.epoch}, but another shard "
-                f"reads that epoch from row {start.row:,}: load the same state into all shards; "
+                f"shard {shard} would go on at row {own:,} of epoch {cursor.epoch}, but another shard "
+                f"reads that epoch from row {other:,}: load the same state into all shards; "
                 "windrow.merge_state_dicts merges several into one"
             )
         if opened is not None and opened != rest.whole:

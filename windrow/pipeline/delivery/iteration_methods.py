@@ -237,7 +237,7 @@ class Deliverable(ABC):
             One dtype for all columns, or a dict by column; casts happen where fewer bytes cross to the device.
         device
             Target device of the tensors, such as ``"cuda"``; None: main memory. To a CUDA device, a batch is copied
-            ahead, in one copy on a stream of its own; batches ready there take at most 256 MiB if they are several.
+            ahead, in one copy on a stream of its own. Several batches that are ready there take at most 256 MiB.
         collate_fn
             Makes each batch from rows in ``batch_format``; tensors that it returns are moved to ``device``.
             Excludes ``dtypes``. With small batches, work that can be done on many rows at once is cheaper in
@@ -301,7 +301,7 @@ class Deliverable(ABC):
         batch_size, drop_last, prefetch_batches
             As for `iter_batches`.
         dtypes
-            One dtype, or a dict of them by column. None: as stored, or in 32 bits without ``jax_enable_x64``.
+            One dtype, or a dict of them by column. None: as stored; 64 bits become 32 without ``jax_enable_x64``.
         sharding
             A ``jax.sharding.Sharding``, or a dict of them by column: each batch is a global array, with several
             processes of a whole step. None: the default device.

@@ -17,6 +17,7 @@ from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import RUN_BYTES, TASK_BYTES, Program
 from windrow.pipeline.plan.window_budget import MAX_SLICES, Budget, RowOverhead, plan_budget
 from windrow.pipeline.tasks.cache.cache_budget import CacheBudget, share_memory
+from windrow.pipeline.tasks.map_task import PLACED_TOKENS
 from windrow.shuffle.kernels.group_rows import DECODED_TOGETHER_BYTES
 
 __all__ = [
@@ -42,6 +43,8 @@ _MIN_TASK_BYTES = TASK_BYTES // 4
 
 # Scratch memory of the decoder, and the positions computed for each row of a part.
 _WORK_BYTES = 8 * 2**20
+# of a token that is being placed: its row in the epoch, twice, its run and its place
+_PLACED_TOKEN_BYTES = 32
 # Copies of a column that Arrow holds while a block is decoded column by column: in chunks, and combined.
 _COLUMNS_HELD = 2
 # Runs per shard: one being consumed, one ready, one being placed, one whose tensors are being released.
@@ -297,6 +300,11 @@ def _task_bytes(program: Program, resources: Resources) -> int:
     """
     largest = int(program.job.source.blocks.memory_bytes.max(initial=0))
     fixed_bytes = _cached_task_bytes(program, resources) + min(_WORK_BYTES, largest)
+    if program.job.packing is not None:
+        # tokens beside the documents that they are made of, once more where a token is put behind each, and their rows
+        copies = 1 if program.job.packing.eos is None else 2
+        tokens = min(PLACED_TOKENS, int(program.estimated_rows.max(initial=0)))
+        fixed_bytes += copies * largest + tokens * _PLACED_TOKEN_BYTES
     return fixed_bytes + _decoded_task_bytes(program, resources)
 
 

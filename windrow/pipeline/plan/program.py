@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from windrow.core.errors import PlanError
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.scheduling.events import EpochShape, Part, Stage, Work
 from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
@@ -31,6 +32,7 @@ RUN_BYTES = 8 * 2**20
 # Smaller blocks share a task, so that the cost of starting tasks is negligible.
 TASK_BYTES = 32 * 2**20
 UNKNOWN_ROWS = -1
+_MAX_BATCH_ROWS = 2**62
 
 # The epoch being read, the one being prefetched, and one that a slow shard still reads.
 _CACHED_EPOCHS = 3
@@ -105,13 +107,14 @@ class Program:
     def packs(self) -> bool:
         """Whether map outputs are expected to be smaller than the rows because their values are packed.
 
-        False with transforms, which can change values, and where blocks are held whole, as read.
+        This is frame-of-reference encoding, not `Job.packing`. False with transforms, which can change values, and
+        where blocks are held whole, as read.
         """
         blocks = self.job.source.blocks
         is_packed = blocks.packed_bytes is not None and bool(
             (blocks.packed_bytes < blocks.memory_bytes).any()
         )
-        return is_packed and self.job.rows_known and not self.job.before  # no packing of sequences either
+        return is_packed and self.job.rows_known and not self.job.before
 
     @cached_property
     def held_bytes(self) -> NDArray[np.int64]:
@@ -144,7 +147,12 @@ class Program:
 
     def batch_rows(self, batch_size: int) -> int:
         """Rows of a batch; with packing, the tokens of its sequences."""
-        return batch_size * self.job.sequence_rows
+        rows = batch_size * self.job.sequence_rows
+        if rows >= _MAX_BATCH_ROWS:
+            raise PlanError(
+                f"batch_size={batch_size} sequences of {self.job.sequence_rows} tokens are too many"
+            )
+        return rows
 
     def run_rows(self, batch_size: int) -> int:
         """Rows of a full run: as many whole batches as make about `RUN_BYTES`."""
@@ -254,20 +262,24 @@ class Program:
         )
 
     def documents(
-        self, epoch: int, window: int, lengths: Sequence[NDArray[np.int32] | None], first_row: int
+        self, work: Work, lengths: Sequence[NDArray[np.int32] | None], layouts: tuple[WindowRuns, ...]
     ) -> tuple[Documents, ...] | None:
-        """The documents of each block of a window, in the order of its blocks; None without packing.
+        """The documents of each block of a work's window, in the order of its blocks; None without packing.
 
         ``lengths`` holds the tokens of each document for every block of the dataset.
         """
         if self.job.packing is None:
             return None
-        counted = [lengths[block] for block in self.parts(epoch, window).blocks.tolist()]
+        counted = [lengths[block] for block in self.parts(work.epoch, work.window).blocks.tolist()]
         of_blocks = [each for each in counted if each is not None]
         assert len(of_blocks) == len(counted), "documents are counted before they are placed"
         of_window = np.concatenate([np.zeros(0, np.int32), *of_blocks])
         order = order_window(
-            seed=self.job.seed, epoch=epoch, window=window, rows=len(of_window), first_row=first_row
+            seed=self.job.seed,
+            epoch=work.epoch,
+            window=work.window,
+            rows=len(of_window),
+            first_row=layouts[0].first_row,
         )
         borders = np.cumsum([len(each) for each in of_blocks])[:-1]
         starts = np.split(place_documents(order, of_window), borders)

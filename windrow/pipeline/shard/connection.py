@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -21,11 +21,11 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.unequal_steps import find_unequal_steps
 from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.finalizers import in_background
+from windrow.pipeline.shard.packed_sequences import PackedSequences
 from windrow.pipeline.shard.partial_runs import Portions
 from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 from windrow.pipeline.shard.run_reader import Converter, RunReader
 from windrow.pipeline.shard.stall_watch import waiting_of
-from windrow.pipeline.tasks.sequence_packing import make_sequences
 
 __all__ = ["Connection"]
 
@@ -79,14 +79,20 @@ class Connection:
         runs_per_batch = max(1, batch_rows // run_rows)
         ahead = -(-delivery.prefetch_batches * batch_rows // run_rows)
         depth = max(2, ahead + runs_per_batch)
-        convert = partial(_convert_span, delivery, job)
+        shard_client = self.open(batch_size, job.seed)
+        convert: Callable[[pa.RecordBatch], Iterable[Any]] = partial(_convert_span, delivery, job)
+        if job.packing is not None:
+            sequences = PackedSequences(
+                job.packing, job.after, delivery.batch_rows, shard_client.note_delivered
+            )
+            convert = partial(_convert_tokens, convert, sequences, f"shard {self._consumer.shard}")
         # many small batches per run are cheaper to convert in the consumer than in the worker threads
         is_single_batch = run_rows <= batch_rows
         converter = None
-        if delivery.converter_key is not None and is_single_batch:
+        # transforms behind packing are applied to what is delivered, and no run is sure to be that
+        if delivery.converter_key is not None and is_single_batch and not (job.packing and job.after):
             converter = Converter(delivery.converter_key, lambda rows: list(convert(rows)))
 
-        shard_client = self.open(batch_size, job.seed)
         prefetch_loop, runs, opening = self.prefetch_loop, None, None
         if prefetch_loop is not None:
             assignment = program.assignment(batch_size, drop_last=delivery.drop_last)
@@ -185,9 +191,17 @@ def _check_stored_schema(job: Job, delivery: Delivery) -> None:
 
 
 def _convert_span(delivery: Delivery, job: Job, span: pa.RecordBatch) -> Iterable[Any]:
-    if job.packing is not None:
-        span = make_sequences(span, job.packing, job.after)
     if delivery.check is not None and not job.delivers_stored_rows:
         # the schema of transformed rows is known only once there are rows
         delivery.check(span.schema, {})
     return delivery.convert(span)
+
+
+def _convert_tokens(
+    convert: Callable[[pa.RecordBatch], Iterable[Any]],
+    sequences: PackedSequences,
+    origin: str,
+    span: pa.RecordBatch,
+) -> Iterable[Any]:
+    for batch in sequences.of(span, origin):
+        yield from convert(batch)

@@ -72,7 +72,8 @@ class Epoch(Deliverable):
                 "first, which sets the batch size; with a filter, a row-changing transform, "
                 'on_error="skip" or a format without row counts (such as CSV or JSON), read a whole epoch first'
             )
-        return self._facts.assignment.padded_rows(total)
+        assignment = self._facts.assignment
+        return assignment.padded_rows(total) // assignment.sequence_rows
 
     def _deliver(self, delivery: Delivery) -> EpochBatches:
         if self._facts is not None or self._shard._position.upcoming.epoch != self._number:

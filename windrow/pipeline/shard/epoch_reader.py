@@ -66,7 +66,10 @@ class EpochReader:
         self._core_time = CoreTime()
         self._progress = _make_progress(program, reader)
         self._batches: Any = reader.batches(self.facts.assignment.batch_rows)
-        if delivery.background and delivery.prefetch_batches:
+        job = program.job
+        # transforms behind packing run here, and not where runs are placed
+        in_background = delivery.background or (job.packing is not None and bool(job.after))
+        if in_background and delivery.prefetch_batches:
             self._batches = Prefetcher(self._batches, delivery.prefetch_batches, delivery.size_of)
         self._finish = delivery.finish
 

@@ -125,15 +125,15 @@ class Shard(LoaderMethods):
         ------
         PlanError
             If an argument is invalid, or row counts are not known yet: with a filter, a transform that
-            changes row counts, ``on_error="skip"`` or a format without row counts, they are known after the
-            first epoch.
+            changes row counts, `pack`, ``on_error="skip"`` or a format without row counts, they are known after
+            the first epoch.
         """
         batch_rows = check_number("batch_size", batch_size, 1)
         check_drop_last(drop_last)
         total = self._total_rows()
         if total is None:
             raise PlanError(
-                "the number of rows of an epoch is not known yet, because a filter, a row-changing transform, "
+                "the number of rows of an epoch is not known yet, because a filter, a row-changing transform, pack(), "
                 'on_error="skip" or a format that does not store row counts (such as CSV or JSON) determines it '
                 "while reading: read an epoch first. (count() on the dataset returns the number of rows; it "
                 "reads the data once where the metadata does not suffice.)"
@@ -396,4 +396,5 @@ class Shard(LoaderMethods):
         """Rows of an epoch over all shards, or None before they have been counted."""
         if self._program.job.rows_known:
             return int(self._program.stored_rows.sum())
-        return self._connection.run_stats(spans=False).epoch_rows
+        delivered = self._connection.run_stats(spans=False).epoch_rows
+        return None if delivered is None else delivered * self._program.job.sequence_rows

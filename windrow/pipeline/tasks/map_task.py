@@ -7,7 +7,7 @@ tasks of a job share is a `TaskContext`, which is sent once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -35,10 +35,24 @@ from windrow.shuffle.order.document_order import token_rows
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.window_order import WindowOrder
 
-__all__ = ["Documents", "Ordering", "Task", "TaskContext", "TaskOutput", "TaskReport", "run_task"]
+__all__ = [
+    "PLACED_TOKENS",
+    "Documents",
+    "Ordering",
+    "Task",
+    "TaskContext",
+    "TaskOutput",
+    "TaskReport",
+    "check_documents",
+    "run_task",
+]
 
 # [destination][slice] -> map outputs, one for each table read
 TaskOutput = list[list[list[MapOutput]]]
+
+# With packing, tokens that are placed at a time, unless a document has more. Their epoch rows, runs and places take
+# up to 32 bytes each.
+PLACED_TOKENS = 2**20
 
 # stands for a skipped block
 _EMPTY_BLOCK = pa.table({})
@@ -89,13 +103,25 @@ class Ordering:
     # with packing, the documents of each block, which are ordered instead of its rows
     documents: tuple[Documents, ...] | None = None
 
-    def epoch_rows(self, at: int, start: int, stop: int) -> NDArray[np.int64]:
-        """(stop - start,) the epoch rows of rows [start, stop) of block ``at`` of the task."""
-        if self.documents is not None:
-            documents = self.documents[at]
-            return token_rows(documents.starts, documents.lengths)[start:stop]
-        first = self.offsets[at]
-        return self.order.epoch_rows(first + start, first + stop)
+    def place(self, at: int, start: int, part: BlockPart) -> Iterator[tuple[BlockPart, NDArray[np.int64]]]:
+        """Yield the rows of a part and their epoch rows; ``start`` is its first row in block ``at`` of the task.
+
+        Tokens are yielded some documents at a time, since they are few bytes beside their epoch rows.
+        """
+        if self.documents is None:
+            first = self.offsets[at] + start
+            yield part, self.order.epoch_rows(first, first + part.num_rows)
+            return
+        documents, table = self.documents[at], part.select(list(range(len(part.schema))))
+        stops = np.cumsum(documents.lengths, dtype=np.int64)
+        first = token = 0
+        while first < len(stops):
+            # at least one document
+            last = max(first + 1, int(np.searchsorted(stops, token + PLACED_TOKENS, side="right")))
+            rows = token_rows(documents.starts[first:last], documents.lengths[first:last])
+            if len(rows):
+                yield table.slice(token, len(rows)), rows
+            first, token = last, token + len(rows)
 
 
 @dataclass(frozen=True)
@@ -144,7 +170,7 @@ class TaskReport:
     unpacked_bytes: int | None = None
     # why the task returned no output; None if it returned all of it
     shortfall: Shortfall | None = None
-    # with packing, (documents,) the tokens of each document, by block; None if this task did not count them
+    # with packing, (documents,) the tokens of each document, by block; None if they were known before
     documents: tuple[NDArray[np.int32], ...] | None = None
 
 
@@ -184,8 +210,10 @@ def run_task(
                         read_tables.append(part)
                         slice_bytes += read_tables[-1].nbytes
                     elif part.num_rows:
-                        epoch_rows = ordering.epoch_rows(at, block_rows, block_rows + part.num_rows)
-                        slice_bytes += _group_part(part, epoch_rows, destinations, output, pool, pause)
+                        for rows, epoch_rows in ordering.place(at, block_rows, part):
+                            slice_bytes += _group_part(rows, epoch_rows, destinations, output, pool, pause)
+                            # free the part of a part before the next one is placed
+                            del rows, epoch_rows
                     block_rows += part.num_rows
                     # free this part before the next one is decoded
                     del part
@@ -207,7 +235,7 @@ def run_task(
         reader.report(),
         tuple(observed.corrupt),
         unpacked,
-        documents=None if context.packing is None or tables is not None else tuple(observed.documents),
+        documents=None if context.packing is None or ordering is not None else tuple(observed.documents),
     )
     return report, (read_tables if ordering is None else output), reader.cached_tables
 
@@ -255,7 +283,7 @@ def _block_parts(
     if lengths is not None:
         observed.documents.append(lengths)
         if task.ordering is not None and task.ordering.documents is not None:
-            _check_documents(task.ordering.documents[at], lengths, origin)
+            check_documents(task.ordering.documents[at].lengths, lengths, origin)
     return [table]
 
 
@@ -282,11 +310,12 @@ def _check_rows(task: Task, at: int, rows: int) -> None:
         )
 
 
-def _check_documents(expected: Documents, lengths: NDArray[np.int32], origin: str) -> None:
-    if not np.array_equal(expected.lengths, lengths):
+def check_documents(expected: NDArray[np.int32], lengths: NDArray[np.int32], origin: str) -> None:
+    """Raise SourceError if the documents of a block are not those that were counted before."""
+    if not np.array_equal(expected, lengths):
         raise SourceError(
-            f"{origin}: read {len(lengths)} documents of {lengths.sum()} tokens, expected {len(expected.lengths)} of "
-            f"{expected.lengths.sum()}, each as long as it was before. The file changed, or a transform is not a pure "
+            f"{origin}: read {len(lengths)} documents of {lengths.sum()} tokens, expected {len(expected)} of "
+            f"{expected.sum()}, each as long as it was before. The file changed, or a transform is not a pure "
             "function of its rows: list the dataset again, or make the transform return the same tokens every time"
         )
 

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from windrow.core.source import Source
 from windrow.pipeline.delivery.to_numpy import column_to_numpy, list_offsets
 from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, as_one_batch
 
-__all__ = ["SequencePacking", "make_sequences", "sample_sequences"]
+__all__ = ["SequencePacking", "sample_sequences", "transform_sequences"]
 
 _DIGEST_DIGITS = 16
 
@@ -44,12 +45,14 @@ class SequencePacking:
         by_column = self.eos if isinstance(self.eos, Mapping) else {}
         if unknown := [name for name in by_column if name not in names]:
             raise PlanError(f"pack(eos=...) names {unknown[0]!r}, which is not among columns={list(names)!r}")
-        values = by_column.values() if isinstance(self.eos, Mapping) else [self.eos]
-        if not all(value is None or isinstance(value, (bool, int, float, np.number)) for value in values):
+        values = [*by_column.values()] if isinstance(self.eos, Mapping) or self.eos is None else [self.eos]
+        if not all(isinstance(value, (bool, int, float, np.number)) for value in values):
             raise PlanError(f"pack(eos={self.eos!r}) must be a number, a dict of numbers by column, or None")
         object.__setattr__(self, "seq_len", length)
         object.__setattr__(self, "columns", tuple(names))
-        object.__setattr__(self, "eos", dict(by_column) if isinstance(self.eos, Mapping) else self.eos)
+        # in one form, since states name it
+        eos: Any = {name: _plain(by_column[name]) for name in sorted(by_column)} if by_column else None
+        object.__setattr__(self, "eos", _plain(values[0]) if values and not by_column else eos)
 
     def __str__(self) -> str:
         eos = "" if self.eos is None else f", eos={self.eos!r}"
@@ -77,11 +80,17 @@ class SequencePacking:
             )
         kinds = {name: schema.field(name).type for name in self.columns}
         lists = [name for name, kind in kinds.items() if _is_list(kind)]
-        for name in lists:
-            if not pa.types.is_primitive(kinds[name].value_type):
+        for name, kind in kinds.items():
+            if name in lists and not _is_number(kind.value_type):
                 raise error(
-                    f"{origin}column {name!r} is {kinds[name]}: pack() takes lists of numbers; convert it with "
-                    "map_batches before"
+                    f"{origin}column {name!r} is {kind}: pack() takes lists of numbers; "
+                    "convert it with map_batches before"
+                )
+            if name not in lists and not pa.types.is_primitive(kind):
+                raise error(
+                    f"{origin}column {name!r} is {kind}: pack() repeats numbers for each token; "
+                    "name a document by a number, "
+                    "such as that of options(row_id_column=...) before pack()"
                 )
         if not lists:
             raise error(
@@ -113,7 +122,7 @@ class SequencePacking:
             return pa.table({}), np.zeros(0, np.int32)
         where = f"pack, {origin}: "
         self.check_schema(table.schema, TransformError, where)
-        columns = {name: _one_array(table.column(name)) for name in self.columns}
+        columns = {name: _one_array(name, table.column(name), where) for name in self.columns}
         lists = {name: array for name, array in columns.items() if _is_list(array.type)}
         lengths = _common_lengths(lists, where)
         stops = np.cumsum(lengths)
@@ -152,14 +161,10 @@ class SequencePacking:
         return found
 
 
-def make_sequences(
-    tokens: pa.RecordBatch, packing: SequencePacking, after: Sequence[MapBatches]
+def transform_sequences(
+    sequences: pa.RecordBatch, after: Sequence[MapBatches], origin: str
 ) -> pa.RecordBatch:
-    """The sequences of whole batches, given their tokens, with the transforms after the shuffle applied."""
-    sequences = packing.sequences(tokens)
-    if not after:
-        return sequences
-    origin = "sequences of pack()"
+    """Apply the transforms behind `pack` to sequences."""
     return as_one_batch(apply_maps(pa.Table.from_batches([sequences]), after, origin), origin)
 
 
@@ -168,8 +173,19 @@ def sample_sequences(
 ) -> pa.Table:
     """A sequence of the first block's tokens, repeated if they are few; shows what batches will look like.
 
-    If there are no tokens, the table has no rows, and the source's schema.
+    Without transforms, nothing is read, and the table has no rows. So it is where there are no tokens, and then it
+    has the source's schema if transforms make the tokens.
     """
+    if not before:
+        documents = empty_table(source.schema)
+        packing.check_schema(documents.schema, PlanError, "")
+        kinds = {name: documents.schema.field(name).type for name in packing.columns}
+        empty = {
+            name: pa.array([], pa.list_(kind.value_type if _is_list(kind) else kind, packing.seq_len))
+            for name, kind in kinds.items()
+        }
+        if not after or not source.blocks.rows.any():
+            return pa.table(empty)
     for block in np.flatnonzero(source.blocks.rows):
         (address,) = source.addresses([int(block)])
         documents = apply_maps(source.reader.read(address), before, address.origin)
@@ -177,7 +193,9 @@ def sample_sequences(
         if tokens.num_rows:
             chosen = tokens.take(pa.array(np.arange(packing.seq_len) % tokens.num_rows))
             (batch,) = chosen.combine_chunks().to_batches()
-            return pa.Table.from_batches([make_sequences(batch, packing, after)])
+            return pa.Table.from_batches(
+                [transform_sequences(packing.sequences(batch), after, f"sequences of pack, {address.origin}")]
+            )
     return empty_table(source.schema)
 
 
@@ -185,8 +203,26 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _plain(value: Any) -> float:
+    """A number as Python's int if it is one, else as a float."""
+    number = float(value)
+    return int(value) if number.is_integer() else number
+
+
+def _one_array(name: str, column: pa.ChunkedArray, where: str) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    try:
+        return pa.concat_arrays(column.chunks)
+    except pa.ArrowInvalid as error:
+        raise TransformError(
+            f"{where}the lists of column {name!r} do not fit into one Arrow array ({error}): use large_list, or give "
+            "the read_* call a smaller target_block_bytes"
+        ) from error
 
 
 def _common_lengths(lists: Mapping[str, pa.Array], where: str) -> NDArray[np.int64]:
@@ -197,8 +233,8 @@ def _common_lengths(lists: Mapping[str, pa.Array], where: str) -> NDArray[np.int
         if len(differing):
             row = int(differing[0])
             raise TransformError(
-                f"{where}row {row} of the block has {lengths[row]:,} values in {first!r} and {other[row]:,} in "
-                f"{name!r}: the lists of a row must be of one length"
+                f"{where}a row has {lengths[row]:,} values in {first!r} and {other[row]:,} in {name!r}: the lists of a "
+                "row must be of one length"
             )
     return lengths
 

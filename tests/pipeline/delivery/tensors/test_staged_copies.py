@@ -41,6 +41,7 @@ class LateCopies:
         self.pinned: list[int] = []
         self.copied: list[int] = []
         self.handed_over = 0
+        self.waited_for: list[int] = []
 
     def pin(self, size_bytes: int) -> torch.Tensor:
         self.pinned.append(size_bytes)
@@ -59,6 +60,10 @@ class LateCopies:
     def hand_over(self, tensors: Any, event: Any) -> None:
         self.handed_over += 1
         event.synchronize()
+
+    def note(self) -> LateEvent:
+        at = self.handed_over
+        return LateEvent(lambda: self.waited_for.append(at))
 
 
 def _mover(copies: LateCopies) -> StagedMover:
@@ -118,8 +123,38 @@ def test_casts_happen_where_fewer_bytes_cross(stored: Any, dtype: Any, moved: in
     copies = LateCopies()
     mover = _mover(copies)
     item = mover.move({"x": torch.arange(512).to(stored)}, {"x": dtype})
-    assert copies.copied == [moved] == [mover.size_of(item)]
+    assert copies.copied == [moved]
+    assert mover.size_of(item) == moved + (0 if torch.float64 == stored or dtype == torch.int32 else 2048)
     assert torch.equal(mover.finish(item)["x"], torch.arange(512).to(stored).to(dtype))
+
+
+def test_a_loop_that_enqueues_many_steps_waits_for_the_device() -> None:
+    copies = LateCopies()
+    mover = _mover(copies)
+    for _ in range(10):
+        mover.finish(mover.move({"x": torch.arange(8)}))
+    # the copy that follows the fifth one taken waits until the device has worked on the first, and so on
+    assert copies.waited_for == [1, 2, 3, 4, 5]
+
+
+def test_tensors_that_are_more_than_memory_stay_what_they_are() -> None:
+    class Image(torch.Tensor):
+        pass
+
+    given = {
+        "image": torch.zeros(2, 3).as_subclass(Image),
+        "channels": torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        "weight": torch.ones(2, requires_grad=True),
+        "plain": torch.ones(2),
+    }
+    copies = LateCopies()
+    mover = _mover(copies)
+    got = mover.finish(mover.move(given))
+    assert copies.copied == [256]
+    assert type(got["image"]) is Image
+    assert got["channels"].stride() == given["channels"].stride()
+    assert got["weight"].requires_grad
+    assert torch.equal(got["plain"], given["plain"])
 
 
 def _documents(rows: int) -> windrow.DatasetPipeline:

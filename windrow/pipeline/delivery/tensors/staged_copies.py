@@ -7,8 +7,10 @@ not. Before a buffer is filled again, the copy out of it must have ended, which 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +24,8 @@ __all__ = ["Copies", "CudaCopies", "StagedMover"]
 # what GPUs read best from, and a multiple of the size of any value
 _ALIGNMENT_BYTES = 256
 _BUFFERS = 2
+# copies whose batches the device may still have to work on when a further one begins: a loop can enqueue many steps
+_COPIES_IN_USE = 4
 
 
 class Event(Protocol):
@@ -44,15 +48,16 @@ class Copies(Protocol):
     def hand_over(self, tensors: list[torch.Tensor], event: Event) -> None:
         """Let the work that this thread enqueues from now on wait for an event, and use the tensors."""
 
+    def note(self) -> Event:
+        """Return an event behind the work that this thread has enqueued."""
+
 
 class CudaCopies:
     """Copies to a CUDA device on a stream of its own."""
 
     def __init__(self, device: torch.device) -> None:
-        import torch
-
         self._device = device
-        self._stream = torch.cuda.Stream(device)
+        self._stream = _copy_stream(device)
 
     def pin(self, size_bytes: int) -> torch.Tensor:
         import torch
@@ -75,9 +80,23 @@ class CudaCopies:
 
         stream = torch.cuda.current_stream(self._device)
         stream.wait_event(event)
-        for tensor in tensors:
+        for tensor in {tensor.untyped_storage().data_ptr(): tensor for tensor in tensors}.values():
             # their memory belongs to the stream of copies, and is not given to its next batch before this one has done
             tensor.record_stream(stream)
+
+    def note(self) -> Event:
+        import torch
+
+        event: Event = torch.cuda.current_stream(self._device).record_event()
+        return event
+
+
+@lru_cache
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream of all copies to a device: memory that one stream has freed does not serve another."""
+    import torch
+
+    return torch.cuda.Stream(device)
 
 
 @dataclass(frozen=True)
@@ -114,6 +133,9 @@ class StagedMover(Mover):
         super().__init__(device)
         self._copies = copies
         self._buffers = [_Buffer() for _ in range(_BUFFERS)]
+        self._taken: Event | None = None
+        # behind the work on each copy that was taken, except the last one
+        self._used: deque[Event] = deque()
 
     def move(
         self,
@@ -121,6 +143,8 @@ class StagedMover(Mover):
         dtypes: Mapping[str, torch.dtype] | None = None,
         build: Callable[[Any], Any] = lambda value: value,
     ) -> _Moved:
+        while len(self._used) >= _COPIES_IN_USE:
+            self._used.popleft().synchronize()
         found: dict[int, torch.Tensor] = {}
 
         def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -164,7 +188,10 @@ class StagedMover(Mover):
         for view, tensor in zip(views(memory), tensors, strict=True):
             view.copy_(tensor)
         moved, buffer.event = self._copies.copy(memory, convert)
-        return moved, buffer.event, total
+        cast_bytes = sum(
+            tensor.nbytes for tensor, kind in zip(moved, kinds, strict=True) if tensor.dtype != kind
+        )
+        return moved, buffer.event, total + cast_bytes
 
     def batches(self, moved: _Moved, rows: int, batch_size: int) -> Iterator[_Moved]:
         size_bytes = moved.size_bytes * min(batch_size, rows) // rows
@@ -172,8 +199,12 @@ class StagedMover(Mover):
             yield _Moved(view, moved.tensors, moved.event, size_bytes)
 
     def finish(self, moved: _Moved) -> Any:
+        if self._taken is not moved.event:
+            if self._taken is not None:
+                self._used.append(self._copies.note())
+            self._taken = moved.event
         self._copies.hand_over(moved.tensors, moved.event)
-        # what a collate_fn made that is not plain memory, such as sparse tensors, goes by itself
+        # what a collate_fn made that is more than plain memory, such as sparse tensors, goes by itself
         return map_tensors(moved.value, lambda tensor: tensor.to(self._device))
 
     def size_of(self, moved: _Moved) -> int:
@@ -183,4 +214,6 @@ class StagedMover(Mover):
 def _is_dense(tensor: torch.Tensor) -> bool:
     import torch
 
-    return tensor.device.type == "cpu" and tensor.layout == torch.strided and not tensor.is_nested
+    if type(tensor) is not torch.Tensor or tensor.requires_grad or tensor.device.type != "cpu":
+        return False
+    return tensor.layout == torch.strided and not tensor.is_nested and tensor.is_contiguous()
