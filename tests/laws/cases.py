@@ -282,7 +282,7 @@ CASES = st.builds(
     corrupt=st.sampled_from([False, False, True]).flatmap(
         lambda any_: st.frozensets(st.integers(0, 8), max_size=4) if any_ else st.none()
     ),
-    packed=st.sampled_from([0, 0, 0, 1, 3, 7]),
+    packed=st.sampled_from([0, 0, 0, 0, 0, 0, 1, 3, 7]),
 )
 
 

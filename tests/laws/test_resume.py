@@ -160,7 +160,9 @@ class Stream(RuleBasedStateMachine):
             row += self.steps * len(self.shards) * self.batch_rows
             if self.steps and self.steps == max(map(len, self.assigned.batches)):
                 epoch, row = epoch + 1, 0
-        assert all(state == states[0] for state in states), states
+        fields = ("epoch", "row", "window", "window_row", "shards", "batch_size", "corrupt")
+        differing = [[state[name] for name in fields] for state in states]
+        assert all(state == states[0] for state in states), (differing, self.case)
         text = json.dumps(states[0])
         assert len(text) < 1024
         state = json.loads(text)

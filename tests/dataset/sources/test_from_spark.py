@@ -645,3 +645,51 @@ class TestToSpark:
         dataset = windrow.range(100, block_rows=30)
         frame = dataset.to_spark(spark, cache_dir=tmp_path)
         assert rows(windrow.from_spark(frame, cache_dir=tmp_path)) == rows(dataset)
+
+
+@pytest.mark.nightly
+class TestTrainers:
+    """What Petastorm's converter, RayDP and Orca give, in one call on the dataset of a DataFrame."""
+
+    @pytest.fixture
+    def df(self, spark: Any) -> Any:
+        return spark.range(1_000).selectExpr("id", "id * 0.5D AS x", "cast(id % 3 AS int) AS y")
+
+    def test_to_torch(self, df: Any, tmp_path: Path) -> None:
+        batches = windrow.from_spark(df, cache_dir=tmp_path).to_torch(
+            feature_columns=["x"], label_column="y", batch_size=100
+        )
+        pairs = [(x, y) for features, label in batches for x, y in zip(features, label, strict=True)]
+        assert [(float(x), int(y)) for x, y in pairs] == [(row * 0.5, row % 3) for row in range(1_000)]
+
+    def test_to_tf(self, df: Any, tmp_path: Path) -> None:
+        pytest.importorskip("tensorflow")
+        found = windrow.from_spark(df, cache_dir=tmp_path).to_tf(
+            feature_columns=["x"], label_column="y", batch_size=100
+        )
+        labels = [int(value) for _, label in found for value in label.numpy()]
+        assert labels == [row % 3 for row in range(1_000)]
+
+    def test_shards_on_executors(self, spark: Any, df: Any, tmp_path: Path) -> None:
+        """The dataset is pickled to Spark's workers, which read shards, with a transform on pandas, for two epochs."""
+        pipe = (
+            windrow.from_spark(df, cache_dir=tmp_path)
+            .map_batches(lambda frame: frame.assign(z=frame["x"] * 2), batch_format="pandas")
+            .repeat(2)
+            .random_shuffle_each_window(seed=7)
+            .options(executor="threads", progress=False)
+        )
+
+        def train(rank: int) -> list[tuple[int, int, float]]:
+            with pipe.shard(rank=rank, world_size=2) as shard:
+                return [
+                    (epoch.number, row["id"], row["z"])
+                    for epoch in shard.iter_epochs()
+                    for row in epoch.iter_rows()
+                ]
+
+        found = spark.sparkContext.parallelize(range(2), 2).map(train).collect()
+        for number in range(2):
+            delivered = sorted((row, z) for part in found for epoch, row, z in part if epoch == number)
+            assert delivered == [(row, float(row)) for row in range(1_000)]
+        assert [len(part) for part in found] == [1_000, 1_000]
