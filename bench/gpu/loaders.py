@@ -28,9 +28,9 @@ class Reading:
 
 def read_windrow(reading: Reading) -> Epochs:
     """windrow's threads, shuffled."""
-    windows = {} if reading.window is None else {"bytes_per_window": reading.window}
-    dataset = windrow.read_parquet(list(reading.paths), columns=list(reading.columns))
-    pipe = dataset.window(**windows).repeat(reading.epochs)  # type: ignore[arg-type]
+    pipe = windrow.read_parquet(list(reading.paths), columns=list(reading.columns)).repeat(reading.epochs)
+    if reading.window is not None:
+        pipe = pipe.window(bytes_per_window=reading.window)
     shuffled = pipe.random_shuffle_each_window(seed=1).options(executor="threads", progress=False)
     for epoch in shuffled.iter_epochs():
         yield epoch.iter_torch_batches(reading.batch_size, device=reading.device)

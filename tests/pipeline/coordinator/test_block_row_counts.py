@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.laws.cases import Case
@@ -54,6 +56,31 @@ def test_what_has_been_counted_is_not_left_out_any_more(rows: BlockRowCounts) ->
     record(rows, 2, 10)
     with pytest.raises(SourceError, match="block 2 is torn"):
         record(rows, 2, 0, Corruption(2, "block 2 is torn"))
+
+
+def test_documents_that_are_counted_again_must_be_the_same() -> None:
+    rows = BlockRowCounts(Program(replace(CASE, packed=3).job(ThreadsExecutor(1)), 1, False, (0,)))
+
+    def count(window: int, lengths: list[int], *corrupt: Corruption) -> None:
+        documents = (np.array(lengths, np.int32),)
+        work = SimpleNamespace(epoch=0, window=window, part=0)
+        address = SimpleNamespace(origin=f"block {window}")
+        task: Any = SimpleNamespace(work=work, blocks=(window,), addresses=(address,))
+        report = TaskReport((sum(lengths),), (0,), None, 0.0, 0.0, corrupt=corrupt, documents=documents)
+        rows.record(task, report)
+
+    for lengths in ([2, 1], [2, 1]):
+        count(0, lengths)
+    with pytest.raises(SourceError, match=r"block 0: read 2 documents of 3 tokens.*not a pure function"):
+        count(0, [1, 2])
+    count(1, [])
+    with pytest.raises(SourceError, match="block 1: read 1 documents of 4 tokens, expected 0"):
+        count(1, [4])
+    # a corrupt block that another attempt could still read has no documents
+    count(2, [], Corruption(2, "block 2 is torn"))
+    count(2, [3])
+    found = [None if each is None else each.tolist() for each in rows.documents]
+    assert found == [[2, 1], [], [], None]
 
 
 def test_a_block_that_a_state_leaves_out_has_no_rows(rows: BlockRowCounts) -> None:

@@ -63,7 +63,7 @@ class BlockRowCounts:
         if report.documents is not None:
             for at, lengths in enumerate(report.documents):
                 counted = self.documents[task.blocks[at]]
-                if counted is not None and len(counted) and task.blocks[at] not in self.corrupt.blocks:
+                if counted is not None and task.blocks[at] not in self.corrupt.blocks:
                     check_documents(counted, lengths, task.addresses[at].origin)
                 # a copy, since the report can be a view of an object that it would keep in Ray's object store
                 self.documents[task.blocks[at]] = lengths.copy()

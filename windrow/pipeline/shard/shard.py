@@ -272,7 +272,7 @@ class Shard(LoaderMethods):
         with self._lock:
             self._check_free()
             at = self._position.at
-            rows = self._batch_rows if batch_size is None else batch_size
+            rows = self._batch_size if batch_size is None else batch_size
             cursor = skip_steps(
                 self._program, at, count, batch_rows=rows, drop_last=drop_last, total=self._total_rows()
             )
@@ -386,7 +386,7 @@ class Shard(LoaderMethods):
         return not self._closed and (epochs is None or self._position.upcoming.epoch < epochs)
 
     @property
-    def _batch_rows(self) -> int | None:
+    def _batch_size(self) -> int | None:
         if self._latest is not None:
             return self._latest.assignment.batch_size
         assigned = self._position.at.assigned
