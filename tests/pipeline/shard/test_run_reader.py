@@ -20,7 +20,6 @@ import windrow
 from windrow.core.errors import TransformError
 from windrow.pipeline.executors.threads import _ThreadsClient
 from windrow.pipeline.executors.workers import WorkerPool
-from windrow.pipeline.shard import prefetch_loop
 from windrow.pipeline.shard.consumer_pace import CoreTime, Pace
 from windrow.pipeline.shard.run_reader import align_runs
 from windrow.pipeline.tasks.transforms import as_one_batch
@@ -128,29 +127,6 @@ def test_a_computing_consumer_is_left_a_core(tmp_path: Path, monkeypatch: pytest
     assert True in left
     shard.close()
     assert left[-1] is False
-
-
-@pytest.mark.parametrize(("core_seconds", "yields_gil"), [(3600.0, True), (0.0, False)])
-def test_placing_yields_the_gil_to_compute_bound_consumers_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, core_seconds: float, yields_gil: bool
-) -> None:
-    pq.write_table(pa.table({"x": np.arange(60_000)}), tmp_path / "x.parquet", row_group_size=1000)
-    slept: list[float] = []
-    sleep = time.sleep
-
-    def note_slept(seconds: float) -> None:
-        slept.append(seconds)
-        sleep(seconds)
-
-    monkeypatch.setattr(time, "sleep", note_slept)
-    monkeypatch.setattr(CoreTime, "seconds", lambda core: core_seconds)
-    ds = windrow.read_parquet(tmp_path, target_block_bytes=1).window(blocks_per_window=6)
-    pipe = ds.repeat(2).random_shuffle_each_window(seed=3).options(executor="threads", progress=False)
-    with pipe.iterator() as shard:
-        for epoch in shard.iter_epochs():
-            for _ in epoch.iter_batches(batch_size=1000):
-                pass
-    assert (prefetch_loop._YIELD_GIL_SECONDS in slept) == yields_gil
 
 
 def make_runs(sizes: list[int]) -> list[pa.RecordBatch]:

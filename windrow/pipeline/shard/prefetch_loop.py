@@ -31,8 +31,6 @@ __all__ = ["PrefetchLoop"]
 
 # shorter than the coordinator's timeout for silent shards: windows that it drops are then released here too
 _RELEASE_SECONDS = 4.0
-# about the wake-up latency of a sleeping thread
-_YIELD_GIL_SECONDS = 50e-6
 
 # repeated rows that end an epoch, by place
 _PaddingRuns = list[tuple[int, Future[PlacedRun | None]]]
@@ -294,7 +292,6 @@ class PrefetchLoop:
         epoch, number = window.runs.facts.epoch, window.number
         rows = _place(map_outputs.pop(), run, part, self._client.pool)
         window.uses.used(run.slice)
-        self._yield_gil()
         if self._after:
             place = run.place + part.start
             origin = f"epoch {epoch}, window {number}, rows from place {place} of shard {self._shard}"
@@ -308,19 +305,8 @@ class PrefetchLoop:
             # the consumer converts again and raises the error, unless it wants another batch format
             with suppress(Exception):
                 converted = converter.function(rows)
-            self._yield_gil()
         self._spans.append(Span("reduce", epoch, number, began, time.time(), f"shard {self._shard}"))
         return PlacedRun(rows, number, takes_slot, converted, converter)
-
-    def _yield_gil(self) -> None:
-        """Yield the GIL to a consumer that computes.
-
-        Many calls release the GIL for microseconds only, less than the wake-up latency of a waiting thread.
-        Without this pause, the consumer would wait for the whole time between two kernels, each time that
-        one of its own operations ends in between.
-        """
-        if self._pace.computes:
-            time.sleep(_YIELD_GIL_SECONDS)
 
 
 def _acknowledge(runs: EpochRuns, window: int, slices: int, finished: bool) -> None:
