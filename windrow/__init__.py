@@ -61,10 +61,13 @@ if _typing.TYPE_CHECKING:
     from windrow.pipeline.plan.explain import Explanation
     from windrow.pipeline.shard.epoch import Epoch
     from windrow.pipeline.shard.shard import Shard
+    from windrow.pipeline.tasks.actor_pool import ActorPool
+    from windrow.pipeline.tasks.row_generator import RowGenerator
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ActorPool",
     "Attachment",
     "BatchIterator",
     "Dataset",
@@ -76,6 +79,7 @@ __all__ = [
     "Pad",
     "PlanError",
     "Ragged",
+    "RowGenerator",
     "RowOrigin",
     "Shard",
     "SourceError",
@@ -170,6 +174,8 @@ _MODULES = {
     "Ragged": "windrow.pipeline.delivery.tensors.ragged",
     "ray_train_config": "windrow.pipeline.launch.ray_train",
     "Shard": "windrow.pipeline.shard.shard",
+    "ActorPool": "windrow.pipeline.tasks.actor_pool",
+    "RowGenerator": "windrow.pipeline.tasks.row_generator",
     "Stats": "windrow.pipeline.coordinator.stats",
 }
 

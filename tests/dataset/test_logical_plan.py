@@ -11,7 +11,7 @@ import pytest
 from tests.dataset.example_sources import make_source
 from windrow.core.errors import PlanError
 from windrow.dataset.logical_plan import DEFAULT_WINDOW_BYTES, UNSHUFFLED_WINDOW_BYTES, LogicalPlan
-from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 STEPS: dict[str, Callable[[LogicalPlan], LogicalPlan]] = {

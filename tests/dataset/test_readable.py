@@ -16,7 +16,7 @@ from windrow.core.errors import TransformError
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.readable import count_rows
 from windrow.io.parquet.block_reader import ParquetReader
-from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.pipeline.tasks.map_batches import MapBatches
 
 
 def _even(batch: Any) -> Any:

@@ -21,7 +21,7 @@ from tests.laws.ray_double import doubled_ray
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard
-from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 __all__ = ["CALLERS", "CASES"]

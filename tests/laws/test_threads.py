@@ -21,7 +21,7 @@ from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan import program
 from windrow.pipeline.shard.open_shards import open_shards
-from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.shard_assignment import Equal
 

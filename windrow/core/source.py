@@ -71,6 +71,7 @@ class BlockAddress:
 
     origin: str  # for errors: "part-3.parquet, row groups 4-7"
     locator: Any  # the reader's own data, opaque to everything else
+    number: int = 0  # the block's number in stored order, as `Source.addresses` sets it
 
 
 @dataclass(frozen=True)

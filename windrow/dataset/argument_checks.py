@@ -8,7 +8,7 @@ from typing import Any
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 
-__all__ = ["check_count", "check_hints", "check_seed"]
+__all__ = ["check_count", "check_hints", "check_names", "check_seed"]
 
 
 def check_count(value: object, name: str, more: str = "") -> int:
@@ -25,6 +25,17 @@ def check_seed(seed: object) -> int:
     if number is None:
         raise PlanError(f"seed={seed!r} must be an integer, or None to draw one")
     return number
+
+
+def check_names(names: object, caller: str) -> tuple[str, ...]:
+    """Return column names, at least one and no name twice, as a tuple, or raise a PlanError."""
+    found = [*names] if isinstance(names, Sequence) and not isinstance(names, (str, bytes)) else []
+    if not found or not all(isinstance(name, str) for name in found):
+        raise PlanError(f"{caller}: {names!r} must be a list of column names")
+    if len(set(found)) < len(found):
+        twice = next(name for name in found if found.count(name) > 1)
+        raise PlanError(f"{caller}: {twice!r} is given twice")
+    return tuple(found)
 
 
 def check_hints(hints: Sequence[Any] | None, shards: int) -> list[Any] | None:

@@ -17,8 +17,8 @@ from windrow.core.errors import PlanError
 from windrow.core.source import Source, TracingSource
 from windrow.dataset.argument_checks import check_count, check_seed
 from windrow.pipeline.plan.job import Job, Options
+from windrow.pipeline.tasks.map_batches import MapBatches, function_name
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
-from windrow.pipeline.tasks.transforms import MapBatches, function_name
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 __all__ = ["LogicalPlan"]
@@ -113,12 +113,22 @@ class LogicalPlan:
         """Add a transform: after the shuffle, or `packed`, if the plan already has one, else before it."""
         if self.seed is None and self.packing is None:
             return replace(self, before=(*self.before, stage))
+        step = "random_shuffle_each_window()" if self.packing is None else "pack()"
+        if stage.only_drops and self.packing is None and not self.after:
+            # which rows stay does not depend on their order
+            return replace(self, before=(*self.before, stage))
         if not stage.preserves_rows:
-            step = "random_shuffle_each_window()" if self.packing is None else "pack()"
             raise PlanError(
-                f"{stage.name} with preserves_rows=False comes after {step}, where the "
+                f"{stage.name}{'' if stage.call else ' with preserves_rows=False'} comes after {step}, where the "
                 "positions of rows are already fixed: call it before the shuffle"
             )
+        if stage.pool is not None:
+            raise PlanError(
+                f"{stage.name} with actors comes after {step}, where functions run in the trainers' processes: call "
+                "it before the shuffle, or leave out compute= and the resources"
+            )
+        if stage.rng and self.packing is not None:
+            raise PlanError(f"{stage.name} with rng=True comes after pack(): call it before")
         return replace(self, after=(*self.after, stage))
 
     def configured(self, **changes: Any) -> LogicalPlan:
@@ -181,8 +191,13 @@ def _cut_text(cut: WindowCut) -> str:
 
 
 def _map_text(stage: MapBatches) -> str:
-    rows = "" if stage.preserves_rows else ", preserves_rows=False"
-    return f".map_batches({function_name(stage.fn)}{rows})"
+    if stage.call:
+        return f".{stage.call}"
+    given = "" if stage.preserves_rows else ", preserves_rows=False"
+    given += ", rng=True" if stage.rng else ""
+    given += f", compute=ActorPool({stage.pool})" if stage.pool else ""
+    given += f", {stage.resources}" if stage.resources else ""
+    return f".map_batches({function_name(stage.fn)}{given})"
 
 
 def _options_text(options: Options) -> str:

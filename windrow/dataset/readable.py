@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from windrow.core.source import BlockAddress, RowOrigin, TracingSource
 from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.epoch_iteration import Passes
 from windrow.dataset.export.export_methods import Convertible
 from windrow.dataset.logical_plan import LogicalPlan
+from windrow.dataset.transform_methods import Transformable
 from windrow.dataset.write.write_methods import Writable
 from windrow.io.catalog.row_ids import count_rows as count_blocks
 from windrow.pipeline.checkpoint.lineage import Lineage
-from windrow.pipeline.delivery.batch_formats import BatchFormat
 from windrow.pipeline.delivery.iteration_methods import BatchIterator, Deliverable, Delivery
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.tasks.head import find_schema
 from windrow.pipeline.tasks.map_task import TaskContext
-from windrow.pipeline.tasks.transforms import MapBatches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,10 +34,8 @@ Self = TypeVar("Self", bound="Readable")
 
 
 @dataclass(frozen=True, repr=False)
-class Readable(Deliverable, Writable, Convertible):
+class Readable(Deliverable, Writable, Convertible, Transformable):
     """Base class of Dataset and DatasetPipeline: a logical plan that the calling process can read."""
-
-    _plan: LogicalPlan
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}\n  {self._plan}"
@@ -46,57 +43,6 @@ class Readable(Deliverable, Writable, Convertible):
     @abstractmethod
     def _job(self) -> Job:
         """The job that ``iter_*`` runs."""
-
-    def map_batches(
-        self: Self,
-        fn: Callable[..., Any],
-        *,
-        batch_format: BatchFormat = "numpy",
-        batch_size: int | None = None,
-        fn_args: tuple[Any, ...] = (),
-        fn_kwargs: Mapping[str, Any] | None = None,
-        preserves_rows: bool = True,
-    ) -> Self:
-        """Apply a function to batches of rows, in every epoch.
-
-        It is applied to blocks as they are read. After ``random_shuffle_each_window``, it is applied to
-        shuffled rows: it must return one row for each input row, ``batch_size`` is an upper limit,
-        and which rows share a batch is not specified.
-
-        Parameters
-        ----------
-        fn
-            Called as ``fn(batch, *fn_args, **fn_kwargs)``; returns a dict of arrays, a
-            DataFrame or a Table. It must be pure, because it runs again in every epoch and
-            after a failure, and thread-safe. Its input arrays are read-only.
-        batch_format
-            Type of the input batch: ``"numpy"`` (a dict of arrays, (rows, ...) each),
-            ``"pandas"`` or ``"pyarrow"``.
-        batch_size
-            Rows per batch. Batches never cross block boundaries, so the last batch of a block
-            can be short. None: one batch per block, or any size after the shuffle.
-        fn_args, fn_kwargs
-            Further arguments of ``fn``.
-        preserves_rows
-            True: output row i comes from input row i. False, which is not possible after the shuffle:
-            ``fn`` can return any number of rows, so row counts are unknown until the data has been read.
-
-        Raises
-        ------
-        PlanError
-            If an argument is invalid, or for ``preserves_rows=False`` after the shuffle.
-
-        Examples
-        --------
-        >>> import windrow
-        >>> ds = windrow.from_items([{"x": 1}, {"x": 2}, {"x": 3}, {"x": 4}])
-        >>> even = ds.map_batches(lambda batch: {"x": batch["x"][batch["x"] % 2 == 0]}, preserves_rows=False)
-        >>> even.take()
-        [{'x': 2}, {'x': 4}]
-        """
-        kwargs = {} if fn_kwargs is None else fn_kwargs
-        stage = MapBatches(fn, batch_format, batch_size, fn_args, kwargs, preserves_rows)
-        return type(self)(self._plan.mapped(stage))
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of the rows.
@@ -255,17 +201,18 @@ def count_rows(plan: LogicalPlan) -> int:
         return int(source.blocks.rows.sum())
     if plan.packing is not None:
         source = plan.read_source
-        context = TaskContext(source.reader, plan.before, plan.packing)
+        context = TaskContext(source.reader, plan.before, plan.packing, seed=plan.seed or 0)
     else:
         # only the transforms up to the last one that can change the count have to run
         changing = [at for at, stage in enumerate(plan.before) if not stage.preserves_rows]
-        context = TaskContext(source.reader, plan.before[: changing[-1] + 1] if changing else ())
+        needed = plan.before[: changing[-1] + 1] if changing else ()
+        context = TaskContext(source.reader, needed, seed=plan.seed or 0)
         if context.is_plain and isinstance(source, TracingSource):
             return int(source.count_blocks().sum())
     addresses = source.addresses(range(len(source.blocks.rows)))
 
     def transform(address: BlockAddress) -> pa.Table:
-        return context.transform(context.reader.read(address), address.origin)[0]
+        return context.transform(context.reader.read(address), address)[0]
 
     rows = int(count_blocks(transform, addresses).sum())
     return rows if plan.packing is None else rows // plan.packing.seq_len

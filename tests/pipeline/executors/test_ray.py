@@ -48,8 +48,8 @@ from windrow.pipeline.shard import window_fetch
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard
 from windrow.pipeline.shard.stall_watch import Waiting
+from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.map_task import Task, TaskContext
-from windrow.pipeline.tasks.transforms import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 ONE_BLOCK = WindowCut(blocks_per_window=1)

@@ -18,7 +18,7 @@ from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 ROWS, BLOCKS, TEXT_BYTES = 100, 4, 500

@@ -13,7 +13,7 @@ from windrow.pipeline.executors.base import Resources
 from windrow.pipeline.plan.explain import Explanation, explain_job, explain_program
 from windrow.pipeline.plan.job import Job, Options
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.shard_assignment import Equal
 

@@ -21,7 +21,7 @@ from windrow.pipeline.plan.memory_budget import (
     size_parts,
 )
 from windrow.pipeline.plan.program import TASK_BYTES, Program
-from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 BLOCK = (10_000, 20 * MIB)

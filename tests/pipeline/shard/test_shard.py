@@ -24,7 +24,7 @@ from windrow.pipeline.shard import position, prefetch_loop, run_reader
 from windrow.pipeline.shard.epoch_reader import EpochReader
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard
-from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 pytestmark = pytest.mark.timeout(60)

@@ -11,7 +11,7 @@ from tests.dataset.example_sources import TableReader, TableSource, make_source
 from windrow.core.errors import TransformError
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.tasks.head import find_schema, read_head
-from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.pipeline.tasks.map_batches import MapBatches
 
 
 def _head(plan: LogicalPlan, limit: int) -> pa.Table:

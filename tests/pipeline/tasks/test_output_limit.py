@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError
-from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
+from windrow.pipeline.tasks.transforms import apply_maps
 
 
 def _by(stage: MapBatches) -> Callable[[pa.Table], pa.Table]:

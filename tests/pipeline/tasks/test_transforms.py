@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from tests.pipeline.columns import ALL_TYPES, TIME_TYPES, arrays, make_array
 from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.delivery.to_numpy import column_to_numpy
-from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, check_schema
+from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 
 ORIGIN = "part-3.parquet, row groups 4-7"
 TABLE = pa.table({"x": pa.array([1, 2, 3], pa.int32()), "name": ["a", "b", "c"]})
@@ -373,7 +374,7 @@ class _Callable:
     ("fn", "options", "match"),
     [
         (3, {}, "map_batches got 3, which cannot be called"),
-        (_Callable, {}, "map_batches got the class _Callable; give a function or an instance"),
+        (int, {}, "map_batches got the class int, whose objects have no method __call__"),
         (_awaits, {}, "map_batches got _awaits, which yields or awaits"),
         (_yields, {}, "map_batches got _yields, which yields or awaits"),
         (functools.partial(_yields), {}, "map_batches got _yields, which yields or awaits"),

@@ -17,7 +17,9 @@ from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.delivery.batch_formats import to_pandas
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.tasks.head import find_schema
-from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
+from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.row_generator import StoredRows
+from windrow.pipeline.tasks.transforms import apply_maps
 
 __all__ = ["to_dask"]
 
@@ -56,7 +58,7 @@ class _ReadFrame:
     nullable: frozenset[str]
 
     def __call__(self, address: BlockAddress) -> Any:
-        table = apply_maps(self.reader.read(address), self.maps, address.origin)
+        table = apply_maps(self.reader.read(address), self.maps, address.origin, StoredRows(address.number))
         return _frame(table, self.nullable)
 
 

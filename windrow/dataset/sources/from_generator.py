@@ -17,7 +17,7 @@ from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.user_columns import is_frame, table_of_arrays, table_of_frame, table_of_items
 from windrow.io.adapters.staged_tables import stage_tables
-from windrow.pipeline.tasks.transforms import function_name
+from windrow.pipeline.tasks.map_batches import function_name
 
 __all__ = ["from_generator"]
 

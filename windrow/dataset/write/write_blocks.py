@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,23 +15,25 @@ from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, CorruptBlockError
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.write.write_job import WriteRequest, write
+from windrow.dataset.write.failed_rows import FailedRowsFolder
+from windrow.dataset.write.write_job import Output, WriteRequest, write
 from windrow.io.sinks.commit import WriteJob
 from windrow.io.sinks.file_splitting import Layout
+from windrow.io.sinks.part_markers import FinishedPart, mark_finished
 from windrow.io.sinks.write_files import write_rows
-from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
+from windrow.io.sinks.written_manifest import WriteResult
 from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.job import Options
-from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, check_schema
+from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.row_generator import StoredRows
+from windrow.pipeline.tasks.transforms import FailedRows, apply_maps, check_schema
 
 __all__ = ["cut_parts", "write_parts"]
 
 # a task holds a block decoded, transformed and encoded
 _COPIES = 3
 _MIN_DIGITS = 5
-# the files of a part, and one message per skipped corrupt block
-_Written = tuple[list[WrittenFile], list[str]]
 
 
 @dataclass(frozen=True)
@@ -47,19 +49,29 @@ class _PartWriter:
     """The function of a task; picklable and idempotent: a retry writes the same files under the same names."""
 
     job: WriteJob
+    failed: FailedRowsFolder | None
     layout: Layout
     reader: BlockReader
     maps: tuple[MapBatches, ...]
     skips_corrupt: bool
 
-    def __call__(self, part: _Part) -> _Written:
+    def with_maps(self, maps: tuple[MapBatches, ...]) -> _PartWriter:
+        """The same writer with other transforms."""
+        return replace(self, maps=maps)
+
+    def __call__(self, part: _Part) -> FinishedPart:
         """Write the files of a part."""
         corrupt: list[str] = []
-        tables = (self._read(address, corrupt) for address in part.addresses)
-        files = list(write_rows(self.job, self.layout, tables, part.label))
-        return files, corrupt
+        failed = FailedRows()
+        tables = (self._read(address, corrupt, failed) for address in part.addresses)
+        files = tuple(write_rows(self.job, self.layout, tables, part.label))
+        failed_rows = 0 if self.failed is None else self.failed.write(part.label, failed)
+        finished = FinishedPart(files, tuple(corrupt), failed_rows)
+        if self.job.resumes:
+            mark_finished(self.job, part.label, finished)
+        return finished
 
-    def _read(self, address: BlockAddress, corrupt: list[str]) -> pa.Table:
+    def _read(self, address: BlockAddress, corrupt: list[str], failed: FailedRows) -> pa.Table:
         try:
             table = self.reader.read(address)
         except CorruptBlockError as error:
@@ -67,7 +79,10 @@ class _PartWriter:
                 raise
             corrupt.append(str(error))
             return empty_table(self.job.schema)
-        table = apply_maps(table, self.maps, address.origin)
+        positions = StoredRows(address.number)
+        table = apply_maps(
+            table, self.maps, address.origin, positions, None if self.failed is None else failed
+        )
         if not table.num_rows:
             # transforms are not applied to empty tables, so the schema is not the final one
             return empty_table(self.job.schema)
@@ -79,13 +94,18 @@ def write_parts(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
     """Write the rows of a plan without windows: one file per block, or files of a target size."""
     layout = request.layout()
 
-    def write_files(job: WriteJob) -> list[WrittenFile]:
+    def write_files(output: Output) -> FinishedPart:
         source, options = plan.read_source, plan.options
-        writer = _PartWriter(job, layout, source.reader, plan.maps, options.on_error == "skip")
+        writer = _PartWriter(
+            output.job, output.failed, layout, source.reader, plan.maps, options.on_error == "skip"
+        )
         spans = cut_parts(source.blocks, layout.target_bytes)
         digits = max(_MIN_DIGITS, len(str(len(spans))))
         parts = [_Part(f"{at:0{digits}d}", source.addresses(span)) for at, span in enumerate(spans)]
-        return _gather(_run(writer, parts, options, _largest_bytes(source.blocks, spans)))
+        missing = [part for part in parts if part.label not in output.finished]
+        written = _run(writer, missing, options, _largest_bytes(source.blocks, spans)) if missing else []
+        made = dict(zip((part.label for part in missing), written, strict=True))
+        return _gather([made.get(part.label) or output.finished[part.label] for part in parts])
 
     return write(plan, request, layout, write_files)
 
@@ -112,23 +132,20 @@ def _largest_bytes(blocks: BlockTable, spans: Sequence[range]) -> int:
 
 def _run(
     writer: _PartWriter, parts: Sequence[_Part], options: Options, part_bytes: int
-) -> Sequence[_Written]:
+) -> Sequence[FinishedPart]:
     """Run the tasks on the chosen executor, in parallel as far as memory allows; results in order."""
     executor = resolve_executor(options.executor)
     if executor.name == "ray":
-        from windrow.pipeline.executors.ray.data.remote_calls import call_on_ray
-        from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable
+        from windrow.pipeline.executors.ray.data.remote_calls import call_stages_on_ray
 
-        return call_with_picklable(
-            lambda: call_on_ray(writer, parts, _describe), writer.maps, writer.reader, otherwise=ON_THREADS
-        )
+        return call_stages_on_ray(writer, parts, _describe)
     resources = executor.resources()
     memory = options.memory_bytes or resources.memory_bytes
     workers = min(resources.workers, memory // max(1, part_bytes))
     return _write_on_threads(writer, parts, max(1, workers))
 
 
-def _write_on_threads(writer: _PartWriter, parts: Sequence[_Part], workers: int) -> list[_Written]:
+def _write_on_threads(writer: _PartWriter, parts: Sequence[_Part], workers: int) -> list[FinishedPart]:
     threads = ThreadPoolExecutor(workers, thread_name_prefix="windrow-write")
     try:
         return list(threads.map(writer, parts))
@@ -137,8 +154,8 @@ def _write_on_threads(writer: _PartWriter, parts: Sequence[_Part], workers: int)
         threads.shutdown(cancel_futures=True)
 
 
-def _gather(results: Sequence[_Written]) -> list[WrittenFile]:
-    corrupt = [why for _, skipped in results for why in skipped]
+def _gather(parts: Sequence[FinishedPart]) -> FinishedPart:
+    corrupt = [why for part in parts for why in part.corrupt]
     if len(corrupt) > MAX_BLOCKS:
         raise SourceError(
             f"{len(corrupt)} blocks are corrupt, and on_error='skip' skips at most {MAX_BLOCKS}: restore "
@@ -146,7 +163,8 @@ def _gather(results: Sequence[_Written]) -> list[WrittenFile]:
         )
     for why in corrupt:
         warnings.warn(f"skipped a corrupt block while writing: {why}", RuntimeWarning, stacklevel=2)
-    return [file for files, _ in results for file in files]
+    files = tuple(file for part in parts for file in part.files)
+    return FinishedPart(files, tuple(corrupt), sum(part.failed_rows for part in parts))
 
 
 def _describe(part: _Part) -> str:

@@ -11,9 +11,10 @@ import pyarrow as pa
 from windrow.core.errors import PlanError
 from windrow.dataset.epoch_iteration import read_epochs
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.write.write_job import WriteRequest, write
+from windrow.dataset.write.write_job import Output, WriteRequest, write
 from windrow.io.sinks.commit import WriteJob
 from windrow.io.sinks.file_splitting import Layout
+from windrow.io.sinks.part_markers import FinishedPart
 from windrow.io.sinks.write_files import write_empty, write_rows
 from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
 from windrow.pipeline.shard.epoch import Epoch
@@ -38,10 +39,17 @@ def write_epochs(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
             "partition_by: a pipeline already writes into directories called epoch=...: rename the column"
         )
 
-    def write_files(job: WriteJob) -> list[WrittenFile]:
+    if request.mode == "resume" or request.failed_rows is not None:
+        raise PlanError(
+            "mode='resume' and failed_rows= are for a Dataset, whose blocks are written one by one: write before "
+            "window() and repeat()"
+        )
+
+    def write_files(output: Output) -> FinishedPart:
         rows = _batch_rows(plan, layout)
         with closing(read_epochs(plan.job())) as epochs:
-            return [file for epoch in epochs for file in _write_epoch(job, layout, epoch, rows)]
+            files = (file for epoch in epochs for file in _write_epoch(output.job, layout, epoch, rows))
+            return FinishedPart(tuple(files))
 
     return write(plan, request, layout, write_files)
 

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+import pyarrow as pa
 
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.core.source import Source
 from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.logical_plan import LogicalPlan
+from windrow.dataset.write.failed_rows import FailedRowsFolder
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.listed_source import ListedSource
 from windrow.io.sinks.commit import Mode, WriteJob, abandon, begin, commit, list_replaced
 from windrow.io.sinks.file_splitting import Layout
 from windrow.io.sinks.open_store import find_store
+from windrow.io.sinks.part_markers import FinishedPart, find_finished
 from windrow.io.sinks.sink import Sink
 from windrow.io.sinks.write_files import write_empty
-from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
+from windrow.io.sinks.written_manifest import WriteResult
 from windrow.io.tables.snapshot_source import TableSource
 from windrow.pipeline.tasks.head import find_schema
 
-__all__ = ["WriteRequest", "write"]
+__all__ = ["Output", "WriteRequest", "write"]
 
 _NAME_BYTES = 6
 
@@ -40,6 +46,7 @@ class WriteRequest:
     mode: Mode = "error"
     filesystem: Any = field(default=None, repr=False)
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    failed_rows: str | os.PathLike[str] | None = None
 
     def layout(self) -> Layout:
         """Return how rows are divided into files; raise a PlanError if an argument is invalid."""
@@ -50,28 +57,77 @@ class WriteRequest:
         return Layout(tuple(by), None if size is None else parse_bytes(size, "target_file_bytes"))
 
 
+@dataclass(frozen=True)
+class Output:
+    """Where the tasks of a write put their rows, and what an earlier attempt has finished."""
+
+    job: WriteJob
+    failed: FailedRowsFolder | None = None
+    finished: Mapping[str, FinishedPart] = field(default_factory=dict)
+
+
 @trims_traceback
 def write(
     plan: LogicalPlan,
     request: WriteRequest,
     layout: Layout,
-    write_files: Callable[[WriteJob], Sequence[WrittenFile]],
+    write_files: Callable[[Output], FinishedPart],
 ) -> WriteResult:
-    """Write the rows of a plan, by ``write_files``; on failure, delete the new files and keep the old ones."""
-    schema = find_schema(plan.job())
+    """Write the rows of a plan, by ``write_files``; on failure, delete the new files and keep the old ones.
+
+    With ``mode="resume"``, the new files stay too, and the next call goes on with them.
+    """
+    resumes = request.mode == "resume"
+    schema = find_schema(plan.job(), skips_failed=request.failed_rows is not None)
     request.sink.check(layout.stored(schema))
     store = find_store(request.path, request.filesystem, request.storage_options)
     replaced = list_replaced(store, request.mode, _find_sources(plan.source))
-    job = WriteJob(os.urandom(_NAME_BYTES).hex(), store, request.sink, schema, layout.partition_by)
+    name = _digest(plan, request, layout, schema) if resumes else os.urandom(_NAME_BYTES).hex()
+    job = WriteJob(name, store, request.sink, schema, layout.partition_by, resumes)
+    failed, failed_before = _find_failed_folder(request, job)
+    finished = find_finished(job) if resumes else {}
+    if isinstance(finished, WriteResult):
+        return finished
     created = begin(store, replaced)
     try:
         # without rows, one empty file keeps the schema: readers reject an empty directory
-        files = write_files(job) or [write_empty(job, layout)]
-        return commit(job, files, replaced)
+        part = write_files(Output(job, failed, finished))
+        files = part.files or (write_empty(job, layout),)
+        result = commit(job, files, replaced, part.failed_rows)
     except BaseException:
-        with suppress(Exception):
-            abandon(job, created)
+        if not resumes:
+            with suppress(Exception):
+                abandon(job, created)
         raise
+    if failed is not None:
+        failed.store.remove(failed_before)
+    if part.failed_rows:
+        warnings.warn(_failed_text(request, part.failed_rows), RuntimeWarning, stacklevel=5)
+    return result
+
+
+def _failed_text(request: WriteRequest, rows: int) -> str:
+    return (
+        f"transforms failed for {rows:,} rows, which were written to {request.failed_rows} with their errors"
+    )
+
+
+def _find_failed_folder(
+    request: WriteRequest, job: WriteJob
+) -> tuple[FailedRowsFolder | None, tuple[str, ...]]:
+    """The folder for failed rows, and the files there that a successful write replaces."""
+    if request.failed_rows is None:
+        return None, ()
+    store = find_store(request.failed_rows, request.filesystem, request.storage_options)
+    return FailedRowsFolder(store, job.name), list_replaced(store, request.mode, ())
+
+
+def _digest(plan: LogicalPlan, request: WriteRequest, layout: Layout, schema: pa.Schema) -> str:
+    """Name a write by what determines its files, as far as that can be told."""
+    parts = [plan.read_source.contents, repr(request.sink), repr(layout), schema.to_string()]
+    parts += [repr((stage.name, stage.batch_size, stage.preserves_rows)) for stage in plan.maps]
+    parts.append(str(request.failed_rows))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[: 2 * _NAME_BYTES]
 
 
 def _find_sources(source: Source) -> Collection[str]:

@@ -42,6 +42,7 @@ class Writable(ABC):
         partition_by: str | Sequence[str] = (),
         target_file_bytes: int | str | None = None,
         mode: Mode = "error",
+        failed_rows: str | os.PathLike[str] | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
@@ -60,7 +61,14 @@ class Writable(ABC):
             None: one file per block; for pipelines ``"128MiB"``.
         mode
             How to treat existing files: ``"error"`` raises, ``"append"`` adds files, ``"overwrite"``
-            deletes the old files after the new ones are complete.
+            deletes the old files after the new ones are complete. ``"resume"``, for a Dataset: if the write is
+            interrupted, the same call goes on with it. Blocks whose files are complete are not read again; a write
+            that had ended is left as it is. It recognises its files by the data, the names of the transforms and
+            the format: after changing the code of a function, use another directory.
+        failed_rows
+            For a Dataset: a directory for rows for which a transform failed, as Parquet with the column
+            ``windrow_error``. Of a function on batches, these are all rows of the failing batch. They are counted in
+            the result. None (the default): the first error ends the write.
         filesystem
             An fsspec or ``pyarrow.fs`` filesystem for ``path``.
         storage_options
@@ -90,7 +98,9 @@ class Writable(ABC):
         [{'x': 1, 'y': 'a'}, {'x': 2, 'y': 'b'}]
         """
         sink = ParquetSink(compression)
-        request = WriteRequest(sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options)
+        request = WriteRequest(
+            sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options, failed_rows
+        )
         return self._write(request)
 
     def write_csv(
@@ -102,6 +112,7 @@ class Writable(ABC):
         partition_by: str | Sequence[str] = (),
         target_file_bytes: int | str | None = None,
         mode: Mode = "error",
+        failed_rows: str | os.PathLike[str] | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
@@ -113,7 +124,7 @@ class Writable(ABC):
             ``"gzip"``, ``"bz2"``, ``"zstd"``, ``"lz4"`` or None.
         delimiter
             The character between columns.
-        partition_by, target_file_bytes, mode, filesystem, storage_options
+        partition_by, target_file_bytes, mode, failed_rows, filesystem, storage_options
             As for `write_parquet`.
 
         Raises
@@ -132,7 +143,9 @@ class Writable(ABC):
         2,"b"
         """
         sink = CsvSink(compression, delimiter)
-        request = WriteRequest(sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options)
+        request = WriteRequest(
+            sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options, failed_rows
+        )
         return self._write(request)
 
     def write_json(
@@ -143,6 +156,7 @@ class Writable(ABC):
         partition_by: str | Sequence[str] = (),
         target_file_bytes: int | str | None = None,
         mode: Mode = "error",
+        failed_rows: str | os.PathLike[str] | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
@@ -155,7 +169,7 @@ class Writable(ABC):
         ----------
         compression
             ``"gzip"``, ``"bz2"``, ``"zstd"``, ``"lz4"`` or None.
-        partition_by, target_file_bytes, mode, filesystem, storage_options
+        partition_by, target_file_bytes, mode, failed_rows, filesystem, storage_options
             As for `write_parquet`.
 
         Raises
@@ -173,7 +187,9 @@ class Writable(ABC):
         {"x":2,"y":"b"}
         """
         sink = JsonSink(compression)
-        request = WriteRequest(sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options)
+        request = WriteRequest(
+            sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options, failed_rows
+        )
         return self._write(request)
 
     def write_arrow(
@@ -184,6 +200,7 @@ class Writable(ABC):
         partition_by: str | Sequence[str] = (),
         target_file_bytes: int | str | None = None,
         mode: Mode = "error",
+        failed_rows: str | os.PathLike[str] | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
@@ -193,7 +210,7 @@ class Writable(ABC):
         ----------
         compression
             ``"lz4"``, ``"zstd"`` or None.
-        partition_by, target_file_bytes, mode, filesystem, storage_options
+        partition_by, target_file_bytes, mode, failed_rows, filesystem, storage_options
             As for `write_parquet`.
 
         Raises
@@ -210,7 +227,9 @@ class Writable(ABC):
         [{'x': 1, 'y': 'a'}, {'x': 2, 'y': 'b'}]
         """
         sink = IpcSink(compression)
-        request = WriteRequest(sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options)
+        request = WriteRequest(
+            sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options, failed_rows
+        )
         return self._write(request)
 
     def write_numpy(
@@ -222,6 +241,7 @@ class Writable(ABC):
         partition_by: str | Sequence[str] = (),
         target_file_bytes: int | str | None = None,
         mode: Mode = "error",
+        failed_rows: str | os.PathLike[str] | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
@@ -235,7 +255,7 @@ class Writable(ABC):
             The column to write to ``.npy`` files; None: all columns, to ``.npz`` files.
         compression
             ``"deflate"`` for ``.npz``, or None.
-        partition_by, target_file_bytes, mode, filesystem, storage_options
+        partition_by, target_file_bytes, mode, failed_rows, filesystem, storage_options
             As for `write_parquet`.
 
         Raises
@@ -252,7 +272,9 @@ class Writable(ABC):
         array([1, 2])
         """
         sink = NumpySink(column, compression)
-        request = WriteRequest(sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options)
+        request = WriteRequest(
+            sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options, failed_rows
+        )
         return self._write(request)
 
     def write_tfrecords(
@@ -263,6 +285,7 @@ class Writable(ABC):
         partition_by: str | Sequence[str] = (),
         target_file_bytes: int | str | None = None,
         mode: Mode = "error",
+        failed_rows: str | os.PathLike[str] | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
@@ -275,7 +298,7 @@ class Writable(ABC):
         ----------
         compression
             ``"gzip"`` or None.
-        partition_by, target_file_bytes, mode, filesystem, storage_options
+        partition_by, target_file_bytes, mode, failed_rows, filesystem, storage_options
             As for `write_parquet`.
 
         Raises
@@ -291,7 +314,9 @@ class Writable(ABC):
         84
         """
         sink = TfRecordSink(compression)
-        request = WriteRequest(sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options)
+        request = WriteRequest(
+            sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options, failed_rows
+        )
         return self._write(request)
 
     def write_webdataset(
@@ -302,6 +327,7 @@ class Writable(ABC):
         partition_by: str | Sequence[str] = (),
         target_file_bytes: int | str | None = None,
         mode: Mode = "error",
+        failed_rows: str | os.PathLike[str] | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
@@ -316,7 +342,7 @@ class Writable(ABC):
         ----------
         compression
             ``"gzip"`` or None.
-        partition_by, target_file_bytes, mode, filesystem, storage_options
+        partition_by, target_file_bytes, mode, failed_rows, filesystem, storage_options
             As for `write_parquet`.
 
         Raises
@@ -334,5 +360,7 @@ class Writable(ABC):
         ['00000/00000000.cls', '00000/00000000.txt', '00000/00000001.cls', '00000/00000001.txt']
         """
         sink = WebDatasetSink(compression)
-        request = WriteRequest(sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options)
+        request = WriteRequest(
+            sink, path, partition_by, target_file_bytes, mode, filesystem, storage_options, failed_rows
+        )
         return self._write(request)

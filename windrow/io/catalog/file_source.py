@@ -201,7 +201,7 @@ class FileSource:
         first = int(cuts.fragments[block])
         last = int(np.searchsorted(ends, stop - 1, side="right"))
         groups = self._groups(first, last + 1, start, stop)
-        return BlockAddress(self._origin(groups), groups)
+        return BlockAddress(self._origin(groups), groups, block)
 
     def _groups(self, first: int, last: int, start: int, stop: int) -> tuple[RowGroups, ...]:
         """The row groups ``start`` to ``stop`` of the manifest, as locators by fragment."""

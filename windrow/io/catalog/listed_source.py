@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -68,7 +68,7 @@ class ListedSource:
         return digest_parts((self.fingerprint.encode(), self.filter_digest.encode(), schema, rows))
 
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
-        return tuple(self.block_addresses[block] for block in blocks)
+        return tuple(replace(self.block_addresses[block], number=int(block)) for block in blocks)
 
     def describe(self) -> str:
         return f"{self.fragments:,} fragments, {len(self.blocks.rows):,} blocks; {len(self.schema)} columns"

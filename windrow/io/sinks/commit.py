@@ -27,7 +27,7 @@ from windrow.io.storage.filesystems import Files, join_path
 
 __all__ = ["Mode", "WriteJob", "abandon", "begin", "commit", "list_replaced"]
 
-Mode = Literal["error", "overwrite", "append"]
+Mode = Literal["error", "overwrite", "append", "resume"]
 
 _MANIFEST = re.compile(r"_manifest-[0-9a-f]+\.json")
 
@@ -41,6 +41,8 @@ class WriteJob:
     sink: Sink
     schema: pa.Schema
     partition_by: tuple[str, ...]
+    # whether an interrupted write is to go on later: then its name is a digest of what is written
+    resumes: bool = False
 
     def path(self, directory: str, label: str) -> str:
         """The path of a file; deterministic, so that a retry overwrites it."""
@@ -54,11 +56,11 @@ def list_replaced(store: Store, mode: Mode, sources: Collection[str]) -> tuple[s
     ``sources`` are the paths of the files and directories that it reads.
     """
     if mode not in get_args(Mode):
-        raise PlanError(f"mode={mode!r} must be 'error', 'overwrite' or 'append'")
+        raise PlanError(f"mode={mode!r} must be 'error', 'overwrite', 'append' or 'resume'")
     with mapped_errors(store, store.url):
         listed = store.list_files()
     there = [path for path in listed if not is_temporary(path)]
-    if mode == "append":
+    if mode in ("append", "resume"):
         return ()
     if mode == "error":
         if there:
@@ -84,11 +86,18 @@ def begin(store: Store, replaced: Sequence[str]) -> tuple[str, ...]:
         return store.missing_folders() if isinstance(store, LocalStore) else ()
 
 
-def commit(job: WriteJob, files: Sequence[WrittenFile], replaced: Collection[str]) -> WriteResult:
+def commit(
+    job: WriteJob, files: Sequence[WrittenFile], replaced: Collection[str], failed_rows: int = 0
+) -> WriteResult:
     """Remove replaced files and leftovers of failed attempts, then write the manifest."""
     manifest = manifest_name(job.name)
     data = manifest_bytes(
-        format=job.sink.name, job=job.name, schema=job.schema, partition_by=job.partition_by, files=files
+        format=job.sink.name,
+        job=job.name,
+        schema=job.schema,
+        partition_by=job.partition_by,
+        files=files,
+        failed_rows=failed_rows,
     )
     with mapped_errors(job.store, f"{job.store.url}/{manifest}"):
         written = {file.path for file in files}
@@ -98,10 +107,14 @@ def commit(job: WriteJob, files: Sequence[WrittenFile], replaced: Collection[str
                 f"{job.store.url}/{min(lost)}: was written and is missing. Where Ray runs on several machines, "
                 "give a path that all of them share, or object storage"
             )
-        job.store.remove([*replaced, *(mine - written)])
+        if not job.resumes:
+            job.store.remove([*replaced, *(mine - written)])
         job.store.put(manifest, lambda stream: stream.write(data))
+        if job.resumes:
+            # the markers must outlive an interruption here; from now on the manifest stands for them
+            job.store.remove(mine - written)
     rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
-    return WriteResult(job.store.url, tuple(files), rows, size, manifest)
+    return WriteResult(job.store.url, tuple(files), rows, size, manifest, failed_rows)
 
 
 def abandon(job: WriteJob, made: Sequence[str]) -> None:

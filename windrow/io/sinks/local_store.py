@@ -61,6 +61,11 @@ class LocalStore:
             raise
         _sync_folder(folder)
 
+    def get(self, relative: str) -> bytes:
+        """The content of a file."""
+        with open(join_path(self.root, relative), "rb") as file:
+            return file.read()
+
     def remove(self, relatives: Collection[str]) -> None:
         """Remove files, and directories that become empty."""
         for relative in relatives:

@@ -81,6 +81,11 @@ class _RemoteStore(ABC):
             else:
                 self.retries.call(lambda: self._replace(local, temporary, path))
 
+    def get(self, relative: str) -> bytes:
+        """The content of a small file."""
+        path = join_path(self.root, relative)
+        return self.retries.call(lambda: self._download(path))
+
     def remove(self, relatives: Collection[str]) -> None:
         """Remove files; missing files are ignored."""
         with ThreadPoolExecutor(_REMOVING_THREADS, "windrow-remove") as threads:
@@ -111,6 +116,9 @@ class _RemoteStore(ABC):
 
     @abstractmethod
     def _upload(self, local: str, path: str) -> None: ...
+
+    @abstractmethod
+    def _download(self, path: str) -> bytes: ...
 
     @abstractmethod
     def _delete(self, path: str) -> None: ...
@@ -151,6 +159,10 @@ class ArrowStore(_RemoteStore):
         with self.filesystem.open_output_stream(path, compression=None) as stream:
             stream.write(data)
 
+    def _download(self, path: str) -> bytes:
+        with self.filesystem.open_input_file(path) as file:
+            return bytes(file.read())
+
     def _delete(self, path: str) -> None:
         self.filesystem.delete_file(path)
 
@@ -187,6 +199,9 @@ class FsspecStore(_RemoteStore):
 
     def _upload(self, local: str, path: str) -> None:
         self.filesystem.put_file(local, path)
+
+    def _download(self, path: str) -> bytes:
+        return bytes(self.filesystem.cat_file(path))
 
     def _delete(self, path: str) -> None:
         self.filesystem.rm_file(path)

@@ -38,6 +38,10 @@ class Store(Protocol):
         """Write a file by calling ``fill`` once; it replaces an older one atomically, once complete."""
         ...
 
+    def get(self, relative: str) -> bytes:
+        """The content of a small file."""
+        ...
+
     def remove(self, relatives: Collection[str]) -> None:
         """Remove files; missing files are ignored."""
         ...

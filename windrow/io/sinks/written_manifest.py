@@ -12,7 +12,7 @@ import pyarrow as pa
 from windrow.core.byte_sizes import format_bytes
 from windrow.io.storage.filesystems import join_path
 
-__all__ = ["WriteResult", "WrittenFile", "manifest_bytes", "manifest_name"]
+__all__ = ["WriteResult", "WrittenFile", "manifest_bytes", "manifest_name", "parse_manifest"]
 
 _VERSION = 1
 
@@ -51,6 +51,8 @@ class WriteResult:
         Totals over all files.
     manifest
         The manifest's path relative to the directory: JSON, written after all files.
+    failed_rows
+        With ``failed_rows=...``, the number of rows for which a transform failed, which were written there instead.
 
     Examples
     --------
@@ -66,10 +68,12 @@ class WriteResult:
     rows: int
     bytes: int
     manifest: str
+    failed_rows: int = 0
 
     def __repr__(self) -> str:
         size = format_bytes(self.bytes)
-        return f"WriteResult({self.path!r}: {len(self.files):,} files, {self.rows:,} rows, {size})"
+        failed = f", {self.failed_rows:,} failed" if self.failed_rows else ""
+        return f"WriteResult({self.path!r}: {len(self.files):,} files, {self.rows:,} rows, {size}{failed})"
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -83,7 +87,13 @@ def manifest_name(job: str) -> str:
 
 
 def manifest_bytes(
-    *, format: str, job: str, schema: pa.Schema, partition_by: Sequence[str], files: Sequence[WrittenFile]
+    *,
+    format: str,
+    job: str,
+    schema: pa.Schema,
+    partition_by: Sequence[str],
+    files: Sequence[WrittenFile],
+    failed_rows: int = 0,
 ) -> bytes:
     """Serialize a manifest as JSON."""
     document: dict[str, Any] = {
@@ -96,4 +106,14 @@ def manifest_bytes(
         "partition_by": list(partition_by),
         "files": [vars(file) for file in files],
     }
+    if failed_rows:
+        document["failed_rows"] = failed_rows
     return json.dumps(document, indent=1).encode()
+
+
+def parse_manifest(path: str, name: str, data: bytes) -> WriteResult:
+    """The result that a manifest states."""
+    document = json.loads(data)
+    files = tuple(WrittenFile(**file) for file in document["files"])
+    failed = document.get("failed_rows", 0)
+    return WriteResult(path, files, document["rows"], document["bytes"], name, failed)

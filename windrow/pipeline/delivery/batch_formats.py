@@ -118,7 +118,13 @@ def _nullable_types() -> dict[pa.DataType, Any]:
 
 
 def rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Yield each row as a dict of Python values, as pyarrow's ``to_pylist`` makes them."""
+    """Yield each row as a dict of Python values, as pyarrow's ``to_pylist`` makes them; tensors become arrays."""
     # as Python objects, a whole run would take many times its memory
     for start in range(0, batch.num_rows, _ROWS_PER_CHUNK):
-        yield from batch.slice(start, _ROWS_PER_CHUNK).to_pylist()
+        chunk = batch.slice(start, _ROWS_PER_CHUNK)
+        found = chunk.to_pylist()
+        for name, column in zip(chunk.schema.names, chunk.columns, strict=True):
+            if isinstance(column.type, pa.FixedShapeTensorType):
+                for row, tensor in zip(found, column_to_numpy(column, writable=True), strict=True):
+                    row[name] = tensor
+        yield from found

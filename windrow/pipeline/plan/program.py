@@ -75,7 +75,9 @@ class Program:
     def context(self) -> TaskContext:
         """What all tasks share."""
         job = self.job
-        return TaskContext(job.source.reader, job.before, job.packing, skips_corrupt=job.skips_corrupt)
+        return TaskContext(
+            job.source.reader, job.before, job.packing, skips_corrupt=job.skips_corrupt, seed=job.seed or 0
+        )
 
     @property
     def task_bytes(self) -> int:

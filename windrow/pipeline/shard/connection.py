@@ -114,6 +114,7 @@ class Connection:
                 shard_client,
                 self._consumer,
                 after=after,
+                seed=job.seed or 0,
                 depth=depth,
                 portions=portions,
                 leads_on=job.leads_on,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from windrow.pipeline.plan.program import RUN_BYTES
+from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking, transform_sequences
-from windrow.pipeline.tasks.transforms import MapBatches
 
 __all__ = ["PackedSequences"]
 

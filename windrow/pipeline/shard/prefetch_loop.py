@@ -22,7 +22,9 @@ from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, Windo
 from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
 from windrow.pipeline.shard.run_reader import Converter, EpochRuns, PlacedRun
-from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, as_one_batch
+from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.row_generator import EpochRows, RowPositions, StoredRows
+from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
 from windrow.shuffle.kernels.place_rows import MapOutputs, place_portion, place_rows
 from windrow.shuffle.order.runs import Run, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
@@ -52,7 +54,7 @@ class PrefetchLoop:
     After the last run of an epoch it continues with the next epoch, which the consumer will most likely
     open, so that trainers do not wait between epochs. It prefetches into at most one further epoch, and
     never more than ``depth`` runs ahead. ``leads_on`` tells whether to continue from an epoch, given by its
-    number, into the next one before the consumer opens it.
+    number, into the next one before the consumer opens it. ``seed`` is for random numbers that transforms draw.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class PrefetchLoop:
         consumer: Consumer,
         *,
         after: tuple[MapBatches, ...],
+        seed: int,
         depth: int,
         portions: Portions,
         leads_on: Callable[[int], bool],
@@ -72,6 +75,7 @@ class PrefetchLoop:
         self._client = shard_client
         self._shard = consumer.shard
         self._after = after
+        self._seed = seed
         self._spans = consumer.spans
         self._leads_on = leads_on
         self._slots = threading.Semaphore(depth)
@@ -295,7 +299,8 @@ class PrefetchLoop:
         if self._after:
             place = run.place + part.start
             origin = f"epoch {epoch}, window {number}, rows from place {place} of shard {self._shard}"
-            table = apply_maps(pa.Table.from_batches([rows]), self._after, origin)
+            positions = self._positions(window, place, rows.num_rows)
+            table = apply_maps(pa.Table.from_batches([rows]), self._after, origin, positions)
             rows = as_one_batch(table, origin) if table.num_rows else rows
             row_bytes = self._portions.measure(rows)
             if row_bytes is not None:
@@ -307,6 +312,14 @@ class PrefetchLoop:
                 converted = converter.function(rows)
         self._spans.append(Span("reduce", epoch, number, began, time.time(), f"shard {self._shard}"))
         return PlacedRun(rows, number, takes_slot, converted, converter)
+
+    def _positions(self, window: _FetchedWindow, place: int, rows: int) -> RowPositions:
+        """Where rows from a place of this shard's stream on are in the epoch, if a transform draws random numbers."""
+        layout, facts = window.data.layout, window.runs.facts
+        if layout is None or not any(stage.rng for stage in self._after):
+            return StoredRows()
+        found = layout.assignment.epoch_rows(place, place + rows, self._shard, layout.total)
+        return EpochRows(found, facts.epoch, self._seed)
 
 
 def _acknowledge(runs: EpochRuns, window: int, slices: int, finished: bool) -> None:

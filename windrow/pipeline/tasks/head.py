@@ -11,23 +11,31 @@ from windrow.core.empty_tables import empty_table
 from windrow.core.source import Source
 from windrow.core.tracebacks import trims_traceback
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.sequence_packing import sample_sequences
-from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, check_schema
+from windrow.pipeline.tasks.transforms import FailedRows, apply_maps, check_schema
 
 __all__ = ["find_schema", "read_head"]
 
 
 @trims_traceback
-def find_schema(job: Job) -> pa.Schema:
-    """Return the schema that a job delivers; with transforms, it is taken from their first rows."""
+def find_schema(job: Job, *, skips_failed: bool = False) -> pa.Schema:
+    """Return the schema that a job delivers; with transforms, it is taken from their first rows.
+
+    ``skips_failed``: from the first rows for which they do not fail.
+    """
     if job.packing is not None:
         return sample_sequences(job.source, job.before, job.packing, job.after).schema
     maps = (*job.before, *job.after)
-    return read_head(job.source, maps, 1).schema if maps else job.source.schema
+    failed = FailedRows() if skips_failed else None
+    return read_head(job.source, maps, 1, job.seed or 0, failed).schema if maps else job.source.schema
 
 
 @trims_traceback
-def read_head(source: Source, maps: Sequence[MapBatches], limit: int) -> pa.Table:
+def read_head(
+    source: Source, maps: Sequence[MapBatches], limit: int, seed: int = 0, failed: FailedRows | None = None
+) -> pa.Table:
     """Read the first ``limit`` rows in stored order and apply transforms.
 
     If there are no rows, the table has the source's schema.
@@ -37,7 +45,8 @@ def read_head(source: Source, maps: Sequence[MapBatches], limit: int) -> pa.Tabl
         if remaining <= 0:
             break
         (address,) = source.addresses([int(block)])
-        table = apply_maps(source.reader.read(address), maps, address.origin)
+        positions = StoredRows(address.number, seed=seed)
+        table = apply_maps(source.reader.read(address), maps, address.origin, positions, failed)
         if not table.num_rows:
             continue  # transforms are not applied to empty tables, so the schema is not the final one
         if found:

@@ -25,9 +25,11 @@ from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.cache.cached_reader import CachingReader, Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 from windrow.pipeline.tasks.corrupt_blocks import Corruption, find_corruption, late_corruption
+from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError, Shortfall
+from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
-from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, check_schema
+from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
@@ -70,16 +72,20 @@ class TaskContext:
     disk: DiskCache | None = None
     # whether a corrupt block counts as having no rows, unless its rows already have positions
     skips_corrupt: bool = False
+    # that of the shuffle, for transforms that draw random numbers; 0 without one
+    seed: int = 0
 
     @property
     def is_plain(self) -> bool:
         """Whether blocks are delivered as they are read."""
         return not self.before and self.packing is None
 
-    def transform(self, table: pa.Table, origin: str) -> tuple[pa.Table, NDArray[np.int32] | None]:
+    def transform(
+        self, table: pa.Table, address: BlockAddress, epoch: int = 0
+    ) -> tuple[pa.Table, NDArray[np.int32] | None]:
         """What becomes of a block, and with packing, the tokens of each of its documents."""
-        table = apply_maps(table, self.before, origin)
-        return (table, None) if self.packing is None else self.packing.flatten(table, origin)
+        table = apply_maps(table, self.before, address.origin, StoredRows(address.number, epoch, self.seed))
+        return (table, None) if self.packing is None else self.packing.flatten(table, address.origin)
 
 
 @dataclass(frozen=True)
@@ -271,19 +277,19 @@ def _block_parts(
     at: int,
 ) -> Iterable[BlockPart]:
     """The parts of a block: a single one if there are transforms, since these need whole blocks."""
-    origin = task.addresses[at].origin
+    address, epoch = task.addresses[at], task.work.epoch
     if tables is not None:
         return [tables[at]]
     if context.is_plain and task.ordering is not None:
         return [_EMPTY_BLOCK] if at in task.skips else reader.parts(at)
     table = _EMPTY_BLOCK if at in task.skips else _read_block(context, task, reader, at, observed)
     if table is not _EMPTY_BLOCK and not context.is_plain:
-        output_limit.check_sample(at, table, lambda sample: context.transform(sample, origin)[0])
-    table, lengths = context.transform(table, origin)
+        output_limit.check_sample(at, table, lambda sample: context.transform(sample, address, epoch)[0])
+    table, lengths = context.transform(table, address, epoch)
     if lengths is not None:
         observed.documents.append(lengths)
         if task.ordering is not None and task.ordering.documents is not None:
-            check_documents(task.ordering.documents[at].lengths, lengths, origin)
+            check_documents(task.ordering.documents[at].lengths, lengths, address.origin)
     return [table]
 
 

@@ -17,7 +17,9 @@ from windrow.core.errors import PlanError, TransformError
 from windrow.core.integers import as_integer
 from windrow.core.source import Source
 from windrow.pipeline.delivery.to_numpy import column_to_numpy, list_offsets
-from windrow.pipeline.tasks.transforms import MapBatches, apply_maps, as_one_batch
+from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.row_generator import StoredRows
+from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
 
 __all__ = ["SequencePacking", "sample_sequences", "transform_sequences"]
 
@@ -188,7 +190,9 @@ def sample_sequences(
             return pa.table(empty)
     for block in np.flatnonzero(source.blocks.rows):
         (address,) = source.addresses([int(block)])
-        documents = apply_maps(source.reader.read(address), before, address.origin)
+        documents = apply_maps(
+            source.reader.read(address), before, address.origin, StoredRows(address.number)
+        )
         tokens, _ = packing.flatten(documents, address.origin)
         if tokens.num_rows:
             chosen = tokens.take(pa.array(np.arange(packing.seq_len) % tokens.num_rows))

@@ -1,105 +1,134 @@
-"""`MapBatches`, a user's map function with its options, and applying such functions to a block."""
+"""Applies transforms to a block, or to shuffled rows: batch by batch, with errors that say where."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-import signal
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
-from windrow.core.errors import PlanError, TransformError
-from windrow.core.integers import as_integer
-from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert
+from windrow.core.errors import TransformError
+from windrow.pipeline.delivery.batch_formats import convert
+from windrow.pipeline.tasks.map_batches import (
+    Call,
+    MapBatches,
+    Result,
+    function_error,
+    raise_function_error,
+)
+from windrow.pipeline.tasks.row_functions import RowError, RowFunction
+from windrow.pipeline.tasks.row_generator import RowGenerator, RowPositions, StoredRows
 from windrow.pipeline.tasks.transform_results import result_to_table
 
-__all__ = [
-    "MapBatches",
-    "apply_maps",
-    "as_one_batch",
-    "check_schema",
-    "function_name",
-    "raise_function_error",
-]
+__all__ = ["FailedRows", "apply_maps", "as_one_batch", "call_function", "check_schema"]
+
+_FIRST_BLOCK = StoredRows()
+# batches that workers elsewhere get while the result of one is awaited, so that none waits for its next batch
+_BATCHES_AHEAD = 2
 
 
-@dataclass(frozen=True)
-class MapBatches:
-    """A function to call on batches as ``fn(batch, *fn_args, **fn_kwargs)``, as `map_batches` documents it."""
-
-    fn: Callable[..., Any]
-    batch_format: BatchFormat = "numpy"
-    # rows of a batch; the last one of a block can have fewer; None: a block is one batch
-    batch_size: int | None = None
-    fn_args: tuple[Any, ...] = field(default=(), hash=False)
-    fn_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    # whether output row i comes from input row i
-    preserves_rows: bool = True
-
-    def __post_init__(self) -> None:
-        _check_function(self.fn)
-        check_format(self.batch_format)
-        size = as_integer(self.batch_size)
-        if self.batch_size is not None and (size is None or size < 1):
-            raise PlanError(
-                f"batch_size={self.batch_size!r} must be an integer of 1 or more, or None for whole blocks"
-            )
-        if not isinstance(self.preserves_rows, bool):
-            raise PlanError(f"preserves_rows={self.preserves_rows!r} must be True or False")
-        if isinstance(self.fn_args, str) or not isinstance(self.fn_args, Sequence):
-            raise PlanError(f"fn_args={self.fn_args!r} must be a tuple of arguments")
-        if not isinstance(self.fn_kwargs, Mapping) or not all(isinstance(k, str) for k in self.fn_kwargs):
-            raise PlanError(f"fn_kwargs={self.fn_kwargs!r} must be a dict of arguments by name")
-        # copies, so that later changes of the caller's objects have no effect
-        object.__setattr__(self, "batch_size", size)
-        object.__setattr__(self, "fn_args", tuple(self.fn_args))
-        object.__setattr__(self, "fn_kwargs", dict(self.fn_kwargs))
-
-    @property
-    def name(self) -> str:
-        """The function's name in errors."""
-        return f"map_batches({function_name(self.fn)})"
-
-
-def function_name(fn: Callable[..., Any]) -> str:
-    """The name of a function, without `functools.partial` around it."""
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    return str(getattr(fn, "__qualname__", type(fn).__qualname__))
-
-
-def _check_function(fn: object) -> None:
-    if isinstance(fn, type):
-        raise PlanError(f"map_batches got the class {fn.__qualname__}; give a function or an instance of it")
-    if not callable(fn):
-        raise PlanError(f"map_batches got {fn!r}, which cannot be called; give a function")
-    underlying = fn if inspect.isroutine(fn) else getattr(fn, "func", None) or type(fn).__call__
-    if any(
-        is_unsupported(underlying)
-        for is_unsupported in (inspect.isgeneratorfunction, inspect.iscoroutinefunction)
-    ):
-        raise PlanError(
-            f"map_batches got {function_name(fn)}, which yields or awaits; "
-            "give a function that returns a batch"
-        )
-
-
-def apply_maps(table: pa.Table, maps: Sequence[MapBatches], origin: str) -> pa.Table:
+def apply_maps(
+    table: pa.Table,
+    maps: Sequence[MapBatches],
+    origin: str,
+    positions: RowPositions = _FIRST_BLOCK,
+    failed: FailedRows | None = None,
+) -> pa.Table:
     """Apply map functions in turn to a block.
 
     No function is called for a table without rows. It is returned as it is, and its schema
     is not that of the functions' results, so callers ignore it. A `TransformError` names the function and
-    ``origin`` (a description of the block); the function's exception is its ``__cause__``.
+    ``origin`` (a description of the block); the function's exception is its ``__cause__``. With ``failed``, the
+    rows of a failing batch are left out and recorded there instead.
     """
-    for stage in maps:
+    for number, stage in enumerate(maps):
         if table.num_rows:
-            table = _apply(table, stage, f"{stage.name}, {origin}")
+            batches = _Batches(stage, number, positions, f"{stage.name}, {origin}", failed)
+            table = batches.apply(table)
     return table
+
+
+class FailedRows:
+    """The rows for which a function failed, which are left out and written elsewhere."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[pa.Table, TransformError]] = []
+
+    def add(self, rows: pa.Table, error: TransformError) -> None:
+        """Record the input rows of a function, and its error."""
+        self.found.append((rows, error))
+
+
+@dataclass(frozen=True)
+class _Batches:
+    """Applies one function to the rows of a table, in batches."""
+
+    stage: MapBatches
+    number: int
+    positions: RowPositions
+    where: str
+    failed: FailedRows | None
+
+    def apply(self, table: pa.Table) -> pa.Table:
+        """Apply the function to each batch, and return the results as one table."""
+        size = self.stage.batch_size or table.num_rows
+        batches = ((start, table.slice(start, size)) for start in range(0, table.num_rows, size))
+        results: list[pa.Table] = []
+        empty: pa.Table | None = None
+        for result in self._results(batches):
+            if not result.num_rows:
+                # the type of an empty list means nothing
+                empty = result
+                continue
+            if results:
+                check_schema(results[0].schema, result.schema, self.where)
+            results.append(result)
+        if results:
+            return pa.concat_tables(results)
+        return table.slice(0, 0) if empty is None else empty_table(empty.schema)
+
+    def _results(self, batches: Iterator[tuple[int, pa.Table]]) -> Iterator[pa.Table]:
+        """The results in order; workers elsewhere get the next batches while one runs."""
+        workers = self.stage.workers
+        begun: deque[tuple[pa.Table, Callable[[], Result]]] = deque()
+        for start, rows in batches:
+            call = Call(
+                _as_batch(rows), self.where, self._generator(start, rows.num_rows), self.failed is not None
+            )
+            begun.append((rows, partial(self._run, call) if workers is None else workers.start(call)))
+            if workers is None or len(begun) > _BATCHES_AHEAD:
+                yield from self._finish(*begun.popleft())
+        while begun:
+            yield from self._finish(*begun.popleft())
+
+    def _finish(self, rows: pa.Table, wait: Callable[[], Result]) -> Iterator[pa.Table]:
+        """The result of a batch, unless the function failed for all of it and ``failed`` takes its rows."""
+        try:
+            result, errors = wait()
+        except TransformError as error:
+            if self.failed is None:
+                raise
+            self.failed.add(rows, error)
+            return
+        if self.failed is not None:
+            for row, of_row in errors:
+                self.failed.add(rows.slice(row, 1), of_row)
+        yield result
+
+    def _run(self, call: Call) -> Result:
+        with self.stage.local_workers.instance() as fn:
+            return call_function(self.stage, fn, call)
+
+    def _generator(self, start: int, rows: int) -> RowGenerator | None:
+        if not self.stage.rng:
+            return None
+        changes_rows = not self.stage.preserves_rows
+        return self.positions.generator(self.number, start, rows, changes_rows=changes_rows)
 
 
 def as_one_batch(table: pa.Table, origin: str) -> pa.RecordBatch:
@@ -114,19 +143,6 @@ def as_one_batch(table: pa.Table, origin: str) -> pa.RecordBatch:
     return batches[0]
 
 
-def _apply(table: pa.Table, stage: MapBatches, where: str) -> pa.Table:
-    size = stage.batch_size or table.num_rows
-    results: list[pa.Table] = []
-    for start in range(0, table.num_rows, size):
-        result = _call(stage, _as_batch(table.slice(start, size)), where)
-        if not result.num_rows:
-            continue  # the type of an empty list means nothing
-        if results:
-            check_schema(results[0].schema, result.schema, where)
-        results.append(result)
-    return pa.concat_tables(results) if results else empty_table(result.schema)
-
-
 def _as_batch(table: pa.Table) -> pa.RecordBatch:
     columns = [
         column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns
@@ -134,12 +150,36 @@ def _as_batch(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
 
-def _call(stage: MapBatches, batch: pa.RecordBatch, where: str) -> pa.Table:
+def call_function(stage: MapBatches, fn: Callable[..., Any], call: Call) -> Result:
+    """Call a transform's function on batches (an instance, if it is a class)."""
+    try:
+        return _call(stage, fn, call.batch, call.rng, call.where), []
+    except TransformError as failure:
+        if not (call.skips_failed and isinstance(fn, RowFunction)):
+            raise
+        error = failure
+    table = pa.Table.from_batches([call.batch])
+    failing = fn.failing(table, *stage.fn_args, **_kwargs(stage, call.rng))
+    if not failing:
+        raise error
+    kept = np.setdiff1d(np.arange(table.num_rows), [one.row for one in failing])
+    errors = [(one.row, function_error(one.error, call.where)) for one in failing]
+    if not len(kept):
+        return table.slice(0, 0), errors
+    rng = None if call.rng is None else call.rng.take(kept)
+    return _call(stage, fn, call.batch.take(pa.array(kept)), rng, call.where), errors
+
+
+def _call(
+    stage: MapBatches, fn: Callable[..., Any], batch: pa.RecordBatch, rng: RowGenerator | None, where: str
+) -> pa.Table:
     user_batch = convert(batch, stage.batch_format, writable=False)
     # a copy, since the function can put other arrays into its dict
     arrays = dict(user_batch) if stage.batch_format == "numpy" else None
     try:
-        result = stage.fn(user_batch, *stage.fn_args, **stage.fn_kwargs)
+        result = fn(user_batch, *stage.fn_args, **_kwargs(stage, rng))
+    except RowError as exc:
+        raise_function_error(exc.error, f"{where}, row {exc.row} of its batch")
     except BaseException as exc:
         raise_function_error(exc, where)
     try:
@@ -154,33 +194,8 @@ def _call(stage: MapBatches, batch: pa.RecordBatch, where: str) -> pa.Table:
     return table
 
 
-def raise_function_error(exc: BaseException, where: str) -> NoReturn:
-    """Raise the exception of a user's function as a TransformError.
-
-    What a signal handler raised is raised unchanged: KeyboardInterrupt on Ctrl-C, or SystemExit when the
-    job is terminated.
-    """
-    if not isinstance(exc, Exception) and _can_be_interrupted():
-        raise exc
-    text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
-    raise TransformError(f"{where}: {text}{_advice(exc)}") from exc
-
-
-def _can_be_interrupted() -> bool:
-    """Whether signal handlers can run here: not in other threads, nor in Ray tasks, which ignore SIGINT."""
-    is_main = threading.current_thread() is threading.main_thread()
-    return is_main and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
-
-
-def _advice(exc: BaseException) -> str:
-    if isinstance(exc, (SystemExit, KeyboardInterrupt)):
-        return ". A function cannot end the process: raise another exception, such as ValueError"
-    if isinstance(exc, ValueError) and "read-only" in str(exc):
-        return (
-            ". The arrays that a function gets are read-only: assign a new array, "
-            "as in batch['x'] = batch['x'] + 1"
-        )
-    return ""
+def _kwargs(stage: MapBatches, rng: RowGenerator | None) -> dict[str, Any]:
+    return dict(stage.fn_kwargs) if rng is None else {**stage.fn_kwargs, "rng": rng}
 
 
 def check_schema(expected: pa.Schema, got: pa.Schema, origin: str) -> None:

@@ -138,6 +138,26 @@ class ShardAssignment:
         # padding wraps around to the step's first row
         return first + last + np.arange(place - last, place - last + share, dtype=np.int64) % rest
 
+    def epoch_rows(self, start: int, stop: int, shard: int, total: int | None) -> NDArray[np.int64]:
+        """(stop - start,) the epoch's rows at places of a shard's stream: the inverse of `assign_rows`.
+
+        ``total`` is None if unknown and all places belong to full steps.
+        """
+        places = np.arange(start, stop, dtype=np.int64)
+        rows = self.start_row + places // self.batch_rows * self.step_rows
+        rows += shard * self.batch_rows + places % self.batch_rows
+        if total is None:
+            return rows
+        full = self.full_steps(total)
+        is_last = places >= full * self.batch_rows
+        first = self.start_row + full * self.step_rows
+        place, _ = self.rest_share(total, shard)
+        last, rest = self._last_step(total)
+        offsets = place + places[is_last] - full * self.batch_rows
+        # padding wraps around to the step's first row
+        rows[is_last] = first + (last + (offsets - last) % rest if rest and place >= last else offsets)
+        return rows
+
     def padded_rows(self, total: int) -> int:
         """The number of rows that ``equal="pad"`` repeats, over all shards."""
         return len(self.padding(total)[0])

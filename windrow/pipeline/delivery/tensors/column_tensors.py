@@ -25,7 +25,7 @@ from windrow.pipeline.delivery.tensors.schema_check import (
     is_ragged,
 )
 from windrow.pipeline.delivery.to_numpy import column_to_numpy, writable_view
-from windrow.pipeline.tasks.transforms import function_name, raise_function_error
+from windrow.pipeline.tasks.map_batches import function_name, raise_function_error
 
 if TYPE_CHECKING:
     import torch

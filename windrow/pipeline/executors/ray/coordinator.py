@@ -31,6 +31,7 @@ from windrow.pipeline.executors.ray.nodes import (
 )
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable, export_code
 from windrow.pipeline.executors.ray.placement import Placement, Planner
+from windrow.pipeline.executors.ray.pools.start_pools import start_pools
 from windrow.pipeline.executors.ray.ray_task import cancel_copy, remove_on_all_nodes, submit_task
 from windrow.pipeline.executors.ray.task_dispatch import Cluster, Dispatcher, Submitted
 from windrow.pipeline.executors.ray.worker_deaths import is_conclusive, make_death_error
@@ -81,7 +82,8 @@ class Coordinator:
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._disk = disk
-        self._context = ray.put(replace(program.context, disk=disk))
+        self._before = start_pools(program.context.before)
+        self._context = ray.put(replace(program.context, disk=disk, before=self._before))
         self._spread = False
         self._nodes_due_at = 0.0
         self._workers_started = asyncio.Event()

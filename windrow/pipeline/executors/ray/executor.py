@@ -15,6 +15,7 @@ from windrow.pipeline.executors.ray.coordinator import make_coordinator_name, st
 from windrow.pipeline.executors.ray.coordinator_calls import notify
 from windrow.pipeline.executors.ray.nodes import resolve_hints, starvation_warnings
 from windrow.pipeline.executors.ray.pickling import export_code
+from windrow.pipeline.executors.ray.pools.start_pools import warn_of_shortages
 from windrow.pipeline.executors.ray.ray_task import start_workers
 from windrow.pipeline.executors.ray.sessions import RaySession
 from windrow.pipeline.plan.job import Launch
@@ -94,6 +95,7 @@ class RayExecutor:
         program = size_parts(program, resources)
         # raises before anything runs if the job cannot fit; batches are outside the object store
         budget_program(program, resources, 1)
+        warn_of_shortages(program.job.before)
         nodes = resolve_hints(hints, program.shards)
         blocks = len(program.job.source.blocks.rows)
         started = start_workers(min(resources.workers, blocks), nodes=resources.nodes)

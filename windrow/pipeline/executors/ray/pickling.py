@@ -12,7 +12,7 @@ from ray import cloudpickle
 
 from windrow.core.errors import PlanError, WindrowError
 from windrow.core.source import BlockReader, Source
-from windrow.pipeline.tasks.transforms import MapBatches
+from windrow.pipeline.tasks.map_batches import MapBatches
 
 __all__ = ["ON_THREADS", "call_with_picklable", "export_code"]
 
@@ -85,6 +85,11 @@ def _find_in_stage(stage: MapBatches) -> _Unpicklable | None:
     values = [
         *((f"its argument fn_args[{at}]", value) for at, value in enumerate(stage.fn_args)),
         *((f"its argument {name!r}", value) for name, value in stage.fn_kwargs.items()),
+        *(
+            (f"its argument fn_constructor_args[{at}]", value)
+            for at, value in enumerate(stage.fn_constructor_args)
+        ),
+        *((f"its argument {name!r}", value) for name, value in stage.fn_constructor_kwargs.items()),
     ]
     for path, value in values:
         if (error := _pickle_error(value)) is not None:

@@ -14,7 +14,10 @@ from windrow.core.empty_tables import empty_table
 from windrow.core.source import BlockAddress, BlockReader, Source
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.pickling import call_with_picklable
-from windrow.pipeline.tasks.transforms import MapBatches, apply_maps
+from windrow.pipeline.executors.ray.pools.start_pools import start_pools
+from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.row_generator import StoredRows
+from windrow.pipeline.tasks.transforms import apply_maps
 
 __all__ = ["object_store_bytes", "put_tables", "read_lazily"]
 
@@ -62,7 +65,8 @@ class _ReadBlocks:
         maps: Sequence[MapBatches]
         reader, maps = get_all([self.reader, self.maps], "a task of to_ray")
         for address in self.addresses:
-            yield apply_maps(reader.read(address), maps, address.origin).combine_chunks()
+            rows = StoredRows(address.number)
+            yield apply_maps(reader.read(address), maps, address.origin, rows).combine_chunks()
 
 
 def read_lazily(source: Source, maps: Sequence[MapBatches]) -> Any:
@@ -80,7 +84,7 @@ class _Blocks(ray.data.Datasource):  # type: ignore[misc]
         self._source = source
         # put once, since all tasks share it
         self._shared = call_with_picklable(
-            lambda: (ray.put(source.reader), ray.put(tuple(maps))), maps, source.reader, otherwise=""
+            lambda: (ray.put(source.reader), ray.put(start_pools(maps))), maps, source.reader, otherwise=""
         )
         self._known = source.blocks.rows_known and all(stage.preserves_rows for stage in maps)
 

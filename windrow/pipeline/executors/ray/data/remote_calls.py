@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import ray
 from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from windrow.core.errors import SourceError, StallError, WindrowError
+from windrow.core.source import BlockReader
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.data.call_dispatch import CallDispatcher
 from windrow.pipeline.executors.ray.executor import start_ray
-from windrow.pipeline.executors.ray.pickling import export_code
+from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable, export_code
 from windrow.pipeline.executors.ray.placement import Placement
+from windrow.pipeline.executors.ray.pools.start_pools import end_pools, start_pools, warn_of_shortages
 from windrow.pipeline.executors.ray.ray_task import ignoring_interrupts
+from windrow.pipeline.tasks.map_batches import MapBatches
 
-__all__ = ["call_on_ray"]
+__all__ = ["call_on_ray", "call_stages_on_ray"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+T_contra = TypeVar("T_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
 
 
 def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callable[[T], str]) -> list[R]:
@@ -52,6 +57,42 @@ def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callab
         return describe(arguments[key])
 
     return CallDispatcher(len(arguments), submit, describe_call, _make_call_error).run()
+
+
+class StagedCall(Protocol[T_contra, R_co]):
+    """A call that reads blocks and applies transforms to them."""
+
+    @property
+    def reader(self) -> BlockReader:
+        """The reader of the blocks."""
+
+    @property
+    def maps(self) -> Sequence[MapBatches]:
+        """The transforms."""
+
+    def with_maps(self, maps: tuple[MapBatches, ...]) -> StagedCall[T_contra, R_co]:
+        """The same call with other transforms."""
+
+    def __call__(self, argument: T_contra, /) -> R_co: ...
+
+
+def call_stages_on_ray(
+    call: StagedCall[T, R], arguments: Sequence[T], describe: Callable[[T], str]
+) -> list[R]:
+    """`call_on_ray` for a call with transforms, whose pools of actors live as long as this runs."""
+    if not ray.is_initialized():
+        start_ray()
+    export_code()
+    warn_of_shortages(call.maps)
+
+    def run() -> list[R]:
+        maps = start_pools(call.maps)
+        try:
+            return call_on_ray(call.with_maps(maps), arguments, describe)
+        finally:
+            end_pools(maps)
+
+    return call_with_picklable(run, call.maps, call.reader, otherwise=ON_THREADS)
 
 
 def _submit(holder: list[Any], argument: Any, placement: Placement) -> Any:

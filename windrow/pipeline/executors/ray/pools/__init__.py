@@ -1,0 +1,1 @@
+"""Pools of actors that run transforms."""

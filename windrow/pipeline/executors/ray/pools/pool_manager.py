@@ -1,0 +1,177 @@
+"""The actors of a transform's pool, and the manager that hands them the batches.
+
+Map tasks come and go, so none of them knows how busy an actor is. The manager, an actor itself, gets references
+only: a task puts a batch into the object store and gets a reference to the result back. If a task's worker dies,
+nothing is left to release. If an actor dies, Ray starts it again and repeats its calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray import cloudpickle
+
+from windrow.core.errors import TransformError
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.executors.ray.ray_task import ignoring_interrupts
+from windrow.pipeline.tasks.map_batches import Call, MapBatches
+from windrow.pipeline.tasks.transforms import call_function
+
+__all__ = ["PoolManager", "describe_shortage"]
+
+# an actor that dies while it runs a batch gets the batch again; one that no actor survives must end
+_CALL_RETRIES = 3
+# Models are loaded in seconds, and autoscalers add a node in minutes.
+_START_SECONDS = 600.0
+_IDLE_SECONDS = 30.0
+_TICK_SECONDS = 2.0
+# With this many batches at each actor, one more actor helps.
+_BUSY_CALLS = 2
+
+
+class _Worker:
+    """One actor: runs the function, or an object of the class, on one batch at a time."""
+
+    def __init__(self, stage: bytes) -> None:
+        # a module that is missing here must not end the actor without a reason
+        self._pickled = stage
+        self._loaded: tuple[MapBatches, Any] | None = None
+
+    def start(self) -> None:
+        """Return once the process has started."""
+
+    # two objects, so that waiting for the marker does not fetch the rows
+    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
+    def run(self, call: Call) -> tuple[None, Any]:
+        """Call the function; returns a marker that the call has ended, and the result or a `Failure`."""
+        with ignoring_interrupts():
+            try:
+                if self._loaded is None:
+                    loaded: MapBatches = cloudpickle.loads(self._pickled)
+                    self._loaded = loaded, loaded.make_instance()
+                stage, fn = self._loaded
+                return None, call_function(stage, fn, call)
+            except Exception as error:
+                return None, Failure.capture(error, cloudpickle.dumps)
+
+
+@dataclass(eq=False)
+class _Member:
+    """One actor as the manager sees it."""
+
+    handle: Any
+    # batches that it has not finished
+    calls: int = 0
+    started: bool = False
+    idle_since: float = 0.0
+
+
+class PoolManager:
+    """Starts the actors of one pool, gives each batch to the least busy one, and fits their number to the load."""
+
+    def __init__(self, stage: bytes, name: str, sizes: tuple[int, int], options: dict[str, Any]) -> None:
+        self._stage, self._name, self._options = stage, name, options
+        self._least, self._largest = sizes
+        self._members: list[_Member] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._begun = time.monotonic()
+        self._first_started = asyncio.Event()
+        self._ticking = False
+
+    async def submit(self, holder: list[Any]) -> list[Any] | Failure:
+        """Give a batch to an actor: the reference in ``holder`` is to a `Call`; returns one to the result."""
+        self._start()
+        left = self._begun + _START_SECONDS - time.monotonic()
+        try:
+            await asyncio.wait_for(self._first_started.wait(), max(0.0, left))
+        except asyncio.TimeoutError:
+            return Failure.capture(
+                TransformError(
+                    f"{self._name}: Ray has started no actor for it within {_START_SECONDS:.0f} s. "
+                    f"{describe_shortage(self._options) or 'Others may hold the resources: '}"
+                    "start nodes that have what it needs, or ask for less"
+                )
+            )
+        member = min((one for one in self._members if one.started), key=lambda one: one.calls)
+        if member.calls >= _BUSY_CALLS and all(one.started for one in self._members):
+            self._grow()
+        done, result = member.handle.run.remote(holder[0])
+        member.calls += 1
+        self._spawn(self._finish(member, done))
+        return [result]
+
+    async def sizes(self) -> tuple[int, int]:
+        """How many actors there are, and how many of them have started."""
+        return len(self._members), sum(member.started for member in self._members)
+
+    def _start(self) -> None:
+        if self._ticking:
+            return
+        self._ticking = True
+        for _ in range(self._least):
+            self._add()
+        self._spawn(self._shrink())
+
+    def _grow(self) -> None:
+        if len(self._members) < self._largest:
+            self._add()
+
+    def _add(self) -> None:
+        # explicit, or the caller's placement group could capture the actor
+        options = {"scheduling_strategy": "DEFAULT", **self._options}
+        handle = _worker_class.options(**options).remote(self._stage)
+        member = _Member(handle, idle_since=time.monotonic())
+        self._members.append(member)
+        self._spawn(self._await_start(member))
+
+    async def _await_start(self, member: _Member) -> None:
+        await member.handle.start.remote()
+        member.started, member.idle_since = True, time.monotonic()
+        self._first_started.set()
+
+    async def _finish(self, member: _Member, done: Any) -> None:
+        try:
+            await done
+        finally:
+            member.calls -= 1
+            member.idle_since = time.monotonic()
+
+    async def _shrink(self) -> None:
+        """End actors that have had no work for a while; dropping the last handle ends an actor."""
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            now = time.monotonic()
+            for member in list(self._members):
+                idle = member.started and not member.calls and now - member.idle_since > _IDLE_SECONDS
+                if idle and len(self._members) > self._least:
+                    self._members.remove(member)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # the caller gets the error with the result; here it only must not count as never retrieved
+            task.exception()
+
+
+_worker_class: Any = ray.remote(max_restarts=-1, max_task_retries=_CALL_RETRIES)(_Worker)
+
+
+def describe_shortage(options: dict[str, Any]) -> str:
+    """Say what an actor needs that no node of the cluster has; empty if a node has it."""
+    needs = {"CPU": options.get("num_cpus", 0), "GPU": options.get("num_gpus", 0)}
+    needs |= {"memory": options.get("memory", 0), **options.get("resources", {})}
+    needs = {name: amount for name, amount in needs.items() if amount}
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if any(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes):
+        return ""
+    wanted = ", ".join(f"{name}: {amount:g}" for name, amount in needs.items())
+    return f"Each actor needs {{{wanted}}}, and no node of the cluster has that: "

@@ -1,0 +1,88 @@
+"""Starts the pools of a run's transforms, and lets map tasks use them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+from ray import cloudpickle
+
+from windrow.core.errors import TransformError
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.executors.ray.coordinator_calls import get_all
+from windrow.pipeline.executors.ray.pools.pool_manager import PoolManager, describe_shortage
+from windrow.pipeline.tasks.map_batches import Call, MapBatches, Result
+
+__all__ = ["end_pools", "start_pools", "warn_of_shortages"]
+
+
+def start_pools(stages: Iterable[MapBatches]) -> tuple[MapBatches, ...]:
+    """Start a manager for each transform with a pool; returns the transforms, which then run there.
+
+    The pools end with this process, or with `end_pools`.
+    """
+    return tuple(stage if stage.pool is None else _start_pool(stage, stage.pool.sizes) for stage in stages)
+
+
+def _start_pool(stage: MapBatches, sizes: tuple[int, int]) -> MapBatches:
+    manager = _manager_class.options(scheduling_strategy="DEFAULT", name=None).remote(
+        cloudpickle.dumps(stage), stage.name, sizes, stage.resources.options
+    )
+    return replace(stage, workers=RayWorkers(manager, stage.name))
+
+
+_manager_class: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(PoolManager)
+
+
+def end_pools(stages: Iterable[MapBatches]) -> None:
+    """End the pools that `start_pools` has started; workers that have cached the transforms keep no actor alive."""
+    for stage in stages:
+        if isinstance(stage.workers, RayWorkers):
+            with suppress(Exception):
+                # its handles of the actors are the only ones
+                ray.kill(stage.workers.manager, no_restart=True)
+
+
+def warn_of_shortages(stages: Iterable[MapBatches]) -> None:
+    """Warn about pools whose actors no node of the cluster can hold."""
+    for stage in stages:
+        lacking = "" if stage.pool is None else describe_shortage(stage.resources.options)
+        if lacking:
+            text = f"{stage.name} waits until a node joins. {lacking}start one, or ask for less"
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+
+@dataclass(frozen=True)
+class RayWorkers:
+    """The pool of one transform, for tasks of any process; see `RemoteWorkers`."""
+
+    manager: Any
+    name: str
+
+    def start(self, call: Call) -> Callable[[], Result]:
+        """Begin a call; returns what waits for its result, or raises its error."""
+        # in a list, so that the manager gets the reference instead of the rows
+        reply = self.manager.submit.remote([ray.put(call)])
+
+        def wait() -> Result:
+            who = f"{call.where} on actors"
+            try:
+                (found,) = get_all([reply], who)
+                if isinstance(found, Failure):
+                    found.rethrow()
+                (result,) = get_all(found, who)
+            except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
+                raise TransformError(
+                    f"{call.where}: the actor's process died repeatedly while it worked on this batch, from a crash "
+                    f"in native code, or for want of memory; its log has more. Ray says: {error}"
+                ) from error
+            if isinstance(result, Failure):
+                result.rethrow()
+            answer: Result = result
+            return answer
+
+        return wait

@@ -1,0 +1,241 @@
+"""`MapBatches`: a user's function with its options, as a pipeline carries it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NoReturn, Protocol
+
+import pyarrow as pa
+
+from windrow.core.errors import PlanError, TransformError
+from windrow.core.integers import as_integer
+from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format
+from windrow.pipeline.tasks.actor_pool import ActorPool, Compute, WorkerResources, choose_pool
+from windrow.pipeline.tasks.function_workers import FunctionWorkers
+from windrow.pipeline.tasks.row_functions import FilterExpression, FilterRows, SampleRows
+from windrow.pipeline.tasks.row_generator import RowGenerator
+
+__all__ = [
+    "Call",
+    "MapBatches",
+    "RemoteWorkers",
+    "Result",
+    "check_function",
+    "function_error",
+    "function_name",
+    "raise_function_error",
+]
+
+
+@dataclass(frozen=True)
+class MapBatches:
+    """A function to call on batches as ``fn(batch, *fn_args, **fn_kwargs)``, as `map_batches` documents it.
+
+    ``map``, ``filter`` and the like are functions on batches too; ``call`` is how the user wrote them.
+    """
+
+    fn: Callable[..., Any]
+    batch_format: BatchFormat = "numpy"
+    # rows of a batch; the last one of a block can have fewer; None: a block is one batch
+    batch_size: int | None = None
+    fn_args: tuple[Any, ...] = field(default=(), hash=False)
+    fn_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    # whether output row i comes from input row i
+    preserves_rows: bool = True
+    # for a class: what its instances are made with
+    fn_constructor_args: tuple[Any, ...] = field(default=(), hash=False)
+    fn_constructor_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    # whether ``fn`` gets a `RowGenerator` as ``rng``
+    rng: bool = False
+    compute: Compute | None = None
+    resources: WorkerResources = WorkerResources()
+    # the call in errors and plans, such as "filter(is_long)"; empty: that of map_batches
+    call: str = ""
+    # makes a function on batches of ``fn``, which then is one on rows, or of an instance of it; None: ``fn`` is one
+    adapter: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    # workers elsewhere, which an executor has started for this run; None: those of this process
+    workers: RemoteWorkers | None = field(default=None, compare=False, repr=False)
+    # makes the function on batches: of a class, a new object
+    make_instance: Callable[[], Callable[..., Any]] = field(init=False, compare=False, repr=False)
+    # the workers of this process
+    local_workers: FunctionWorkers = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_function(self.fn, "map_batches")
+        check_format(self.batch_format)
+        size = as_integer(self.batch_size)
+        if self.batch_size is not None and (size is None or size < 1):
+            raise PlanError(
+                f"batch_size={self.batch_size!r} must be an integer of 1 or more, or None for whole blocks"
+            )
+        for name in ("preserves_rows", "rng"):
+            if not isinstance(getattr(self, name), bool):
+                raise PlanError(f"{name}={getattr(self, name)!r} must be True or False")
+        for name in ("fn_args", "fn_constructor_args"):
+            given = getattr(self, name)
+            if isinstance(given, str) or not isinstance(given, Sequence):
+                raise PlanError(f"{name}={given!r} must be a tuple of arguments")
+            # copies, so that later changes of the caller's objects have no effect
+            object.__setattr__(self, name, tuple(given))
+        for name in ("fn_kwargs", "fn_constructor_kwargs"):
+            given = getattr(self, name)
+            if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+                raise PlanError(f"{name}={given!r} must be a dict of arguments by name")
+            object.__setattr__(self, name, dict(given))
+        if not self.is_class and (self.fn_constructor_args or self.fn_constructor_kwargs):
+            raise PlanError(
+                f"{self.name} is not a class: fn_constructor_args are for classes; a function gets fn_args"
+            )
+        object.__setattr__(self, "batch_size", size)
+        object.__setattr__(self, "compute", choose_pool(self.compute, self.resources))
+        self._set_local_workers()
+
+    def _set_local_workers(self) -> None:
+        # no reference to this object, or instances would live until the next collection of cycles
+        make = partial(
+            _make_instance,
+            self.fn,
+            self.fn_constructor_args,
+            self.fn_constructor_kwargs,
+            self.adapter,
+            self.name,
+        )
+        object.__setattr__(self, "make_instance", make)
+        workers = FunctionWorkers(make, None if self.pool is None else self.pool.sizes[1])
+        object.__setattr__(self, "local_workers", workers)
+
+    @property
+    def name(self) -> str:
+        """The call in errors."""
+        return self.call or f"map_batches({function_name(self.fn)})"
+
+    @property
+    def only_drops(self) -> bool:
+        """Whether it keeps or drops each row by itself, as it is."""
+        return self.adapter is FilterRows or isinstance(self.fn, (FilterExpression, SampleRows))
+
+    @property
+    def is_class(self) -> bool:
+        """Whether ``fn`` is a class, whose instances are called."""
+        return isinstance(self.fn, type)
+
+    @property
+    def pool(self) -> ActorPool | None:
+        """The pool of workers that run it; None: the tasks that read do."""
+        return self.compute if isinstance(self.compute, ActorPool) else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # instances stay in their process
+        of_this_process = ("local_workers", "make_instance")
+        return {name: value for name, value in self.__dict__.items() if name not in of_this_process}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._set_local_workers()
+
+
+def _make_instance(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    adapter: Callable[[Callable[..., Any]], Callable[..., Any]] | None,
+    name: str,
+) -> Callable[..., Any]:
+    """The function on batches: of a class, a new instance."""
+    if isinstance(fn, type):
+        try:
+            fn = fn(*args, **kwargs)
+        except BaseException as exc:
+            raise_function_error(exc, f"{name}, while making an object of the class")
+    return fn if adapter is None else adapter(fn)
+
+
+# what a function made of a batch, and the rows that failed if they are to be left out
+Result = tuple[pa.Table, list[tuple[int, TransformError]]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a transform's function."""
+
+    batch: pa.RecordBatch
+    # describes the batch in errors
+    where: str
+    rng: RowGenerator | None
+    # whether rows for which the function fails are left out, where it treats each row by itself
+    skips_failed: bool
+
+
+class RemoteWorkers(Protocol):
+    """The workers of a transform's pool in other processes."""
+
+    def start(self, call: Call) -> Callable[[], Result]:
+        """Begin a call; returns what waits for its result, or raises its error."""
+
+
+def function_name(fn: Callable[..., Any]) -> str:
+    """The name of a function, without `functools.partial` around it."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return str(getattr(fn, "__qualname__", type(fn).__qualname__))
+
+
+def check_function(fn: object, caller: str) -> None:
+    """Raise PlanError unless ``fn`` is a function, a class of callable objects, or such an object."""
+    if isinstance(fn, type):
+        if getattr(fn, "__call__", None) is type.__call__ or not hasattr(fn, "__call__"):  # noqa: B004
+            raise PlanError(
+                f"{caller} got the class {fn.__qualname__}, whose objects have no method __call__"
+            )
+        underlying: Any = fn.__call__
+    elif not callable(fn):
+        raise PlanError(f"{caller} got {fn!r}, which cannot be called; give a function")
+    else:
+        underlying = fn if inspect.isroutine(fn) else getattr(fn, "func", None) or type(fn).__call__
+    if any(
+        is_unsupported(underlying)
+        for is_unsupported in (inspect.isgeneratorfunction, inspect.iscoroutinefunction)
+    ):
+        raise PlanError(
+            f"{caller} got {function_name(fn)}, which yields or awaits; give a function that returns its result"
+        )
+
+
+def raise_function_error(exc: BaseException, where: str) -> NoReturn:
+    """Raise the exception of a user's function as a TransformError.
+
+    What a signal handler raised is raised unchanged: KeyboardInterrupt on Ctrl-C, or SystemExit when the
+    job is terminated.
+    """
+    if not isinstance(exc, Exception) and _can_be_interrupted():
+        raise exc
+    raise function_error(exc, where) from exc
+
+
+def function_error(exc: BaseException, where: str) -> TransformError:
+    """The TransformError for the exception of a user's function."""
+    text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+    return TransformError(f"{where}: {text}{_advice(exc)}")
+
+
+def _can_be_interrupted() -> bool:
+    """Whether signal handlers can run here: not in other threads, nor in Ray tasks, which ignore SIGINT."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+
+
+def _advice(exc: BaseException) -> str:
+    if isinstance(exc, (SystemExit, KeyboardInterrupt)):
+        return ". A function cannot end the process: raise another exception, such as ValueError"
+    if isinstance(exc, ValueError) and "read-only" in str(exc):
+        return (
+            ". The arrays that a function gets are read-only: assign a new array, "
+            "as in batch['x'] = batch['x'] + 1"
+        )
+    return ""
