@@ -189,11 +189,14 @@ def function_name(fn: Callable[..., Any]) -> str:
 def check_function(fn: object, caller: str) -> None:
     """Raise PlanError unless ``fn`` is a function, a class of callable objects, or such an object."""
     if isinstance(fn, type):
-        if getattr(fn, "__call__", None) is type.__call__ or not hasattr(fn, "__call__"):  # noqa: B004
+        # of the objects: a class itself can always be called
+        underlying: Any = next(
+            (base.__dict__["__call__"] for base in fn.__mro__ if "__call__" in base.__dict__), None
+        )
+        if underlying is None:
             raise PlanError(
                 f"{caller} got the class {fn.__qualname__}, whose objects have no method __call__"
             )
-        underlying: Any = fn.__call__
     elif not callable(fn):
         raise PlanError(f"{caller} got {fn!r}, which cannot be called; give a function")
     else:

@@ -1,0 +1,178 @@
+"""Transforms on pools of actors: whole answers, one object an actor, growth, errors and dying processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import windrow
+from tests.end_to_end.reading import eventually
+from tests.io.files import write
+from windrow.core.errors import TransformError
+
+pytestmark = pytest.mark.ray
+
+ROWS, BLOCKS = 600, 6
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Path:
+    rows = ROWS // BLOCKS
+    for at in range(BLOCKS):
+        write(tmp_path / "in" / f"{at}.parquet", pa.table({"x": np.arange(at * rows, (at + 1) * rows)}))
+    return tmp_path / "in"
+
+
+@pytest.fixture(autouse=True)
+def _ends_its_actors(ray_local: Any) -> Iterator[None]:
+    yield
+    assert eventually(lambda: not _alive()), f"actors are left: {_alive()}"
+
+
+def _alive() -> list[str]:
+    from ray._private.state import actors
+
+    found = [one["ActorClassName"] for one in actors().values() if one["State"] != "DEAD"]
+    return [name for name in found if name in ("_Worker", "PoolManager")]
+
+
+class Model:
+    """Adds a column with its process."""
+
+    def __init__(self, factor: int, pause: float = 0.0) -> None:
+        self.factor, self.pause = factor, pause
+        self.calls = 0
+
+    def __call__(self, batch: Any) -> Any:
+        self.calls += 1
+        time.sleep(self.pause)
+        pid = np.full(len(batch["x"]), os.getpid())
+        return {"x": batch["x"] * self.factor, "pid": pid, "calls": np.full(len(pid), self.calls)}
+
+
+def test_every_row_passes_through_the_pool_in_order(numbers: Path, tmp_path: Path) -> None:
+    ds = windrow.read_parquet(numbers).map_batches(
+        Model, fn_constructor_args=(3, 0.02), batch_size=10, compute=windrow.ActorPool(size=2)
+    )
+    ds.options(executor="ray").write_parquet(tmp_path / "out")
+    found = windrow.read_parquet(tmp_path / "out").to_arrow()
+    assert found["x"].to_pylist() == [3 * x for x in range(ROWS)]
+    pids = set(found["pid"].to_pylist())
+    assert len(pids) == 2
+    assert os.getpid() not in pids
+    # each actor keeps its object from block to block
+    assert max(found["calls"].to_pylist()) > ROWS // BLOCKS // 10
+
+
+def test_a_pipeline_reads_through_a_pool(numbers: Path) -> None:
+    ds = windrow.read_parquet(numbers).map_batches(Model, fn_constructor_args=(2,), num_cpus=0.5)
+    pipe = ds.map(lambda row: {"x": row["x"] + 1, "pid": row["pid"]})
+    shuffled = pipe.window(blocks_per_window=2).repeat(2).random_shuffle_each_window(seed=7)
+    expected = [
+        [row["x"] * 2 + 1 for row in epoch.iter_rows()]
+        for epoch in windrow.read_parquet(numbers)
+        .window(blocks_per_window=2)
+        .repeat(2)
+        .random_shuffle_each_window(seed=7)
+        .iter_epochs()
+    ]
+    found, pids = [], set()
+    for epoch in shuffled.options(executor="ray").iter_epochs():
+        rows = list(epoch.iter_rows())
+        found.append([row["x"] for row in rows])
+        pids |= {row["pid"] for row in rows}
+    assert found == expected
+    assert len(pids) == 1
+
+
+def test_a_busy_pool_grows(numbers: Path) -> None:
+    ds = windrow.read_parquet(numbers).map_batches(
+        Model,
+        fn_constructor_args=(1, 0.1),
+        batch_size=10,
+        compute=windrow.ActorPool(min_size=1, max_size=3),
+        num_cpus=0.1,
+    )
+    with ds.repeat(1).options(executor="ray").iterator() as shard:
+        pids = {pid for batch in shard.iter_batches(100) for pid in batch["pid"].tolist()}
+    assert len(pids) in (2, 3)
+
+
+class Dying(Model):
+    """Kills its process at a batch, the first time, or each time."""
+
+    def __init__(self, marker: Path, always: bool) -> None:
+        super().__init__(1)
+        self.marker, self.always = marker, always
+
+    def __call__(self, batch: Any) -> Any:
+        if 300 in batch["x"] and (self.always or not self.marker.exists()):
+            self.marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(batch)
+
+
+def test_the_batches_of_a_dead_actor_are_made_again(numbers: Path, tmp_path: Path) -> None:
+    ds = windrow.read_parquet(numbers).map_batches(
+        Dying, fn_constructor_args=(tmp_path / "died", False), batch_size=20, num_cpus=0.5
+    )
+    ds.options(executor="ray").write_parquet(tmp_path / "out")
+    assert windrow.read_parquet(tmp_path / "out").to_arrow()["x"].to_pylist() == list(range(ROWS))
+    assert (tmp_path / "died").exists()
+
+
+@pytest.mark.nightly
+def test_a_batch_that_kills_every_actor_is_an_error(numbers: Path, tmp_path: Path) -> None:
+    ds = windrow.read_parquet(numbers).map_batches(
+        Dying, fn_constructor_args=(tmp_path / "died", True), batch_size=20, num_cpus=0.5
+    )
+    with pytest.raises(TransformError, match=r"3\.parquet.*the actor's process died repeatedly"):
+        ds.options(executor="ray").write_parquet(tmp_path / "out")
+
+
+class Unmakable:
+    """A class whose objects cannot be made on an actor."""
+
+    def __init__(self) -> None:
+        raise FileNotFoundError("weights.pt")
+
+    def __call__(self, batch: Any) -> Any:
+        return batch
+
+
+def _fail(batch: Any) -> Any:
+    if 250 in batch["x"]:
+        raise ZeroDivisionError("at 250")
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("fn", "match"),
+    [
+        (Unmakable, "while making an object of the class: FileNotFoundError: weights.pt"),
+        (_fail, r"map_batches\(_fail\), .*2\.parquet.*ZeroDivisionError: at 250"),
+    ],
+)
+def test_errors_of_functions_on_actors(numbers: Path, fn: Any, match: str) -> None:
+    pipe = windrow.read_parquet(numbers).map_batches(fn, compute="actors", num_cpus=0.5).repeat(1)
+    with (
+        pytest.raises(TransformError, match=match) as raised,
+        pipe.options(executor="ray").iterator() as shard,
+    ):
+        list(shard.iter_batches())
+    assert isinstance(raised.value.__cause__, (FileNotFoundError, ZeroDivisionError))
+
+
+def test_what_no_node_has_is_named(numbers: Path) -> None:
+    pipe = windrow.read_parquet(numbers).map_batches(_fail, num_gpus=1).repeat(1)
+    warned = pytest.warns(RuntimeWarning, match=r"needs \{GPU: 1\}, and no node of the cluster has that")
+    with warned, pipe.options(executor="ray").iterator() as shard:
+        shard.iter_batches().close()
