@@ -3,6 +3,7 @@
 
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
+OLDEST := .venv-oldest
 DEMO_ARGS ?=
 PEERS_ARGS ?=
 
@@ -17,7 +18,7 @@ STAMP := $(VENV)/.installed
 LIBRARIES := $(wildcard windrow/io/parquet/*.[ch] windrow/shuffle/kernels/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint types imports doctests docs tests wheel nightly peers format clean
+.PHONY: help venv demo test check lint types imports doctests docs tests oldest wheel nightly peers format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -67,6 +68,13 @@ tests: $(STAMP) ## the tests alone
 	$(BIN)/python -m pytest --quiet --numprocesses 3 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m pytest --quiet -m "cluster and not nightly" --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
+# The first line also restores the newest versions where it renews the environment, so the second is always run.
+oldest: ## long: the tests with the oldest supported versions, in .venv-oldest (Python 3.10 to 3.12)
+	$(MAKE) --no-print-directory venv VENV=$(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --no-deps --requirement constraints-oldest.txt
+	$(OLDEST)/bin/python -m pip check
+	$(MAKE) --no-print-directory tests VENV=$(OLDEST)
+
 wheel: $(STAMP) ## build the sdist and a manylinux wheel into dist/
 	rm -rf build/wheel dist
 	$(BIN)/python -m build --no-isolation --outdir build/wheel
@@ -80,6 +88,7 @@ nightly: $(STAMP) ## long: the laws on many more examples, and what is marked ni
 	$(BIN)/python -m bench simulate --seeds 100000
 	$(BIN)/python -m bench chaos --minutes 10
 	$(BIN)/python -m bench netns
+	$(MAKE) --no-print-directory oldest
 
 peers: $(STAMP) ## long: every rival in an environment of its own (PEERS_ARGS="--size 300MB": less)
 	$(BIN)/python -m bench peers $(PEERS_ARGS)

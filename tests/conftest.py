@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,23 +60,34 @@ def flights_path() -> Path:
     return FLIGHTS
 
 
+@contextmanager
+def _unclosed_by_ray() -> Iterator[None]:
+    """Ignore that older versions of Ray leave processes and log files to the garbage collector."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
+
+
 @pytest.fixture(scope="session")
 def ray_local() -> Iterator[Any]:
     """Provide one local Ray for all tests of this process: 4 logical CPUs, an object store of 300 MiB."""
     import ray
 
-    ray.init(
-        address="local",
-        num_cpus=4,
-        object_store_memory=STORE_BYTES,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
+    with _unclosed_by_ray():
+        ray.init(
+            address="local",
+            num_cpus=4,
+            object_store_memory=STORE_BYTES,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
     try:
         yield ray
     finally:
-        ray.shutdown()
+        with _unclosed_by_ray():
+            ray.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -93,5 +107,6 @@ def ray_cluster() -> Iterator[Any]:
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
         yield cluster
     finally:
-        ray.shutdown()
-        cluster.shutdown()
+        with _unclosed_by_ray():
+            ray.shutdown()
+            cluster.shutdown()

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.arrow_version import ARROW
 from tests.io.chunks import (
     WRITING,
     needs_library,
@@ -264,6 +265,7 @@ def test_declined_columns_do_not_affect_the_others(tmp_path: Path) -> None:
 
 
 @needs_library
+@pytest.mark.skipif(ARROW < 23, reason="pyarrow has no max_rows_per_page")
 @pytest.mark.parametrize(("rows", "decoded"), [(2**19 - 8, True), (2**19, False)])
 def test_page_larger_than_the_scratch_memory_is_declined(tmp_path: Path, rows: int, decoded: bool) -> None:
     column = pa.array(np.arange(rows))

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
+from tests.arrow_version import ARROW
 from tests.io.chunks import needs_library, varint
 from windrow.io.parquet import chunk_decoder
 from windrow.io.parquet.footer_validation import check_footer, find_problem
@@ -88,7 +89,9 @@ def test_valid_footers_have_no_problem(compiled: bool) -> None:
         assert problem == ""
         assert texts == find(raw, shape, compiled=True)[1]
     told = find(*FOOTERS[2], compiled=compiled)[1]
-    assert told[::2] == [len(text or "") for text in COLUMNS["text"]]
+    # pyarrow writes the sizes of text from version 20 on
+    sizes = [len(text or "") if ARROW >= 20 else -1 for text in COLUMNS["text"]]
+    assert told[::2] == sizes
 
 
 @needs_library

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.arrow_version import ARROW
 from tests.io.chunks import needs_library
 from tests.io.files import open_parquet, read_all, write
 from windrow.core.errors import SourceError
@@ -46,6 +47,7 @@ def test_summary_of_a_footer(tmp_path: Path) -> None:
 
 
 @needs_library
+@pytest.mark.skipif(ARROW < 20, reason="pyarrow does not write the sizes of text")
 def test_text_sizes_are_read_from_the_footer(tmp_path: Path) -> None:
     words = ["a" * 500, None, "z", "m" * 90] * 5
     table = pa.table({"n": range(20), "text": words, "texts": [[word] for word in words]})
@@ -62,6 +64,7 @@ def test_text_sizes_are_read_from_the_footer(tmp_path: Path) -> None:
 
 
 @needs_library
+@pytest.mark.skipif(ARROW < 20, reason="pyarrow does not write the sizes of text")
 def test_text_sizes_of_delta_encoded_columns_are_ignored(tmp_path: Path) -> None:
     table = pa.table({"text": ["x" * 100] * 50})
     encoding = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}

@@ -41,9 +41,8 @@ def test_lists_of_a_fixed_size() -> None:
 
 
 def test_several_columns_of_lists() -> None:
-    table = pa.table(
-        {"t": pa.array([[1, 2], [3]], LISTS), "w": pa.array([[0.5, 1.5], [2.5]], pa.list_(pa.float16()))}
-    )
+    weights = [[np.float16(0.5), np.float16(1.5)], [np.float16(2.5)]]
+    table = pa.table({"t": pa.array([[1, 2], [3]], LISTS), "w": pa.array(weights, pa.list_(pa.float16()))})
     packing = SequencePacking(2, ["t", "w"], {"t": 0, "w": -1})
     assert _flat(packing, table) == ({"t": [1, 2, 0, 3, 0], "w": [0.5, 1.5, -1, 2.5, -1]}, [3, 2])
 

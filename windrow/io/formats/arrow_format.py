@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from windrow.core.arrow_bytes import arrow_bytes
 from windrow.io.catalog.fragments import FragmentFacts
 from windrow.io.catalog.value_widths import fixed_bits
 from windrow.io.formats.block_files import OpenFile
@@ -54,7 +55,7 @@ class ArrowFormat(RowGroupFormat):
             needed = sorted(names.index(name) for name in schema.names) or [0]
             chosen = [names[number] for number in needed]
             batches = (batch.select(chosen) for batch in _read_batches(file, layout, start, stop, needed))
-            for part in group_by_bytes(map(_validated, batches), lambda batch: batch.nbytes):
+            for part in group_by_bytes(map(_validated, batches), arrow_bytes):
                 yield pa.Table.from_batches(part)
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
+from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.source import BlockTable
 from windrow.io.catalog.value_widths import fixed_bits, offset_bytes
 from windrow.io.in_memory.content_digest import child_range
@@ -86,4 +87,4 @@ def _weigh(array: pa.Array) -> int:
     if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
         return rows * offset_bytes(kind) + _weigh(array.values.slice(*child_range(array)))
     # dictionaries count their indices only; other types count their buffers
-    return rows * offset_bytes(kind) if pt.is_dictionary(kind) else int(array.nbytes)
+    return rows * offset_bytes(kind) if pt.is_dictionary(kind) else arrow_bytes(array)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError
 
 __all__ = ["FileRows", "FileSplitter", "Layout"]
@@ -102,15 +103,16 @@ class FileSplitter:
         while rows.num_rows:
             held, fit = self._bytes.get(directory, 0), rows.num_rows
             # tolerate a slightly larger file, to avoid another one of a few rows
-            if held + rows.nbytes > target + target // _SLACK:
-                fit = min(fit, max(0, target - held) * fit // rows.nbytes)
+            remaining_bytes = arrow_bytes(rows)
+            if held + remaining_bytes > target + target // _SLACK:
+                fit = min(fit, max(0, target - held) * fit // remaining_bytes)
             if not fit and held:
                 yield self._take(directory)
                 continue
             fit = max(1, fit)
             head, rows = rows.slice(0, fit), rows.slice(fit)
             self._held.setdefault(directory, []).append(head)
-            self._bytes[directory] = held + head.nbytes
+            self._bytes[directory] = held + arrow_bytes(head)
             if rows.num_rows:
                 yield self._take(directory)
 

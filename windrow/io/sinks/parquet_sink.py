@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, BinaryIO, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from windrow.core.empty_tables import empty_table
+from windrow.core.errors import PlanError
 from windrow.io.sinks.sink import check_compression, check_types, rows_within
 
 __all__ = ["ParquetSink"]
@@ -40,11 +42,35 @@ class ParquetSink:
         """Write one file, table by table, in row groups of bounded size."""
         writer: Any = None
         for table in tables:
+            _check_lists(table)
             if writer is None:
                 writer = pq.ParquetWriter(stream, table.schema, compression=self.compression or "none")
             rows = min(_ROW_GROUP_ROWS, rows_within(table, _ROW_GROUP_BYTES))
             writer.write_table(table, row_group_size=rows)
         writer.close()
+
+
+def _check_lists(table: pa.Table) -> None:
+    """Raise for nulls in lists of a fixed size if pyarrow does not support them."""
+    kinds = [field.type for field in table.schema]
+    storage = [kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind for kind in kinds]
+    for name, column, kind in zip(table.column_names, table.columns, storage, strict=True):
+        if pa.types.is_fixed_size_list(kind) and column.null_count and not _supports_null_lists():
+            raise PlanError(
+                f"column {name!r} has nulls in lists of a fixed size, which pyarrow {pa.__version__} does not "
+                "store in Parquet: fill them, cast the column to pa.list_(), or install a newer pyarrow"
+            )
+
+
+@cache
+def _supports_null_lists() -> bool:
+    """Whether pyarrow reads back nulls in lists of a fixed size, found by trying; older versions do not."""
+    table, file = pa.table({"x": pa.array([[0], None, [0]], pa.list_(pa.int8(), 1))}), io.BytesIO()
+    try:
+        pq.write_table(table, file)
+        return bool(pq.read_table(file).equals(table))
+    except pa.ArrowException:
+        return False
 
 
 def _fix(kind: pa.DataType) -> str | None:
@@ -63,8 +89,10 @@ def _fix(kind: pa.DataType) -> str | None:
 
 
 def _holds(found: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether the type read back holds the same values: in finer units, or without a dictionary."""
-    if pa.types.is_dictionary(kind) and not pa.types.is_dictionary(found):
+    """Whether the type read back holds the same values: in finer units, with wider indices, or without a dictionary."""
+    if pa.types.is_dictionary(kind):
+        if pa.types.is_dictionary(found):
+            return bool(found.value_type == kind.value_type and found.ordered == kind.ordered)
         kind = kind.value_type
     if pa.types.is_timestamp(kind) and pa.types.is_timestamp(found):
         return kind == found or (kind.unit == "s" and kind.tz == found.tz)

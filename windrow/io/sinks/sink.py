@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
+from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError
 
 __all__ = ["FILE_COMPRESSIONS", "Sink", "check_compression", "check_types", "compressed", "rows_within"]
@@ -69,5 +70,5 @@ def compressed(stream: BinaryIO, compression: str | None) -> Iterator[Any]:
 
 def rows_within(table: pa.Table, max_bytes: int) -> int:
     """Return how many rows of a table take at most ``max_bytes``, by their mean size; at least one."""
-    row_bytes = max(1, table.nbytes // max(1, table.num_rows))
+    row_bytes = max(1, arrow_bytes(table) // max(1, table.num_rows))
     return max(1, max_bytes // row_bytes)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.core.source import BlockAddress, BlockTable
@@ -151,7 +152,7 @@ def _measure(dataset: Any, table_schema: pa.Schema) -> dict[str, float]:
             sample = scan_rows(fragment, varying, 0, _SAMPLED_ROWS)
             rows += sample.num_rows
             for name in varying:
-                sizes[name] += sample[name].nbytes
+                sizes[name] += arrow_bytes(sample[name])
     means = {
         name: max(size / max(rows, 1), offset_bytes(table_schema.field(name).type))
         for name, size in sizes.items()

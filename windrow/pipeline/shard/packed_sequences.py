@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from windrow.core.arrow_bytes import arrow_bytes
 from windrow.pipeline.plan.program import RUN_BYTES
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking, transform_sequences
@@ -51,7 +52,7 @@ class PackedSequences:
             at += size
 
     def _measure(self, found: pa.RecordBatch) -> None:
-        row_bytes = found.nbytes / found.num_rows
+        row_bytes = arrow_bytes(found) / found.num_rows
         if row_bytes > self._row_bytes:
             self._row_bytes = row_bytes
             self._report(row_bytes / self._packing.seq_len)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from windrow.core.arrow_bytes import arrow_bytes
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.plan.program import RUN_BYTES
 from windrow.pipeline.plan.window_budget import WHOLE_RUNS
@@ -55,7 +56,7 @@ class Portions:
         """Measure delivered rows; return the bytes per row if they grew since the last report, else None."""
         if not rows.num_rows:
             return None
-        row_bytes = rows.nbytes / rows.num_rows
+        row_bytes = arrow_bytes(rows) / rows.num_rows
         with self._lock:
             self._is_measured = True
             self._row_bytes = max(self._row_bytes, row_bytes)

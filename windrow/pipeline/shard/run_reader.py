@@ -20,6 +20,7 @@ from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
 
+from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError, StallError
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, WindowData
@@ -229,9 +230,9 @@ class RunReader:
         return run.converted
 
     def _size_of(self, rows: pa.RecordBatch) -> int:
-        # nbytes takes half a millisecond, so the first run stands for all
+        # arrow_bytes takes half a millisecond, so the first run stands for all
         if not self._row_bytes and rows.num_rows:
-            self._row_bytes = rows.nbytes / rows.num_rows
+            self._row_bytes = arrow_bytes(rows) / rows.num_rows
         return round(self._row_bytes * int(rows.num_rows))
 
     def _check_schema(self, run: PlacedRun) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockPart, BlockReader
@@ -214,7 +215,7 @@ def run_task(
                     observed.add(part, task.addresses[at].origin)
                     if ordering is None or destinations is None:
                         read_tables.append(part)
-                        slice_bytes += read_tables[-1].nbytes
+                        slice_bytes += arrow_bytes(part)
                     elif part.num_rows:
                         for rows, epoch_rows in ordering.place(at, block_rows, part):
                             slice_bytes += _group_part(rows, epoch_rows, destinations, output, pool, pause)

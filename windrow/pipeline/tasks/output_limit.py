@@ -8,6 +8,8 @@ from math import ceil
 
 import pyarrow as pa
 
+from windrow.core.arrow_bytes import arrow_bytes
+
 __all__ = ["OutputLimit", "OutputLimitError", "Shortfall"]
 
 # Evenly spaced rows of a block. Only the larger sample can stop a task.
@@ -76,12 +78,12 @@ class OutputLimit:
             return
         for count in (_SMALL_SAMPLE_ROWS, min(_LARGE_SAMPLE_ROWS, max_rows)):
             sample = transform(_sample_rows(table, count))
-            block_bytes = ceil(sample.nbytes * table.num_rows / count)
+            block_bytes = ceil(arrow_bytes(sample) * table.num_rows / count)
             if self._bytes + block_bytes <= (self._max_bytes or 0):
                 return
         before, all_blocks = sum(self._weights[:at]), sum(self._weights)
         share = (before + self._weights[at] * count / table.num_rows) / all_blocks
-        size_bytes = self._bytes + sample.nbytes
+        size_bytes = self._bytes + arrow_bytes(sample)
         rows = self._rows + sample.num_rows
         raise OutputLimitError(Shortfall(share, rows, size_bytes, self._bytes + block_bytes))
 

@@ -155,8 +155,10 @@ class SequencePacking:
         if value is None:
             return None
         found = None
+        # older versions of pyarrow make half floats of NumPy's only
+        exact = np.float16(value) if pa.types.is_float16(kind) and isinstance(value, (int, float)) else value
         with suppress(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-            found = pa.scalar(value, kind)
+            found = pa.scalar(exact, kind)
         # Arrow cuts the fraction for integers
         if found is None or (found.as_py() != value and not pa.types.is_floating(kind)):
             raise error(f"{origin}pack(eos={value!r}) is not a value of column {name!r}, which holds {kind}")

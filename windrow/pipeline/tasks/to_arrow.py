@@ -118,7 +118,8 @@ def _from_objects(values: Any, preferred: pa.DataType | None, nan_is_null: bool)
     try:
         return pa.array(values, type=preferred, from_pandas=nan_is_null)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return plain
+        # older versions of pyarrow make only string and binary of NumPy's text
+        return _cast(plain, preferred) if _kind(preferred) in ("text", "binary") else plain
 
 
 def _kind(arrow_type: pa.DataType) -> str:

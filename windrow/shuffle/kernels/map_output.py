@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool
 from windrow.core.frame_of_reference import Packing
 from windrow.core.native_libraries import address_of
@@ -58,7 +59,7 @@ class MapOutput:
     @property
     def nbytes(self) -> int:
         arrays: list[PlainRows] = [self.run_starts, self.places, self.values, *self.validity.values()]
-        return int(self.others.nbytes) + sum(array.nbytes for array in arrays)
+        return arrow_bytes(self.others) + sum(array.nbytes for array in arrays)
 
     @property
     def unpacked_bytes(self) -> int:

@@ -10,6 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.frame_of_reference import is_packable
 from windrow.core.source import BlockAddress, BlockPart, BlockReader, column_bounds, maps_files
 from windrow.pipeline.tasks.cache.cache_report import CacheReport
@@ -99,7 +100,7 @@ class CachingReader:
             faults,
             hits=self._hits,
             misses=self._misses,
-            cached_bytes=tuple(sum(table.nbytes for table in tables) for tables in self.cached_tables),
+            cached_bytes=tuple(sum(map(arrow_bytes, tables)) for tables in self.cached_tables),
             disk_bytes=self._disk_bytes,
         )
 

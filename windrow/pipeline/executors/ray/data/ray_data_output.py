@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import ray
 
+from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.empty_tables import empty_table
 from windrow.core.source import BlockAddress, BlockReader, Source
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
@@ -38,7 +39,7 @@ def put_tables(tables: Iterable[pa.Table], schema: pa.Schema) -> Any:
     refs, pending, size = [], list[pa.Table](), 0
     for table in tables:
         pending.append(table)
-        size += table.nbytes
+        size += arrow_bytes(table)
         if size >= _OBJECT_BYTES:
             refs.append(ray.put(_compact(pending)))
             pending, size = [], 0
