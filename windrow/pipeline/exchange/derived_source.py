@@ -57,11 +57,6 @@ class DerivedSource(NumberedRows):
     def null_counts(self) -> Mapping[str, int | None]:
         return dict.fromkeys(self.schema.names)
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The files and folders of the parents, which a write must not replace."""
-        return tuple(path for parent in self.parents for path in parent.reads)
-
     def prepare(self) -> None:
         """Do the work that the parents need before their blocks have addresses."""
         for parent in self.parents:

@@ -101,8 +101,3 @@ class Parent:
         changes = sum(not stage.preserves_rows for stage in self.maps)
         content = f"{self.source.contents}\n{self.source.identity().fingerprint}\n{changes}"
         return hashlib.sha256(content.encode()).digest()
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The files and folders that the source names as its own, if it does."""
-        return tuple(getattr(self.source, "reads", ()))

@@ -109,8 +109,7 @@ class _FilePieces:
             except (OSError, pa.ArrowInvalid) as error:
                 raise SourceError(
                     f"{origin}: its rows in {path} cannot be read ({error}). Spilled rows last as long as the "
-                    "process that made the dataset; for other machines set options(cache_dir=) to a folder that "
-                    "all of them see, or use Ray"
+                    "process that made the dataset; other machines need options(executor='ray') there"
                 ) from error
             tables.append(table)
         return tables
@@ -128,7 +127,7 @@ def make_folder(parent: str | os.PathLike[str] | None, call: str) -> LeasedFolde
     except OSError as error:
         raise SourceError(
             f"{call}: rows cannot be spilled to {os.fspath(parent or tempfile.gettempdir())!r} ({error}); set "
-            "options(cache_dir=) to a writable folder"
+            "the environment variable TMPDIR to a writable folder"
         ) from error
 
 
@@ -140,8 +139,8 @@ def spill_to_file(divided: Divided, folder: str, task: int, call: str) -> NDArra
             write_pieces(sink, divided, 0, len(divided.cuts) - 1)
     except OSError as error:
         raise SourceError(
-            f"{call}: rows cannot be spilled to {path} ({error}); set options(cache_dir=) to a folder with "
-            "enough space"
+            f"{call}: rows cannot be spilled to {path} ({error}); set the environment variable TMPDIR to a "
+            "folder with enough space"
         ) from error
     return np.diff(divided.cuts)
 
