@@ -27,6 +27,7 @@ if _typing.TYPE_CHECKING:
     )
     from windrow.core.source import RowOrigin
     from windrow.dataset.dataset import Dataset
+    from windrow.dataset.operations.grouped_dataset import GroupedDataset
     from windrow.dataset.pipeline import DatasetPipeline
     from windrow.dataset.sources.from_dask import from_dask
     from windrow.dataset.sources.from_generator import from_generator
@@ -75,6 +76,7 @@ __all__ = [
     "Epoch",
     "Explanation",
     "GangContext",
+    "GroupedDataset",
     "Loader",
     "Pad",
     "PlanError",
@@ -158,6 +160,7 @@ _MODULES = {
     "read_tfrecords": "windrow.dataset.sources.read_tfrecords",
     "from_torch": "windrow.dataset.sources.from_torch",
     "read_webdataset": "windrow.dataset.sources.read_webdataset",
+    "GroupedDataset": "windrow.dataset.operations.grouped_dataset",
     "DatasetPipeline": "windrow.dataset.pipeline",
     "WriteResult": "windrow.io.sinks.written_manifest",
     "Epoch": "windrow.pipeline.shard.epoch",

@@ -34,6 +34,7 @@ __all__ = [
     "column_bounds",
     "decodes_columns",
     "maps_files",
+    "prepare_source",
 ]
 
 
@@ -181,6 +182,17 @@ def maps_files(reader: BlockReader) -> bool:
     `BlockReader.read` never does.
     """
     return bool(getattr(reader, "maps_files", False))
+
+
+def prepare_source(source: Source) -> None:
+    """Do the work that a source needs once before its blocks have addresses, such as a sort; most need none.
+
+    A run calls it before it starts, in the process that starts it. `Source.addresses` does the same work where
+    it is still to be done.
+    """
+    prepare = getattr(source, "prepare", None)
+    if prepare is not None:
+        prepare()
 
 
 class BlockReader(Protocol):

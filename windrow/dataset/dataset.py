@@ -12,8 +12,10 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_count, check_hints
+from windrow.dataset.operations.combine_methods import CombineMethods
+from windrow.dataset.operations.group_methods import GroupMethods
+from windrow.dataset.operations.order_methods import OrderMethods
 from windrow.dataset.pipeline import DatasetPipeline
-from windrow.dataset.readable import Readable
 from windrow.dataset.write.write_blocks import write_parts
 from windrow.dataset.write.write_job import WriteRequest
 from windrow.io.catalog.file_source import FileSource
@@ -31,7 +33,7 @@ __all__ = ["Dataset"]
 
 
 @dataclass(frozen=True, repr=False)
-class Dataset(Readable, BoostingMethods):
+class Dataset(CombineMethods, OrderMethods, GroupMethods, BoostingMethods):
     """Stored data and the transforms to apply to it.
 
     Create one with a ``read_*`` or ``from_*`` function, such as `windrow.read_parquet`. A Dataset

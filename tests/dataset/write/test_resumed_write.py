@@ -18,6 +18,7 @@ import pytest
 import windrow
 from tests.io.files import write
 from windrow.core.errors import PlanError, TransformError
+from windrow.pipeline.executors.threads import ThreadsExecutor
 
 BLOCKS = 8
 

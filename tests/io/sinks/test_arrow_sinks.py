@@ -138,7 +138,7 @@ def test_types_that_a_sink_cannot_store_raise(sink: Sink, kind: pa.DataType) -> 
 @pytest.mark.skipif(ARROW >= 25, reason="pyarrow writes them")
 def test_nulls_in_lists_of_a_fixed_size_raise() -> None:
     table = pa.table({"row": [0, 1], "x": pa.array([[1, 2], None], pa.list_(pa.int8(), 2))})
-    with pytest.raises(PlanError, match="column 'x' has nulls in lists of a fixed size.*: fill them"):
+    with pytest.raises(PlanError, match=r"column 'x' has nulls in lists of a fixed size.*: fill them"):
         write_bytes(ParquetSink(), table)
 
 

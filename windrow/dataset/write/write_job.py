@@ -20,6 +20,7 @@ from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.failed_rows import FailedRowsFolder
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.listed_source import ListedSource
+from windrow.io.catalog.row_ids import RowIdSource
 from windrow.io.sinks.commit import Mode, WriteJob, abandon, begin, commit, list_replaced
 from windrow.io.sinks.file_splitting import Layout
 from windrow.io.sinks.open_store import find_store
@@ -28,6 +29,7 @@ from windrow.io.sinks.sink import Sink
 from windrow.io.sinks.write_files import write_empty
 from windrow.io.sinks.written_manifest import WriteResult
 from windrow.io.tables.snapshot_source import TableSource
+from windrow.pipeline.exchange.derived_source import DerivedSource
 from windrow.pipeline.tasks.head import find_schema
 
 __all__ = ["Output", "WriteRequest", "write"]
@@ -132,6 +134,10 @@ def _digest(plan: LogicalPlan, request: WriteRequest, layout: Layout, schema: pa
 
 def _find_sources(source: Source) -> Collection[str]:
     """Return the paths of the files and folders that the source reads."""
+    if isinstance(source, RowIdSource):
+        return _find_sources(source.stored)
+    if isinstance(source, DerivedSource):
+        return {path for parent in source.parents for path in _find_sources(parent.source)}
     found = set(source.reads) if isinstance(source, (ListedSource, TableSource)) else set()
     if isinstance(source, FileSource):
         manifest = source.manifest

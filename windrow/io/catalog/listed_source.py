@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from windrow.core.source import BlockAddress, BlockPart, BlockReader, BlockTable
 from windrow.io.catalog.fragments import digest_parts, digest_schema
 from windrow.io.catalog.row_ids import RowIdSource, count_rows
 
-__all__ = ["ListedSource", "WholeBlockReader"]
+__all__ = ["ListedSource", "NumberedRows", "WholeBlockReader"]
 
 
 class WholeBlockReader:
@@ -30,8 +31,74 @@ class WholeBlockReader:
         yield self.read(address)
 
 
+class NumberedRows:
+    """The row ids of a source that has no files: the rank of each row that the reader delivers."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def schema(self) -> pa.Schema: ...
+
+        @property
+        def blocks(self) -> BlockTable: ...
+
+        @property
+        def reader(self) -> BlockReader: ...
+
+        @property
+        def fingerprint(self) -> str: ...
+
+        @property
+        def null_counts(self) -> Mapping[str, int | None]: ...
+
+        def identity(self, files: int | None = None) -> SourceIdentity: ...
+
+        @property
+        def contents(self) -> str: ...
+
+        def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]: ...
+
+        def describe(self) -> str: ...
+
+    @property
+    def row_filter(self) -> None:
+        """None: row ids count only the rows that the reader delivers."""
+        return None
+
+    @property
+    def whole_reader(self) -> BlockReader:
+        return self.reader
+
+    @cached_property
+    def first_row_ids(self) -> NDArray[np.int64]:
+        rows = self.count_blocks()
+        return np.cumsum(rows) - rows
+
+    def count_blocks(self) -> NDArray[np.int64]:
+        if self.blocks.rows_known:
+            return self.blocks.rows
+        return count_rows(self.reader.read, self.addresses(range(len(self.blocks.rows))))
+
+    def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return rows + self.first_row_ids[block]
+
+    def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
+        """The block's name, its index, and the row's index in it."""
+        blocks = np.searchsorted(self.first_row_ids, numbers, side="right") - 1
+        rows = numbers - self.first_row_ids[blocks]
+        return [
+            RowOrigin(address.origin, block, row)
+            for address, block, row in zip(
+                self.addresses(blocks.tolist()), blocks.tolist(), rows.tolist(), strict=True
+            )
+        ]
+
+    def with_row_id(self, name: str) -> RowIdSource:
+        return RowIdSource(self, name)
+
+
 @dataclass(frozen=True, eq=False)
-class ListedSource:
+class ListedSource(NumberedRows):
     """An explicit list of blocks as a ``windrow.core.source.Source``."""
 
     name: str  # in messages: "from_pandas", "lance table trips"
@@ -72,37 +139,3 @@ class ListedSource:
 
     def describe(self) -> str:
         return f"{self.fragments:,} fragments, {len(self.blocks.rows):,} blocks; {len(self.schema)} columns"
-
-    @property
-    def row_filter(self) -> None:
-        """None: row ids count only the rows that the reader delivers."""
-        return None
-
-    @property
-    def whole_reader(self) -> BlockReader:
-        return self.reader
-
-    @cached_property
-    def first_row_ids(self) -> NDArray[np.int64]:
-        rows = self.count_blocks()
-        return np.cumsum(rows) - rows
-
-    def count_blocks(self) -> NDArray[np.int64]:
-        if self.blocks.rows_known:
-            return self.blocks.rows
-        return count_rows(self.reader.read, self.block_addresses)
-
-    def row_numbers(self, block: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        return rows + self.first_row_ids[block]
-
-    def row_lineage(self, numbers: NDArray[np.int64]) -> list[RowOrigin]:
-        """The block's name, its index, and the row's index in it."""
-        blocks = np.searchsorted(self.first_row_ids, numbers, side="right") - 1
-        rows = numbers - self.first_row_ids[blocks]
-        return [
-            RowOrigin(self.block_addresses[block].origin, block, row)
-            for block, row in zip(blocks.tolist(), rows.tolist(), strict=True)
-        ]
-
-    def with_row_id(self, name: str) -> RowIdSource:
-        return RowIdSource(self, name)

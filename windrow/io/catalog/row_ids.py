@@ -27,6 +27,7 @@ from windrow.core.source import (
     can_scatter,
     column_bounds,
     maps_files,
+    prepare_source,
 )
 from windrow.io.catalog.blocks import BlockCuts
 from windrow.io.catalog.filters import kept_places
@@ -259,6 +260,9 @@ class RowIdSource:
 
     def describe(self) -> str:
         return self.stored.describe()
+
+    def prepare(self) -> None:
+        prepare_source(self.stored)
 
     def count_blocks(self) -> NDArray[np.int64]:
         return self.stored.count_blocks()

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.machine import available_cores, free_memory_bytes
+from windrow.core.source import prepare_source
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.resume import make_seed_error
 from windrow.pipeline.coordinator.driver import Driver
@@ -89,6 +90,7 @@ class ThreadsSession:
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Connect a shard; shards that connect after a failure share a restarted job."""
         program = self._program.with_seed(seed)
+        prepare_source(program.job.source)
         with self._lock:
             job = self._job() if self._job is not None else None
             if job is None or not job.connect(seed):

@@ -10,6 +10,7 @@ import ray
 
 from windrow.core.errors import PlanError
 from windrow.core.machine import available_cores, free_memory_bytes
+from windrow.core.source import prepare_source
 from windrow.pipeline.executors.base import Resources, Session
 from windrow.pipeline.executors.ray.coordinator import make_coordinator_name, start_coordinator
 from windrow.pipeline.executors.ray.coordinator_calls import notify
@@ -96,6 +97,8 @@ class RayExecutor:
         # raises before anything runs if the job cannot fit; batches are outside the object store
         budget_program(program, resources, 1)
         warn_of_shortages(program.job.before)
+        # here, since the process that starts the run shall own what a sort puts into the object store
+        prepare_source(program.job.source)
         nodes = resolve_hints(hints, program.shards)
         blocks = len(program.job.source.blocks.rows)
         started = start_workers(min(resources.workers, blocks), nodes=resources.nodes)

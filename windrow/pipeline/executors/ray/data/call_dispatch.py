@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -36,10 +36,14 @@ class _Copy:
     # the call's number, and the copy's number
     key: int
     number: int
-    # yields once when the call starts, and then its answer
+    # yields once when the call starts, then its answer, and then its outputs
     stream: Any
     # time of submission
     since: float
+    # the answer, in a tuple, while outputs are still awaited
+    answer: tuple[Any] | None = None
+    # references of the outputs so far, which this process owns
+    outputs: list[Any] = field(default_factory=list)
     started: bool = False
     # whether its answer is not needed any more
     superseded: bool = False
@@ -56,11 +60,25 @@ class _Copy:
 
     def read(self, who: str) -> tuple[Any] | None:
         """Read the next yielded value, in a tuple; None if it is not there yet after all."""
+        ref = self._next_ref(_READ_SECONDS)
+        return None if ref is None else (get_all([ref], who)[0],)
+
+    def has_outputs(self, count: int) -> bool:
+        """Take the references of the outputs that are there; returns whether all are."""
+        while len(self.outputs) < count:
+            # the caller has waited for the first one
+            ref = self._next_ref(_READ_SECONDS if not self.outputs else 0)
+            if ref is None:
+                return False
+            self.outputs.append(ref)
+        return True
+
+    def _next_ref(self, seconds: float) -> Any | None:
         try:
-            ref = self.stream._next_sync(_READ_SECONDS)
+            ref = self.stream._next_sync(seconds)
         except StopIteration:
             raise ray.exceptions.RaySystemError("the task has ended without an answer") from None
-        return None if ref.is_nil() else (get_all([ref], who)[0],)
+        return None if ref.is_nil() else ref
 
     def cancel(self, *, force: bool = False) -> None:
         """Cancel the copy; a running call runs to its end, unless ``force`` kills its process."""
@@ -75,7 +93,8 @@ class CallDispatcher:
 
     ``submit`` submits one copy of a call, given the call's number and its placement, and returns its stream.
     ``describe`` describes a call for errors, given its number. ``make_error`` converts the error that ended a
-    call's task into the one to raise.
+    call's task into the one to raise. Each call yields ``outputs`` objects after its answer. They are not
+    fetched: `outputs` has their references.
     """
 
     def __init__(
@@ -84,8 +103,11 @@ class CallDispatcher:
         submit: Callable[[int, Placement], Any],
         describe: Callable[[int], str],
         make_error: Callable[[str, ray.exceptions.RayError], WindrowError],
+        outputs: int = 0,
     ) -> None:
         self._calls = calls
+        self._output_count = outputs
+        self._outputs: dict[int, list[Any]] = {}
         self._submit_call = submit
         self._describe = describe
         self._make_error = make_error
@@ -118,6 +140,11 @@ class CallDispatcher:
         with suppress(StallError):
             self._end(cancel_unstarted=False)
         return [self._results[key] for key in range(self._calls)]
+
+    @property
+    def outputs(self) -> list[list[Any]]:
+        """The references of each call's outputs, which this process owns, so that Ray rebuilds lost ones."""
+        return [self._outputs[key] for key in range(self._calls)]
 
     # --- placing
 
@@ -186,7 +213,11 @@ class CallDispatcher:
 
     def _receive(self, copy: _Copy) -> None:
         try:
-            answer = copy.read(self._describe(copy.key))
+            answer = copy.answer or copy.read(self._describe(copy.key))
+            is_answer = answer is not None and copy.started and not isinstance(answer[0], Failure)
+            if is_answer and self._output_count and not copy.has_outputs(self._output_count):
+                copy.answer = answer
+                return
         except ray.exceptions.RayError as error:
             self._fail(copy, error)
             return
@@ -203,6 +234,7 @@ class CallDispatcher:
 
     def _succeed(self, copy: _Copy, value: Any) -> None:
         self._results[copy.key] = value
+        self._outputs[copy.key] = copy.outputs
         self._copies.remove(copy)
         now = time.monotonic()
         waiting = self._planner.end(copy.key, copy.number, now)

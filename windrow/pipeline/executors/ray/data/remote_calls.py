@@ -22,7 +22,7 @@ from windrow.pipeline.executors.ray.pools.start_pools import end_pools, start_po
 from windrow.pipeline.executors.ray.ray_task import ignoring_interrupts
 from windrow.pipeline.tasks.map_batches import MapBatches
 
-__all__ = ["call_on_ray", "call_stages_on_ray"]
+__all__ = ["call_on_ray", "call_stages_on_ray", "call_with_outputs"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -45,18 +45,45 @@ def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callab
     WindrowError
         The error of the first call that fails. No others are started then, and the running ones have ended.
     """
+    return _dispatch(call, arguments, describe, 0).run()
+
+
+def call_with_outputs(
+    call: Callable[[T], tuple[R, Iterator[Any]]],
+    arguments: Sequence[T],
+    describe: Callable[[T], str],
+    outputs: int,
+) -> tuple[list[R], list[list[Any]]]:
+    """Like `call_on_ray`, for calls that return an answer and an iterator of ``outputs`` objects.
+
+    The objects stay in the object store. This process owns them, so they outlive the workers that made them, and Ray
+    makes lost ones again.
+
+    Returns
+    -------
+    tuple[list, list[list]]
+        The answers, and the references of each call's objects.
+    """
+    dispatcher = _dispatch(call, arguments, describe, outputs)
+    answers: list[R] = dispatcher.run()
+    return answers, dispatcher.outputs
+
+
+def _dispatch(
+    call: Callable[[T], Any], arguments: Sequence[T], describe: Callable[[T], str], outputs: int
+) -> CallDispatcher:
     if not ray.is_initialized():
         start_ray()
     export_code()
     holder = [ray.put(cloudpickle.dumps(call))]
 
     def submit(key: int, placement: Placement) -> Any:
-        return _submit(holder, arguments[key], placement)
+        return _submit(holder, arguments[key], placement, outputs > 0)
 
     def describe_call(key: int) -> str:
         return describe(arguments[key])
 
-    return CallDispatcher(len(arguments), submit, describe_call, _make_call_error).run()
+    return CallDispatcher(len(arguments), submit, describe_call, _make_call_error, outputs)
 
 
 class StagedCall(Protocol[T_contra, R_co]):
@@ -95,13 +122,13 @@ def call_stages_on_ray(
     return call_with_picklable(run, call.maps, call.reader, otherwise=ON_THREADS)
 
 
-def _submit(holder: list[Any], argument: Any, placement: Placement) -> Any:
+def _submit(holder: list[Any], argument: Any, placement: Placement, has_outputs: bool) -> Any:
     # an explicit strategy, or Ray would put the call into the caller's placement group, which may be full
     strategy: Any = "DEFAULT"
     if placement.node is not None:
         strategy = NodeAffinitySchedulingStrategy(placement.node, soft=True)
     return _call_remote.options(num_cpus=placement.cpus, scheduling_strategy=strategy).remote(
-        holder, argument
+        holder, argument, has_outputs
     )
 
 
@@ -119,15 +146,19 @@ def _make_call_error(what: str, error: ray.exceptions.RayError) -> WindrowError:
     return StallError(f"{what}: Ray could not run the task: {type(error).__name__}; {fix}. Ray says: {error}")
 
 
-def _call(holder: list[Any], argument: Any) -> Iterator[Any]:
-    """Yield once to signal that the call has started, and then its result, or a `Failure`."""
+def _call(holder: list[Any], argument: Any, has_outputs: bool) -> Iterator[Any]:
+    """Yield once to signal that the call has started, then its result, or a `Failure`, and then its outputs."""
     with ignoring_interrupts():
         yield None
+        outputs: Iterator[Any] = iter(())
         try:
             answer = _load(holder[0])(argument)
+            if has_outputs:
+                answer, outputs = answer
         except Exception as error:
             answer = Failure.capture(error, cloudpickle.dumps)
         yield answer
+        yield from outputs
 
 
 _call_remote: Any = ray.remote(num_cpus=1, max_retries=8, num_returns="streaming")(_call)

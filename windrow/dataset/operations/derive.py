@@ -1,0 +1,65 @@
+"""What all operations of datasets share: parents, columns in arguments, and the dataset of a derived source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.core.errors import PlanError
+from windrow.dataset.logical_plan import LogicalPlan
+from windrow.pipeline.exchange.exchange_source import ExchangePlan, exchange_source
+from windrow.pipeline.exchange.key_columns import check_key
+from windrow.pipeline.exchange.layouts import Layout
+from windrow.pipeline.exchange.parent import Parent
+from windrow.pipeline.exchange.rearranged_source import RearrangedSource
+
+__all__ = ["check_keys", "exchange_plan", "list_keys", "make_parent", "rearranged_plan"]
+
+
+def make_parent(plan: LogicalPlan) -> Parent:
+    """Return the source and transforms of a dataset's plan; a PlanError if a transform reserves resources."""
+    for stage in plan.maps:
+        if stage.resources:
+            # the tasks that read derived blocks cannot start actors
+            raise PlanError(
+                f"{stage.name} with {stage.resources} comes before an operation on the whole dataset: write its rows "
+                "with write_parquet(), and read them again"
+            )
+    return Parent(plan.read_source, plan.maps)
+
+
+def rearranged_plan(plans: Sequence[LogicalPlan], layout: Layout, call: str) -> LogicalPlan:
+    """Return the plan whose rows a layout takes from other plans; the first one's options hold."""
+    parents = tuple(make_parent(plan) for plan in plans)
+    source = RearrangedSource(parents, call, f"{plans[0]}\n  .{call}", layout)
+    return _plan_of(source, plans[0])
+
+
+def exchange_plan(plan: LogicalPlan, parent: Parent, exchange: ExchangePlan, call: str) -> LogicalPlan:
+    """Return the plan of an exchange's result."""
+    source = exchange_source(parent, exchange, plan.options, call, f"{plan}\n  .{call}")
+    return _plan_of(source, plan)
+
+
+def _plan_of(source: Any, plan: LogicalPlan) -> LogicalPlan:
+    # the column of row ids is an ordinary one in the result
+    return LogicalPlan(source, options=replace(plan.options, row_id_column=None))
+
+
+def list_keys(key: Any, call: str) -> tuple[str, ...]:
+    """Return a column or a list of columns as a tuple, or raise a PlanError."""
+    keys = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, Sequence) else ()
+    if not keys or not all(isinstance(name, str) for name in keys):
+        raise PlanError(f"{call}: {key!r} must be the name of a column, or a list of names")
+    if len(set(keys)) < len(keys):
+        raise PlanError(f"{call}: {key!r} names a column twice")
+    return keys
+
+
+def check_keys(schema: pa.Schema | None, keys: Sequence[str], call: str) -> None:
+    """Raise a PlanError unless rows can be sorted by all columns; a schema of None is not known yet."""
+    for name in keys if schema is not None else ():
+        check_key(schema, name, call)

@@ -1,0 +1,149 @@
+"""`ExchangeSource`: a source whose blocks are the partitions of an exchange."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.byte_sizes import format_bytes
+from windrow.core.empty_tables import empty_table
+from windrow.core.source import BlockAddress, BlockTable
+from windrow.io.catalog.listed_source import WholeBlockReader
+from windrow.io.catalog.value_widths import fixed_bits
+from windrow.pipeline.exchange.derived_source import DerivedSource
+from windrow.pipeline.exchange.exchange import Exchange
+from windrow.pipeline.exchange.operation import MapTask, Operation
+from windrow.pipeline.exchange.parent import Parent
+from windrow.pipeline.executors.choose_executor import resolve_executor
+from windrow.pipeline.plan.job import Options
+
+__all__ = ["ExchangePlan", "ExchangeSource", "OutputRows", "plan_partitions"]
+
+# how many rows a partition has: as many as `equal_borders` says, unknown ones that add up to all, or at most all
+EQUAL, SOME, AT_MOST = "equal", "some", "at most"
+OutputRows = str
+
+
+@dataclass(frozen=True)
+class ExchangePlan:
+    """An operation whose fields may depend on the parent's row counts, and how many rows it delivers."""
+
+    make: Callable[[Parent], Operation]
+    partitions: int
+    rows: OutputRows
+
+
+@dataclass(frozen=True, eq=False)
+class ExchangeReader(WholeBlockReader):
+    """Merges the pieces of partitions; a block's locator is its `Pieces`."""
+
+    operation: Operation
+    schema: pa.Schema
+    # of the pieces
+    spilled: pa.Schema
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        """Read and merge one partition."""
+        tables = address.locator.read(address.origin)
+        table = pa.concat_tables(tables) if tables else empty_table(self.spilled)
+        del tables
+        merged = self.operation.merge(table.unify_dictionaries().combine_chunks(), address.locator.partition)
+        return merged.unify_dictionaries().combine_chunks()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExchangeSource(DerivedSource):
+    """The result of an exchange; it runs when the first block is needed, and not before."""
+
+    plan: ExchangePlan
+    options: Options
+    exchange: Exchange
+
+    @cached_property
+    def operation(self) -> Operation:
+        """The operation, without samples: enough to merge."""
+        return self.plan.make(self.parents[0])
+
+    @cached_property
+    def spilled_schema(self) -> pa.Schema:
+        """The schema of the pieces."""
+        names, schema = self.operation.columns, self.parents[0].schema
+        needed = schema if names is None else pa.schema([schema.field(name) for name in names])
+        return self.operation.divide(empty_table(needed), MapTask(0, 1, ())).table.schema
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return self.operation.merge(empty_table(self.spilled_schema), 0).schema
+
+    @cached_property
+    def blocks(self) -> BlockTable:
+        inner, count = self.parents[0].source.blocks, self.plan.partitions
+        places = np.arange(count + 1, dtype=np.int64)
+        sizes = np.diff(places * int(inner.memory_bytes.sum()) // count)
+        known = self.parents[0].rows_known and (count == 1 or self.plan.rows == EQUAL)
+        if self.plan.rows == EQUAL:
+            total, known = int(self.parents[0].row_counts.sum()), True
+        else:
+            total = int(inner.rows.sum())
+            known = known and self.plan.rows == SOME
+        rows = np.diff(places * total // count)
+        bounded = count == 1 and self.parents[0].rows_bounded
+        if not known and not bounded:
+            rows = np.maximum(rows, 1)
+        exact = known and all(fixed_bits(kind) is not None for kind in self.schema.types)
+        return BlockTable(
+            rows,
+            sizes,
+            sizes,
+            rows_known=known,
+            bytes_exact=exact and inner.bytes_exact and not self.parents[0].maps,
+            rows_bounded=known or bounded,
+        )
+
+    @property
+    def reader(self) -> ExchangeReader:
+        return ExchangeReader(self.operation, self.schema, self.spilled_schema)
+
+    def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
+        spilled = self.exchange.run()
+        return tuple(
+            BlockAddress(f"{self.call}, partition {block}", spilled.pieces(block), int(block))
+            for block in blocks
+        )
+
+    def prepare(self) -> None:
+        """Run the exchange, unless it has run."""
+        self.exchange.run()
+
+    def describe(self) -> str:
+        size = format_bytes(int(self.parents[0].source.blocks.memory_bytes.sum()))
+        if resolve_executor(self.options.executor).name == "ray":
+            where = "Ray's object store"
+        else:
+            where = str(self.options.cache_dir or tempfile.gettempdir())
+        return f"{self.call} spills about {size} to {where}; {self.parents[0].source.describe()}"
+
+
+def plan_partitions(parent: Parent, target_bytes: int, columns: Sequence[str] | None = None) -> int:
+    """Return how many partitions of about a size the rows, or some of their columns, make."""
+    blocks = parent.source.blocks
+    size = int(blocks.memory_bytes.sum())
+    schema = parent.known_schema
+    if columns is not None and schema is not None:
+        widths = [fixed_bits(schema.field(name).type) for name in columns]
+        if None not in widths:
+            size = min(size, int(blocks.rows.sum()) * (sum(width or 0 for width in widths) + 7) // 8)
+    return max(1, -(-size // target_bytes))
+
+
+def exchange_source(
+    parent: Parent, plan: ExchangePlan, options: Options, call: str, text: str
+) -> ExchangeSource:
+    """Make the source of an exchange."""
+    exchange = Exchange(parent, plan.make, options, call)
+    return ExchangeSource((parent,), call, text, plan, options, exchange)

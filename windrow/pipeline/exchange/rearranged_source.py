@@ -1,0 +1,181 @@
+"""`RearrangedSource`: other sources' rows in other blocks, read from their blocks when they are needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.empty_tables import empty_table
+from windrow.core.source import BlockAddress, BlockPart, BlockTable, RemoteReader, maps_files
+from windrow.io.catalog.schemas import unify_schemas
+from windrow.pipeline.exchange.derived_source import DerivedSource
+from windrow.pipeline.exchange.layouts import Layout, SideBySide, Sides
+from windrow.pipeline.exchange.parent import ParentReader
+from windrow.pipeline.exchange.segments import Segment
+
+__all__ = ["RearrangedSource", "combine_schemas"]
+
+_SUFFIX = "_1"
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Where rows of a block of a parent are stored."""
+
+    parent: int
+    address: BlockAddress
+    start: int
+    stop: int | None
+
+
+@dataclass(frozen=True)
+class RearrangedReader:
+    """Reads blocks; a locator is a tuple of sides, each a tuple of `_Rows`."""
+
+    readers: tuple[ParentReader, ...]
+    schema: pa.Schema
+    # (sides,) the columns of each side, by their places in `schema`
+    columns: tuple[slice, ...]
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a parent's reader is."""
+        inner = [parent.reader for parent in self.readers]
+        return any(isinstance(reader, RemoteReader) and reader.is_remote for reader in inner)
+
+    @property
+    def maps_files(self) -> bool:
+        """Whether a parent's reader does."""
+        return any(maps_files(parent.reader) for parent in self.readers)
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        """Read the rows of a block's segments and put them together."""
+        sides = []
+        for segments, place in zip(address.locator, self.columns, strict=True):
+            schema = pa.schema([self.schema.field(at) for at in range(len(self.schema))[place]])
+            tables = [self._read_rows(rows, schema) for rows in segments]
+            sides.append(pa.concat_tables(tables) if tables else empty_table(schema))
+        if len(sides) == 1:
+            return sides[0]
+        return pa.table([column for side in sides for column in side.columns], schema=self.schema)
+
+    def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
+        """Yield the parts of the parent's block where it is read as it is, else the block as one part."""
+        rows = address.locator[0][0] if len(address.locator) == 1 and len(address.locator[0]) == 1 else None
+        if rows is not None and rows.start == 0 and rows.stop is None:
+            parent = self.readers[rows.parent]
+            if not parent.maps and parent.schema.equals(self.schema):
+                yield from parent.reader.parts(rows.address)
+                return
+        yield self.read(address)
+
+    def _read_rows(self, rows: _Rows, schema: pa.Schema) -> pa.Table:
+        table = self.readers[rows.parent].read(rows.address)
+        stop = table.num_rows if rows.stop is None else rows.stop
+        table = table.slice(rows.start, stop - rows.start)
+        if len(self.columns) == 1:
+            # parents of a union can have other column orders and narrower types
+            table = table.select(schema.names)
+            return table if table.schema.types == schema.types else table.cast(schema)
+        return table.rename_columns(schema.names)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RearrangedSource(DerivedSource):
+    """A source of other sources' rows, as a layout arranges them."""
+
+    layout: Layout
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        schemas = [parent.schema for parent in self.parents]
+        if len(self._columns_of(schemas)) == 1:
+            return combine_schemas(schemas, self.call)
+        names = list(schemas[0].names)
+        for name in schemas[1].names:
+            while name in names:
+                name += _SUFFIX
+            names.append(name)
+        fields = [field for schema in schemas for field in schema]
+        return pa.schema([field.with_name(name) for field, name in zip(fields, names, strict=True)])
+
+    @cached_property
+    def segments(self) -> list[Sides]:
+        """The sides of every block; rows are counted once, where that is necessary."""
+        return self.layout.blocks(self.parents)
+
+    @cached_property
+    def blocks(self) -> BlockTable:
+        inner = [parent.source.blocks for parent in self.parents]
+        count = len(self.segments)
+        rows, sizes, memory = (np.zeros(count, np.int64) for _ in range(3))
+        for at, sides in enumerate(self.segments):
+            for side, segments in enumerate(sides):
+                for segment in segments:
+                    table, block = inner[segment.parent], segment.block
+                    taken, share = _share_of(segment, table)
+                    rows[at] += taken if side == 0 else 0
+                    sizes[at] += math.ceil(int(table.decoded_bytes[block]) * share)
+                    memory[at] += math.ceil(int(table.memory_bytes[block]) * share)
+        plain = not any(parent.maps for parent in self.parents)
+        return BlockTable(
+            rows,
+            sizes,
+            memory,
+            rows_known=self.layout.counts_rows or all(parent.rows_known for parent in self.parents),
+            bytes_exact=plain and all(table.bytes_exact for table in inner),
+            rows_bounded=all(parent.rows_bounded for parent in self.parents),
+        )
+
+    @property
+    def reader(self) -> RearrangedReader:
+        columns = self._columns_of([parent.schema for parent in self.parents])
+        return RearrangedReader(tuple(parent.reader for parent in self.parents), self.schema, columns)
+
+    def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
+        self.prepare()
+        return tuple(self._address(block) for block in blocks)
+
+    def describe(self) -> str:
+        inner = "; ".join(parent.source.describe() for parent in self.parents)
+        return f"{self.call} of {inner}"
+
+    def _columns_of(self, schemas: Sequence[pa.Schema]) -> tuple[slice, ...]:
+        if not isinstance(self.layout, SideBySide):
+            return (slice(0, None),)
+        return slice(0, len(schemas[0])), slice(len(schemas[0]), None)
+
+    def _address(self, number: int) -> BlockAddress:
+        sides = []
+        for segments in self.segments[number]:
+            rows = []
+            for number_of, block, start, stop in segments:
+                parent = self.parents[number_of]
+                (address,) = parent.source.addresses([block])
+                is_whole = start == 0 and parent.rows_known and stop == parent.source.blocks.rows[block]
+                rows.append(_Rows(number_of, address, start, None if is_whole else stop))
+            sides.append(tuple(rows))
+        inner = [rows.address.origin for rows in sides[0][:2]]
+        origin = inner[0] if len(inner) == 1 else f"{self.call}, block {number}"
+        return BlockAddress(origin, tuple(sides), int(number))
+
+
+def _share_of(segment: Segment, table: BlockTable) -> tuple[int, Fraction]:
+    """Return the rows of a segment, and its share of its block; at most all, where counts are estimates."""
+    stored = int(table.rows[segment.block])
+    if segment.stop is None:
+        return stored, Fraction(1)
+    taken = segment.stop - segment.start
+    return taken, Fraction(min(taken, stored), max(stored, 1))
+
+
+def combine_schemas(schemas: Sequence[pa.Schema], call: str) -> pa.Schema:
+    """Return the schema that holds the rows of all parents, or raise a SourceError that names the column."""
+    named = [(f"{call}, dataset {number}", schema) for number, schema in enumerate(schemas)]
+    return unify_schemas(named)

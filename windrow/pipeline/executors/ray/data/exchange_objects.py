@@ -1,0 +1,133 @@
+"""Exchanges on Ray: the pieces of partitions as objects, which the process that runs the exchange owns.
+
+An object holds one task's pieces of one partition. Where that would be too many objects, adjacent partitions share
+one: reading a partition then fetches its neighbours' pieces too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import ray
+from numpy.typing import NDArray
+
+from windrow.core.errors import SourceError
+from windrow.core.source import BlockReader
+from windrow.pipeline.exchange.operation import Divided, MapTask
+from windrow.pipeline.exchange.spilled_pieces import Pieces, read_piece, stack_rows, write_pieces
+from windrow.pipeline.executors.ray.coordinator_calls import get_all
+from windrow.pipeline.executors.ray.data.remote_calls import call_on_ray, call_with_outputs
+from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable
+from windrow.pipeline.tasks.map_batches import MapBatches
+
+__all__ = ["call_tasks", "spill_on_ray"]
+
+R = TypeVar("R")
+# each takes the owner 4 to 5 KB
+_MAX_OBJECTS = 20_000
+
+
+def call_tasks(
+    call: Callable[[MapTask], R],
+    tasks: Sequence[MapTask],
+    maps: Sequence[MapBatches],
+    reader: BlockReader,
+) -> list[R]:
+    """Call a function for every task; the results, which are small, in order."""
+    return call_with_picklable(
+        lambda: call_on_ray(call, tasks, MapTask.describe), maps, reader, otherwise=ON_THREADS
+    )
+
+
+@dataclass(frozen=True)
+class _ObjectMapper:
+    """A map task whose outputs are objects, each with the pieces of adjacent partitions."""
+
+    mapper: Callable[[MapTask], Divided]
+    # (objects + 1,) the partitions at which objects begin
+    borders: tuple[int, ...]
+
+    def __call__(self, task: MapTask) -> tuple[NDArray[np.int64], Iterator[pa.Buffer]]:
+        divided = self.mapper(task)
+        return np.diff(divided.cuts), self._serialize(divided)
+
+    def _serialize(self, divided: Divided) -> Iterator[pa.Buffer]:
+        for first, stop in zip(self.borders[:-1], self.borders[1:], strict=True):
+            sink = pa.BufferOutputStream()
+            write_pieces(sink, divided, first, stop)
+            yield sink.getvalue()
+
+
+@dataclass(frozen=True, eq=False)
+class _ObjectSpill:
+    """The pieces of all tasks in the object store; `Spilled`."""
+
+    # by task and object
+    refs: Sequence[Sequence[Any]]
+    borders: tuple[int, ...]
+    rows: NDArray[np.int64]
+
+    @property
+    def is_portable(self) -> bool:
+        """Whether Ray itself is pickling: a file or a pipe does not keep its objects alive."""
+        return bool(
+            ray.is_initialized()
+            and ray._private.worker.global_worker.get_serialization_context().is_in_band_serialization()
+        )
+
+    def pieces(self, partition: int) -> Pieces:
+        number = int(np.searchsorted(self.borders, partition, side="right")) - 1
+        first, stop = self.borders[number], self.borders[number + 1]
+        tasks = np.flatnonzero(self.rows[:, partition]).tolist()
+        return _ObjectPieces(
+            partition,
+            [self.refs[task][number] for task in tasks],
+            self.rows[tasks, first:stop],
+            partition - first,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _ObjectPieces:
+    """One partition's pieces; `Pieces`."""
+
+    partition: int
+    # in a list, so that Ray does not fetch them all before the task that reads them starts
+    refs: list[Any]
+    # (pieces, partitions of an object) rows
+    rows: NDArray[np.int64]
+    place: int
+
+    def read(self, origin: str) -> list[pa.Table]:
+        try:
+            buffers = get_all(self.refs, origin)
+        except ray.exceptions.RayError as error:
+            raise SourceError(
+                f"{origin}: its rows are lost ({type(error).__name__}): they live only as long as the process that "
+                "made the dataset; make the dataset and the pipeline again"
+            ) from error
+        return [read_piece(buffer, rows, self.place) for buffer, rows in zip(buffers, self.rows, strict=True)]
+
+
+def spill_on_ray(
+    mapper: Callable[[MapTask], Divided],
+    tasks: Sequence[MapTask],
+    partitions: int,
+    maps: Sequence[MapBatches],
+    reader: BlockReader,
+) -> _ObjectSpill:
+    """Run the map tasks on Ray; Ray spills what does not fit into its object store."""
+    objects = max(1, min(partitions, _MAX_OBJECTS // max(1, len(tasks))))
+    borders = tuple(at * partitions // objects for at in range(objects + 1))
+    call = _ObjectMapper(mapper, borders)
+    rows, refs = call_with_picklable(
+        lambda: call_with_outputs(call, tasks, MapTask.describe, objects),
+        maps,
+        reader,
+        otherwise=ON_THREADS,
+    )
+    return _ObjectSpill(refs, borders, stack_rows(rows, partitions))
