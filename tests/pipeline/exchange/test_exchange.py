@@ -17,7 +17,7 @@ import pytest
 
 import windrow
 from tests.dataset.example_sources import TableReader, TableSource
-from windrow.core.errors import SourceError, StateError
+from windrow.core.errors import SourceError, StateError, TransformError
 from windrow.core.source import BlockAddress
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.exchange import exchange as exchange_module
@@ -184,6 +184,23 @@ def test_writing_does_not_replace_what_is_sorted(tmp_path: Path) -> None:
     assert found["x"].to_pylist() == sorted(_table()["x"].to_pylist())
     with pytest.raises(windrow.WindrowError, match="overwrite"):
         ds.sort("x").write_parquet(tmp_path / "in", mode="overwrite")
+
+
+def _fail(batch: Any) -> Any:
+    if batch["row"].max() > ROWS // 2:
+        raise ValueError("no such row")
+    return batch
+
+
+@pytest.mark.usefixtures("small_tasks")
+@pytest.mark.parametrize("executor", ["threads", "ray"])
+def test_errors_of_transforms_end_the_exchange(executor: str, request: pytest.FixtureRequest) -> None:
+    if executor == "ray":
+        request.getfixturevalue("ray_local")
+    ds = _dataset(_table()).options(executor=executor).map_batches(_fail)
+    with pytest.raises(TransformError, match=r"map_batches\(_fail\).*no such row") as caught:
+        ds.sort("x", target_block_bytes=20_000).take(1)
+    assert isinstance(caught.value.__cause__, ValueError)
 
 
 @pytest.mark.usefixtures("small_tasks")

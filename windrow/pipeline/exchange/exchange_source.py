@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.empty_tables import empty_table
@@ -52,7 +53,10 @@ class ExchangeReader(WholeBlockReader):
         tables = address.locator.read(address.origin)
         table = pa.concat_tables(tables) if tables else empty_table(self.spilled)
         del tables
-        merged = self.operation.merge(table.unify_dictionaries().combine_chunks(), address.locator.partition)
+        # the pieces are released before the merge copies the rows
+        table = table.unify_dictionaries().combine_chunks()
+        merged = self.operation.merge(table, address.locator.partition)
+        del table
         return merged.unify_dictionaries().combine_chunks()
 
 
@@ -114,6 +118,12 @@ class ExchangeSource(DerivedSource):
         return tuple(
             BlockAddress(f"{self.call}, partition {block}", spilled.pieces(block)) for block in blocks
         )
+
+    def count_blocks(self) -> NDArray[np.int64]:
+        """(blocks,) rows of each; those of a sort or shuffle are known once it has run."""
+        if self.plan.rows == AT_MOST:
+            return super().count_blocks()
+        return self.exchange.run().rows.sum(axis=0)
 
     def prepare(self) -> None:
         """Run the exchange, unless it has run."""
