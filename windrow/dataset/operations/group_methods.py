@@ -13,7 +13,7 @@ from windrow.dataset.operations.derive import check_keys, exchange_plan, list_ke
 from windrow.dataset.operations.grouped_dataset import GroupedDataset
 from windrow.dataset.readable import Readable
 from windrow.pipeline.exchange.aggregates import Aggregate, check_ddof, parse_aggregates
-from windrow.pipeline.exchange.exchange_source import AT_MOST, ExchangePlan, plan_partitions
+from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
 from windrow.pipeline.exchange.group_operation import GroupOperation
 from windrow.pipeline.exchange.key_columns import check_column
 from windrow.pipeline.exchange.parent import Parent
@@ -173,7 +173,7 @@ def _group_plan(
     columns = [*keys, *(aggregate.on for aggregate in aggregates if aggregate.on is not None)]
     partitions = _count_partitions(parent, target_bytes, columns) if keys else 1
     make = partial(_make_group, keys, aggregates, partitions, call)
-    return exchange_plan(plan, parent, ExchangePlan(make, partitions, AT_MOST), call)
+    return exchange_plan(plan, parent, ExchangePlan(make, partitions, OutputRows.AT_MOST), call)
 
 
 def _count_partitions(parent: Parent, target_bytes: int | None, columns: Sequence[str]) -> int:
