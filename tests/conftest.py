@@ -28,7 +28,9 @@ settings.register_profile(
 settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False, max_examples=1_000)
 settings.load_profile("ci")
 
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+# the second is the default from Ray 2.57 on; versions before it warn of that at each start
+RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+os.environ.update(RAY_ENVIRONMENT)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -62,7 +64,7 @@ def flights_path() -> Path:
 
 @contextmanager
 def _unclosed_by_ray() -> Iterator[None]:
-    """Ignore that older versions of Ray leave processes and log files to the garbage collector."""
+    """Ignore that Ray before 2.57 leaves a process and log files to the garbage collector."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         yield

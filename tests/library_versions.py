@@ -1,0 +1,27 @@
+"""The versions of libraries, for tests of what their older versions cannot do."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import pyarrow as pa
+
+__all__ = ["ARROW", "RAY_UNCLOSED", "parquet_stores_nulls"]
+
+ARROW = int(pa.__version__.partition(".")[0])
+# options for `python -W error`: Ray before 2.57 leaves a process and log files of its start to the garbage collector
+RAY_UNCLOSED = (
+    [
+        *("-W", "ignore:subprocess:ResourceWarning"),
+        *("-W", "ignore:unclosed file <_io.FileIO name='/dev/null':ResourceWarning"),
+        *("-W", "ignore:unclosed file <_io.TextIOWrapper name='/dev/null':ResourceWarning"),
+    ]
+    if tuple(map(int, metadata.version("ray").split(".")[:2])) < (2, 57)
+    else []
+)
+
+
+def parquet_stores_nulls(kind: pa.DataType) -> bool:
+    """Whether pyarrow writes and reads nulls of a type in Parquet: of lists of a fixed size from version 25 on."""
+    storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return ARROW >= 25 or not pa.types.is_fixed_size_list(storage)
