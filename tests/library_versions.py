@@ -9,12 +9,12 @@ import pyarrow as pa
 __all__ = ["ARROW", "RAY_UNCLOSED", "parquet_stores_nulls"]
 
 ARROW = int(pa.__version__.partition(".")[0])
-# options for `python -W error`: Ray before 2.57 leaves a process and log files of its start to the garbage collector
+# filters of warnings: Ray before 2.57 leaves processes and their log files to the garbage collector
 RAY_UNCLOSED = (
     [
-        *("-W", "ignore:subprocess:ResourceWarning"),
-        *("-W", "ignore:unclosed file <_io.FileIO name='/dev/null':ResourceWarning"),
-        *("-W", "ignore:unclosed file <_io.TextIOWrapper name='/dev/null':ResourceWarning"),
+        "ignore:subprocess:ResourceWarning",
+        "ignore:unclosed file <_io.FileIO name='/dev/null':ResourceWarning",
+        "ignore:unclosed file <_io.TextIOWrapper name='/dev/null':ResourceWarning",
     ]
     if tuple(map(int, metadata.version("ray").split(".")[:2])) < (2, 57)
     else []

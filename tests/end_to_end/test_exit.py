@@ -112,7 +112,15 @@ def _start(directory: Path, body: str, executor: str, numbers: Path) -> subproce
     script = directory / "trainer.py"
     script.write_text(_BEGIN + body)
     return subprocess.Popen(
-        [sys.executable, "-W", "error", *RAY_UNCLOSED, str(script), executor, str(numbers)],
+        [
+            sys.executable,
+            "-W",
+            "error",
+            *(f"-W{each}" for each in RAY_UNCLOSED),
+            str(script),
+            executor,
+            str(numbers),
+        ],
         env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin", **RAY_ENVIRONMENT},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

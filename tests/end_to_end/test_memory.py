@@ -76,7 +76,15 @@ def test_ten_times_the_object_store_without_spilling(tmp_path: Path, wide: Path)
     script = tmp_path / "trainer.py"
     script.write_text(_THROUGH_A_SMALL_STORE)
     done = subprocess.run(
-        [sys.executable, "-W", "error", *RAY_UNCLOSED, str(script), str(wide), str(ROWS)],
+        [
+            sys.executable,
+            "-W",
+            "error",
+            *(f"-W{each}" for each in RAY_UNCLOSED),
+            str(script),
+            str(wide),
+            str(ROWS),
+        ],
         env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin", **RAY_ENVIRONMENT},
         capture_output=True,
         text=True,
