@@ -15,6 +15,8 @@ RAY_UNCLOSED = (
         "ignore:subprocess:ResourceWarning",
         "ignore:unclosed file <_io.FileIO name='/dev/null':ResourceWarning",
         "ignore:unclosed file <_io.TextIOWrapper name='/dev/null':ResourceWarning",
+        # of Ray Data; only pytest takes patterns
+        r"ignore:unclosed file <_io\.\w+ name='.*/logs/ray-data/:ResourceWarning",
     ]
     if tuple(map(int, metadata.version("ray").split(".")[:2])) < (2, 57)
     else []
