@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.library_versions import RAY_UNCLOSED
 from windrow.pipeline.executors.choose_executor import ray_is_initialized
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -28,7 +26,15 @@ settings.register_profile(
 settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False, max_examples=1_000)
 settings.load_profile("ci")
 
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+# the second is the default from Ray 2.57 on; versions before it warn of that at each start
+RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+os.environ.update(RAY_ENVIRONMENT)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Ignore what older versions of Ray leave open."""
+    for warning in RAY_UNCLOSED:
+        config.addinivalue_line("filterwarnings", warning)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -60,34 +66,23 @@ def flights_path() -> Path:
     return FLIGHTS
 
 
-@contextmanager
-def _unclosed_by_ray() -> Iterator[None]:
-    """Ignore that older versions of Ray leave processes and log files to the garbage collector."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        yield
-        gc.collect()
-
-
 @pytest.fixture(scope="session")
 def ray_local() -> Iterator[Any]:
     """Provide one local Ray for all tests of this process: 4 logical CPUs, an object store of 300 MiB."""
     import ray
 
-    with _unclosed_by_ray():
-        ray.init(
-            address="local",
-            num_cpus=4,
-            object_store_memory=STORE_BYTES,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-        )
+    ray.init(
+        address="local",
+        num_cpus=4,
+        object_store_memory=STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
     try:
         yield ray
     finally:
-        with _unclosed_by_ray():
-            ray.shutdown()
+        ray.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +102,5 @@ def ray_cluster() -> Iterator[Any]:
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
         yield cluster
     finally:
-        with _unclosed_by_ray():
-            ray.shutdown()
-            cluster.shutdown()
+        ray.shutdown()
+        cluster.shutdown()

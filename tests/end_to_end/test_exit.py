@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.conftest import RAY_ENVIRONMENT, REPOSITORY
 from tests.end_to_end.data import write_numbers
+from tests.library_versions import RAY_UNCLOSED
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -111,8 +112,16 @@ def _start(directory: Path, body: str, executor: str, numbers: Path) -> subproce
     script = directory / "trainer.py"
     script.write_text(_BEGIN + body)
     return subprocess.Popen(
-        [sys.executable, "-W", "error", str(script), executor, str(numbers)],
-        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin", "RAY_USAGE_STATS_ENABLED": "0"},
+        [
+            sys.executable,
+            "-W",
+            "error",
+            *(f"-W{each}" for each in RAY_UNCLOSED),
+            str(script),
+            executor,
+            str(numbers),
+        ],
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin", **RAY_ENVIRONMENT},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
-from tests.conftest import REPOSITORY
+from tests.conftest import RAY_ENVIRONMENT, REPOSITORY
 from tests.end_to_end.data import write_wide
 from tests.end_to_end.reading import at_once
+from tests.library_versions import RAY_UNCLOSED
 from windrow import Shard
 from windrow.core.byte_sizes import format_bytes
 from windrow.pipeline.coordinator.stats import RunStats
@@ -75,8 +76,16 @@ def test_ten_times_the_object_store_without_spilling(tmp_path: Path, wide: Path)
     script = tmp_path / "trainer.py"
     script.write_text(_THROUGH_A_SMALL_STORE)
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(script), str(wide), str(ROWS)],
-        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin", "RAY_USAGE_STATS_ENABLED": "0"},
+        [
+            sys.executable,
+            "-W",
+            "error",
+            *(f"-W{each}" for each in RAY_UNCLOSED),
+            str(script),
+            str(wide),
+            str(ROWS),
+        ],
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin", **RAY_ENVIRONMENT},
         capture_output=True,
         text=True,
         timeout=160,

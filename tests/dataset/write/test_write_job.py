@@ -259,8 +259,8 @@ def test_input_table_is_not_replaced_even_if_the_filter_omits_all_its_files(tmp_
 
 def test_memory_mapped_input_files_are_not_replaced(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    datasets.Dataset.from_dict({"x": [1, 2]}).save_to_disk(tmp_path / "hf")
-    data = windrow.from_huggingface(datasets.load_from_disk(tmp_path / "hf")).options(executor="threads")
+    datasets.Dataset.from_dict({"x": [1, 2]}).save_to_disk(str(tmp_path / "hf"))
+    data = windrow.from_huggingface(datasets.load_from_disk(str(tmp_path / "hf"))).options(executor="threads")
     with pytest.raises(PlanError, match=r"would replace what is being read, .*\.arrow"):
         data.write_parquet(tmp_path / "hf", mode="overwrite")
     assert data.count() == 2

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.arrow_version import ARROW
 from tests.io.files import open_parquet, read_all, write
+from tests.library_versions import parquet_stores_nulls
 from windrow.core.errors import SourceError
 from windrow.io.parquet.footers import read_footer
 from windrow.io.storage.filesystems import Files
@@ -53,8 +53,6 @@ _TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "a.b": (pa.int64(), st.integers(-9, 9)),
     "struct.x": (pa.string(), st.text(max_size=3)),
 }
-# before pyarrow 25, lists of a fixed size are neither written nor read with nulls
-_NEVER_NULL = ("tensor", "u64") if ARROW >= 25 else ("tensor", "u64", "fsl")
 
 
 def _column(kind: pa.DataType, values: list[Any]) -> pa.Array[Any]:
@@ -72,7 +70,8 @@ def tables(draw: st.DrawFn) -> pa.Table:
     columns = {}
     for name in names:
         kind, values = _TYPES[name]
-        nullable = values if name in _NEVER_NULL else st.none() | values
+        nulls = name not in ("tensor", "u64") and parquet_stores_nulls(kind)
+        nullable = st.none() | values if nulls else values
         columns[name] = _column(kind, draw(st.lists(nullable, min_size=rows, max_size=rows)))
     return pa.table(columns)
 

@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.arrow_version import ARROW
 from tests.io.chunks import (
     WRITING,
     needs_library,
     write,
 )
+from tests.library_versions import ARROW
 from windrow.core.frame_of_reference import Packing
 from windrow.io.parquet import chunk_decoder
 from windrow.io.parquet.chunk_decoder import Chunk, StoredFooter, decode

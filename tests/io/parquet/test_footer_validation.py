@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
-from tests.arrow_version import ARROW
 from tests.io.chunks import needs_library, varint
+from tests.library_versions import ARROW
 from windrow.io.parquet import chunk_decoder
 from windrow.io.parquet.footer_validation import check_footer, find_problem
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.arrow_version import ARROW
 from tests.io.chunks import needs_library
 from tests.io.files import open_parquet, read_all, write
+from tests.library_versions import ARROW
 from windrow.core.errors import SourceError
 from windrow.io.catalog.fragments import HASH_BYTES
 from windrow.io.parquet.footers import read_footer, summarise

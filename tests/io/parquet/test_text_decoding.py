@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.arrow_version import ARROW
 from tests.io.chunks import (
     BY_DICTIONARY,
     DATA,
@@ -27,6 +26,7 @@ from tests.io.chunks import (
     write,
 )
 from tests.io.files import open_parquet
+from tests.library_versions import ARROW
 from tests.shuffle.tables import rows_of
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.source import can_scatter

@@ -96,6 +96,14 @@ def arrays(draw: st.DrawFn, kind: pa.DataType, *, rows: int, nulls: bool = True)
     return pa.array(drawn, kind).slice(skipped)
 
 
+def csv_type(kind: pa.DataType) -> pa.DataType:
+    """The type that Arrow's CSV reader returns for a type; a cast restores the original."""
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    # before pyarrow 21, the reader does not return durations
+    return pa.int64() if pa.types.is_duration(kind) else kind
+
+
 def write_bytes(sink: Sink, *tables: pa.Table, label: str = "00000") -> bytes:
     """The content of the file that a sink writes for these tables."""
     file = io.BytesIO()

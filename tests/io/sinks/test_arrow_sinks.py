@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.arrow_version import ARROW
-from tests.io.sinks.columns import OTHERS, TYPES, arrays, same, write_bytes
+from tests.io.sinks.columns import OTHERS, TYPES, arrays, csv_type, same, write_bytes
 from tests.laws.examples import examples
+from tests.library_versions import ARROW, parquet_stores_nulls
 from windrow.core.errors import PlanError
 from windrow.io.sinks.arrow_sink import IpcSink
 from windrow.io.sinks.csv_sink import CsvSink
@@ -41,20 +41,12 @@ def read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
         io.BytesIO(data),
         parse_options=pa_csv.ParseOptions(newlines_in_values=True),
         convert_options=pa_csv.ConvertOptions(
-            column_types={field.name: _csv_type(field.type) for field in schema},
+            column_types={field.name: csv_type(field.type) for field in schema},
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
     ).cast(schema)
-
-
-def _csv_type(kind: pa.DataType) -> pa.DataType:
-    """The type that Arrow's CSV reader returns for a type; a cast restores the original."""
-    if pa.types.is_dictionary(kind):
-        return kind.value_type
-    # before pyarrow 21, the reader does not return durations
-    return pa.int64() if pa.types.is_duration(kind) else kind
 
 
 def read_json(data: bytes, schema: pa.Schema) -> pa.Table:
@@ -104,19 +96,16 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_decimal(kind))
 
 
-def _may_be_null(sink: Sink, kind: pa.DataType) -> bool:
-    return ARROW >= 25 or sink.name != "Parquet" or not pa.types.is_fixed_size_list(kind)
-
-
 @pytest.mark.parametrize(("sink", "read"), ROUND_TRIPS, ids=[sink.name for sink, _ in ROUND_TRIPS])
 @examples(15)
 @given(data=st.data())
 def test_supported_types_are_read_back_unchanged(sink: Sink, read: Any, data: st.DataObject) -> None:
     kinds = [kind for kind in TYPES if carries(sink, kind)]
     rows = data.draw(st.integers(0, 4))
-    columns = {
-        str(kind): data.draw(arrays(kind, rows=rows, nulls=_may_be_null(sink, kind))) for kind in kinds
-    }
+    columns = {}
+    for kind in kinds:
+        nulls = sink.name != "Parquet" or parquet_stores_nulls(kind)
+        columns[str(kind)] = data.draw(arrays(kind, rows=rows, nulls=nulls))
     table = pa.table({**columns, "row": pa.array(range(rows), pa.int64())})
     cut = data.draw(st.integers(0, rows))
     found = read(write_bytes(sink, table.slice(0, cut), table.slice(cut)), table.schema)

@@ -11,10 +11,11 @@ import ray
 
 from windrow.core.errors import PlanError, StallError
 
-__all__ = ["NAMESPACE", "ClusterAddress", "connect"]
+__all__ = ["NAMESPACE", "ClusterAddress", "connect", "node_ip"]
 
 # of the actors that processes find by name
 NAMESPACE = "windrow"
+_LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,22 @@ def connect(cluster: ClusterAddress) -> None:
             namespace=NAMESPACE,
             log_to_driver=False,
             configure_logging=False,
-            _node_ip_address=cluster.ip or None,
+            _node_ip_address=node_ip(cluster.ip),
         )
     except (ConnectionError, RuntimeError, TimeoutError, ray.exceptions.RayError) as error:
         raise StallError(
             f"this process cannot connect to the Ray cluster of the job at {address} ({error}): the cluster "
             "has ended, or a firewall separates the nodes"
         ) from error
+
+
+def node_ip(ip: str) -> str | None:
+    """The IP address to give to Ray, which finds its own for a node of which only loopback is known.
+
+    Ray replaces the loopback address where a process connects to it, but before 2.55 not where a node
+    starts with it, so that no process could connect to that node.
+    """
+    return ip if ip not in ("", _LOOPBACK) else None
 
 
 def _set_token(auth_token: str) -> None:

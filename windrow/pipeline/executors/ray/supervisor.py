@@ -29,7 +29,7 @@ from ray import cloudpickle
 
 from windrow.core.machine import available_cores
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.executors.ray.connect import NAMESPACE
+from windrow.pipeline.executors.ray.connect import NAMESPACE, node_ip
 from windrow.pipeline.executors.ray.executor import RayExecutor, ray_settings
 from windrow.pipeline.executors.ray.lifeline import Channel, accept_channel, open_channel
 
@@ -122,7 +122,7 @@ class _Supervisor:
                 include_dashboard=False,
                 num_cpus=available_cores(),
                 logging_level=logging.ERROR,
-                _node_ip_address=config.ip,
+                _node_ip_address=node_ip(config.ip),
                 _temp_dir=str(self._directory),
                 _system_config={**ray_settings(), **_PATIENT},
             )

@@ -1,0 +1,29 @@
+"""The versions of libraries, for tests of what their older versions cannot do."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import pyarrow as pa
+
+__all__ = ["ARROW", "RAY_UNCLOSED", "parquet_stores_nulls"]
+
+ARROW = int(pa.__version__.partition(".")[0])
+# filters of warnings: Ray before 2.57 leaves processes and their log files to the garbage collector
+RAY_UNCLOSED = (
+    [
+        "ignore:subprocess:ResourceWarning",
+        "ignore:unclosed file <_io.FileIO name='/dev/null':ResourceWarning",
+        "ignore:unclosed file <_io.TextIOWrapper name='/dev/null':ResourceWarning",
+        # of Ray Data; only pytest takes patterns
+        r"ignore:unclosed file <_io\.\w+ name='.*/logs/ray-data/:ResourceWarning",
+    ]
+    if tuple(map(int, metadata.version("ray").split(".")[:2])) < (2, 57)
+    else []
+)
+
+
+def parquet_stores_nulls(kind: pa.DataType) -> bool:
+    """Whether pyarrow writes and reads nulls of a type in Parquet: of lists of a fixed size from version 25 on."""
+    storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return ARROW >= 25 or not pa.types.is_fixed_size_list(storage)
