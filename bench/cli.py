@@ -15,6 +15,7 @@ from bench.gpu.command import add_gpu, run_gpu
 from bench.launched import measure_launched
 from bench.memory_command import measure_memory
 from bench.netns.command import add_netns, run_netns
+from bench.operations.command import add_operations, run_operations
 from bench.options import add_data, add_memory, add_throughput, read_memory, read_ranks, read_throughput
 from bench.progress import ProgressLine
 from bench.remote.command import add_store, measure_store
@@ -77,6 +78,12 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     add_formats(formats)
     formats.set_defaults(run=run_formats)
+    operations = commands.add_parser(
+        "operations",
+        help="compare map_batches, inference, groupby and sort with plain loops, Polars and Ray Data",
+    )
+    add_operations(operations)
+    operations.set_defaults(run=run_operations)
     resume = commands.add_parser(
         "resume", help="measure the cost of resuming from a state, anywhere in an epoch"
     )

@@ -1,0 +1,1 @@
+"""``python -m bench operations``: transforms and global operations beside plain loops, Polars and Ray Data."""

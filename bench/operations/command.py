@@ -1,0 +1,258 @@
+"""``python -m bench operations``: windrow's operations beside plain loops, Polars and Ray Data."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.machine import describe_machine
+from bench.operations.data import make_files
+from bench.operations.processes import SystemProcess
+from bench.progress import ProgressLine
+from bench.sizes import read_size
+from bench.table import align_table, write_cell
+
+__all__ = ["OPERATIONS", "Operation", "add_operations", "run_operations"]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is measured, and what windrow has to reach.
+
+    Attributes
+    ----------
+    title
+        What the table calls it.
+    reference
+        The system that windrow is compared with.
+    least
+        The share of the reference's speed that windrow has to reach.
+    judged
+        The systems that have to reach it.
+    beside_ray
+        Whether windrow also has to be faster than Ray Data; where all wait for a model, nothing can be.
+    tolerance
+        Relative difference of the totals of two systems.
+    """
+
+    title: str
+    reference: str
+    least: float
+    judged: tuple[str, ...] = ("windrow-threads",)
+    beside_ray: bool = True
+    tolerance: float = 1e-9
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    "map": Operation("map_batches, batches consumed", "plain", 0.9),
+    "map-nothing": Operation("map_batches, a row a batch", "plain", 0.9),
+    "inference": Operation(
+        "inference, ActorPool(1)",
+        "plain",
+        0.9,
+        judged=("windrow-threads", "windrow-ray"),
+        beside_ray=False,
+        tolerance=1e-3,
+    ),
+    "groupby": Operation("groupby(key).mean(x)", "polars", 1 / 3),
+    "sort": Operation("sort(order)", "polars", 1 / 3),
+}
+_TIMES_RAY_DATA = 2.0
+_PEERS = ("polars", "ray")
+_EXECUTORS = ("threads", "ray")
+# their work is done in other processes, whose CPU time is not counted
+_ELSEWHERE = ("windrow-ray", "ray")
+_HEADS = ("operation", "system", "s", "M rows/s", "of the reference", "by CPU", "times Ray Data")
+_TITLES = {"plain": "plain loop", "polars": "Polars", "ray": "Ray Data"}
+_NOTE = (
+    "reference: for map_batches a plain loop over pyarrow's batches on one thread a core, for inference the model "
+    "alone on one batch in memory, else Polars' streaming engine. Medians of the rounds after a first one, in turns. "
+    "inference: from the end of its first batch. by CPU: the reference's CPU seconds over those of the system."
+)
+
+Measurements = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def add_operations(parser: argparse.ArgumentParser) -> None:
+    """Options of ``operations``."""
+    names = ",".join(OPERATIONS)
+    parser.add_argument("--operations", default=names, help="the operations (default: %(default)s)")
+    parser.add_argument("--size", default="200MB", help="decoded size of the table (default: %(default)s)")
+    parser.add_argument("--executor", default="both", help="threads, ray or both (default: %(default)s)")
+    parser.add_argument(
+        "--peers",
+        default="polars",
+        metavar="A,B",
+        help=f"systems to compare with beside plain loops: {', '.join(_PEERS)}; or none (default: %(default)s)",
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each (default: %(default)s)")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(".bench/operations"), help="folder of generated data"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=300.0, help="seconds for one measurement (%(default)s)"
+    )
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
+
+
+def run_operations(options: argparse.Namespace) -> int:
+    """Measure and print the table; the exit status is 0 if all that windrow has to reach is met."""
+    operations = _choose("--operations", options.operations, tuple(OPERATIONS))
+    executors = _choose(
+        "--executor", "threads,ray" if options.executor == "both" else options.executor, _EXECUTORS
+    )
+    peers = [] if options.peers == "none" else _choose("--peers", options.peers, _PEERS)
+    if options.rounds < 1:
+        raise ValueError("--rounds: 1 or more")
+    names = ["plain", *(f"windrow-{name}" for name in executors), *peers]
+    paths = make_files(options.folder, read_size(options.size, "--size"))
+    machine = describe_machine()
+    print(f"{options.size} decoded in {len(paths)} files, {options.rounds} rounds")
+    print(
+        f"{machine['cores']} cores, {machine['processor']}, load {machine['load_1min']:.1f} at the start",
+        flush=True,
+    )
+    found, errors = _measure(operations, names, paths, options)
+    rows, missed = [], []
+    for operation in operations:
+        summary = summarize_operation(operation, found[operation])
+        rows += summary.rows
+        missed += summary.missed
+        errors += summary.errors
+    print(align_table(_HEADS, rows, ("operation", "system")), _NOTE, sep="\n")
+    print("at least 0.9 of plain loops, a third of Polars' speed", end="")
+    print(f" and {_TIMES_RAY_DATA:g} times Ray Data's" if "ray" in peers else "", end=": ")
+    print(f"missed by {'; '.join(missed)}" if missed else "met")
+    print(*errors, sep="\n", end="\n" if errors else "")
+    if options.json is not None:
+        options.json.write_text(
+            json.dumps({"machine": machine, "size": options.size, "operations": found}, indent=1)
+        )
+    return int(bool(missed or [text for text in errors if not text.endswith("is not installed")]))
+
+
+def _choose(option: str, text: str, known: Sequence[str]) -> list[str]:
+    names: list[str] = text.split(",")
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"{option} {unknown[0]}: choose from {', '.join(known)}")
+    return [name for name in known if name in names]
+
+
+def _takes_part(name: str, operation: str) -> bool:
+    return name not in ("plain", "polars") or OPERATIONS[operation].reference == name
+
+
+def _measure(
+    operations: Sequence[str], names: Sequence[str], paths: Sequence[str], options: argparse.Namespace
+) -> tuple[dict[str, dict[str, list[dict[str, Any]]]], list[str]]:
+    """The measurements by operation and system, and the systems that did not start."""
+    line = ProgressLine(sys.stderr)
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {operation: {} for operation in operations}
+    errors = []
+    with ExitStack() as stack:
+        running = []
+        for name in names:
+            if not any(_takes_part(name, operation) for operation in operations):
+                continue
+            line.start(f"{name} starts")
+            process = SystemProcess(name, paths, options.folder / f"{name}.log", options.timeout)
+            stack.callback(process.close)
+            line.finish(process.error or "")
+            if process.error:
+                errors.append(f"{name}: {process.error}")
+            else:
+                running.append(process)
+        for operation in operations:
+            taking_part = [process for process in running if _takes_part(process.name, operation)]
+            for number in range(options.rounds + 1):
+                line.start(f"{operation}, round {number}" if number else f"{operation}, first")
+                for process in taking_part:
+                    measured = process.run(operation)
+                    # the first one starts threads and workers, and imports modules
+                    if number or "error" in measured:
+                        found[operation].setdefault(process.name, []).append(measured)
+                line.finish("")
+    return found, errors
+
+
+@dataclass(frozen=True)
+class _Summary:
+    rows: list[tuple[str, ...]]
+    missed: list[str]
+    errors: list[str]
+
+
+def summarize_operation(name: str, found: Measurements) -> _Summary:
+    """The rows of one operation in the table, what it misses, and what is wrong."""
+    operation, summary = OPERATIONS[name], _Summary([], [], [])
+    good: dict[str, Sequence[Mapping[str, Any]]] = {}
+    for system, measured in found.items():
+        failed = [each["error"] for each in measured if "error" in each]
+        if failed:
+            summary.errors.append(f"{name}, {system}: {failed[0]}")
+        else:
+            good[system] = measured
+    summary.errors.extend(_compare_totals(name, operation, good))
+    rates = {
+        system: statistics.median(each["rows"] / each["seconds"] for each in measured)
+        for system, measured in good.items()
+    }
+    costs = {
+        system: statistics.median(each["cpu_seconds"] / each["rows"] for each in measured)
+        for system, measured in good.items()
+        if system not in _ELSEWHERE
+    }
+    for system, measured in good.items():
+        share = _divide(rates[system], rates.get(operation.reference))
+        by_cpu = _divide(costs.get(operation.reference), costs.get(system))
+        windrow = system.startswith("windrow")
+        times = _divide(rates[system], rates.get("ray")) if windrow else None
+        seconds = statistics.median(each["seconds"] for each in measured)
+        summary.rows.append(
+            (
+                operation.title,
+                _TITLES.get(system, system),
+                f"{seconds:.3f}",
+                f"{rates[system] / 1e6:.2f}",
+                write_cell(share, "{:.2f}"),
+                write_cell(by_cpu, "{:.2f}"),
+                write_cell(times, "{:.1f}"),
+            )
+        )
+        if share is not None and system in operation.judged and share < operation.least:
+            summary.missed.append(f"{name} on {system} ({share:.2f} of {_TITLES[operation.reference]})")
+        if times is not None and operation.beside_ray and times < _TIMES_RAY_DATA:
+            summary.missed.append(f"{name} on {system} ({times:.1f} times Ray Data)")
+    return summary
+
+
+def _divide(value: float | None, by: float | None) -> float | None:
+    return None if value is None or not by else value / by
+
+
+def _compare_totals(name: str, operation: Operation, found: Measurements) -> list[str]:
+    """Every system has to give the same rows; the model alone reads one batch only, so its total is NaN."""
+    totals = [
+        (system, each["rows"] if name != "inference" else None, each["total"])
+        for system, measured in found.items()
+        for each in measured
+        if not math.isnan(each["total"])
+    ]
+    for system, rows, total in totals[1:]:
+        first, first_rows, first_total = totals[0]
+        if rows != first_rows or not math.isclose(
+            total, first_total, rel_tol=operation.tolerance, abs_tol=1e-6
+        ):
+            return [
+                f"{name}: {system} gives {rows} rows, {total}, but {first} {first_rows} rows, {first_total}"
+            ]
+    return []
