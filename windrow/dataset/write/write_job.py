@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.core.byte_sizes import parse_bytes
@@ -18,6 +19,7 @@ from windrow.core.source import Source
 from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.failed_rows import FailedRowsFolder
+from windrow.dataset.write.written_schema import find_written_schema
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.listed_source import ListedSource
 from windrow.io.catalog.row_ids import RowIdSource
@@ -30,7 +32,7 @@ from windrow.io.sinks.write_files import write_empty
 from windrow.io.sinks.written_manifest import WriteResult
 from windrow.io.tables.snapshot_source import TableSource
 from windrow.pipeline.exchange.derived_source import DerivedSource
-from windrow.pipeline.tasks.head import find_schema
+from windrow.pipeline.tasks.map_batches import MapBatches
 
 __all__ = ["Output", "WriteRequest", "write"]
 
@@ -80,7 +82,7 @@ def write(
     With ``mode="resume"``, the new files stay too, and the next call goes on with them.
     """
     resumes = request.mode == "resume"
-    schema = find_schema(plan.job(), skips_failed=request.failed_rows is not None)
+    schema = find_written_schema(plan, skips_failed=request.failed_rows is not None)
     request.sink.check(layout.stored(schema))
     store = find_store(request.path, request.filesystem, request.storage_options)
     replaced = list_replaced(store, request.mode, _find_sources(plan.source))
@@ -109,9 +111,8 @@ def write(
 
 
 def _failed_text(request: WriteRequest, rows: int) -> str:
-    return (
-        f"transforms failed for {rows:,} rows, which were written to {request.failed_rows} with their errors"
-    )
+    were = "1 row, which was" if rows == 1 else f"{rows:,} rows, which were"
+    return f"transforms failed for {were} written to {request.failed_rows} with the error{'s' if rows > 1 else ''}"
 
 
 def _find_failed_folder(
@@ -127,9 +128,28 @@ def _find_failed_folder(
 def _digest(plan: LogicalPlan, request: WriteRequest, layout: Layout, schema: pa.Schema) -> str:
     """Name a write by what determines its files, as far as that can be told."""
     parts = [plan.read_source.contents, repr(request.sink), repr(layout), schema.to_string()]
-    parts += [repr((stage.name, stage.batch_size, stage.preserves_rows)) for stage in plan.maps]
+    parts += [_identify_stage(stage) for stage in plan.maps]
     parts.append(str(request.failed_rows))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[: 2 * _NAME_BYTES]
+
+
+def _identify_stage(stage: MapBatches) -> str:
+    how = (stage.name, stage.batch_size, stage.preserves_rows, stage.batch_format, stage.rng)
+    arguments = (stage.fn_args, stage.fn_kwargs, stage.fn_constructor_args, stage.fn_constructor_kwargs)
+    return f"{how!r} {_identify(arguments)}"
+
+
+def _identify(value: Any) -> str:
+    """Return what stays the same from one process to the next: a plain value, else only its type."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_identify(key)}: {_identify(each)}' for key, each in value.items())}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_identify, value))}]"
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value)).hexdigest()}"
+    if value is None or isinstance(value, (bool, int, float, str, bytes, np.generic, os.PathLike)):
+        return repr(value)
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _find_sources(source: Source) -> Collection[str]:
