@@ -50,16 +50,14 @@ class Model:
             # a model that needs a GPU must not be made where none is visible
             assert os.environ.get("CUDA_VISIBLE_DEVICES"), f"no GPU in process {os.getpid()}"
         torch.set_num_threads(1)
-        self.layers = torch.nn.Sequential(
-            torch.nn.Conv2d(3, 2, SIDE // 2, stride=SIDE // 2), torch.nn.Flatten(), torch.nn.Linear(8, 2)
-        )
-        convolution, linear = self.layers[0], self.layers[2]
+        convolution = torch.nn.Conv2d(3, 2, SIDE // 2, stride=SIDE // 2, bias=False)
+        linear = torch.nn.Linear(8, 2, bias=False)
         with torch.no_grad():
-            for layer in (convolution, linear):
-                layer.weight.zero_()
-                layer.bias.zero_()
+            convolution.weight.zero_()
             convolution.weight[0, 2] = convolution.weight[1, 0] = 1 / SIDE**2
+            linear.weight.zero_()
             linear.weight[0, :4] = linear.weight[1, 4:] = 1.0
+        self.layers = torch.nn.Sequential(convolution, torch.nn.Flatten(), linear)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         import torch

@@ -146,7 +146,7 @@ def _identify(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_identify, value))}]"
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value)).hexdigest()}"
+        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     if value is None or isinstance(value, (bool, int, float, str, bytes, np.generic, os.PathLike)):
         return repr(value)
     return f"{type(value).__module__}.{type(value).__qualname__}"
