@@ -14,7 +14,7 @@ import windrow
 from tests.conftest import REPOSITORY
 from tests.end_to_end.image_jobs import SIDE, Model, check_answers, decode_row, loop_answers, write_images
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 IMAGES = 240
 # so that the images are several blocks
@@ -74,7 +74,7 @@ def test_models_see_the_gpu_that_they_reserve(
         env={**environment, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr
