@@ -28,6 +28,7 @@ if _typing.TYPE_CHECKING:
     from windrow.core.source import RowOrigin
     from windrow.dataset.dataset import Dataset
     from windrow.dataset.operations.grouped_dataset import GroupedDataset
+    from windrow.dataset.operations.mix import mix
     from windrow.dataset.pipeline import DatasetPipeline
     from windrow.dataset.sources.from_dask import from_dask
     from windrow.dataset.sources.from_generator import from_generator
@@ -106,6 +107,7 @@ __all__ = [
     "from_spark",
     "from_torch",
     "merge_state_dicts",
+    "mix",
     "range",
     "ray_train_config",
     "read_arrow",
@@ -161,6 +163,7 @@ _MODULES = {
     "from_torch": "windrow.dataset.sources.from_torch",
     "read_webdataset": "windrow.dataset.sources.read_webdataset",
     "GroupedDataset": "windrow.dataset.operations.grouped_dataset",
+    "mix": "windrow.dataset.operations.mix",
     "DatasetPipeline": "windrow.dataset.pipeline",
     "WriteResult": "windrow.io.sinks.written_manifest",
     "Epoch": "windrow.pipeline.shard.epoch",

@@ -150,3 +150,54 @@ def test_ray_train_checkpoints(ray_local: Any, path: Path, tmp_path: Path) -> No
     for rank in range(2):
         lives = [json.loads((tmp_path / f"{first}-{rank}.json").read_text()) for first in (True, False)]
         assert lives[0] + lives[1] == expected[rank]
+
+
+def _train_rest(config: dict[str, Any]) -> None:
+    """The training function of Ray Train that continues from a state which other workers have saved."""
+    from ray import train
+
+    shard: Any = train.get_dataset_shard("numbers")
+    shard.load_state_dict(config["state"])
+    epochs = [
+        [x for batch in epoch.iter_batches(BATCH_ROWS) for x in batch["x"].tolist()]
+        for epoch in shard.iter_epochs()
+    ]
+    rank = train.get_context().get_world_rank()
+    Path(config["folder"], f"{rank}.json").write_text(json.dumps(epochs))
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore")  # Ray Train's advice
+def test_ray_train_goes_on_with_another_number_of_workers(ray_local: Any, path: Path, tmp_path: Path) -> None:
+    from ray import train
+    from ray.train.torch import TorchTrainer
+
+    taken = 0
+    shards = pipeline(path).split(2, equal=True)
+    for shard in shards:
+        batches = shard.iter_batches(BATCH_ROWS)
+        taken += sum(len(next(batches)["x"]) for _ in range(STOP))
+        state = shard.state_dict()
+        batches.close()
+        shard.close()
+    trainer = TorchTrainer(
+        _train_rest,
+        train_loop_config={"folder": str(tmp_path), "state": state},
+        datasets={"numbers": pipeline(path).options(executor="ray")},
+        dataset_config=windrow.ray_train_config(),
+        scaling_config=train.ScalingConfig(num_workers=3, resources_per_worker={"CPU": 0.5}),
+        run_config=train.RunConfig(storage_path=str(tmp_path / "runs")),
+    )
+    trainer.fit()
+    parts = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(3)]
+    with pipeline(path).iterator() as whole:
+        orders = [
+            [x for batch in epoch.iter_batches(BATCH_ROWS) for x in batch["x"].tolist()]
+            for epoch in whole.iter_epochs()
+        ]
+    left = [orders[0][taken:], *orders[1:]]
+    for number, order in enumerate(left):
+        found = [x for part in parts for x in part[number]]
+        # equal=True leaves out at most n - 1 rows of an epoch, the last ones of its order
+        assert set(found) == set(order[: len(order) - len(order) % 3])
+        assert len(found) == len(order) - len(order) % 3

@@ -163,6 +163,8 @@ class Case:
         The blocks that are corrupt and skipped; None: corruption is an error.
     packed
         Length of the sequences that rows are packed into, after the change; 0: they are not.
+    shuffles_blocks
+        Whether the shuffle leaves the rows of each block in order.
     """
 
     sizes: tuple[int, ...]
@@ -180,6 +182,7 @@ class Case:
     cache_limit: int | None = None
     corrupt: frozenset[int] | None = None
     packed: int = 0
+    shuffles_blocks: bool = False
 
     @property
     def source(self) -> BlocksSource:
@@ -216,6 +219,7 @@ class Case:
                 on_error="raise" if self.corrupt is None else "skip",
             ),
             packing=packing,
+            shuffles_blocks=self.shuffles_blocks,
         )
         if not self.tight or isinstance(executor, str):
             return job
@@ -242,7 +246,14 @@ class Case:
 
     def order(self, epoch: int) -> Rows:
         """The values of an epoch in their shuffled order."""
-        rows = order_epoch(self.source.blocks, self.values(), cut=self.cut, seed=self.seed, epoch=epoch)
+        rows = order_epoch(
+            self.source.blocks,
+            self.values(),
+            cut=self.cut,
+            seed=self.seed,
+            epoch=epoch,
+            shuffles_blocks=self.shuffles_blocks,
+        )
         if not self.packed:
             return rows
         tokens = [token for x in rows if (document := tokens_of(x)) for token in (*document, EOS)]
@@ -283,6 +294,7 @@ CASES = st.builds(
         lambda any_: st.frozensets(st.integers(0, 8), max_size=4) if any_ else st.none()
     ),
     packed=st.sampled_from([0, 0, 0, 0, 0, 0, 1, 3, 7]),
+    shuffles_blocks=st.sampled_from([False, False, False, False, True]),
 )
 
 

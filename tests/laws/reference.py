@@ -71,10 +71,18 @@ def _share_rest(rest: list[int], n: int, equal: Equal) -> list[list[int]]:
 
 
 def order_epoch(
-    blocks: BlockTable, values: Sequence[Sequence[Any]], *, cut: WindowCut, seed: int | None, epoch: int
+    blocks: BlockTable,
+    values: Sequence[Sequence[Any]],
+    *,
+    cut: WindowCut,
+    seed: int | None,
+    epoch: int,
+    shuffles_blocks: bool = False,
 ) -> list[Any]:
     """The values of an epoch in their shuffled order; ``values`` has those that each block delivers."""
-    plan = plan_epoch(blocks, cut=cut, seed=seed, epoch=epoch)
+    plan = plan_epoch(blocks, cut=cut, seed=seed, epoch=epoch, sorts_windows=not shuffles_blocks)
+    if shuffles_blocks:
+        return [value for block in plan.blocks for value in values[block]]
     order: list[Any] = []
     for window in range(plan.windows):
         stored = [value for block in plan.window_blocks(window) for value in values[block]]

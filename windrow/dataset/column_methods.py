@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_names
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format
+from windrow.pipeline.tasks.function_formats import FunctionFormat, check_function_format
 from windrow.pipeline.tasks.map_batches import MapBatches, check_function, function_name
 from windrow.pipeline.tasks.row_functions import (
     AddColumn,
@@ -40,7 +40,7 @@ class ColumnMethods:
         name: str,
         values: Callable[..., Any] | pc.Expression,
         *,
-        batch_format: BatchFormat = "numpy",
+        batch_format: FunctionFormat = "numpy",
         fn_args: tuple[Any, ...] = (),
         fn_kwargs: Mapping[str, Any] | None = None,
         rng: bool = False,
@@ -74,7 +74,7 @@ class ColumnMethods:
         if is_expression(values):
             return self._mapped(on_tables(AddExpression(name, values), f"add_column({name!r}, {values})"))
         check_function(values, "add_column")
-        check_format(batch_format)
+        check_function_format(batch_format)
         return self._mapped(
             MapBatches(
                 values,

@@ -41,6 +41,7 @@ class LogicalPlan:
     epochs: int | None = 1  # None: repeat forever
     seed: int | None = None  # None: no shuffle
     seed_drawn: bool = False  # instead of given
+    shuffles_blocks: bool = False  # and leaves the rows of each block in order
     packing: SequencePacking | None = None  # behind the shuffle
     options: Options = field(default_factory=Options)
 
@@ -85,7 +86,7 @@ class LogicalPlan:
         """Shuffle each window; if no seed is given, one is drawn now."""
         if self.seed is not None:
             raise PlanError(
-                f"the pipeline already shuffles (seed={self.seed}): keep one random_shuffle_each_window() call"
+                f"the pipeline already shuffles (seed={self.seed}): keep one {self._shuffle_call}() call"
             )
         if self.packing is not None:
             raise PlanError(
@@ -113,7 +114,7 @@ class LogicalPlan:
         """Add a transform: after the shuffle, or `packed`, if the plan already has one, else before it."""
         if self.seed is None and self.packing is None:
             return replace(self, before=(*self.before, stage))
-        step = "random_shuffle_each_window()" if self.packing is None else "pack()"
+        step = f"{self._shuffle_call}()" if self.packing is None else "pack()"
         if stage.only_drops and self.packing is None and not self.after:
             # which rows stay does not depend on their order
             return replace(self, before=(*self.before, stage))
@@ -152,7 +153,12 @@ class LogicalPlan:
             self.options,
             seed_drawn=self.seed_drawn,
             packing=self.packing,
+            shuffles_blocks=self.shuffles_blocks,
         )
+
+    @property
+    def _shuffle_call(self) -> str:
+        return "randomize_block_order_each_window" if self.shuffles_blocks else "random_shuffle_each_window"
 
     @property
     def read_source(self) -> Source:
@@ -172,7 +178,7 @@ class LogicalPlan:
         if self.epochs != 1:
             steps.append(f".repeat({'' if self.epochs is None else self.epochs})")
         if self.seed is not None:
-            steps.append(f".random_shuffle_each_window(seed={self.seed})")
+            steps.append(f".{self._shuffle_call}(seed={self.seed})")
         if self.packing is not None:
             steps.append(f".{self.packing}")
         steps += [_map_text(stage) for stage in self.after]

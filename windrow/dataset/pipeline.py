@@ -10,7 +10,7 @@ from windrow.core.errors import PlanError
 from windrow.core.source import RowOrigin
 from windrow.dataset.argument_checks import check_count, check_hints
 from windrow.dataset.epoch_iteration import read_epochs
-from windrow.dataset.readable import Readable
+from windrow.dataset.window_methods import WindowMethods
 from windrow.dataset.write.write_epochs import write_epochs
 from windrow.dataset.write.write_job import WriteRequest
 from windrow.io.sinks.written_manifest import WriteResult
@@ -31,7 +31,7 @@ __all__ = ["DatasetPipeline"]
 
 
 @dataclass(frozen=True, repr=False)
-class DatasetPipeline(Readable):
+class DatasetPipeline(WindowMethods):
     """Epochs of a dataset, cut into windows and shuffled.
 
     Create one with ``Dataset.window`` or ``Dataset.repeat``. A DatasetPipeline is lazy and

@@ -12,8 +12,8 @@ from windrow.dataset.argument_checks import check_seed
 from windrow.dataset.column_methods import ColumnMethods, on_tables
 from windrow.dataset.logical_plan import DRAWN_SEED_BITS
 from windrow.io.catalog.filters import check_filter
-from windrow.pipeline.delivery.batch_formats import BatchFormat
 from windrow.pipeline.tasks.actor_pool import Compute, WorkerResources
+from windrow.pipeline.tasks.function_formats import FunctionFormat
 from windrow.pipeline.tasks.map_batches import MapBatches, check_function, function_name
 from windrow.pipeline.tasks.row_functions import (
     FilterExpression,
@@ -59,7 +59,7 @@ class Transformable(ColumnMethods):
         self: Self,
         fn: Callable[..., Any],
         *,
-        batch_format: BatchFormat = "numpy",
+        batch_format: FunctionFormat = "numpy",
         batch_size: int | None = None,
         fn_args: tuple[Any, ...] = (),
         fn_kwargs: Mapping[str, Any] | None = None,
@@ -88,8 +88,8 @@ class Transformable(ColumnMethods):
             such functions: each worker makes one object and uses it for all its batches, one at a time, for
             models, tokenizers and connections.
         batch_format
-            Type of the input batch: ``"numpy"`` (a dict of arrays, (rows, ...) each),
-            ``"pandas"`` or ``"pyarrow"``.
+            Type of the input batch: ``"numpy"`` (a dict of arrays, (rows, ...) each), ``"pandas"``, ``"pyarrow"`` or
+            ``"torch"`` (a dict of tensors; columns that are not numbers stay arrays).
         batch_size
             Rows per batch. Batches never cross block boundaries, so the last batch of a block
             can be short. None: one batch per block, or any size after the shuffle.

@@ -103,9 +103,9 @@ def test_zip_and_union_refuse_what_does_not_fit() -> None:
         windrow.range(4).union(windrow.from_items([{"id": "a"}]))
     wide = windrow.range(1).union(windrow.from_arrow(pa.table({"id": pa.array([7], pa.int8())})))
     assert _ids(wide) == [0, 7]
-    for wrong in ({}, {"n": 2, "target_bytes": 3}, {"n": 0}):
+    for wrong in ((None, None), (2, 3), (0, None)):
         with pytest.raises(PlanError, match=r"repartition|n=0"):
-            windrow.range(4).repartition(**wrong)
+            windrow.range(4).repartition(wrong[0], target_bytes=wrong[1])
 
 
 def _ids(ds: windrow.Dataset) -> list[int]:

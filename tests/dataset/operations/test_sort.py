@@ -135,4 +135,5 @@ def test_flights_sort_as_polars(flights_path: Path) -> None:
     ds = windrow.read_parquet(flights_path, columns=numbers, target_block_bytes="8MiB").limit(300_000)
     found = ds.options(executor="threads").sort(numbers, target_block_bytes="2MiB").to_arrow()
     rows = pl.read_parquet(flights_path, columns=numbers).head(300_000)
-    assert pl.from_arrow(found).equals(rows.sort(numbers, nulls_last=True, maintain_order=True))  # type: ignore[union-attr]
+    expected = rows.sort(numbers, nulls_last=True, maintain_order=True)
+    assert pl.DataFrame(found).equals(expected)

@@ -81,6 +81,25 @@ def test_tensors_are_arrays_in_rows() -> None:
     assert np.array_equal(turned.to_numpy()["image"], images.transpose(0, 2, 1))
 
 
+def test_functions_get_torch_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    ds = windrow.from_arrow(
+        pa.table({"x": [1, 2], "t": ["a", "b"], "v": pa.array([[1.0, 2.0]] * 2, pa.list_(pa.float32(), 2))})
+    )
+
+    def double(batch: Any) -> Any:
+        assert isinstance(batch["x"], torch.Tensor)
+        assert batch["v"].dtype == torch.float32
+        assert batch["t"].tolist() == ["a", "b"]
+        batch["x"] *= 2
+        return {**batch, "sum": batch["v"].sum(dim=1)}
+
+    assert ds.map_batches(double, batch_format="torch").to_arrow().to_pylist() == [
+        {"x": 2, "t": "a", "v": [1.0, 2.0], "sum": 3.0},
+        {"x": 4, "t": "b", "v": [1.0, 2.0], "sum": 3.0},
+    ]
+
+
 def test_random_sample_is_a_function_of_data_and_seed() -> None:
     ds = windrow.from_numpy({"x": np.arange(20_000)}, target_block_bytes=8_000)
     sample = ds.random_sample(0.25, seed=3)

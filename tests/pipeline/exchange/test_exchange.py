@@ -17,7 +17,7 @@ import pytest
 
 import windrow
 from tests.dataset.example_sources import TableReader, TableSource
-from windrow.core.errors import SourceError, StateError
+from windrow.core.errors import SourceError, StateError, TransformError
 from windrow.core.source import BlockAddress
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.exchange import exchange as exchange_module
@@ -97,7 +97,12 @@ def test_as_many_blocks_are_held_as_there_are_workers() -> None:
 def test_nothing_is_read_before_rows_are_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[str] = []
     run = exchange_module.Exchange._run
-    monkeypatch.setattr(exchange_module.Exchange, "_run", lambda self: runs.append("ran") or run(self))
+
+    def note(exchange: exchange_module.Exchange) -> Any:
+        runs.append("ran")
+        return run(exchange)
+
+    monkeypatch.setattr(exchange_module.Exchange, "_run", note)
     ds = OPERATIONS[name](_dataset(_table()).options(executor="threads"))
     pipe = ds.window(blocks_per_window=2).repeat(3).random_shuffle_each_window(seed=1)
     ds.schema()
@@ -105,7 +110,8 @@ def test_nothing_is_read_before_rows_are_needed(name: str, monkeypatch: pytest.M
     assert name.replace("groupby", "groupby(") in repr(pipe)
     shards = pipe.split(2)
     assert not runs
-    rows = [row for shard in shards for row in ()] + list(ds.iter_rows()) + list(ds.iter_rows())
+    assert len(shards) == 2
+    rows = [*ds.iter_rows(), *ds.iter_rows()]
     assert len(rows) == 2 * ds.count()
     assert runs == ["ran"]
 
@@ -178,6 +184,23 @@ def test_writing_does_not_replace_what_is_sorted(tmp_path: Path) -> None:
     assert found["x"].to_pylist() == sorted(_table()["x"].to_pylist())
     with pytest.raises(windrow.WindrowError, match="overwrite"):
         ds.sort("x").write_parquet(tmp_path / "in", mode="overwrite")
+
+
+def _fail(batch: Any) -> Any:
+    if batch["row"].max() > ROWS // 2:
+        raise ValueError("no such row")
+    return batch
+
+
+@pytest.mark.usefixtures("small_tasks")
+@pytest.mark.parametrize("executor", ["threads", "ray"])
+def test_errors_of_transforms_end_the_exchange(executor: str, request: pytest.FixtureRequest) -> None:
+    if executor == "ray":
+        request.getfixturevalue("ray_local")
+    ds = _dataset(_table()).options(executor=executor).map_batches(_fail)
+    with pytest.raises(TransformError, match=r"map_batches\(_fail\).*no such row") as caught:
+        ds.sort("x", target_block_bytes=20_000).take(1)
+    assert isinstance(caught.value.__cause__, ValueError)
 
 
 @pytest.mark.usefixtures("small_tasks")

@@ -13,6 +13,7 @@ from windrow.pipeline.executors.base import Resources
 from windrow.pipeline.plan.explain import Explanation, explain_job, explain_program
 from windrow.pipeline.plan.job import Job, Options
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.tasks.actor_pool import ActorPool, WorkerResources
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.shard_assignment import Equal
@@ -45,12 +46,13 @@ def test_text() -> None:
         "bytes    78.1 KiB decoded an epoch",
         "windows  2 an epoch of about 39.1 KiB (50 % of the data each)",
         "shards   4, equal=True; batch_size 64: 40 steps, the last of 16 rows, 0 rows left out",
-        "tasks    up to 1 a window; 1 object; 1 transforms before the shuffle, 0 after it",
+        "tasks    up to 1 a window; 1 object",
     ]
-    assert lines[6].startswith("memory   about ")
-    assert lines[6].endswith("; limit 1.0 GiB")
-    assert lines[7].startswith("warning  windows hold about 5 of 10 blocks, too few to mix well: ")
-    assert len(lines) == 8
+    assert lines[6] == "stages   read + map_batches(_same) + shuffle"
+    assert lines[7].startswith("memory   about ")
+    assert lines[7].endswith("; limit 1.0 GiB")
+    assert lines[8].startswith("warning  windows hold about 5 of 10 blocks, too few to mix well: ")
+    assert len(lines) == 9
 
 
 @pytest.mark.parametrize(
@@ -144,3 +146,17 @@ def test_auto_executor_states_its_reason(monkeypatch: pytest.MonkeyPatch) -> Non
     assert explain_job(named, 1, equal=False, batch_rows=None).executor == "threads"
     told = explain_job(Job(TEN_BLOCKS), 1, equal=False, batch_rows=None)
     assert told.executor == "threads (auto: Ray is not initialised)"
+
+
+def test_stages_tell_what_runs_where() -> None:
+    pooled = MapBatches(
+        _same, compute=ActorPool(min_size=1, max_size=4), resources=WorkerResources(num_gpus=0.5)
+    )
+    before = (MapBatches(_same), pooled, MapBatches(_same, call="filter(f)"))
+    job = Job(TEN_BLOCKS, epochs=1, seed=7, before=before, after=(MapBatches(_same), MapBatches(_same)))
+    assert _explain(job, 1).stages == (
+        "read + map_batches(_same) | map_batches(_same) on 1 to 4 actors, num_gpus=0.5 each | filter(f) + shuffle | "
+        "map_batches(_same) + map_batches(_same) in the trainers"
+    )
+    blocks = Job(TEN_BLOCKS, epochs=1, seed=7, shuffles_blocks=True)
+    assert str(_explain(blocks, 1)).startswith("1 epoch, seed 7, order v1, blocks only, executor threads")

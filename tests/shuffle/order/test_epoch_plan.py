@@ -106,3 +106,16 @@ def test_products_beyond_64_bits(seed: int | None) -> None:
     held = [sum(sizes[block] for block in window) for window in windows(plan)]
     assert sum(held) == sum(sizes)
     assert max(held) <= 3 * (2**50 + 1000)
+
+
+@given(count=st.integers(0, 40), per_window=st.integers(1, 9), epoch=st.integers(0, 3))
+def test_blocks_keep_their_new_order_where_rows_are_not_shuffled(
+    count: int, per_window: int, epoch: int
+) -> None:
+    blocks, cut = table([10] * count), WindowCut(blocks_per_window=per_window)
+    in_order = plan_epoch(blocks, cut=cut, seed=7, epoch=epoch)
+    shuffled = plan_epoch(blocks, cut=cut, seed=7, epoch=epoch, sorts_windows=False)
+    assert shuffled.blocks.tolist() == block_order(derive_key(7, "blocks", epoch, 0), count).tolist()
+    assert in_order.starts.tolist() == shuffled.starts.tolist()
+    for window in range(shuffled.windows):
+        assert sorted(shuffled.window_blocks(window)) == in_order.window_blocks(window).tolist()

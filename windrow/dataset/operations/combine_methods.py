@@ -18,7 +18,7 @@ from windrow.dataset.operations.hash_side import HashSide
 from windrow.dataset.operations.order_methods import shuffle_plan
 from windrow.dataset.readable import Readable
 from windrow.pipeline.exchange.derived_source import DEFAULT_BLOCK_BYTES
-from windrow.pipeline.exchange.exchange_source import SOME, ExchangePlan, plan_partitions
+from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
 from windrow.pipeline.exchange.hash_operation import plan_hash
 from windrow.pipeline.exchange.key_columns import check_column
 from windrow.pipeline.exchange.layouts import (
@@ -271,7 +271,7 @@ class CombineMethods(Readable):
         self._check_hashed(by, "repartition")
         parent = make_parent(self._plan)
         partitions = number or plan_partitions(parent, target_bytes)
-        plan = ExchangePlan(plan_hash(by, partitions), partitions, SOME)
+        plan = ExchangePlan(plan_hash(by, partitions), partitions, OutputRows.ALL)
         return type(self)(exchange_plan(self._plan, parent, plan, f"repartition({partitions}, by={by!r})"))
 
     def _check_hashed(self, by: str, call: str) -> None:

@@ -13,7 +13,7 @@ from windrow.dataset.operations.derive import check_keys, exchange_plan, list_ke
 from windrow.dataset.operations.grouped_dataset import GroupedDataset
 from windrow.dataset.readable import Readable
 from windrow.pipeline.exchange.aggregates import Aggregate, check_ddof, parse_aggregates
-from windrow.pipeline.exchange.exchange_source import AT_MOST, ExchangePlan, plan_partitions
+from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
 from windrow.pipeline.exchange.group_operation import GroupOperation
 from windrow.pipeline.exchange.key_columns import check_column
 from windrow.pipeline.exchange.parent import Parent
@@ -22,8 +22,11 @@ from windrow.pipeline.tasks.head import read_head
 __all__ = ["GroupMethods"]
 
 Self = TypeVar("Self", bound="GroupMethods")
-# a partition of partial results, which are smaller than rows
+# Partial results are smaller than the rows that they are made of, so partitions can be of more rows than blocks. Up
+# to a few smaller ones let cores share the work.
 _PARTITION_BYTES = 256 * 2**20
+_SMALL_PARTITION_BYTES = 16 * 2**20
+_SMALL_PARTITIONS = 8
 _ALL = 2**62
 
 
@@ -31,7 +34,7 @@ class GroupMethods(Readable):
     """Methods of a dataset that aggregate."""
 
     def groupby(
-        self: Self, key: str | Sequence[str], *, target_block_bytes: int | str = _PARTITION_BYTES
+        self: Self, key: str | Sequence[str], *, target_block_bytes: int | str | None = None
     ) -> GroupedDataset[Self]:
         """Group the rows by the values of one or more columns.
 
@@ -43,7 +46,8 @@ class GroupMethods(Readable):
         key
             A column, or a list of columns.
         target_block_bytes
-            Approximate bytes of keys and aggregated columns that a block of the result is made of.
+            Approximate bytes of keys and aggregated columns that a block of the result is made of. None: 256 MiB,
+            or 16 MiB where that makes at most 8 blocks.
 
         Raises
         ------
@@ -57,7 +61,7 @@ class GroupMethods(Readable):
         >>> ds.groupby("k").sum("x").take()
         [{'k': 'a', 'sum(x)': 3}, {'k': 'b', 'sum(x)': 5}]
         """
-        size = parse_bytes(target_block_bytes, "target_block_bytes")
+        size = None if target_block_bytes is None else parse_bytes(target_block_bytes, "target_block_bytes")
         keys = list_keys(key, "groupby()")
         check_keys(make_parent(self._plan).known_schema, keys, "groupby()")
         return GroupedDataset(
@@ -141,7 +145,7 @@ class GroupMethods(Readable):
         ['a', 'b', None]
         """
         (key,) = list_keys(column, "unique()")
-        plan = _group_plan(self._plan, (key,), (), _PARTITION_BYTES, f"unique({key!r})")
+        plan = _group_plan(self._plan, (key,), (), None, f"unique({key!r})")
         found: list[Any] = read_head(plan.source, (), _ALL).column(key).to_pylist()
         return found
 
@@ -149,23 +153,34 @@ class GroupMethods(Readable):
         return self._aggregate((Aggregate(function, function, on, ddof),), f"{function}({on!r})")[function]
 
     def _aggregate(self, aggregates: tuple[Aggregate, ...], call: str) -> dict[str, Any]:
-        plan = _group_plan(self._plan, (), aggregates, _PARTITION_BYTES, call)
+        plan = _group_plan(self._plan, (), aggregates, None, call)
         (address,) = plan.source.addresses([0])
         rows: list[dict[str, Any]] = plan.source.reader.read(address).to_pylist()
         return rows[0]
 
 
 def _group_plan(
-    plan: LogicalPlan, keys: tuple[str, ...], aggregates: tuple[Aggregate, ...], target_bytes: int, call: str
+    plan: LogicalPlan,
+    keys: tuple[str, ...],
+    aggregates: tuple[Aggregate, ...],
+    target_bytes: int | None,
+    call: str,
 ) -> LogicalPlan:
     parent = make_parent(plan)
     schema = parent.known_schema
     if schema is not None:
         _check(schema, keys, aggregates, call)
     columns = [*keys, *(aggregate.on for aggregate in aggregates if aggregate.on is not None)]
-    partitions = plan_partitions(parent, target_bytes, columns) if keys else 1
+    partitions = _count_partitions(parent, target_bytes, columns) if keys else 1
     make = partial(_make_group, keys, aggregates, partitions, call)
-    return exchange_plan(plan, parent, ExchangePlan(make, partitions, AT_MOST), call)
+    return exchange_plan(plan, parent, ExchangePlan(make, partitions, OutputRows.AT_MOST), call)
+
+
+def _count_partitions(parent: Parent, target_bytes: int | None, columns: Sequence[str]) -> int:
+    if target_bytes is not None:
+        return plan_partitions(parent, target_bytes, columns)
+    small = plan_partitions(parent, _SMALL_PARTITION_BYTES, columns)
+    return max(min(small, _SMALL_PARTITIONS), plan_partitions(parent, _PARTITION_BYTES, columns))
 
 
 def _make_group(

@@ -13,7 +13,7 @@ from windrow.dataset.argument_checks import check_seed
 from windrow.dataset.logical_plan import DRAWN_SEED_BITS, LogicalPlan
 from windrow.dataset.operations.derive import check_keys, exchange_plan, list_keys, make_parent
 from windrow.dataset.readable import Readable
-from windrow.pipeline.exchange.exchange_source import EQUAL, SOME, ExchangePlan, plan_partitions
+from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
 from windrow.pipeline.exchange.parent import Parent
 from windrow.pipeline.exchange.shuffle_operation import ShuffleOperation
 from windrow.pipeline.exchange.sort_operation import SortOperation
@@ -119,7 +119,7 @@ def sort_plan(
     check_keys(parent.known_schema, keys, call)
     partitions = plan_partitions(parent, target_bytes)
     make = partial(_make_sort, keys, descending, partitions, keeps_groups)
-    return exchange_plan(plan, parent, ExchangePlan(make, partitions, SOME), call)
+    return exchange_plan(plan, parent, ExchangePlan(make, partitions, OutputRows.ALL), call)
 
 
 def _make_sort(
@@ -133,7 +133,7 @@ def shuffle_plan(plan: LogicalPlan, seed: int, target_bytes: int) -> LogicalPlan
     """Return the plan of shuffled rows."""
     parent = make_parent(plan)
     partitions = plan_partitions(parent, target_bytes)
-    exchange = ExchangePlan(partial(_make_shuffle, seed, partitions), partitions, EQUAL)
+    exchange = ExchangePlan(partial(_make_shuffle, seed, partitions), partitions, OutputRows.EQUAL)
     return exchange_plan(plan, parent, exchange, f"random_shuffle(seed={seed})")
 
 

@@ -51,6 +51,8 @@ def _compare_order(then: State, now: State) -> Iterator[tuple[str, str, str]]:
         yield "preserves_rows=False", _count_maps(then.row_changes), _count_maps(now.row_changes)
     if then.packing != now.packing:
         yield "pack", then.packing or "none", now.packing or "none"
+    if then.shuffled != now.shuffled and then.seed is not None and now.seed is not None:
+        yield "shuffle of", then.shuffled, now.shuffled
     if then.seed != now.seed:
         yield "shuffle", _describe_seed(then.seed), _describe_seed(now.seed)
 

@@ -87,7 +87,7 @@ class Lineage:
         self, epoch: int, rows: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.intp], int, NDArray[np.int64]]]:
         """For each block, which of ``rows`` it delivers, and their row numbers within the block."""
-        plan, counts, seed = self._program.plan(epoch), self._counts, self._program.job.seed
+        plan, counts, seed = self._program.plan(epoch), self._counts, self._program.job.row_seed
         ends = np.append(0, np.cumsum(counts[plan.blocks]))[plan.starts]
         windows = np.searchsorted(ends, rows, side="right") - 1
         for window in np.unique(windows).tolist():

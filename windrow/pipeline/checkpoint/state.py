@@ -25,7 +25,7 @@ _FORMAT = "windrow state"
 _FORMAT_VERSION = 1
 _DIGEST_DIGITS = 16
 
-_TEXTS = ("fingerprint", "schema", "sizes", "filter", "packing")
+_TEXTS = ("fingerprint", "schema", "sizes", "filter", "packing", "shuffled")
 _CORRUPT = "corrupt"
 _COUNTS = ("order", "files", "rows", "block_bytes", "row_changes", "epoch", "row", "window", "window_row")
 _MAYBE = ("blocks_per_window", "bytes_per_window", "seed", "shards", "batch_size")
@@ -48,6 +48,7 @@ class State:
     row_changes: int  # how many transforms change the number of rows
     packing: str  # the sequence length and a digest of pack(); empty without
     seed: int | None  # None: stored order
+    shuffled: str  # "rows" or "blocks"; empty for stored order
     epoch: int = 0
     row: int = 0
     window: int = 0
@@ -102,6 +103,7 @@ def describe_stream(job: Job) -> State:
         row_changes=sum(not stage.preserves_rows for stage in job.before),
         packing="" if job.packing is None else job.packing.identity,
         seed=job.seed,
+        shuffled="" if job.seed is None else "blocks" if job.shuffles_blocks else "rows",
     )
 
 

@@ -64,7 +64,9 @@ class _Mapper:
         table = pa.concat_tables(tables)
         del tables
         # record batches of a file share a dictionary; one array a column is gathered faster
-        divided = self.operation.divide(table.unify_dictionaries().combine_chunks(), task)
+        table = table.unify_dictionaries().combine_chunks()
+        divided = self.operation.divide(table, task)
+        del table
         return Divided(divided.table.unify_dictionaries(), divided.cuts)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.empty_tables import empty_table
@@ -22,11 +24,18 @@ from windrow.pipeline.exchange.parent import Parent
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.job import Options
 
-__all__ = ["ExchangePlan", "ExchangeSource", "OutputRows", "plan_partitions"]
+__all__ = ["ExchangePlan", "ExchangeSource", "OutputRows", "exchange_source", "plan_partitions"]
 
-# how many rows a partition has: as many as `equal_borders` says, unknown ones that add up to all, or at most all
-EQUAL, SOME, AT_MOST = "equal", "some", "at most"
-OutputRows = str
+
+class OutputRows(Enum):
+    """How many rows the partitions have."""
+
+    # the same number, give or take one
+    EQUAL = auto()
+    # all rows together, divided somehow
+    ALL = auto()
+    # at most all rows together
+    AT_MOST = auto()
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,10 @@ class ExchangeReader(WholeBlockReader):
         tables = address.locator.read(address.origin)
         table = pa.concat_tables(tables) if tables else empty_table(self.spilled)
         del tables
-        merged = self.operation.merge(table.unify_dictionaries().combine_chunks(), address.locator.partition)
+        # the pieces are released before the merge copies the rows
+        table = table.unify_dictionaries().combine_chunks()
+        merged = self.operation.merge(table, address.locator.partition)
+        del table
         return merged.unify_dictionaries().combine_chunks()
 
 
@@ -85,12 +97,12 @@ class ExchangeSource(DerivedSource):
         inner, count = self.parents[0].source.blocks, self.plan.partitions
         places = np.arange(count + 1, dtype=np.int64)
         sizes = np.diff(places * int(inner.memory_bytes.sum()) // count)
-        known = self.parents[0].rows_known and (count == 1 or self.plan.rows == EQUAL)
-        if self.plan.rows == EQUAL:
+        known = self.parents[0].rows_known and (count == 1 or self.plan.rows is OutputRows.EQUAL)
+        if self.plan.rows is OutputRows.EQUAL:
             total, known = int(self.parents[0].row_counts.sum()), True
         else:
             total = int(inner.rows.sum())
-            known = known and self.plan.rows == SOME
+            known = known and self.plan.rows is OutputRows.ALL
         rows = np.diff(places * total // count)
         bounded = count == 1 and self.parents[0].rows_bounded
         if not known and not bounded:
@@ -115,6 +127,12 @@ class ExchangeSource(DerivedSource):
             BlockAddress(f"{self.call}, partition {block}", spilled.pieces(block), int(block))
             for block in blocks
         )
+
+    def count_blocks(self) -> NDArray[np.int64]:
+        """(blocks,) rows of each; those of a sort or shuffle are known once it has run."""
+        if self.plan.rows is OutputRows.AT_MOST:
+            return super().count_blocks()
+        return self.exchange.run().rows.sum(axis=0)
 
     def prepare(self) -> None:
         """Run the exchange, unless it has run."""

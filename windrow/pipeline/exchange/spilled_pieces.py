@@ -21,7 +21,16 @@ from windrow.core.offsets import check_layout
 from windrow.io.adapters.temporary_folder import LeasedFolder
 from windrow.pipeline.exchange.operation import Divided
 
-__all__ = ["FileSpill", "Pieces", "Spilled", "read_piece", "write_pieces"]
+__all__ = [
+    "FileSpill",
+    "Pieces",
+    "Spilled",
+    "make_folder",
+    "read_piece",
+    "spill_to_file",
+    "stack_rows",
+    "write_pieces",
+]
 
 
 class Pieces(Protocol):
@@ -100,7 +109,7 @@ class _FilePieces:
     def read(self, origin: str) -> list[pa.Table]:
         tables = []
         for task, batch in self.places:
-            path = file_of(self.folder.path, task)
+            path = _file_of(self.folder.path, task)
             try:
                 # a read, not a map: others can truncate the file, and the memory is this process's own
                 with pa.OSFile(path) as file, pa.ipc.open_file(file) as reader:
@@ -115,7 +124,7 @@ class _FilePieces:
         return tables
 
 
-def file_of(folder: str, task: int) -> str:
+def _file_of(folder: str, task: int) -> str:
     """Return the path of a task's file."""
     return str(Path(folder, f"task-{task:06d}.arrow"))
 
@@ -133,7 +142,7 @@ def make_folder(parent: str | os.PathLike[str] | None, call: str) -> LeasedFolde
 
 def spill_to_file(divided: Divided, folder: str, task: int, call: str) -> NDArray[np.int64]:
     """Write a task's pieces to its file; returns (partitions,) their rows."""
-    path = file_of(folder, task)
+    path = _file_of(folder, task)
     try:
         with pa.OSFile(path, "wb") as sink:
             write_pieces(sink, divided, 0, len(divided.cuts) - 1)

@@ -37,6 +37,8 @@ class Explanation:
         Number of epochs; None: endless.
     seed
         Seed of the shuffle; None: stored order.
+    shuffles_blocks
+        Whether the shuffle leaves the rows of each block in order.
     order_version
         Version of the algorithm that defines the order.
     executor
@@ -54,6 +56,8 @@ class Explanation:
         Whether sizes are exact rather than estimated.
     transforms
         Number of transforms before and after the shuffle.
+    stages
+        What runs where: what is joined by "+" runs in one task. Empty without transforms.
     windows
         Windows per epoch that contain blocks.
     blocks
@@ -123,6 +127,8 @@ class Explanation:
     workers: int = 1
     processes: int = 1
     packing: str = ""
+    shuffles_blocks: bool = False
+    stages: str = ""
 
     def __str__(self) -> str:
         lines = [
@@ -132,6 +138,7 @@ class Explanation:
             f"windows  {self._format_windows()}",
             f"shards   {self._format_shards()}",
             f"tasks    {self._format_tasks()}",
+            *([f"stages   {self.stages}"] if self.stages else []),
             f"memory   {self._format_memory()}",
             *([f"cache    {self.cache}"] if self.cache else []),
             *([f"share    {self._format_share()}"] if self.processes > 1 else []),
@@ -142,6 +149,7 @@ class Explanation:
     def _format_head(self) -> str:
         epochs = "endless epochs" if self.epochs is None else _format_count(self.epochs, "epoch")
         order = "stored order" if self.seed is None else f"seed {self.seed}, order v{self.order_version}"
+        order += ", blocks only" if self.shuffles_blocks else ""
         return f"{epochs}, {order}, executor {self.executor}"
 
     def _format_rows(self) -> str:
@@ -171,9 +179,7 @@ class Explanation:
         return text + f", {_format_count(self.left_out_rows or 0, 'row')} left out"
 
     def _format_tasks(self) -> str:
-        before, after = self.transforms
-        transforms = f"; {before} transforms before the shuffle, {after} after it" if before or after else ""
-        return f"up to {self.tasks:,} a window; {_format_count(self.objects, 'object')}{transforms}"
+        return f"up to {self.tasks:,} a window; {_format_count(self.objects, 'object')}"
 
     def _format_share(self) -> str:
         return (
@@ -222,6 +228,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
     return Explanation(
         epochs=job.epochs,
         seed=job.seed,
+        shuffles_blocks=job.shuffles_blocks,
         order_version=ORDER_VERSION,
         executor=resources.executor,
         source=job.source.describe(),
@@ -232,6 +239,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         decoded_bytes=int(blocks.decoded_bytes.sum()),
         bytes_exact=blocks.bytes_exact,
         transforms=(len(job.before), len(job.after)),
+        stages=_describe_stages(job),
         windows=_filled_windows(plan),
         blocks=len(blocks.rows),
         shards=program.shards,
@@ -249,6 +257,23 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         workers=resources.workers,
         processes=resources.processes,
     )
+
+
+def _describe_stages(job: Job) -> str:
+    if not job.before and not job.after:
+        return ""
+    stages = [["read"]]
+    for stage in job.before:
+        if stage.pool is not None:
+            reserved = f", {stage.resources} each" if stage.resources else ""
+            actors = f"{stage.pool} actor{'' if str(stage.pool) == '1' else 's'}{reserved}"
+            stages += [[f"{stage.name} on {actors}"], []]
+        else:
+            stages[-1].append(stage.name)
+    stages[-1].append("shuffle" if job.seed is not None else "place")
+    if job.after:
+        stages.append([f"{' + '.join(stage.name for stage in job.after)} in the trainers"])
+    return " | ".join(" + ".join(stage) for stage in stages)
 
 
 def _last_step_rows(assignment: ShardAssignment, total: int) -> int:

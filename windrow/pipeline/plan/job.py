@@ -142,6 +142,12 @@ class Job:
     launch: Launch = Launch()  # the processes that share memory and cores with this one
     # Packs shuffled documents into sequences. Tokens are then the rows that are counted, placed and assigned.
     packing: SequencePacking | None = None
+    shuffles_blocks: bool = False  # whether the shuffle leaves the rows of each block in order
+
+    @property
+    def row_seed(self) -> int | None:
+        """The seed by which the rows of each window are shuffled; None: they keep the order of their blocks."""
+        return None if self.shuffles_blocks else self.seed
 
     def with_seed(self, seed: int | None) -> Job:
         """The same job with another seed."""

@@ -201,7 +201,13 @@ class Program:
         """Maps an epoch to the blocks of each of its windows."""
         job = self.job
         return lru_cache(_CACHED_EPOCHS)(
-            lambda epoch: plan_epoch(job.source.blocks, cut=job.cut, seed=job.seed, epoch=epoch)
+            lambda epoch: plan_epoch(
+                job.source.blocks,
+                cut=job.cut,
+                seed=job.seed,
+                epoch=epoch,
+                sorts_windows=not job.shuffles_blocks,
+            )
         )
 
     @cached_property
@@ -277,7 +283,7 @@ class Program:
         assert len(of_blocks) == len(counted), "documents are counted before they are placed"
         of_window = np.concatenate([np.zeros(0, np.int32), *of_blocks])
         order = order_window(
-            seed=self.job.seed,
+            seed=self.job.row_seed,
             epoch=work.epoch,
             window=work.window,
             rows=len(of_window),
@@ -321,7 +327,7 @@ class Program:
         plan = self.parts(work.epoch, work.window)
         before = plan.rows_before(rows)
         order = order_window(
-            seed=self.job.seed,
+            seed=self.job.row_seed,
             epoch=work.epoch,
             window=work.window,
             rows=int(before[-1]),

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError, TransformError
 from windrow.core.integers import as_integer
-from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format
 from windrow.pipeline.tasks.actor_pool import ActorPool, Compute, WorkerResources, choose_pool
+from windrow.pipeline.tasks.function_formats import FunctionFormat, check_function_format
 from windrow.pipeline.tasks.function_workers import FunctionWorkers
 from windrow.pipeline.tasks.row_functions import FilterExpression, FilterRows, SampleRows
 from windrow.pipeline.tasks.row_generator import RowGenerator
@@ -41,7 +41,7 @@ class MapBatches:
     """
 
     fn: Callable[..., Any]
-    batch_format: BatchFormat = "numpy"
+    batch_format: FunctionFormat = "numpy"
     # rows of a batch; the last one of a block can have fewer; None: a block is one batch
     batch_size: int | None = None
     fn_args: tuple[Any, ...] = field(default=(), hash=False)
@@ -68,7 +68,7 @@ class MapBatches:
 
     def __post_init__(self) -> None:
         check_function(self.fn, "map_batches")
-        check_format(self.batch_format)
+        check_function_format(self.batch_format)
         size = as_integer(self.batch_size)
         if self.batch_size is not None and (size is None or size < 1):
             raise PlanError(

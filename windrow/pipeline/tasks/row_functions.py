@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.io.catalog.filters import evaluate_filter
-from windrow.pipeline.delivery.batch_formats import BatchFormat, convert, rows
+from windrow.pipeline.delivery.batch_formats import rows
+from windrow.pipeline.tasks.function_formats import FunctionFormat, function_batch
 from windrow.pipeline.tasks.row_generator import RowGenerator
 
 __all__ = [
@@ -181,11 +182,11 @@ class AddColumn:
 
     fn: Callable[..., Any]
     name: str
-    batch_format: BatchFormat
+    batch_format: FunctionFormat
 
     def __call__(self, table: pa.Table, *args: Any, **kwargs: Any) -> dict[str, Any]:
         (batch,) = table.combine_chunks().to_batches()
-        values = self.fn(convert(batch, self.batch_format, writable=False), *args, **kwargs)
+        values = self.fn(function_batch(batch, self.batch_format), *args, **kwargs)
         others = dict(zip(table.column_names, table.columns, strict=True))
         return {**others, self.name: values}
 

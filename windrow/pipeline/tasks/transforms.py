@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import TransformError
-from windrow.pipeline.delivery.batch_formats import convert
+from windrow.pipeline.tasks.function_formats import function_batch
 from windrow.pipeline.tasks.map_batches import (
     Call,
     MapBatches,
@@ -173,7 +173,7 @@ def call_function(stage: MapBatches, fn: Callable[..., Any], call: Call) -> Resu
 def _call(
     stage: MapBatches, fn: Callable[..., Any], batch: pa.RecordBatch, rng: RowGenerator | None, where: str
 ) -> pa.Table:
-    user_batch = convert(batch, stage.batch_format, writable=False)
+    user_batch = function_batch(batch, stage.batch_format)
     # a copy, since the function can put other arrays into its dict
     arrays = dict(user_batch) if stage.batch_format == "numpy" else None
     try:

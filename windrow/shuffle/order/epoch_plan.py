@@ -45,12 +45,14 @@ class EpochPlan:
         return self.blocks[self.starts[window] : self.starts[window + 1]]
 
 
-def plan_epoch(blocks: BlockTable, *, cut: WindowCut, seed: int | None, epoch: int) -> EpochPlan:
+def plan_epoch(
+    blocks: BlockTable, *, cut: WindowCut, seed: int | None, epoch: int, sorts_windows: bool = True
+) -> EpochPlan:
     """Cut one epoch into windows: a pure function of its arguments.
 
     With a seed, the blocks of each epoch are permuted before they are cut, so that a window mixes rows from
     the whole dataset. Within a window, blocks are in stored order, since the rows are permuted anyway and
-    sequential reads of files are fastest.
+    sequential reads of files are fastest; not if ``sorts_windows`` is False, where rows are not permuted.
     """
     count = len(blocks.rows)
     if seed is None:
@@ -58,7 +60,7 @@ def plan_epoch(blocks: BlockTable, *, cut: WindowCut, seed: int | None, epoch: i
     else:
         order = block_order(derive_key(seed, "blocks", epoch, 0), count)
     starts = _cut_windows(blocks.decoded_bytes[order], cut)
-    if seed is not None:
+    if seed is not None and sorts_windows:
         window_of_block = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         order = order[np.lexsort((order, window_of_block))]
     return EpochPlan(epoch=epoch, blocks=order, starts=starts)

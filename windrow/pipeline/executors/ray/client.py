@@ -214,7 +214,9 @@ def _call_once_answered(pending_calls: PendingCalls, call: Callable[[], object])
 
     Ray replays unanswered calls to a restarted coordinator, but not the answered ``close_shard``.
     """
-    for _ in range(int(Waiting().fail_seconds / POLL_SECONDS)):
-        if pending_calls.await_answers(POLL_SECONDS):
-            call()
-            return
+    # ray.shutdown() can come in between, and ends the coordinator too
+    with suppress(Exception):
+        for _ in range(int(Waiting().fail_seconds / POLL_SECONDS)):
+            if pending_calls.await_answers(POLL_SECONDS):
+                call()
+                return

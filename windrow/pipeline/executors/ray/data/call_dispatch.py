@@ -21,8 +21,9 @@ from windrow.pipeline.executors.ray.worker_deaths import is_conclusive
 __all__ = ["CallDispatcher"]
 
 _CALL_CPUS = 1.0
-# Calls submitted to Ray per CPU: enough that no CPU waits for the next call.
-_CALLS_PER_CPU = 4
+# Calls submitted to Ray per CPU: enough that no CPU waits for the next call. Calls that wait for actors give their CPU
+# back meanwhile, so that all submitted ones run, and hold their blocks: then one reads while another waits.
+_CALLS_PER_CPU, _WAITING_CALLS_PER_CPU = 4, 2
 _TICK_SECONDS = 1.0
 # A tick this late means that this process got no CPU time, so it has not seen which calls have started.
 _LATE_SECONDS = 3.0
@@ -94,7 +95,7 @@ class CallDispatcher:
     ``submit`` submits one copy of a call, given the call's number and its placement, and returns its stream.
     ``describe`` describes a call for errors, given its number. ``make_error`` converts the error that ended a
     call's task into the one to raise. Each call yields ``outputs`` objects after its answer. They are not
-    fetched: `outputs` has their references.
+    fetched: `outputs` has their references. ``waits_for_actors``: whether calls wait for actors, without a CPU.
     """
 
     def __init__(
@@ -104,8 +105,11 @@ class CallDispatcher:
         describe: Callable[[int], str],
         make_error: Callable[[str, ray.exceptions.RayError], WindrowError],
         outputs: int = 0,
+        *,
+        waits_for_actors: bool = False,
     ) -> None:
         self._calls = calls
+        self._calls_per_cpu = _WAITING_CALLS_PER_CPU if waits_for_actors else _CALLS_PER_CPU
         self._output_count = outputs
         self._outputs: dict[int, list[Any]] = {}
         self._submit_call = submit
@@ -149,7 +153,7 @@ class CallDispatcher:
     # --- placing
 
     def _fill(self) -> None:
-        ahead = self._cores if self._planner.starved else _CALLS_PER_CPU * self._cores
+        ahead = self._cores if self._planner.starved else self._calls_per_cpu * self._cores
         while self._next < self._calls and len(self._open) < ahead:
             key, self._next = self._next, self._next + 1
             self._open[key] = []

@@ -45,7 +45,7 @@ def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callab
     WindrowError
         The error of the first call that fails. No others are started then, and the running ones have ended.
     """
-    return _dispatch(call, arguments, describe, 0).run()
+    return _dispatch(call, arguments, describe).run()
 
 
 def call_with_outputs(
@@ -64,13 +64,18 @@ def call_with_outputs(
     tuple[list, list[list]]
         The answers, and the references of each call's objects.
     """
-    dispatcher = _dispatch(call, arguments, describe, outputs)
+    dispatcher = _dispatch(call, arguments, describe, outputs=outputs)
     answers: list[R] = dispatcher.run()
     return answers, dispatcher.outputs
 
 
 def _dispatch(
-    call: Callable[[T], Any], arguments: Sequence[T], describe: Callable[[T], str], outputs: int
+    call: Callable[[T], Any],
+    arguments: Sequence[T],
+    describe: Callable[[T], str],
+    *,
+    outputs: int = 0,
+    waits_for_actors: bool = False,
 ) -> CallDispatcher:
     if not ray.is_initialized():
         start_ray()
@@ -83,7 +88,9 @@ def _dispatch(
     def describe_call(key: int) -> str:
         return describe(arguments[key])
 
-    return CallDispatcher(len(arguments), submit, describe_call, _make_call_error, outputs)
+    return CallDispatcher(
+        len(arguments), submit, describe_call, _make_call_error, outputs, waits_for_actors=waits_for_actors
+    )
 
 
 class StagedCall(Protocol[T_contra, R_co]):
@@ -114,8 +121,12 @@ def call_stages_on_ray(
 
     def run() -> list[R]:
         maps = start_pools(call.maps)
+        pooled = any(stage.pool is not None for stage in maps)
         try:
-            return call_on_ray(call.with_maps(maps), arguments, describe)
+            found: list[R] = _dispatch(
+                call.with_maps(maps), arguments, describe, waits_for_actors=pooled
+            ).run()
+            return found
         finally:
             end_pools(maps)
 
