@@ -72,6 +72,25 @@ def test_every_row_passes_through_the_pool_in_order(numbers: Path, tmp_path: Pat
     assert max(found["calls"].to_pylist()) > ROWS // BLOCKS // 10
 
 
+class Elsewhere(Model):
+    """Can be made in other processes only, as a model that needs more memory than this one has."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(2)
+        assert os.getpid() != pid
+
+
+@pytest.mark.parametrize("windows", [False, True])
+def test_a_write_makes_no_object_in_its_own_process(numbers: Path, tmp_path: Path, windows: bool) -> None:
+    scored = windrow.read_parquet(numbers).map_batches(
+        Elsewhere, fn_constructor_args=(os.getpid(),), compute="actors", num_cpus=0.5
+    )
+    ds = scored.options(executor="ray").drop_columns(["pid", "calls"])
+    written = (ds.window(blocks_per_window=2) if windows else ds).write_json(tmp_path / "out")
+    assert written.rows == ROWS
+    assert windrow.read_json(tmp_path / "out").to_arrow()["x"].to_pylist() == [2 * x for x in range(ROWS)]
+
+
 def test_a_pipeline_reads_through_a_pool(numbers: Path) -> None:
     ds = windrow.read_parquet(numbers).map_batches(
         Model, fn_constructor_args=(2,), compute="actors", num_cpus=0.5

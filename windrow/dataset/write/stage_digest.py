@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import pickle
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from types import CodeType
 from typing import Any
+
+import numpy as np
 
 from windrow.core.source import Source
 from windrow.pipeline.tasks.map_batches import MapBatches, function_name
@@ -31,11 +33,16 @@ def digest_stage(stage: MapBatches) -> str:
 
 
 def _describe_value(value: Any) -> str:
-    """A text that is the same in every process; only the type where a value cannot be pickled."""
-    try:
-        return hashlib.sha256(pickle.dumps(value, protocol=4)).hexdigest()
-    except Exception:  # whatever a user's __reduce__ raises
-        return type(value).__qualname__
+    """Return what stays the same from one process to the next: a plain value, else only its type."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_describe_value(key)}: {_describe_value(each)}' for key, each in value.items())}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_describe_value, value))}]"
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    if value is None or isinstance(value, (bool, int, float, str, bytes, np.generic, os.PathLike)):
+        return repr(value)
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _describe_function(fn: Any) -> str:

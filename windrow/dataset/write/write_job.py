@@ -18,8 +18,8 @@ from windrow.core.source import Source
 from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.failed_rows import FailedRowsFolder
-from windrow.dataset.write.find_write_schema import find_write_schema
 from windrow.dataset.write.stage_digest import digest_stage, find_stages
+from windrow.dataset.write.written_schema import find_written_schema
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.listed_source import ListedSource
 from windrow.io.catalog.row_ids import RowIdSource
@@ -81,7 +81,7 @@ def write(
     With ``mode="resume"``, the new files stay too, and the next call goes on with them.
     """
     resumes = request.mode == "resume"
-    schema = find_write_schema(plan, skips_failed=request.failed_rows is not None)
+    schema = find_written_schema(plan, skips_failed=request.failed_rows is not None)
     request.sink.check(layout.stored(schema))
     store = find_store(request.path, request.filesystem, request.storage_options)
     replaced = list_replaced(store, request.mode, _find_sources(plan.source))
@@ -113,9 +113,8 @@ def write(
 
 
 def _failed_text(request: WriteRequest, rows: int) -> str:
-    return (
-        f"transforms failed for {rows:,} rows, which were written to {request.failed_rows} with their errors"
-    )
+    were = "1 row, which was" if rows == 1 else f"{rows:,} rows, which were"
+    return f"transforms failed for {were} written to {request.failed_rows} with the error{'s' if rows > 1 else ''}"
 
 
 def _find_failed_folder(
