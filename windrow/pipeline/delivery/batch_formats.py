@@ -118,13 +118,16 @@ def _nullable_types() -> dict[pa.DataType, Any]:
 
 
 def rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Yield each row as a dict of Python values, as pyarrow's ``to_pylist`` makes them; tensors become arrays."""
+    """Yield each row as a dict of Python values, as pyarrow's ``to_pylist`` makes them.
+
+    Tensors of two or more dimensions become arrays instead of flat lists.
+    """
     # as Python objects, a whole run would take many times its memory
     for start in range(0, batch.num_rows, _ROWS_PER_CHUNK):
         chunk = batch.slice(start, _ROWS_PER_CHUNK)
         found = chunk.to_pylist()
         for name, column in zip(chunk.schema.names, chunk.columns, strict=True):
-            if isinstance(column.type, pa.FixedShapeTensorType):
+            if isinstance(column.type, pa.FixedShapeTensorType) and len(column.type.shape) > 1:
                 # a copy: what Arrow marks as mutable can be the user's own data
                 for row, tensor in zip(found, column_to_numpy(column, writable=True).copy(), strict=True):
                     row[name] = tensor
