@@ -104,6 +104,10 @@ class WindowMethods(Readable):
         return type(self)(replace(self._plan.shuffled(seed), shuffles_blocks=True))
 
 
+class _NoMethodError(PlanError, AttributeError):
+    """So that ``hasattr`` is False."""
+
+
 @dataclass(frozen=True, repr=False)
 class _WindowRows(Transformable):
     """The rows of a window, with the transforms that can be applied to them."""
@@ -111,7 +115,7 @@ class _WindowRows(Transformable):
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise PlanError(
+        raise _NoMethodError(
             f"foreach_window: a window has no {name}(): its rows can be transformed here, and nothing else. Shuffle "
             "with random_shuffle_each_window()"
         )

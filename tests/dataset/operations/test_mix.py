@@ -78,7 +78,9 @@ def test_every_stretch_has_the_shares_of_the_whole() -> None:
     assert read(windrow.mix([dataset(0, 3000), dataset(1, 3000)], [3, 1], seed=2)) != rows
 
 
-@pytest.mark.parametrize("executor", ["threads", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.nightly])])
+@pytest.mark.parametrize(
+    "executor", ["threads", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.nightly])]
+)
 def test_a_pipeline_of_a_mixture_resumes(executor: str, request: pytest.FixtureRequest) -> None:
     if executor == "ray":
         request.getfixturevalue("ray_local")

@@ -214,9 +214,12 @@ def test_errors_while_reading(build: Any, match: str) -> None:
         (lambda ds: ds.rename_columns({}), "give a dict of new names"),
         (lambda ds: ds.random_sample(1.5), "a number from 0 to 1"),
         (lambda ds: ds.map_batches(abs, fn_constructor_args=(1,)), "is not a class"),
-        (lambda ds: ds.map_batches(abs, compute="gpu"), "must be 'tasks', 'actors' or an ActorPool"),
+        (lambda ds: ds.map_batches(abs, compute="gpu"), "must be 'tasks', 'actors' or a windrow.ActorPool"),
         (lambda ds: ds.map_batches(abs, compute="tasks", num_gpus=1), "leave out num_gpus=1"),
         (lambda ds: ds.map_batches(abs, num_gpus=-1), "num_gpus=-1 must be a number"),
+        (lambda ds: ds.map_batches(abs, num_gpus=1.5), "above 1 it must be a whole number"),
+        (lambda ds: ds.map_batches(abs, num_cpus=1), "pass compute=windrow.ActorPool"),
+        (lambda ds: ds.map_batches(abs, resources={"GPU": 1}), "give num_gpus= instead"),
         (lambda ds: windrow.ActorPool(size=0), "must be an integer of 1 or more"),
         (lambda ds: windrow.ActorPool(min_size=3, max_size=2), "max_size=2 is below min_size=3"),
         (lambda ds: windrow.ActorPool(2, 1), "give size, or the other two"),
@@ -296,6 +299,47 @@ def test_random_numbers_depend_on_seed_epoch_and_row_only(numbers: Path) -> None
             assert {key: value for part in parts for key, value in part.items()} == epoch
         for shard in shards:
             shard.close()
+
+
+def test_what_decides_the_rows_draws_the_same_in_every_epoch(numbers: Path) -> None:
+    ds = windrow.read_parquet(numbers, target_block_bytes=1).map_batches(_draw, rng=True)
+    kept = ds.filter(pc.field("before") < 0.5)
+    pipe = kept.window(blocks_per_window=4).repeat(3).random_shuffle_each_window(seed=7)
+    epochs = [
+        {int(x): (before, behind) for x, before, behind in _pairs(epoch.iter_batches(100))}
+        for epoch in pipe.map_batches(_draw_behind, rng=True).iter_epochs()
+    ]
+    assert 1300 < len(epochs[0]) < 1700
+    assert [{x: drawn[0] for x, drawn in epoch.items()} for epoch in epochs] == [
+        {x: drawn[0] for x, drawn in epochs[0].items()}
+    ] * 3
+    assert len({drawn[1] for epoch in epochs for drawn in epoch.values()}) == 3 * len(epochs[0])
+
+
+def _pairs(batches: Any) -> Any:
+    return (
+        row for batch in batches for row in zip(batch["x"], batch["before"], batch["behind"], strict=True)
+    )
+
+
+def test_functions_do_not_change_stored_data() -> None:
+    images = np.arange(8.0).reshape(2, 2, 2)
+    ds = windrow.from_numpy({"x": np.arange(2.0), "image": images.copy()})
+
+    def spoil(batch: Any) -> Any:
+        batch["x"] += 100
+        batch["image"][:] = -1
+        return batch
+
+    def spoil_row(row: Any) -> Any:
+        row["image"][:] = -1
+        return row
+
+    pytest.importorskip("torch")
+    for changed in (ds.map_batches(spoil, batch_format="torch"), ds.map(spoil_row)):
+        assert (changed.to_numpy()["image"] == -1).all()
+        assert np.array_equal(ds.to_numpy()["image"], images)
+        assert ds.to_numpy()["x"].tolist() == [0, 1]
 
 
 def test_a_resumed_run_draws_the_same(numbers: Path) -> None:

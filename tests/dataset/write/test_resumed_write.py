@@ -108,28 +108,6 @@ def test_another_write_is_not_continued(numbers: Path, tmp_path: Path) -> None:
         ds.repeat(1).write_parquet(tmp_path / "other", mode="resume")
 
 
-def _add(batch: Any, number: Any, **others: Any) -> Any:
-    return {"x": batch["x"] + number}
-
-
-class _Opaque:
-    """An argument without a value that a later process could compare."""
-
-
-def test_a_write_with_other_arguments_is_not_continued(numbers: Path, tmp_path: Path) -> None:
-    ds = windrow.read_parquet(numbers).options(executor="threads")
-
-    def written(number: Any, **others: Any) -> windrow.WriteResult:
-        mapped = ds.map_batches(_add, fn_args=(number,), fn_kwargs=others)
-        return mapped.write_parquet(tmp_path / "out", mode="resume")
-
-    first = written(np.array([1]), names=["a", tmp_path], other=_Opaque())
-    assert written(np.array([1]), names=["a", tmp_path], other=_Opaque()) == first
-    for number, names in ((np.array([2]), ["a", tmp_path]), (1, ["a", tmp_path]), (np.array([1]), ["b"])):
-        with pytest.raises(PlanError, match="does not belong to one"):
-            written(number, names=names, other=_Opaque())
-
-
 def test_a_killed_write_goes_on(numbers: Path, tmp_path: Path) -> None:
     script = """
         import os, signal, sys, windrow
@@ -198,3 +176,63 @@ def test_all_rows_of_a_batch_can_fail(numbers: Path, tmp_path: Path) -> None:
     assert written.rows + written.failed_rows == BLOCKS * 10
     with pytest.raises(PlanError, match="failed_rows= are for a Dataset"):
         ds.repeat(1).write_parquet(tmp_path / "other", failed_rows=tmp_path / "failed")
+
+
+def _scale(batch: Any, factor: int = 1) -> Any:
+    return {"x": batch["x"] * factor}
+
+
+def test_other_arguments_are_another_write(numbers: Path, tmp_path: Path) -> None:
+    ds = windrow.read_parquet(numbers).options(executor="threads")
+    ds.map_batches(_scale, fn_kwargs={"factor": 2}).write_parquet(tmp_path / "out", mode="resume")
+    with pytest.raises(PlanError, match="does not belong to one"):
+        ds.map_batches(_scale, fn_kwargs={"factor": 3}).write_parquet(tmp_path / "out", mode="resume")
+    sort = ds.map_batches(_scale, fn_kwargs={"factor": 3}).sort("x")
+    sort.write_parquet(tmp_path / "sorted", mode="resume")
+    other = ds.map_batches(_scale, fn_kwargs={"factor": 4}).sort("x")
+    with pytest.raises(PlanError, match="does not belong to one"):
+        other.write_parquet(tmp_path / "sorted", mode="resume")
+
+
+def test_files_that_are_not_whole_are_written_again(numbers: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ds = windrow.read_parquet(numbers).options(executor="threads")
+    written = ds.write_parquet(out, mode="resume")
+    cut = out / written.files[3].path
+    cut.write_bytes(cut.read_bytes()[:50])
+    (out / written.files[5].path).unlink()
+    assert ds.write_parquet(out, mode="resume") == written
+    assert read(out) == list(range(BLOCKS * 10))
+    (out / written.manifest).unlink()
+    (out / f"_part-00001-{written.manifest.split('-')[1]}").write_text("{")
+    assert ds.write_parquet(out, mode="resume") == written
+    ds.write_parquet(out, mode="overwrite")
+    assert not list(out.glob("_part*"))
+
+
+def test_failed_rows_replace_no_data(numbers: Path, tmp_path: Path) -> None:
+    ds = windrow.read_parquet(numbers).map(_invert).options(executor="threads")
+    with pytest.raises(PlanError, match="would replace what is being read"):
+        ds.write_parquet(tmp_path / "out", mode="overwrite", failed_rows=numbers)
+    for folder in (tmp_path / "out", tmp_path / "out" / "failed", tmp_path):
+        with pytest.raises(PlanError, match="lie in one another"):
+            ds.write_parquet(tmp_path / "out", failed_rows=folder)
+
+
+def _invert_sometimes(row: Any, rng: Any) -> Any:
+    return {"x": row["x"], "inverse": 1 // int(rng.random() < 0.8)}
+
+
+def test_only_the_failing_rows_of_random_functions_are_set_aside(numbers: Path, tmp_path: Path) -> None:
+    ds = windrow.read_parquet(numbers).map(_invert_sometimes, rng=True).options(executor="threads")
+    with pytest.warns(RuntimeWarning, match="failed for"):
+        written = ds.write_parquet(tmp_path / "out", failed_rows=tmp_path / "failed")
+    assert 4 <= written.failed_rows <= 32
+    assert written.rows + written.failed_rows == BLOCKS * 10
+    again = windrow.read_parquet(tmp_path / "failed").map(lambda row: row["none"])
+    with pytest.warns(RuntimeWarning, match="failed for"):
+        again.options(executor="threads").write_parquet(
+            tmp_path / "again", failed_rows=tmp_path / "failed again"
+        )
+    names = [pq.read_schema(path).names for path in (tmp_path / "failed again").iterdir()]
+    assert all(name.count("windrow_error") == 1 for name in names)

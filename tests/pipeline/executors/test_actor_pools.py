@@ -92,7 +92,9 @@ def test_a_write_makes_no_object_in_its_own_process(numbers: Path, tmp_path: Pat
 
 
 def test_a_pipeline_reads_through_a_pool(numbers: Path) -> None:
-    ds = windrow.read_parquet(numbers).map_batches(Model, fn_constructor_args=(2,), num_cpus=0.5)
+    ds = windrow.read_parquet(numbers).map_batches(
+        Model, fn_constructor_args=(2,), compute="actors", num_cpus=0.5
+    )
     pipe = ds.map(lambda row: {"x": row["x"] + 1, "pid": row["pid"]})
     shuffled = pipe.window(blocks_per_window=2).repeat(2).random_shuffle_each_window(seed=7)
     expected = [
@@ -141,7 +143,7 @@ class Dying(Model):
 
 def test_the_batches_of_a_dead_actor_are_made_again(numbers: Path, tmp_path: Path) -> None:
     ds = windrow.read_parquet(numbers).map_batches(
-        Dying, fn_constructor_args=(tmp_path / "died", False), batch_size=20, num_cpus=0.5
+        Dying, fn_constructor_args=(tmp_path / "died", False), batch_size=20, compute="actors", num_cpus=0.5
     )
     ds.options(executor="ray").write_parquet(tmp_path / "out")
     assert windrow.read_parquet(tmp_path / "out").to_arrow()["x"].to_pylist() == list(range(ROWS))
@@ -151,7 +153,7 @@ def test_the_batches_of_a_dead_actor_are_made_again(numbers: Path, tmp_path: Pat
 @pytest.mark.nightly
 def test_a_batch_that_kills_every_actor_is_an_error(numbers: Path, tmp_path: Path) -> None:
     ds = windrow.read_parquet(numbers).map_batches(
-        Dying, fn_constructor_args=(tmp_path / "died", True), batch_size=20, num_cpus=0.5
+        Dying, fn_constructor_args=(tmp_path / "died", True), batch_size=20, compute="actors", num_cpus=0.5
     )
     with pytest.raises(TransformError, match=r"3\.parquet.*the actor's process died repeatedly"):
         ds.options(executor="ray").write_parquet(tmp_path / "out")

@@ -27,9 +27,11 @@ class FailedRowsFolder:
         """Write the failed rows of a part as Parquet, a file for each set of columns; returns their number."""
         groups: list[list[pa.Table]] = []
         for rows, error in failed.found:
-            table = rows.append_column(
-                ERROR_COLUMN, pa.array([str(error)] * rows.num_rows, pa.large_string())
-            )
+            if ERROR_COLUMN in rows.column_names:
+                # rows that failed before
+                rows = rows.drop_columns([ERROR_COLUMN])
+            texts = pa.array([str(error)] * rows.num_rows, pa.large_string())
+            table = rows.append_column(ERROR_COLUMN, texts)
             alike = next((group for group in groups if group[0].schema.equals(table.schema)), None)
             if alike is None:
                 groups.append([table])

@@ -7,10 +7,9 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from windrow.core.byte_sizes import parse_bytes
@@ -19,11 +18,12 @@ from windrow.core.source import Source
 from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.failed_rows import FailedRowsFolder
-from windrow.dataset.write.written_schema import find_written_schema
+from windrow.dataset.write.find_write_schema import find_write_schema
+from windrow.dataset.write.stage_digest import digest_stage, find_stages
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.listed_source import ListedSource
 from windrow.io.catalog.row_ids import RowIdSource
-from windrow.io.sinks.commit import Mode, WriteJob, abandon, begin, commit, list_replaced
+from windrow.io.sinks.commit import Mode, WriteJob, abandon, begin, commit, lie_within, list_replaced
 from windrow.io.sinks.file_splitting import Layout
 from windrow.io.sinks.open_store import find_store
 from windrow.io.sinks.part_markers import FinishedPart, find_finished
@@ -32,7 +32,6 @@ from windrow.io.sinks.write_files import write_empty
 from windrow.io.sinks.written_manifest import WriteResult
 from windrow.io.tables.snapshot_source import TableSource
 from windrow.pipeline.exchange.derived_source import DerivedSource
-from windrow.pipeline.tasks.map_batches import MapBatches
 
 __all__ = ["Output", "WriteRequest", "write"]
 
@@ -82,13 +81,13 @@ def write(
     With ``mode="resume"``, the new files stay too, and the next call goes on with them.
     """
     resumes = request.mode == "resume"
-    schema = find_written_schema(plan, skips_failed=request.failed_rows is not None)
+    schema = find_write_schema(plan, skips_failed=request.failed_rows is not None)
     request.sink.check(layout.stored(schema))
     store = find_store(request.path, request.filesystem, request.storage_options)
     replaced = list_replaced(store, request.mode, _find_sources(plan.source))
     name = _digest(plan, request, layout, schema) if resumes else os.urandom(_NAME_BYTES).hex()
     job = WriteJob(name, store, request.sink, schema, layout.partition_by, resumes)
-    failed, failed_before = _find_failed_folder(request, job)
+    failed, failed_before = _find_failed_folder(plan, request, job)
     finished = find_finished(job) if resumes else {}
     if isinstance(finished, WriteResult):
         return finished
@@ -102,6 +101,9 @@ def write(
         if not resumes:
             with suppress(Exception):
                 abandon(job, created)
+            if failed is not None:
+                with suppress(Exception):
+                    abandon(replace(job, store=failed.store), ())
         raise
     if failed is not None:
         failed.store.remove(failed_before)
@@ -111,45 +113,31 @@ def write(
 
 
 def _failed_text(request: WriteRequest, rows: int) -> str:
-    were = "1 row, which was" if rows == 1 else f"{rows:,} rows, which were"
-    return f"transforms failed for {were} written to {request.failed_rows} with the error{'s' if rows > 1 else ''}"
+    return (
+        f"transforms failed for {rows:,} rows, which were written to {request.failed_rows} with their errors"
+    )
 
 
 def _find_failed_folder(
-    request: WriteRequest, job: WriteJob
+    plan: LogicalPlan, request: WriteRequest, job: WriteJob
 ) -> tuple[FailedRowsFolder | None, tuple[str, ...]]:
     """The folder for failed rows, and the files there that a successful write replaces."""
     if request.failed_rows is None:
         return None, ()
     store = find_store(request.failed_rows, request.filesystem, request.storage_options)
-    return FailedRowsFolder(store, job.name), list_replaced(store, request.mode, ())
+    if lie_within(store, job.store) or lie_within(job.store, store):
+        raise PlanError(
+            f"failed_rows={str(request.failed_rows)!r} and the target lie in one another: give another folder"
+        )
+    return FailedRowsFolder(store, job.name), list_replaced(store, request.mode, _find_sources(plan.source))
 
 
 def _digest(plan: LogicalPlan, request: WriteRequest, layout: Layout, schema: pa.Schema) -> str:
     """Name a write by what determines its files, as far as that can be told."""
     parts = [plan.read_source.contents, repr(request.sink), repr(layout), schema.to_string()]
-    parts += [_identify_stage(stage) for stage in plan.maps]
+    parts += [digest_stage(stage) for stage in (*find_stages(plan.source), *plan.maps)]
     parts.append(str(request.failed_rows))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[: 2 * _NAME_BYTES]
-
-
-def _identify_stage(stage: MapBatches) -> str:
-    how = (stage.name, stage.batch_size, stage.preserves_rows, stage.batch_format, stage.rng)
-    arguments = (stage.fn_args, stage.fn_kwargs, stage.fn_constructor_args, stage.fn_constructor_kwargs)
-    return f"{how!r} {_identify(arguments)}"
-
-
-def _identify(value: Any) -> str:
-    """Return what stays the same from one process to the next: a plain value, else only its type."""
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_identify(key)}: {_identify(each)}' for key, each in value.items())}}}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_identify, value))}]"
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
-    if value is None or isinstance(value, (bool, int, float, str, bytes, np.generic, os.PathLike)):
-        return repr(value)
-    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _find_sources(source: Source) -> Collection[str]:

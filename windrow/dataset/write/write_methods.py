@@ -63,9 +63,8 @@ class Writable(ABC):
             How to treat existing files: ``"error"`` raises, ``"append"`` adds files, ``"overwrite"``
             deletes the old files after the new ones are complete. ``"resume"``, for a Dataset: if the write is
             interrupted, the same call goes on with it. Blocks whose files are complete are not read again; a write
-            that had ended is left as it is. It recognises its files by the data, the format, and the names and plain
-            arguments (numbers, text, arrays) of the transforms: after changing the code of a function, use another
-            directory.
+            that had ended is left as it is. It recognises its files by the data, the names of the transforms and
+            the format: after changing the code of a function, use another directory.
         failed_rows
             For a Dataset: a directory for rows for which a transform failed, as Parquet with the column
             ``windrow_error``. Of a function on batches, these are all rows of the failing batch. They are counted in

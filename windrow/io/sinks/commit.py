@@ -25,11 +25,12 @@ from windrow.io.sinks.store import Store, is_temporary
 from windrow.io.sinks.written_manifest import WriteResult, WrittenFile, manifest_bytes, manifest_name
 from windrow.io.storage.filesystems import Files, join_path
 
-__all__ = ["Mode", "WriteJob", "abandon", "begin", "commit", "list_replaced"]
+__all__ = ["Mode", "WriteJob", "abandon", "begin", "commit", "lie_within", "list_replaced"]
 
 Mode = Literal["error", "overwrite", "append", "resume"]
 
 _MANIFEST = re.compile(r"_manifest-[0-9a-f]+\.json")
+_MARKER = re.compile(r"_part-.*-[0-9a-f]+\.json")
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,9 @@ def commit(
             job.store.remove([*replaced, *(mine - written)])
         job.store.put(manifest, lambda stream: stream.write(data))
         if job.resumes:
-            # the markers must outlive an interruption here; from now on the manifest stands for them
-            job.store.remove(mine - written)
+            # The markers must outlive an interruption here; from now on the manifest stands for them. Another process
+            # can write the same: its manifest is this one, and its temporary files are its own.
+            job.store.remove([path for path in mine - written - {manifest} if not is_temporary(path)])
     rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
     return WriteResult(job.store.url, tuple(files), rows, size, manifest, failed_rows)
 
@@ -122,6 +124,11 @@ def abandon(job: WriteJob, made: Sequence[str]) -> None:
     job.store.remove([path for path in job.store.list_files() if job.name in path])
     if isinstance(job.store, LocalStore):
         job.store.remove_empty(made)
+
+
+def lie_within(inner: Store, outer: Store) -> bool:
+    """Whether a directory is another one, or lies below it."""
+    return _place(outer.url) in set(_above(_place(inner.url)))
 
 
 def _find_read(store: Store, relatives: Collection[str], sources: Collection[str]) -> list[str]:
@@ -152,7 +159,7 @@ def _above(place: str) -> Iterator[str]:
 
 
 def _is_ours(path: str) -> bool:
-    return is_temporary(path) or _MANIFEST.fullmatch(path) is not None
+    return is_temporary(path) or any(kind.fullmatch(path) for kind in (_MANIFEST, _MARKER))
 
 
 def _is_visible(path: str) -> bool:

@@ -61,6 +61,10 @@ class LocalStore:
             raise
         _sync_folder(folder)
 
+    def sizes(self) -> dict[str, int]:
+        """The bytes of all files below the directory."""
+        return {path: os.path.getsize(join_path(self.root, path)) for path in self.list_files()}
+
     def get(self, relative: str) -> bytes:
         """The content of a file."""
         with open(join_path(self.root, relative), "rb") as file:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from windrow.core.errors import PlanError
 from windrow.io.sinks.commit import WriteJob
 from windrow.io.sinks.open_store import mapped_errors
-from windrow.io.sinks.store import is_temporary
+from windrow.io.sinks.store import Store, is_temporary
 from windrow.io.sinks.written_manifest import WriteResult, WrittenFile, manifest_name, parse_manifest
 
 __all__ = ["FinishedPart", "find_finished", "mark_finished"]
@@ -52,7 +52,7 @@ def find_finished(job: WriteJob) -> WriteResult | dict[str, FinishedPart]:
     """
     store = job.store
     with mapped_errors(store, store.url):
-        listed = [path for path in store.list_files() if not is_temporary(path)]
+        listed = {path: size for path, size in store.sizes().items() if not is_temporary(path)}
         others = [path for path in listed if job.name not in path]
         if others:
             raise PlanError(
@@ -60,22 +60,35 @@ def find_finished(job: WriteJob) -> WriteResult | dict[str, FinishedPart]:
                 "not belong to one: give another path, or mode='overwrite' to write everything again"
             )
         if manifest_name(job.name) in listed:
-            return parse_manifest(store.url, manifest_name(job.name), store.get(manifest_name(job.name)))
+            result = parse_manifest(store.url, manifest_name(job.name), store.get(manifest_name(job.name)))
+            if _are_complete(result.files, listed):
+                return result
         pattern = re.compile(re.escape(_marker_name(job, "\0")).replace("\0", "(.*)"))
         found = [match for match in map(pattern.fullmatch, listed) if match is not None]
         with ThreadPoolExecutor(_READING_THREADS, "windrow-markers") as threads:
-            parts = list(threads.map(lambda match: _parse(store.get(match[0])), found))
-    there = set(listed)
+            parts = list(threads.map(lambda match: _read(store, match[0]), found))
     return {
         match[1]: part
         for match, part in zip(found, parts, strict=True)
-        if there.issuperset(file.path for file in part.files)
+        if part is not None and _are_complete(part.files, listed)
     }
+
+
+def _are_complete(files: Sequence[WrittenFile], listed: Mapping[str, int]) -> bool:
+    return all(listed.get(file.path) == file.bytes for file in files)
 
 
 def _marker_name(job: WriteJob, label: str) -> str:
     # readers skip names that begin with "_"
     return f"_part-{label}-{job.name}.json"
+
+
+def _read(store: Store, name: str) -> FinishedPart | None:
+    """Read a marker; None if it is gone, since another process has committed the job, or is not complete."""
+    try:
+        return _parse(store.get(name))
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _parse(data: bytes) -> FinishedPart:

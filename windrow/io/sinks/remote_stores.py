@@ -67,7 +67,11 @@ class _RemoteStore(ABC):
 
     def list_files(self) -> list[str]:
         """All files below the directory."""
-        return sorted(self.retries.call(self._find))
+        return sorted(self.sizes())
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of all files below the directory."""
+        return self.retries.call(self._find)
 
     def put(self, relative: str, fill: Fill) -> None:
         """Write a file atomically, as far as the filesystem's rename is atomic."""
@@ -109,7 +113,7 @@ class _RemoteStore(ABC):
     def _is_object_store(self) -> bool: ...
 
     @abstractmethod
-    def _find(self) -> list[str]: ...
+    def _find(self) -> dict[str, int]: ...
 
     @abstractmethod
     def _make_folder(self, folder: str) -> None: ...
@@ -142,12 +146,12 @@ class ArrowStore(_RemoteStore):
             filesystem = filesystem.base_fs
         return filesystem.type_name in _ARROW_OBJECT_STORES
 
-    def _find(self) -> list[str]:
+    def _find(self) -> dict[str, int]:
         found = self.filesystem.get_file_info(
             pa_fs.FileSelector(self.root, recursive=True, allow_not_found=True)
         )
         length = len(self.root.rstrip("/")) + 1
-        return [info.path[length:] for info in found if info.type == pa_fs.FileType.File]
+        return {info.path[length:]: info.size for info in found if info.type == pa_fs.FileType.File}
 
     def _make_folder(self, folder: str) -> None:
         self.filesystem.create_dir(folder, recursive=True)
@@ -183,16 +187,17 @@ class FsspecStore(_RemoteStore):
         protocol = self.filesystem.protocol
         return not _FSSPEC_OBJECT_STORES.isdisjoint([protocol] if isinstance(protocol, str) else protocol)
 
-    def _find(self) -> list[str]:
+    def _find(self) -> dict[str, int]:
         self.filesystem.invalidate_cache()
         root = self.root.strip("/")
         try:
-            found = [str(path).strip("/") for path in self.filesystem.find(self.root)]
+            listed = self.filesystem.find(self.root, detail=True)
         except FileNotFoundError:
-            return []
-        if found == [root]:
+            return {}
+        found = {str(path).strip("/"): int(info["size"] or 0) for path, info in listed.items()}
+        if list(found) == [root]:
             raise NotADirectoryError(f"{self.url} is a file")
-        return [path[len(root) :].lstrip("/") for path in found]
+        return {path[len(root) :].lstrip("/"): size for path, size in found.items()}
 
     def _make_folder(self, folder: str) -> None:
         self.filesystem.makedirs(folder, exist_ok=True)

@@ -38,6 +38,10 @@ class Store(Protocol):
         """Write a file by calling ``fill`` once; it replaces an older one atomically, once complete."""
         ...
 
+    def sizes(self) -> dict[str, int]:
+        """The bytes of all files below it, by relative path; empty if it does not exist."""
+        ...
+
     def get(self, relative: str) -> bytes:
         """The content of a small file."""
         ...

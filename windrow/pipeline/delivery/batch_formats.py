@@ -100,7 +100,7 @@ def _series(column: pa.Array) -> Any:
     import pandas as pd
 
     if isinstance(column.type, pa.FixedShapeTensorType):
-        values = column_to_numpy(column, writable=True)
+        values = column_to_numpy(column, writable=True).copy()
         return pd.Series(np.fromiter(values, dtype=object, count=len(values)), dtype=object)
     if pa.types.is_time(column.type):
         return pd.Series(column_to_numpy(column, writable=True))
@@ -125,6 +125,7 @@ def rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         found = chunk.to_pylist()
         for name, column in zip(chunk.schema.names, chunk.columns, strict=True):
             if isinstance(column.type, pa.FixedShapeTensorType):
-                for row, tensor in zip(found, column_to_numpy(column, writable=True), strict=True):
+                # a copy: what Arrow marks as mutable can be the user's own data
+                for row, tensor in zip(found, column_to_numpy(column, writable=True).copy(), strict=True):
                     row[name] = tensor
         yield from found

@@ -273,7 +273,7 @@ def _describe_stages(job: Job) -> str:
     stages[-1].append("shuffle" if job.seed is not None else "place")
     if job.after:
         stages.append([f"{' + '.join(stage.name for stage in job.after)} in the trainers"])
-    return " | ".join(" + ".join(stage) for stage in stages)
+    return " | ".join(" + ".join(stage) for stage in stages if stage)
 
 
 def _last_step_rows(assignment: ShardAssignment, total: int) -> int:

@@ -316,8 +316,9 @@ class PrefetchLoop:
     def _positions(self, window: _FetchedWindow, place: int, rows: int) -> RowPositions:
         """Where rows from a place of this shard's stream on are in the epoch, if a transform draws random numbers."""
         layout, facts = window.data.layout, window.runs.facts
-        if layout is None or not any(stage.rng for stage in self._after):
+        if not any(stage.rng for stage in self._after):
             return StoredRows()
+        assert layout is not None, "placed rows have a layout"
         found = layout.assignment.epoch_rows(place, place + rows, self._shard, layout.total)
         return EpochRows(found, facts.epoch, self._seed)
 

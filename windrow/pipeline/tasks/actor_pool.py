@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,7 +15,10 @@ from windrow.core.integers import as_integer
 __all__ = ["ActorPool", "Compute", "WorkerResources", "choose_pool"]
 
 
-@dataclass(frozen=True)
+_NAMED = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+
+
+@dataclass(frozen=True, repr=False)
 class ActorPool:
     """Workers of a transform's own, for functions that are costly to set up or need a GPU.
 
@@ -75,6 +79,11 @@ class ActorPool:
         """The least and the largest number of workers."""
         return self.min_size or 1, self.max_size or 1
 
+    def __repr__(self) -> str:
+        least, largest = self.sizes
+        given = f"size={least}" if least == largest else f"min_size={least}, max_size={largest}"
+        return f"ActorPool({given})"
+
     def __str__(self) -> str:
         least, largest = self.sizes
         return str(least) if least == largest else f"{least} to {largest}"
@@ -102,6 +111,8 @@ class WorkerResources:
     def __post_init__(self) -> None:
         for name, value in (("num_cpus", self.num_cpus), ("num_gpus", self.num_gpus)):
             _check_amount(name, value)
+        if self.num_gpus is not None and self.num_gpus > 1 and self.num_gpus != int(self.num_gpus):
+            raise PlanError(f"num_gpus={self.num_gpus!r}: above 1 it must be a whole number")
         if self.memory is not None:
             object.__setattr__(self, "memory", parse_bytes(self.memory, "memory"))
         if self.resources is not None:
@@ -109,10 +120,12 @@ class WorkerResources:
                 raise PlanError(f"resources={self.resources!r} must be a dict of amounts by name")
             for name, value in self.resources.items():
                 _check_amount(f"resources[{name!r}]", value)
+                if name in _NAMED:
+                    raise PlanError(f"resources={{{name!r}: ...}}: give {_NAMED[name]}= instead")
             object.__setattr__(self, "resources", dict(self.resources))
 
     def __bool__(self) -> bool:
-        return self != WorkerResources()
+        return bool(self.num_cpus or self.num_gpus or self.memory or self.resources)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -144,7 +157,7 @@ class WorkerResources:
 def _check_amount(name: str, value: object) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= float(value) < math.inf:
         raise PlanError(f"{name}={value!r} must be a number of 0 or more, or None")
 
 
@@ -152,10 +165,15 @@ def choose_pool(compute: Compute | None, resources: WorkerResources) -> ActorPoo
     """Return the pool that a transform runs in; None: the tasks that read run it."""
     if isinstance(compute, ActorPool):
         return compute
+    if compute is None and resources == WorkerResources(num_cpus=resources.num_cpus) and resources:
+        raise PlanError(
+            f"{resources} reserves CPUs for actors: pass compute=windrow.ActorPool(...) too, or leave it out for the "
+            "workers that read, which reserve one CPU each"
+        )
     if compute == "actors" or (compute is None and resources):
         return ActorPool(size=1)
     if compute not in (None, "tasks"):
-        raise PlanError(f"compute={compute!r} must be 'tasks', 'actors' or an ActorPool")
+        raise PlanError(f"compute={compute!r} must be 'tasks', 'actors' or a windrow.ActorPool")
     if resources:
         raise PlanError(
             f"compute='tasks' runs on the workers that read, which reserve one CPU each: leave out {resources}, or "

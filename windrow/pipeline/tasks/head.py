@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
-from windrow.core.source import BlockAddress, BlockReader, Source
+from windrow.core.source import Source
 from windrow.core.tracebacks import trims_traceback
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -16,7 +16,7 @@ from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.sequence_packing import sample_sequences
 from windrow.pipeline.tasks.transforms import FailedRows, apply_maps, check_schema
 
-__all__ = ["find_schema", "read_first_rows", "read_head"]
+__all__ = ["find_schema", "read_head"]
 
 
 @trims_traceback
@@ -40,31 +40,17 @@ def read_head(
 
     If there are no rows, the table has the source's schema.
     """
-    blocks = np.flatnonzero(source.blocks.rows).tolist()
-    addresses = (address for block in blocks for address in source.addresses([block]))
-    found = read_first_rows(source.reader, addresses, maps, limit, seed, failed)
-    return empty_table(source.schema) if found is None else found
-
-
-def read_first_rows(
-    reader: BlockReader,
-    addresses: Iterable[BlockAddress],
-    maps: Sequence[MapBatches],
-    limit: int,
-    seed: int = 0,
-    failed: FailedRows | None = None,
-) -> pa.Table | None:
-    """Read the first ``limit`` rows of blocks and apply transforms; None if there are no rows."""
     found, remaining = list[pa.Table](), limit
-    for address in addresses:
+    for block in np.flatnonzero(source.blocks.rows):
+        if remaining <= 0:
+            break
+        (address,) = source.addresses([int(block)])
         positions = StoredRows(address.number, seed=seed)
-        table = apply_maps(reader.read(address), maps, address.origin, positions, failed)
+        table = apply_maps(source.reader.read(address), maps, address.origin, positions, failed)
         if not table.num_rows:
             continue  # transforms are not applied to empty tables, so the schema is not the final one
         if found:
             check_schema(found[0].schema, table.schema, address.origin)
         found.append(table.slice(0, remaining))
         remaining -= found[-1].num_rows
-        if remaining <= 0:
-            break
-    return pa.concat_tables(found) if found else None
+    return pa.concat_tables(found) if found else empty_table(source.schema)

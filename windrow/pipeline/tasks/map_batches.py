@@ -164,7 +164,8 @@ Result = tuple[pa.Table, list[tuple[int, TransformError]]]
 class Call:
     """One call of a transform's function."""
 
-    batch: pa.RecordBatch
+    # as a table, since a sliced record batch is pickled with all its rows
+    rows: pa.Table
     # describes the batch in errors
     where: str
     rng: RowGenerator | None

@@ -101,15 +101,19 @@ class MapRows(RowFunction):
 class FlatMapRows(RowFunction):
     """``flat_map``: each row becomes any number of rows."""
 
+    # of this table so far; an object runs in one thread at a time
+    _first: _Row | None = None
+
     def _check(self, result: Any, results: Sequence[Any]) -> Any:
         if isinstance(result, (Mapping, str, bytes)) or not hasattr(result, "__iter__"):
             raise TypeError(
                 f"returned {_type_name(result)}; return a list of rows, each a dict of values by column"
             )
-        first = next((made[0] for made in results if made), None)
+        first = self._first if results else None
         found: list[_Row] = []
         for row in result:
-            found.append(_check_row(row, first if first is not None else (found[0] if found else None)))
+            found.append(_check_row(row, first or (found[0] if found else None)))
+        self._first = first or (found[0] if found else None)
         return found
 
     def _combine(self, table: pa.Table, results: list[Any]) -> Any:

@@ -101,19 +101,19 @@ class RowGenerator:
     def __len__(self) -> int:
         return len(self._positions)
 
-    def random(self, size: int | tuple[int, ...] = ()) -> NDArray[np.float64]:
+    def random(self, size: int | tuple[int, ...] | None = None) -> NDArray[np.float64]:
         r"""(rows, \*size) float64, uniform in [0, 1)."""
         return self._doubles(_shape(size))
 
     def uniform(
-        self, low: Any = 0.0, high: Any = 1.0, size: int | tuple[int, ...] = ()
+        self, low: Any = 0.0, high: Any = 1.0, size: int | tuple[int, ...] | None = None
     ) -> NDArray[np.float64]:
         r"""(rows, \*size) float64, uniform in [low, high)."""
         found: NDArray[np.float64] = low + (np.asarray(high) - low) * self._doubles(_shape(size))
         return found
 
     def normal(
-        self, loc: Any = 0.0, scale: Any = 1.0, size: int | tuple[int, ...] = ()
+        self, loc: Any = 0.0, scale: Any = 1.0, size: int | tuple[int, ...] | None = None
     ) -> NDArray[np.float64]:
         r"""(rows, \*size) float64 from the normal distribution with mean ``loc`` and deviation ``scale``."""
         shape = _shape(size)
@@ -124,7 +124,7 @@ class RowGenerator:
         return found
 
     def integers(
-        self, low: int, high: int | None = None, size: int | tuple[int, ...] = ()
+        self, low: int, high: int | None = None, size: int | tuple[int, ...] | None = None
     ) -> NDArray[np.int64]:
         r"""(rows, \*size) int64, uniform in [low, high); with ``high=None``, in [0, low).
 
@@ -145,9 +145,9 @@ class RowGenerator:
         Making one takes some microseconds. NumPy may change what its methods draw from one version to another.
         """
         draw = self._next_draw() + _OWN_DRAW
-        for position in self._positions.tolist():
+        for position in self._positions:
             # the lowest word counts what the generator draws
-            bits = np.random.Philox(key=self._key, counter=[0, draw, position, 0])
+            bits = np.random.Philox(key=self._key, counter=np.array([0, draw, position, 0], np.uint64))
             yield np.random.Generator(bits)  # noqa: TID251
 
     def take(self, rows: NDArray[np.int64]) -> RowGenerator:
@@ -174,5 +174,8 @@ class RowGenerator:
         return (whole * _DOUBLE).reshape(rows, *shape)
 
 
-def _shape(size: int | tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(size) if isinstance(size, (tuple, list)) else (int(size),)
+def _shape(size: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    shape = () if size is None else tuple(size) if isinstance(size, (tuple, list)) else (int(size),)
+    if any(length < 0 for length in shape):
+        raise ValueError(f"size={size!r} must not be negative")
+    return shape

@@ -86,7 +86,8 @@ def _column(name: str, values: Any, batch: pa.RecordBatch) -> pa.ChunkedArray:
         return to_arrow(
             values, None if original is None else original.type, nan_is_null=_nan_is_null(values, original)
         )
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
+    # RuntimeError: of torch, for a tensor that requires grad
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, RuntimeError) as exc:
         raise TransformError(
             f"returned {_describe(values)} as column {name!r}, which Arrow cannot hold "
             f"({type(exc).__name__}: {exc}); return numbers, text, bytes, times, or lists of these, "

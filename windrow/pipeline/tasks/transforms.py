@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import TransformError
@@ -46,9 +47,11 @@ def apply_maps(
     ``origin`` (a description of the block); the function's exception is its ``__cause__``. With ``failed``, the
     rows of a failing batch are left out and recorded there instead.
     """
+    changing = [number for number, stage in enumerate(maps) if not stage.preserves_rows]
     for number, stage in enumerate(maps):
         if table.num_rows:
-            batches = _Batches(stage, number, positions, f"{stage.name}, {origin}", failed)
+            decides_rows = bool(changing) and number <= changing[-1]
+            batches = _Batches(stage, number, decides_rows, positions, f"{stage.name}, {origin}", failed)
             table = batches.apply(table)
     return table
 
@@ -70,6 +73,8 @@ class _Batches:
 
     stage: MapBatches
     number: int
+    # whether it, or a later one that gets its rows, decides how many rows there are
+    decides_rows: bool
     positions: RowPositions
     where: str
     failed: FailedRows | None
@@ -97,9 +102,7 @@ class _Batches:
         workers = self.stage.workers
         begun: deque[tuple[pa.Table, Callable[[], Result]]] = deque()
         for start, rows in batches:
-            call = Call(
-                _as_batch(rows), self.where, self._generator(start, rows.num_rows), self.failed is not None
-            )
+            call = Call(rows, self.where, self._generator(start, rows.num_rows), self.failed is not None)
             begun.append((rows, partial(self._run, call) if workers is None else workers.start(call)))
             if workers is None or len(begun) > _BATCHES_AHEAD:
                 yield from self._finish(*begun.popleft())
@@ -127,8 +130,7 @@ class _Batches:
     def _generator(self, start: int, rows: int) -> RowGenerator | None:
         if not self.stage.rng:
             return None
-        changes_rows = not self.stage.preserves_rows
-        return self.positions.generator(self.number, start, rows, changes_rows=changes_rows)
+        return self.positions.generator(self.number, start, rows, changes_rows=self.decides_rows)
 
 
 def as_one_batch(table: pa.Table, origin: str) -> pa.RecordBatch:
@@ -152,22 +154,26 @@ def _as_batch(table: pa.Table) -> pa.RecordBatch:
 
 def call_function(stage: MapBatches, fn: Callable[..., Any], call: Call) -> Result:
     """Call a transform's function on batches (an instance, if it is a class)."""
+    batch, rows = _as_batch(call.rows), np.arange(call.rows.num_rows)
     try:
-        return _call(stage, fn, call.batch, call.rng, call.where), []
+        return _call(stage, fn, batch, _restarted(call.rng, rows), call.where), []
     except TransformError as failure:
         if not (call.skips_failed and isinstance(fn, RowFunction)):
             raise
         error = failure
-    table = pa.Table.from_batches([call.batch])
-    failing = fn.failing(table, *stage.fn_args, **_kwargs(stage, call.rng))
+    failing = fn.failing(call.rows, *stage.fn_args, **_kwargs(stage, _restarted(call.rng, rows)))
     if not failing:
         raise error
-    kept = np.setdiff1d(np.arange(table.num_rows), [one.row for one in failing])
+    kept = np.setdiff1d(rows, [one.row for one in failing])
     errors = [(one.row, function_error(one.error, call.where)) for one in failing]
     if not len(kept):
-        return table.slice(0, 0), errors
-    rng = None if call.rng is None else call.rng.take(kept)
-    return _call(stage, fn, call.batch.take(pa.array(kept)), rng, call.where), errors
+        return call.rows.slice(0, 0), errors
+    return _call(stage, fn, batch.take(pa.array(kept)), _restarted(call.rng, kept), call.where), errors
+
+
+def _restarted(rng: RowGenerator | None, rows: NDArray[np.int64]) -> RowGenerator | None:
+    """A generator that has drawn nothing yet, for some rows of the batch."""
+    return None if rng is None else rng.take(rows)
 
 
 def _call(

@@ -20,6 +20,7 @@ def to_torch(batch: pa.RecordBatch) -> dict[str, Any]:
 
     arrays = to_numpy(batch, writable=True)
     return {
-        name: torch.from_numpy(array) if array.dtype.kind in _NUMBERS else array
+        # a copy: what Arrow marks as mutable can be the user's own data
+        name: torch.from_numpy(array.copy()) if array.dtype.kind in _NUMBERS else array
         for name, array in arrays.items()
     }

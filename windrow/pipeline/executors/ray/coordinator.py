@@ -31,7 +31,7 @@ from windrow.pipeline.executors.ray.nodes import (
 )
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable, export_code
 from windrow.pipeline.executors.ray.placement import Placement, Planner
-from windrow.pipeline.executors.ray.pools.start_pools import start_pools
+from windrow.pipeline.executors.ray.pools.start_pools import RunPools
 from windrow.pipeline.executors.ray.ray_task import cancel_copy, remove_on_all_nodes, submit_task
 from windrow.pipeline.executors.ray.task_dispatch import Cluster, Dispatcher, Submitted
 from windrow.pipeline.executors.ray.worker_deaths import is_conclusive, make_death_error
@@ -82,8 +82,7 @@ class Coordinator:
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._disk = disk
-        self._before = start_pools(program.context.before)
-        self._context = ray.put(replace(program.context, disk=disk, before=self._before))
+        self._pools = RunPools(replace(program.context, disk=disk))
         self._spread = False
         self._nodes_due_at = 0.0
         self._workers_started = asyncio.Event()
@@ -104,6 +103,7 @@ class Coordinator:
             # tasks submitted while workers are still starting make Ray start more workers
             await asyncio.wait([asyncio.ensure_future(self._workers_started.wait())], timeout=_START_SECONDS)
             self._workers_started.set()
+        self._pools.ensure()
         self._start_ticking()
         facts = self._core.open_epoch(request)
         self._wake()
@@ -158,6 +158,8 @@ class Coordinator:
         with self._failing_run():
             last = self._core.close_shard(shard, token)
         self._wake()
+        if last:
+            self._pools.end()
         if last and self._disk is not None:
             await self._remove_files(self._disk)
 
@@ -265,7 +267,7 @@ class Coordinator:
         def submit_copy(key: int, copy: int, placement: Placement) -> Submitted:
             heartbeat = Heartbeat(self._name, self._incarnation, key, copy)
             return submit_task(
-                self._context,
+                self._pools.context,
                 task,
                 tables,
                 cached,

@@ -78,16 +78,19 @@ class PoolManager:
         self._least, self._largest = sizes
         self._members: list[_Member] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._begun = time.monotonic()
+        self._begun = 0.0
         self._first_started = asyncio.Event()
+        self._start_error = ""
         self._ticking = False
 
     async def submit(self, holder: list[Any]) -> list[Any] | Failure:
         """Give a batch to an actor: the reference in ``holder`` is to a `Call`; returns one to the result."""
         self._start()
-        left = self._begun + _START_SECONDS - time.monotonic()
         try:
-            await asyncio.wait_for(self._first_started.wait(), max(0.0, left))
+            # even with a set event, a timeout of 0 would end before it is looked at
+            if not self._first_started.is_set():
+                left = self._begun + _START_SECONDS - time.monotonic()
+                await asyncio.wait_for(self._first_started.wait(), max(0.0, left))
         except asyncio.TimeoutError:
             return Failure.capture(
                 TransformError(
@@ -96,6 +99,9 @@ class PoolManager:
                     "start nodes that have what it needs, or ask for less"
                 )
             )
+        if not self._members:
+            error = f"{self._name}: no actor can start: {self._start_error}"
+            return Failure.capture(TransformError(error))
         member = min((one for one in self._members if one.started), key=lambda one: one.calls)
         if member.calls >= _BUSY_CALLS and all(one.started for one in self._members):
             self._grow()
@@ -111,10 +117,11 @@ class PoolManager:
     def _start(self) -> None:
         if self._ticking:
             return
-        self._ticking = True
+        self._begun = time.monotonic()
         for _ in range(self._least):
             self._add()
         self._spawn(self._shrink())
+        self._ticking = True
 
     def _grow(self) -> None:
         if len(self._members) < self._largest:
@@ -129,13 +136,27 @@ class PoolManager:
         self._spawn(self._await_start(member))
 
     async def _await_start(self, member: _Member) -> None:
-        await member.handle.start.remote()
-        member.started, member.idle_since = True, time.monotonic()
-        self._first_started.set()
+        try:
+            await member.handle.start.remote()
+            member.started, member.idle_since = True, time.monotonic()
+        except Exception as error:
+            self._start_error = f"{type(error).__name__}: {error}"
+            self._members.remove(member)
+        if any(one.started for one in self._members) or not self._members:
+            self._first_started.set()
 
     async def _finish(self, member: _Member, done: Any) -> None:
         try:
             await done
+        except ray.exceptions.RayActorError:
+            # its process has died again and again: others get the next batches until a new one has started
+            if member in self._members:
+                self._members.remove(member)
+                if len(self._members) < self._least:
+                    self._add()
+                if not any(one.started for one in self._members):
+                    self._first_started.clear()
+                    self._begun = time.monotonic()
         finally:
             member.calls -= 1
             member.idle_since = time.monotonic()

@@ -16,8 +16,11 @@ from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.pools.pool_manager import PoolManager, describe_shortage
 from windrow.pipeline.tasks.map_batches import Call, MapBatches, Result
+from windrow.pipeline.tasks.map_task import TaskContext
 
-__all__ = ["end_pools", "start_pools", "warn_of_shortages"]
+_MANAGER_LIVES = 3
+
+__all__ = ["RunPools", "end_pools", "start_pools", "warn_of_shortages"]
 
 
 def start_pools(stages: Iterable[MapBatches]) -> tuple[MapBatches, ...]:
@@ -47,6 +50,29 @@ def end_pools(stages: Iterable[MapBatches]) -> None:
                 ray.kill(stage.workers.manager, no_restart=True)
 
 
+class RunPools:
+    """The pools of a run, and in the object store what its tasks share: a context that refers to them."""
+
+    def __init__(self, context: TaskContext) -> None:
+        self._plain = context
+        self._started: tuple[MapBatches, ...] = ()
+        self.context = self._put()
+
+    def _put(self) -> Any:
+        self._started = start_pools(self._plain.before)
+        return ray.put(replace(self._plain, before=self._started))
+
+    def end(self) -> None:
+        """End the pools while nobody reads: idle actors would keep CPUs and GPUs from others."""
+        started, self._started = self._started, ()
+        end_pools(started)
+
+    def ensure(self) -> None:
+        """Start the pools again if they have ended."""
+        if self._plain.before and not self._started:
+            self.context = self._put()
+
+
 def warn_of_shortages(stages: Iterable[MapBatches]) -> None:
     """Warn about pools whose actors no node of the cluster can hold."""
     for stage in stages:
@@ -66,15 +92,12 @@ class RayWorkers:
     def start(self, call: Call) -> Callable[[], Result]:
         """Begin a call; returns what waits for its result, or raises its error."""
         # in a list, so that the manager gets the reference instead of the rows
-        reply = self.manager.submit.remote([ray.put(call)])
+        holder = [ray.put(call)]
+        reply = self.manager.submit.remote(holder)
 
         def wait() -> Result:
-            who = f"{call.where} on actors"
             try:
-                (found,) = get_all([reply], who)
-                if isinstance(found, Failure):
-                    found.rethrow()
-                (result,) = get_all(found, who)
+                result = self._wait(reply, holder, f"{call.where} on actors")
             except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
                 raise TransformError(
                     f"{call.where}: the actor's process died repeatedly while it worked on this batch, from a crash "
@@ -86,3 +109,16 @@ class RayWorkers:
             return answer
 
         return wait
+
+    def _wait(self, reply: Any, holder: list[Any], who: str) -> Any:
+        """The result of a batch; if the manager dies, which owns the results, its next life gets the batch again."""
+        for _ in range(_MANAGER_LIVES):
+            (found,) = get_all([reply], who)
+            if isinstance(found, Failure):
+                found.rethrow()
+            try:
+                return get_all(found, who)[0]
+            except ray.exceptions.OwnerDiedError:
+                reply = self.manager.submit.remote(holder)
+        (found,) = get_all([reply], who)
+        return get_all(found, who)[0]
