@@ -73,7 +73,7 @@ def test_batch_inference(tmp_path: Path) -> None:
         windrow.read_binary_files(str(tmp_path), target_block_bytes=50)
         .window(blocks_per_window=2)
         .map(lambda row: {"length": len(row["bytes"]), "text": row["bytes"].decode()})
-        .map_batches(_Lengths, batch_size=256, num_cpus=1)
+        .map_batches(_Lengths, batch_size=256, compute="actors", num_cpus=1)
         .write_json(tmp_path / "out")
     )
     # each epoch of a pipeline has a directory
