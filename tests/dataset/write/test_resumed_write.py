@@ -108,6 +108,28 @@ def test_another_write_is_not_continued(numbers: Path, tmp_path: Path) -> None:
         ds.repeat(1).write_parquet(tmp_path / "other", mode="resume")
 
 
+def _add(batch: Any, number: Any, **others: Any) -> Any:
+    return {"x": batch["x"] + number}
+
+
+class _Opaque:
+    """An argument without a value that a later process could compare."""
+
+
+def test_a_write_with_other_arguments_is_not_continued(numbers: Path, tmp_path: Path) -> None:
+    ds = windrow.read_parquet(numbers).options(executor="threads")
+
+    def written(number: Any, **others: Any) -> windrow.WriteResult:
+        mapped = ds.map_batches(_add, fn_args=(number,), fn_kwargs=others)
+        return mapped.write_parquet(tmp_path / "out", mode="resume")
+
+    first = written(np.array([1]), names=["a", tmp_path], other=_Opaque())
+    assert written(np.array([1]), names=["a", tmp_path], other=_Opaque()) == first
+    for number, names in ((np.array([2]), ["a", tmp_path]), (1, ["a", tmp_path]), (np.array([1]), ["b"])):
+        with pytest.raises(PlanError, match="does not belong to one"):
+            written(number, names=names, other=_Opaque())
+
+
 def test_a_killed_write_goes_on(numbers: Path, tmp_path: Path) -> None:
     script = """
         import os, signal, sys, windrow

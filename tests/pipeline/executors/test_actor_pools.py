@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,7 @@ def test_a_pipeline_reads_through_a_pool(numbers: Path) -> None:
     assert len(pids) == 1
 
 
+@pytest.mark.nightly
 def test_a_busy_pool_grows(numbers: Path) -> None:
     ds = windrow.read_parquet(numbers).map_batches(
         Model,
@@ -192,8 +195,58 @@ def test_errors_of_functions_on_actors(numbers: Path, fn: Any, match: str) -> No
     assert isinstance(raised.value.__cause__, (FileNotFoundError, ZeroDivisionError))
 
 
+@pytest.mark.nightly
 def test_what_no_node_has_is_named(numbers: Path) -> None:
     pipe = windrow.read_parquet(numbers).map_batches(_fail, num_gpus=1).repeat(1)
     warned = pytest.warns(RuntimeWarning, match=r"needs \{GPU: 1\}, and no node of the cluster has that")
     with warned, pipe.options(executor="ray").iterator() as shard:
         shard.iter_batches().close()
+
+
+def test_a_pool_that_started_long_ago_takes_batches() -> None:
+    from windrow.pipeline.executors.ray.pools.pool_manager import PoolManager, _Member
+
+    class Handle:
+        """Stands in for an actor: its only method answers at once."""
+
+        def __init__(self) -> None:
+            self.run = self
+
+        def remote(self, batch: Any) -> tuple[Any, str]:
+            done = asyncio.get_running_loop().create_future()
+            done.set_result(None)
+            return done, f"result of {batch}"
+
+    async def submit() -> Any:
+        manager = PoolManager(b"", "map(f)", (1, 1), {})
+        manager._ticking, manager._begun = True, -1e9
+        manager._members.append(_Member(Handle(), started=True))
+        manager._first_started.set()
+        return await manager.submit(["batch"])
+
+    assert asyncio.run(submit()) == ["result of batch"]
+
+
+@pytest.mark.nightly
+def test_a_killed_manager_loses_nothing(numbers: Path, tmp_path: Path) -> None:
+    from ray._private.state import actors
+
+    def kill() -> None:
+        def pids() -> list[int]:
+            found = [one for one in actors().values() if one["ActorClassName"] == "PoolManager"]
+            return [one["Pid"] for one in found if one["State"] == "ALIVE" and one["Pid"]]
+
+        assert eventually(lambda: bool(pids()))
+        time.sleep(2)
+        for pid in pids():
+            os.kill(pid, signal.SIGKILL)
+
+    ds = windrow.read_parquet(numbers).map_batches(
+        Model, fn_constructor_args=(1, 0.2), batch_size=10, compute=windrow.ActorPool(size=2), num_cpus=0.5
+    )
+    with ThreadPoolExecutor(1) as thread:
+        # the schema is found on actors too, before those of the write start
+        killed = thread.submit(kill)
+        ds.options(executor="ray").write_parquet(tmp_path / "out")
+        killed.result(60)
+    assert windrow.read_parquet(tmp_path / "out").to_arrow()["x"].to_pylist() == list(range(ROWS))
