@@ -70,7 +70,7 @@ _PEERS = ("polars", "ray")
 _EXECUTORS = ("threads", "ray")
 # their work is done in other processes, whose CPU time is not counted
 _ELSEWHERE = ("windrow-ray", "ray")
-_HEADS = ("operation", "system", "s", "M rows/s", "of the reference", "by CPU", "times Ray Data")
+_HEADS = ("operation", "system", "s", "of the reference", "by CPU", "times Ray Data")
 _TITLES = {"plain": "plain loop", "polars": "Polars", "ray": "Ray Data"}
 _NOTE = (
     "reference: for map_batches a plain loop over pyarrow's batches on one thread a core, for inference the model "
@@ -222,7 +222,6 @@ def summarize_operation(name: str, found: Measurements) -> _Summary:
                 operation.title,
                 _TITLES.get(system, system),
                 f"{seconds:.3f}",
-                f"{rates[system] / 1e6:.2f}",
                 write_cell(share, "{:.2f}"),
                 write_cell(by_cpu, "{:.2f}"),
                 write_cell(times, "{:.1f}"),

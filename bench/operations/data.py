@@ -30,9 +30,9 @@ _FILES = 16
 _GROUPS_OF_FILE = 2
 _ROW_BYTES = 8 * 7
 _KEYS = 10_000
-_UNITS = 128
+_UNITS = 256
 # the share of the files that inference reads: its model is slower than any reader
-_INFERENCE_FILES = 3
+_INFERENCE_FILES = 6
 
 
 def make_files(folder: Path, size_bytes: int, seed: int = 7) -> list[str]:

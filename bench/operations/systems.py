@@ -152,29 +152,32 @@ class Windrow(System):
         dataset = self._windrow.read_parquet(paths, columns=None if columns is None else list(columns))
         return dataset.options(executor=self.executor, progress=False)
 
+    def _batches(self, dataset: Any, rows: int) -> Any:
+        return dataset.iter_batches(batch_size=rows, batch_format="numpy")
+
     def map(self) -> tuple[int, float]:
         mapped = self._read(self.paths, INPUTS).map_batches(score, batch_size=BATCH_ROWS)
-        return _add_scores(mapped.iter_batches(batch_size=BATCH_ROWS, batch_format="numpy"))
+        return _add_scores(self._batches(mapped, BATCH_ROWS))
 
     def map_nothing(self) -> tuple[int, float]:
         mapped = self._read(self.paths, INPUTS).map_batches(
             summarize, batch_size=BATCH_ROWS, preserves_rows=False
         )
-        return _add_summaries(mapped.iter_batches(batch_size=BATCH_ROWS, batch_format="numpy"))
+        return _add_summaries(self._batches(mapped, BATCH_ROWS))
 
     def inference(self) -> Measured:
         predicted = self._read(inference_files(self.paths), INPUTS).map_batches(
             Model, compute=self._windrow.ActorPool(1), batch_size=INFERENCE_ROWS
         )
-        return _time_predictions(predicted.iter_batches(batch_size=INFERENCE_ROWS, batch_format="numpy"))
+        return _time_predictions(self._batches(predicted, INFERENCE_ROWS))
 
     def groupby(self) -> tuple[int, float]:
         means = self._read(self.paths).groupby("key").mean("x")
-        return _add_means(means.iter_batches(batch_size=BATCH_ROWS, batch_format="numpy"))
+        return _add_means(self._batches(means, BATCH_ROWS))
 
     def sort(self) -> tuple[int, float]:
         rows = self._read(self.paths).sort("order")
-        return _add_sorted(rows.iter_batches(batch_size=BATCH_ROWS, batch_format="numpy"))
+        return _add_sorted(self._batches(rows, BATCH_ROWS))
 
 
 class WindrowOnRay(Windrow):
@@ -188,6 +191,10 @@ class WindrowOnRay(Windrow):
 
     def close(self) -> None:
         _stop_ray()
+
+    def _batches(self, dataset: Any, rows: int) -> Any:
+        # iterating over a dataset itself reads on threads, whatever the executor
+        return super()._batches(dataset.repeat(1), rows)
 
 
 class Polars(System):
