@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,9 @@ def test_text_comes_back_in_the_order_of_its_documents(
     epochs: list[list[Any]] = [[], [], []]
     for epochs_of_both in zip(*(shard.iter_epochs() for shard in parts), strict=True):
         number = epochs_of_both[0].number
-        for step, batches in enumerate(
-            zip(*(epoch.iter_batches(6) for epoch in epochs_of_both), strict=False)
-        ):
-            epochs[number] += batches
+        # in the last step, the first shard can have a batch alone
+        for step, batches in enumerate(zip_longest(*(epoch.iter_batches(6) for epoch in epochs_of_both))):
+            epochs[number] += [batch for batch in batches if batch is not None]
             if number == 1 and step == 5:
                 state = [shard.state_dict() for shard in parts]
                 break

@@ -135,6 +135,10 @@ class MapBatches:
         of_this_process = ("local_workers", "make_instance")
         return {name: value for name, value in self.__dict__.items() if name not in of_this_process}
 
+    def __dask_tokenize__(self) -> Any:
+        """What dask identifies it by."""
+        return self.__getstate__()
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._set_local_workers()
