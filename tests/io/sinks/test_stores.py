@@ -315,7 +315,7 @@ def test_overwrite_replaces_only_files_that_readers_list(tmp_path: Path) -> None
     assert list_replaced(store, "append", ()) == ()
     with pytest.raises(PlanError, match=r"is not empty \(5 files, such as .git/config\)"):
         list_replaced(store, "error", ())
-    with pytest.raises(PlanError, match="mode='new' must be 'error', 'overwrite' or 'append'"):
+    with pytest.raises(PlanError, match="mode='new' must be 'error', 'overwrite', 'append' or 'resume'"):
         list_replaced(store, "new", ())  # type: ignore[arg-type]
     with pytest.raises(PlanError, match=r"would replace what is being read, .*a\.csv"):
         list_replaced(store, "overwrite", {str(tmp_path / "a.csv")})
