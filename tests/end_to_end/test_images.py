@@ -36,7 +36,9 @@ def _decoded(folder: Path, reader: str) -> windrow.Dataset:
     return files.map(decode_row)
 
 
-@pytest.mark.parametrize("reader", ["read_images", "read_binary_files"])
+@pytest.mark.parametrize(
+    "reader", ["read_images", pytest.param("read_binary_files", marks=pytest.mark.nightly)]
+)
 def test_a_pool_answers_for_every_image_once(
     images: tuple[Path, dict[str, tuple[str, float]]], reader: str, executor: str, tmp_path: Path
 ) -> None:
@@ -62,6 +64,7 @@ def test_a_pool_answers_for_every_image_once(
         assert processes == {os.getpid()}
 
 
+@pytest.mark.nightly
 @pytest.mark.ray
 def test_models_see_the_gpu_that_they_reserve(
     images: tuple[Path, dict[str, tuple[str, float]]], tmp_path: Path

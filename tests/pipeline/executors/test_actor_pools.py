@@ -60,6 +60,7 @@ class Model:
         return {"x": batch["x"] * self.factor, "pid": pid, "calls": np.full(len(pid), self.calls)}
 
 
+@pytest.mark.nightly
 def test_every_row_passes_through_the_pool_in_order(numbers: Path, tmp_path: Path) -> None:
     ds = windrow.read_parquet(numbers).map_batches(
         Model, fn_constructor_args=(3, 0.02), batch_size=10, compute=windrow.ActorPool(size=2)
@@ -82,7 +83,7 @@ class Elsewhere(Model):
         assert os.getpid() != pid
 
 
-@pytest.mark.parametrize("windows", [False, True])
+@pytest.mark.parametrize("windows", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_write_makes_no_object_in_its_own_process(numbers: Path, tmp_path: Path, windows: bool) -> None:
     scored = windrow.read_parquet(numbers).map_batches(
         Elsewhere, fn_constructor_args=(os.getpid(),), compute="actors", num_cpus=0.5
