@@ -30,6 +30,7 @@ from windrow.pipeline.executors.ray import (
     sessions,
 )
 from windrow.pipeline.executors.ray.placement import Node
+from windrow.pipeline.executors.ray.pools import start_pools
 from windrow.pipeline.executors.ray.task_dispatch import Submitted
 from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.program import Program
@@ -219,7 +220,17 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
 
     with pytest.MonkeyPatch.context() as patch:
         try:
-            for module in (coordinator_calls, client, coordinator, fetch_thread, nodes, ray_task, sessions):
+            used = (
+                coordinator_calls,
+                client,
+                coordinator,
+                fetch_thread,
+                nodes,
+                ray_task,
+                sessions,
+                start_pools,
+            )
+            for module in used:
                 patch.setattr(module, "ray", double)
             patch.setattr(coordinator, "submit_task", submit_task)
             patch.setattr(coordinator, "export_code", lambda: None)
