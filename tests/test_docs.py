@@ -32,7 +32,13 @@ def test_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     run_snippets(RUN[name])
 
 
-@pytest.mark.parametrize("name", sorted(ON_RAY))
+# it starts several pools of actors, one after the other
+SLOW = {"guides/batch-inference.md"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly if name in SLOW else ()) for name in sorted(ON_RAY)]
+)
 def test_snippets_run_on_ray(
     ray_local: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
