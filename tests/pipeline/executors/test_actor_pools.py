@@ -159,7 +159,8 @@ def test_a_batch_that_kills_every_actor_is_an_error(numbers: Path, tmp_path: Pat
     ds = windrow.read_parquet(numbers).map_batches(
         Dying, fn_constructor_args=(tmp_path / "died", True), batch_size=20, compute="actors", num_cpus=0.5
     )
-    with pytest.raises(TransformError, match=r"3\.parquet.*the actor's process died repeatedly"):
+    # batches that wait for the same actor share its fate
+    with pytest.raises(TransformError, match=r"\.parquet.*the actor's process died repeatedly"):
         ds.options(executor="ray").write_parquet(tmp_path / "out")
 
 

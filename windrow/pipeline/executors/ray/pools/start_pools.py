@@ -100,8 +100,8 @@ class RayWorkers:
                 result = self._wait(reply, holder, f"{call.where} on actors")
             except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
                 raise TransformError(
-                    f"{call.where}: the actor's process died repeatedly while it worked on this batch, from a crash "
-                    f"in native code, or for want of memory; its log has more. Ray says: {error}"
+                    f"{call.where}: the actor's process died repeatedly while it worked on this batch or another one, "
+                    f"from a crash in native code, or for want of memory; its log has more. Ray says: {error}"
                 ) from error
             if isinstance(result, Failure):
                 result.rethrow()
