@@ -103,7 +103,8 @@ class Transformable(ColumnMethods):
         rng
             Whether ``fn`` also gets ``rng=``, a `windrow.RowGenerator`. Its random numbers depend on the seed of the
             shuffle, the epoch and the position of each row only, so that a retry, a resume or another number of
-            workers gives the same rows. With ``preserves_rows=False`` they are the same in every epoch.
+            workers gives the same rows. They are the same in every epoch where they can decide how many rows there
+            are: with ``preserves_rows=False``, and where a filter or another such transform follows.
         compute
             Where ``fn`` runs, which is decided before the shuffle only. ``"tasks"`` (the default): on the workers
             that read. A `windrow.ActorPool`, or ``"actors"`` for a pool of one: on workers of its own, which work
@@ -274,7 +275,8 @@ class Transformable(ColumnMethods):
     def random_sample(self: Self, fraction: float, *, seed: int | None = None) -> Self:
         """Keep each row with the same probability; the same rows in every epoch.
 
-        Whether a row is kept depends on the seed and its position in the data only.
+        Whether a row is kept depends on the seed, its block and its place in the block only; so on
+        ``target_block_bytes`` too.
 
         Parameters
         ----------

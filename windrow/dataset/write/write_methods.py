@@ -70,7 +70,7 @@ class Writable(ABC):
             ``windrow_error``. Of a function on batches, these are all rows of the failing batch. They are counted in
             the result. None (the default): the first error ends the write.
         filesystem
-            An fsspec or ``pyarrow.fs`` filesystem for ``path``.
+            An fsspec or ``pyarrow.fs`` filesystem for ``path`` and ``failed_rows``.
         storage_options
             fsspec options to open the URL.
 
@@ -85,7 +85,8 @@ class Writable(ABC):
             Before anything is written: if the format cannot carry a column's type, files already
             exist, or the pipeline never ends.
         SourceError, TransformError
-            If reading, writing or a transform fails; all files written so far are deleted.
+            If reading, writing or a transform fails; all files written so far are deleted, unless with
+            ``mode="resume"``.
 
         Examples
         --------

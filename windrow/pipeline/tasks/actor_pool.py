@@ -142,13 +142,6 @@ class WorkerResources:
             found["resources"] = dict(self.resources)
         return found
 
-    @property
-    def needs(self) -> dict[str, float]:
-        """The amounts by the names that Ray's ``cluster_resources`` uses."""
-        found = self.options
-        named = {"CPU": found["num_cpus"], "GPU": found.get("num_gpus", 0), "memory": found.get("memory", 0)}
-        return {name: amount for name, amount in {**named, **found.get("resources", {})}.items() if amount}
-
     def __str__(self) -> str:
         given = {name: value for name, value in vars(self).items() if value is not None}
         return ", ".join(f"{name}={value!r}" for name, value in given.items())

@@ -87,8 +87,9 @@ class PoolManager:
         """Give a batch to an actor: the reference in ``holder`` is to a `Call`; returns one to the result."""
         self._start()
         try:
-            # even with a set event, a timeout of 0 would end before it is looked at
-            if not self._first_started.is_set():
+            # Even with a set event, a timeout of 0 would end before it is looked at. By the time that this goes on, the
+            # last actor can have died, which clears the event.
+            while not self._first_started.is_set():
                 left = self._begun + _START_SECONDS - time.monotonic()
                 await asyncio.wait_for(self._first_started.wait(), max(0.0, left))
         except asyncio.TimeoutError:
@@ -109,10 +110,6 @@ class PoolManager:
         member.calls += 1
         self._spawn(self._finish(member, done))
         return [result]
-
-    async def sizes(self) -> tuple[int, int]:
-        """How many actors there are, and how many of them have started."""
-        return len(self._members), sum(member.started for member in self._members)
 
     def _start(self) -> None:
         if self._ticking:
