@@ -222,6 +222,8 @@ def test_files_that_are_not_whole_are_written_again(numbers: Path, tmp_path: Pat
     written = ds.write_parquet(out, mode="resume")
     cut = out / written.files[3].path
     cut.write_bytes(cut.read_bytes()[:50])
+    assert ds.write_parquet(out, mode="resume") == written
+    assert read(out) == list(range(BLOCKS * 10))
     (out / written.files[5].path).unlink()
     assert ds.write_parquet(out, mode="resume") == written
     assert read(out) == list(range(BLOCKS * 10))
@@ -258,3 +260,17 @@ def test_only_the_failing_rows_of_random_functions_are_set_aside(numbers: Path, 
         )
     names = [pq.read_schema(path).names for path in (tmp_path / "failed again").iterdir()]
     assert all(name.count("windrow_error") == 1 for name in names)
+
+
+def test_a_part_that_is_not_whole_is_written_again(numbers: Path, tmp_path: Path) -> None:
+    out, noting = tmp_path / "out", Noting(tmp_path / "seen", fails_at=40)
+    ds = dataset(numbers, noting, ThreadsExecutor(workers=1))
+    with pytest.raises(TransformError, match="interrupted"):
+        ds.write_parquet(out, mode="resume")
+    noting.seen()
+    cut = next(out.glob("part-00001-*"))
+    cut.write_bytes(cut.read_bytes()[:50])
+    (noting.folder / "repaired").touch()
+    ds.write_parquet(out, mode="resume")
+    assert 10 in noting.seen()
+    assert read(out) == list(range(1, BLOCKS * 10 + 1))
