@@ -39,8 +39,11 @@ def make_plan(paths: Sequence[str], shards: int, batch_rows: int) -> Plan:
     )
     counts = EpochCounts(program.shape(0, program.stored_rows))
     assignment = program.assignment(batch_rows, drop_last=False)
-    layouts = program.layouts(counts, 0, assignment=assignment, destinations=(program.members,), slices=1)
     stage = counts.shape.stages[0]
-    parts = range(len(counts.shape.windows[0]))
-    tasks = [program.task(Work(0, 0, part, 0, 0), stage, program.stored_rows, layouts) for part in parts]
-    return Plan(program, tuple(tasks), layouts[0])
+    works = [Work(0, 0, part, 0, 0) for part in range(len(counts.shape.windows[0]))]
+    rows = program.stored_rows
+    places = program.places(
+        works[0], counts, rows, assignment=assignment, destinations=(program.members,), slices=1
+    )
+    tasks = [program.task(work, stage, rows, places) for work in works]
+    return Plan(program, tuple(tasks), places.layouts[0])

@@ -26,6 +26,7 @@ from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
+from windrow.pipeline.tasks.window_sort import WindowSort
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.shard_assignment import Equal
 
@@ -165,6 +166,8 @@ class Case:
         Length of the sequences that rows are packed into, after the change; 0: they are not.
     shuffles_blocks
         Whether the shuffle leaves the rows of each block in order.
+    sorted
+        Whether the rows of each window are sorted: odd ones first.
     """
 
     sizes: tuple[int, ...]
@@ -183,6 +186,7 @@ class Case:
     corrupt: frozenset[int] | None = None
     packed: int = 0
     shuffles_blocks: bool = False
+    sorted: bool = False
 
     @property
     def source(self) -> BlocksSource:
@@ -220,6 +224,7 @@ class Case:
             ),
             packing=packing,
             shuffles_blocks=self.shuffles_blocks,
+            sort=WindowSort(("flag",), (True,)) if self.sorted else None,
         )
         if not self.tight or isinstance(executor, str):
             return job
@@ -253,6 +258,7 @@ class Case:
             seed=self.seed,
             epoch=epoch,
             shuffles_blocks=self.shuffles_blocks,
+            sort_key=(lambda x: -(x % 2)) if self.sorted else None,
         )
         if not self.packed:
             return rows
@@ -295,7 +301,8 @@ CASES = st.builds(
     ),
     packed=st.sampled_from([0, 0, 0, 0, 0, 0, 1, 3, 7]),
     shuffles_blocks=st.sampled_from([False, False, False, False, True]),
-)
+    sorted=st.sampled_from([False, False, False, True]),
+).map(lambda case: replace(case, sorted=case.sorted and not case.packed))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,17 +78,20 @@ def order_epoch(
     seed: int | None,
     epoch: int,
     shuffles_blocks: bool = False,
+    sort_key: Callable[[Any], Any] | None = None,
 ) -> list[Any]:
-    """The values of an epoch in their shuffled order; ``values`` has those that each block delivers."""
+    """The values of an epoch in their order; ``values`` has those that each block delivers.
+
+    Each window is shuffled, unless only its blocks are, and then sorted if there is a key.
+    """
     plan = plan_epoch(blocks, cut=cut, seed=seed, epoch=epoch, sorts_windows=not shuffles_blocks)
-    if shuffles_blocks:
-        return [value for block in plan.blocks for value in values[block]]
     order: list[Any] = []
     for window in range(plan.windows):
         stored = [value for block in plan.window_blocks(window) for value in values[block]]
-        rows = order_window(seed=seed, epoch=epoch, window=window, rows=len(stored), first_row=len(order))
+        row_seed = None if shuffles_blocks else seed
+        rows = order_window(seed=row_seed, epoch=epoch, window=window, rows=len(stored), first_row=len(order))
         placed: list[Any] = [None] * len(stored)
         for value, row in zip(stored, rows.epoch_rows(0, len(stored)).tolist(), strict=True):
             placed[row - len(order)] = value
-        order.extend(placed)
+        order.extend(placed if sort_key is None else sorted(placed, key=sort_key))
     return order

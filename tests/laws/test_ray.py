@@ -60,6 +60,17 @@ CASES = {
     "packed, padded, in stored order": Case(
         (20, 3, 17, 40), BLOCKS, shards=3, batch_rows=2, equal="pad", seed=None, packed=4
     ),
+    "sorted": Case((20, 3, 17, 40, 1, 0, 25), BLOCKS, shards=3, batch_rows=2, epochs=3, sorted=True),
+    "sorted, filtered, in stored order": Case(
+        (20, 3, 17, 40),
+        BLOCKS,
+        shards=2,
+        batch_rows=3,
+        equal="pad",
+        seed=None,
+        change="filtered",
+        sorted=True,
+    ),
     "dropped, corrupt, packed": Case(
         (20,) * 8, BLOCKS, shards=2, equal=True, change="dropped", epochs=2, corrupt=frozenset({3}), packed=5
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -173,7 +174,7 @@ def test_early_stop_and_another_batch_size_in_the_next_epoch(case: Case, other: 
 def test_parquet(
     tmp_path_factory: pytest.TempPathFactory,
     files: list[list[int]],
-    cut: dict[str, int],
+    cut: dict[str, Any],
     seed: int,
     shards: int,
     batch_rows: int,

@@ -64,6 +64,8 @@ class BlockTable:
     rows_bounded: bool = True
     # `memory_bytes` after frame-of-reference encoding; None without column statistics
     packed_bytes: NDArray[np.int64] | None = None
+    # (windows + 1,) where each window starts, if the source states its windows
+    window_starts: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)

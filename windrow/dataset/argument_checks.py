@@ -8,7 +8,7 @@ from typing import Any
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 
-__all__ = ["check_count", "check_hints", "check_names", "check_seed"]
+__all__ = ["check_count", "check_hints", "check_names", "check_places", "check_seed"]
 
 
 def check_count(value: object, name: str, more: str = "") -> int:
@@ -36,6 +36,15 @@ def check_names(names: object, caller: str) -> tuple[str, ...]:
         twice = next(name for name in found if found.count(name) > 1)
         raise PlanError(f"{caller}: {twice!r} is given twice")
     return tuple(found)
+
+
+def check_places(places: Sequence[int], caller: str) -> list[int]:
+    """Return row numbers of 0 or more, in ascending order and at least one, or raise a PlanError."""
+    numbers = [as_integer(place) for place in places]
+    found = [number for number in numbers if number is not None]
+    if not found or len(found) < len(numbers) or found != sorted(found) or found[0] < 0:
+        raise PlanError(f"{caller}({places!r}) needs row numbers of 0 or more, in ascending order")
+    return found
 
 
 def check_hints(hints: Sequence[Any] | None, shards: int) -> list[Any] | None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from contextlib import closing
+from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
+
+from windrow.pipeline.delivery.epoch_batches import EpochBatches
 from windrow.pipeline.delivery.iteration_methods import Delivery
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.shard.open_shards import open_shards
 
-__all__ = ["Passes", "read_epochs"]
+__all__ = ["Passes", "read_epochs", "read_windows"]
+
+_WINDOW_BATCH_ROWS = 4096
 
 
 def read_epochs(job: Job) -> Generator[Epoch, None, None]:
@@ -22,6 +29,28 @@ def read_epochs(job: Job) -> Generator[Epoch, None, None]:
     (shard,) = open_shards(job, 1, equal=False, locality_hints=None)
     yield from shard.iter_epochs()
     shard.close()
+
+
+def read_windows(job: Job) -> Generator[pa.Table, None, None]:
+    """Yield the rows of each window of all epochs that has any, in the order of delivery."""
+    with closing(read_epochs(job)) as epochs:
+        for epoch in epochs:
+            batches = epoch.iter_batches(batch_size=_WINDOW_BATCH_ROWS, batch_format="pyarrow")
+            assert isinstance(batches, EpochBatches), "an epoch's batches know their windows"
+            held: list[pa.Table] = []
+            first = 0
+            for batch in batches:
+                starts = {start - first for start in batches.epoch_reader.window_starts}
+                borders = sorted(at for at in starts if 0 <= at < batch.num_rows)
+                for start, stop in pairwise([0, *borders, batch.num_rows]):
+                    if start in starts and held:
+                        yield pa.concat_tables(held)
+                        held = []
+                    if stop > start:
+                        held.append(batch.slice(start, stop - start))
+                first += batch.num_rows
+            if held:
+                yield pa.concat_tables(held)
 
 
 class Passes(Iterator[Any]):

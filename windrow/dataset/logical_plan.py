@@ -19,6 +19,7 @@ from windrow.dataset.argument_checks import check_count, check_seed
 from windrow.pipeline.plan.job import Job, Options
 from windrow.pipeline.tasks.map_batches import MapBatches, function_name
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
+from windrow.pipeline.tasks.window_sort import WindowSort
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 __all__ = ["LogicalPlan"]
@@ -42,6 +43,7 @@ class LogicalPlan:
     seed: int | None = None  # None: no shuffle
     seed_drawn: bool = False  # instead of given
     shuffles_blocks: bool = False  # and leaves the rows of each block in order
+    sort: WindowSort | None = None  # of each window, behind the shuffle
     packing: SequencePacking | None = None  # behind the shuffle
     options: Options = field(default_factory=Options)
 
@@ -56,7 +58,7 @@ class LogicalPlan:
     @property
     def delivers_blocks(self) -> bool:
         """Whether rows are delivered block by block, each as its transforms make it."""
-        return self.seed is None and self.packing is None
+        return self.seed is None and self.sort is None and self.packing is None
 
     def windowed(self, blocks_per_window: int | None, bytes_per_window: int | str | None) -> LogicalPlan:
         """Cut epochs into windows."""
@@ -93,14 +95,38 @@ class LogicalPlan:
                 f"random_shuffle_each_window() comes after {self.packing}: shuffle first, since documents are "
                 "shuffled, and packed in their new order"
             )
+        if self.sort is not None:
+            raise PlanError(
+                f"a shuffle comes after {self.sort}, and would undo it: shuffle first, so that rows with equal keys "
+                "come in a random order"
+            )
         if seed is not None:
             return replace(self, seed=check_seed(seed))
         return replace(self, seed=secrets.randbits(DRAWN_SEED_BITS), seed_drawn=True)
+
+    def sorted(self, sort: WindowSort) -> LogicalPlan:
+        """Sort the rows of each window, once, behind the shuffle."""
+        if self.sort is not None:
+            raise PlanError(f"the pipeline already sorts ({self.sort}): keep one sort_each_window() call")
+        if self.packing is not None:
+            raise PlanError(f"{sort} comes after {self.packing}: sequences have no order")
+        if self.after:
+            raise PlanError(
+                f"{self.after[0].name} stands between {self._shuffle_call}() and {sort}: call it before the shuffle, "
+                "or behind the sort"
+            )
+        if not self.before:
+            sort.check_schema(self.read_source.schema)
+        return replace(self, sort=sort)
 
     def packed(self, packing: SequencePacking) -> LogicalPlan:
         """Pack documents into sequences, once, in the order of the shuffle."""
         if self.packing is not None:
             raise PlanError(f"the pipeline already packs ({self.packing}): keep one pack() call")
+        if self.sort is not None:
+            raise PlanError(
+                f"{packing} comes after {self.sort}: documents are packed in a random or stored order"
+            )
         if self.after:
             raise PlanError(
                 f"{self.after[0].name} stands between random_shuffle_each_window() and pack(): call it before the "
@@ -112,10 +138,10 @@ class LogicalPlan:
 
     def mapped(self, stage: MapBatches) -> LogicalPlan:
         """Add a transform: after the shuffle, or `packed`, if the plan already has one, else before it."""
-        if self.seed is None and self.packing is None:
+        if self.delivers_blocks:
             return replace(self, before=(*self.before, stage))
         step = f"{self._shuffle_call}()" if self.packing is None else "pack()"
-        if stage.only_drops and self.packing is None and not self.after:
+        if stage.only_drops and self.sort is None and self.packing is None and not self.after:
             # which rows stay does not depend on their order
             return replace(self, before=(*self.before, stage))
         if not stage.preserves_rows:
@@ -137,15 +163,18 @@ class LogicalPlan:
         given = {name: value for name, value in changes.items() if not isinstance(value, EllipsisType)}
         return replace(self, options=replace(self.options, **given))
 
+    @property
+    def window_cut(self) -> WindowCut:
+        """How epochs are cut into windows, also without a call of window()."""
+        if self.cut is not None:
+            return self.cut
+        return WindowCut(bytes_per_window=UNSHUFFLED_WINDOW_BYTES) if self.seed is None else WindowCut()
+
     def job(self) -> Job:
         """Return the job that delivers this plan's epochs."""
-        if self.cut is not None:
-            cut = self.cut
-        else:
-            cut = WindowCut(bytes_per_window=UNSHUFFLED_WINDOW_BYTES) if self.seed is None else WindowCut()
         return Job(
             self.read_source,
-            cut,
+            self.window_cut,
             self.epochs,
             self.seed,
             self.before,
@@ -154,10 +183,13 @@ class LogicalPlan:
             seed_drawn=self.seed_drawn,
             packing=self.packing,
             shuffles_blocks=self.shuffles_blocks,
+            sort=self.sort,
         )
 
     @property
     def _shuffle_call(self) -> str:
+        if self.sort is not None:
+            return "sort_each_window"
         return "randomize_block_order_each_window" if self.shuffles_blocks else "random_shuffle_each_window"
 
     @property
@@ -173,12 +205,17 @@ class LogicalPlan:
     def _steps(self) -> list[str]:
         """Return the calls that build this plan; calls whose order does not matter come in a canonical order."""
         steps = [_map_text(stage) for stage in self.before]
-        if self.cut is not None:
+        if self.cut is not None and not self.cut.of_source:
             steps.append(f".window({_cut_text(self.cut)})")
         if self.epochs != 1:
             steps.append(f".repeat({'' if self.epochs is None else self.epochs})")
         if self.seed is not None:
-            steps.append(f".{self._shuffle_call}(seed={self.seed})")
+            call = (
+                "randomize_block_order_each_window" if self.shuffles_blocks else "random_shuffle_each_window"
+            )
+            steps.append(f".{call}(seed={self.seed})")
+        if self.sort is not None:
+            steps.append(f".{self.sort}")
         if self.packing is not None:
             steps.append(f".{self.packing}")
         steps += [_map_text(stage) for stage in self.after]
@@ -187,6 +224,8 @@ class LogicalPlan:
 
 
 def _cut_text(cut: WindowCut) -> str:
+    if cut.of_source:
+        return "the windows that it was made of"
     if cut.blocks_per_window is not None:
         return f"blocks_per_window={cut.blocks_per_window}"
     size = cut.bytes_per_window or 0

@@ -9,6 +9,7 @@ from typing import Any
 from windrow.core.errors import PlanError
 from windrow.core.source import RowOrigin
 from windrow.dataset.argument_checks import check_count, check_hints
+from windrow.dataset.combine_windows import CombineWindows
 from windrow.dataset.epoch_iteration import read_epochs
 from windrow.dataset.window_methods import WindowMethods
 from windrow.dataset.write.write_epochs import write_epochs
@@ -31,7 +32,7 @@ __all__ = ["DatasetPipeline"]
 
 
 @dataclass(frozen=True, repr=False)
-class DatasetPipeline(WindowMethods):
+class DatasetPipeline(WindowMethods, CombineWindows):
     """Epochs of a dataset, cut into windows and shuffled.
 
     Create one with ``Dataset.window`` or ``Dataset.repeat``. A DatasetPipeline is lazy and

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeVar
 
 from windrow.core.errors import PlanError
+from windrow.dataset.operations.derive import check_sort
 from windrow.dataset.readable import Readable
 from windrow.dataset.transform_methods import Transformable
+from windrow.pipeline.tasks.window_sort import WindowSort
 
 __all__ = ["WindowMethods"]
 
@@ -102,6 +104,37 @@ class WindowMethods(Readable):
         [4, 5, 0, 1, 2, 3, 6, 7]
         """
         return type(self)(replace(self._plan.shuffled(seed), shuffles_blocks=True))
+
+    def sort_each_window(
+        self: Self, key: str | Sequence[str], descending: bool | Sequence[bool] = False
+    ) -> Self:
+        """Sort the rows of each window, such as texts by length, so that those of a batch are similar.
+
+        With ``random_shuffle_each_window`` before it, windows mix rows from all over the dataset, and rows with
+        equal keys come in a random order; without it, in stored order. Each window is read whole, with 32 bytes
+        a row and its keys in memory, before its first row is delivered. `Dataset.sort` sorts all rows, once.
+
+        Parameters
+        ----------
+        key, descending
+            As in `Dataset.sort`: which values have an order, and where NaN and nulls come.
+
+        Raises
+        ------
+        PlanError
+            If a column does not exist or has no order, the pipeline already sorts or packs, or an argument is
+            invalid.
+
+        Examples
+        --------
+        >>> import windrow
+        >>> ds = windrow.from_items([{"x": 3}, {"x": 1}, {"x": 2}, {"x": 0}], target_block_bytes=16)
+        >>> pipe = ds.window(blocks_per_window=1).sort_each_window("x")
+        >>> [row["x"] for row in pipe.iter_rows()]
+        [1, 3, 0, 2]
+        """
+        keys, down = check_sort(key, descending, "sort_each_window()")
+        return type(self)(self._plan.sorted(WindowSort(keys, down)))
 
 
 class _NoMethodError(PlanError, AttributeError):

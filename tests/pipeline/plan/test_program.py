@@ -110,14 +110,14 @@ def model_parts(program: Program, epoch: int, window: int) -> list[list[int]]:
 
 
 def make_task(program: Program, work: Work, stage: Stage, rows: Rows) -> Task:
-    layouts = None
+    places = None
     if stage.needs_order:
         counts = EpochCounts(program.shape(work.epoch, rows))
         assignment = program.assignment(10, drop_last=False)
-        layouts = program.layouts(
-            counts, work.window, assignment=assignment, destinations=((0,), (1,)), slices=1
+        places = program.places(
+            work, counts, rows, assignment=assignment, destinations=((0,), (1,)), slices=1
         )
-    return program.task(work, stage, rows, layouts)
+    return program.task(work, stage, rows, places)
 
 
 def assert_places(program: Program, epoch: int, window: int, rows: Rows) -> None:

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
-from windrow.core.integers import as_integer
-from windrow.dataset.argument_checks import check_count, check_seed
+from windrow.dataset.argument_checks import check_count, check_places, check_seed
 from windrow.dataset.operations.derive import exchange_plan, make_parent, rearranged_plan
 from windrow.dataset.operations.hash_side import HashSide
 from windrow.dataset.operations.order_methods import shuffle_plan
@@ -20,7 +19,6 @@ from windrow.dataset.readable import Readable
 from windrow.pipeline.exchange.derived_source import DEFAULT_BLOCK_BYTES
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
 from windrow.pipeline.exchange.hash_operation import plan_hash
-from windrow.pipeline.exchange.key_columns import check_column
 from windrow.pipeline.exchange.layouts import (
     Border,
     EqualBlocks,
@@ -31,6 +29,7 @@ from windrow.pipeline.exchange.layouts import (
     WholeBlocks,
 )
 from windrow.pipeline.exchange.rearranged_source import combine_schemas
+from windrow.pipeline.tasks.key_columns import check_column
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.value_hash import check_hashable
 
@@ -170,12 +169,7 @@ class CombineMethods(Readable):
         >>> [part.count() for part in windrow.range(10).split_at_indices([2, 5])]
         [2, 3, 5]
         """
-        places = [as_integer(index) for index in indices]
-        found = [place for place in places if place is not None]
-        if not found or len(found) < len(places) or found != sorted(found) or found[0] < 0:
-            raise PlanError(
-                f"split_at_indices({indices!r}) needs row numbers of 0 or more, in ascending order"
-            )
+        found = check_places(indices, "split_at_indices")
         return self._split_at([Border(rows=place) for place in found], f"split_at_indices({found})")
 
     def split_proportionately(self: Self, proportions: Sequence[float]) -> list[Self]:

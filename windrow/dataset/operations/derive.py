@@ -11,12 +11,22 @@ import pyarrow as pa
 from windrow.core.errors import PlanError
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, exchange_source
-from windrow.pipeline.exchange.key_columns import check_key
 from windrow.pipeline.exchange.layouts import Layout
 from windrow.pipeline.exchange.parent import Parent
 from windrow.pipeline.exchange.rearranged_source import RearrangedSource
+from windrow.pipeline.exchange.window_layouts import WindowLayout
+from windrow.pipeline.tasks.key_columns import check_key
+from windrow.shuffle.order.epoch_plan import WindowCut
 
-__all__ = ["check_keys", "exchange_plan", "list_keys", "make_parent", "rearranged_plan"]
+__all__ = [
+    "check_keys",
+    "check_sort",
+    "exchange_plan",
+    "list_keys",
+    "make_parent",
+    "rearranged_plan",
+    "windowed_plan",
+]
 
 
 def make_parent(plan: LogicalPlan) -> Parent:
@@ -38,6 +48,13 @@ def rearranged_plan(plans: Sequence[LogicalPlan], layout: Layout, call: str) -> 
     return _plan_of(source, plans[0])
 
 
+def windowed_plan(plans: Sequence[LogicalPlan], layout: WindowLayout, call: str) -> LogicalPlan:
+    """Return the plan of a pipeline with the windows of a layout; the first one's epochs and options hold."""
+    return replace(
+        rearranged_plan(plans, layout, call), cut=WindowCut(of_source=True), epochs=plans[0].epochs
+    )
+
+
 def exchange_plan(plan: LogicalPlan, parent: Parent, exchange: ExchangePlan, call: str) -> LogicalPlan:
     """Return the plan of an exchange's result."""
     source = exchange_source(parent, exchange, plan.options, call, f"{plan}\n  .{call}")
@@ -57,6 +74,19 @@ def list_keys(key: Any, call: str) -> tuple[str, ...]:
     if len(set(keys)) < len(keys):
         raise PlanError(f"{call}: {key!r} names a column twice")
     return keys
+
+
+def check_sort(
+    key: Any, descending: bool | Sequence[bool], call: str
+) -> tuple[tuple[str, ...], tuple[bool, ...]]:
+    """Return the columns to sort by, and whether each descends, or raise a PlanError."""
+    keys = list_keys(key, call)
+    down = [descending] * len(keys) if isinstance(descending, bool) else list(descending)
+    if len(down) != len(keys) or not all(isinstance(each, bool) for each in down):
+        raise PlanError(
+            f"{call}: descending={descending!r} must be True or False, or a list with one for each key"
+        )
+    return keys, tuple(down)
 
 
 def check_keys(schema: pa.Schema | None, keys: Sequence[str], call: str) -> None:

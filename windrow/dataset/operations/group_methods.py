@@ -15,9 +15,9 @@ from windrow.dataset.readable import Readable
 from windrow.pipeline.exchange.aggregates import Aggregate, check_ddof, parse_aggregates
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
 from windrow.pipeline.exchange.group_operation import GroupOperation
-from windrow.pipeline.exchange.key_columns import check_column
 from windrow.pipeline.exchange.parent import Parent
 from windrow.pipeline.tasks.head import read_head
+from windrow.pipeline.tasks.key_columns import check_column
 
 __all__ = ["GroupMethods"]
 

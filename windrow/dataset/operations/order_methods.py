@@ -8,10 +8,9 @@ from functools import partial
 from typing import TypeVar
 
 from windrow.core.byte_sizes import parse_bytes
-from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_seed
 from windrow.dataset.logical_plan import DRAWN_SEED_BITS, LogicalPlan
-from windrow.dataset.operations.derive import check_keys, exchange_plan, list_keys, make_parent
+from windrow.dataset.operations.derive import check_keys, check_sort, exchange_plan, make_parent
 from windrow.dataset.readable import Readable
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
 from windrow.pipeline.exchange.parent import Parent
@@ -59,18 +58,14 @@ class OrderMethods(Readable):
         >>> [row["x"] for row in ds.sort("x", descending=True).take()]
         [3, 2, None]
         """
-        keys = list_keys(key, "sort()")
-        down = [descending] * len(keys) if isinstance(descending, bool) else list(descending)
-        if len(down) != len(keys) or not all(isinstance(each, bool) for each in down):
-            raise PlanError(
-                f"sort(descending={descending!r}) must be True or False, or a list with one for each key"
-            )
+        keys, given = check_sort(key, descending, "sort()")
+        down = list(given)
         size = parse_bytes(target_block_bytes, "target_block_bytes")
         names = repr(keys[0]) if len(keys) == 1 else repr(list(keys))
         call = (
             f"sort({names}{', descending=' + repr(down if len(down) > 1 else down[0]) if any(down) else ''})"
         )
-        return type(self)(sort_plan(self._plan, keys, tuple(down), size, call))
+        return type(self)(sort_plan(self._plan, keys, given, size, call))
 
     def random_shuffle(
         self: Self, *, seed: int | None = None, target_block_bytes: int | str = "64MiB"

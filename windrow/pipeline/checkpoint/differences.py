@@ -51,8 +51,8 @@ def _compare_order(then: State, now: State) -> Iterator[tuple[str, str, str]]:
         yield "preserves_rows=False", _count_maps(then.row_changes), _count_maps(now.row_changes)
     if then.packing != now.packing:
         yield "pack", then.packing or "none", now.packing or "none"
-    if then.shuffled != now.shuffled and then.seed is not None and now.seed is not None:
-        yield "shuffle of", then.shuffled, now.shuffled
+    if then.shuffled != now.shuffled and (then.seed is None) == (now.seed is None):
+        yield "order of", then.shuffled or "none", now.shuffled or "none"
     if then.seed != now.seed:
         yield "shuffle", _describe_seed(then.seed), _describe_seed(now.seed)
 
@@ -74,6 +74,8 @@ def _selects_other_columns(then: State, now: State) -> bool:
 
 
 def _describe_window(state: State) -> str:
+    if state.blocks_per_window == 0:
+        return "the dataset's own"
     if state.blocks_per_window is not None:
         return f"window(blocks_per_window={state.blocks_per_window})"
     if state.bytes_per_window is not None:

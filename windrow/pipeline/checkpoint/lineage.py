@@ -73,6 +73,11 @@ class Lineage:
                     "pack() delivers sequences of tokens, which are no stored rows: keep a column that names each "
                     "document, such as that of options(row_id_column=...) before pack(), by giving it to pack() too"
                 )
+            if job.sort is not None:
+                raise PlanError(
+                    f"{job.sort} delivers rows by their values, which are not in the plan: keep the column of "
+                    "options(row_id_column=...), and pass its ids to row_lineage()"
+                )
             changing = [stage.name for stage in job.before if not stage.preserves_rows]
             if changing:
                 raise PlanError(

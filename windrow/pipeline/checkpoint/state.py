@@ -41,14 +41,14 @@ class State:
     files: int
     rows: int
     block_bytes: int
-    blocks_per_window: int | None
+    blocks_per_window: int | None  # 0: the windows that the source states
     bytes_per_window: int | None
     sizes: str  # a digest of the selected columns' bytes if windows are given in bytes
     filter: str  # a digest
     row_changes: int  # how many transforms change the number of rows
     packing: str  # the sequence length and a digest of pack(); empty without
     seed: int | None  # None: stored order
-    shuffled: str  # "rows" or "blocks"; empty for stored order
+    shuffled: str  # "rows" or "blocks", and the sort of each window; empty for stored order
     epoch: int = 0
     row: int = 0
     window: int = 0
@@ -96,15 +96,20 @@ def describe_stream(job: Job) -> State:
         files=identity.files,
         rows=identity.rows,
         block_bytes=identity.block_bytes,
-        blocks_per_window=job.cut.blocks_per_window,
+        blocks_per_window=0 if job.cut.of_source else job.cut.blocks_per_window,
         bytes_per_window=job.cut.bytes_per_window,
         sizes=_digest_sizes(job),
         filter=identity.filter,
         row_changes=sum(not stage.preserves_rows for stage in job.before),
         packing="" if job.packing is None else job.packing.identity,
         seed=job.seed,
-        shuffled="" if job.seed is None else "blocks" if job.shuffles_blocks else "rows",
+        shuffled=_describe_order(job),
     )
+
+
+def _describe_order(job: Job) -> str:
+    shuffled = "" if job.seed is None else "blocks" if job.shuffles_blocks else "rows"
+    return ", ".join(filter(None, [shuffled, "" if job.sort is None else str(job.sort)]))
 
 
 def parse_state(state: object) -> State:

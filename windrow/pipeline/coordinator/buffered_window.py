@@ -6,7 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.pipeline.tasks.map_task import Documents
+import pyarrow as pa
+
+from windrow.pipeline.plan.window_places import WindowPlaces
 from windrow.shuffle.order.runs import WindowRuns
 
 __all__ = ["BufferedWindow", "WindowReply"]
@@ -37,10 +39,10 @@ class BufferedWindow:
     """The map outputs of one window."""
 
     attempt: int
-    # by destination; None until the runs are known
-    layouts: tuple[WindowRuns, ...] | None = None
-    # with packing, those of each block; None until the runs are known
-    documents: tuple[Documents, ...] | None = None
+    # where rows go; None until the runs are known
+    places: WindowPlaces | None = None
+    # with a sort, by part the keys of its blocks, until it is known where rows go
+    keys: dict[int, tuple[pa.Table, ...]] = field(default_factory=dict)
     # by part: the handle of what was read but not placed yet
     tables: dict[int, Any] = field(default_factory=dict)
     # by part: the handle of each slice of each destination
@@ -50,12 +52,21 @@ class BufferedWindow:
     # the largest mean of any part
     row_bytes: float = 0.0
 
-    def add(self, part: int, output: Any, *, ordered: bool, row_bytes: float = 0.0) -> None:
+    def add(
+        self,
+        part: int,
+        output: Any,
+        *,
+        ordered: bool,
+        row_bytes: float = 0.0,
+        keys: tuple[pa.Table, ...] = (),
+    ) -> None:
         """Hold a task's output; a placed output replaces the tables it was made of."""
         self.row_bytes = max(self.row_bytes, row_bytes)
         self.tables.pop(part, None)
         if not ordered:
             self.tables[part] = output
+            self.keys[part] = keys
             return
         self.outputs[part] = output
         _clear_slices(output, self.released)
@@ -68,11 +79,12 @@ class BufferedWindow:
 
     def reply(self, shard: int, parts: int, have: Collection[int]) -> WindowReply:
         """The reply to a shard, without the parts that it has."""
-        if self.layouts is None:
+        if self.places is None:
             return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
-        destination = next(i for i, layout in enumerate(self.layouts) if shard in layout.shards)
+        layouts = self.places.layouts
+        destination = next(i for i, layout in enumerate(layouts) if shard in layout.shards)
         outputs = {part: slices[destination] for part, slices in self.outputs.items() if part not in have}
-        return WindowReply(self.attempt, parts, self.layouts[destination], outputs, row_bytes=self.row_bytes)
+        return WindowReply(self.attempt, parts, layouts[destination], outputs, row_bytes=self.row_bytes)
 
 
 def _clear_slices(destinations: list[list[Any]], slices: Collection[int]) -> None:

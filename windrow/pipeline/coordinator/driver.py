@@ -262,7 +262,8 @@ class Driver:
         rows = self._rows.count(task.blocks)
         if buffered is not None and buffered.attempt == work.attempt:
             row_bytes = (report.unpacked_bytes or 0) / max(1, rows)
-            buffered.add(work.part, output, ordered=task.ordering is not None, row_bytes=row_bytes)
+            ordered = task.ordering is not None
+            buffered.add(work.part, output, ordered=ordered, row_bytes=row_bytes, keys=report.keys)
         self._handle(Finished(work, rows, report.slice_bytes, report.unpacked_bytes))
         self._note_left_out()
 
@@ -294,7 +295,7 @@ class Driver:
     # --- internals
 
     def _handle(self, event: Event) -> None:
-        # events never nest: one that arrives while another is being handled is queued
+        # events do not nest: those that arrive meanwhile are queued
         self._events.append(event)
         if self._handling:
             return
@@ -363,24 +364,23 @@ class Driver:
             released = set(range(window.first_kept)) if window is not None else set()
             self._buffered[key] = BufferedWindow(work.attempt, released=released)
         buffered = self._buffered[key]
-        if stage.needs_order and buffered.layouts is None:
+        if stage.needs_order and buffered.places is None:
             assignment = self._scheduler.assignment(work.epoch)
             assert assignment is not None, "a running epoch has a shard assignment"
-            buffered.layouts = self._program.layouts(
+            buffered.places = self._program.places(
+                work,
                 counts,
-                work.window,
+                self._rows.array,
                 assignment=assignment,
                 destinations=self._runner.destinations,
                 slices=self._budget.slices,
+                lengths=self._rows.documents,
+                keys=buffered.keys,
             )
-            buffered.documents = self._program.documents(work, self._rows.documents, buffered.layouts)
-        task = self._program.task(work, stage, self._rows.array, buffered.layouts, buffered.documents)
-        task = replace(
-            task,
-            skips=self._rows.corrupt.find_skipped(work.epoch, task.blocks),
-            max_bytes=instruction.max_bytes,
-            samples=instruction.samples,
-        )
+            buffered.keys.clear()
+        task = self._program.task(work, stage, self._rows.array, buffered.places)
+        skips = self._rows.corrupt.find_skipped(work.epoch, task.blocks)
+        task = replace(task, skips=skips, max_bytes=instruction.max_bytes, samples=instruction.samples)
         task, cached = self._cache.prepare(task)
         self._runner.run(task, buffered.tables.get(work.part), *cached)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
-from windrow.pipeline.exchange.key_columns import check_column, check_key
+from windrow.pipeline.tasks.key_columns import check_column, check_key
 
 __all__ = ["Aggregate", "check_ddof", "combine_partials", "make_partials", "parse_aggregates"]
 

@@ -33,6 +33,11 @@ class DerivedSource(NumberedRows):
     @cached_property
     def fingerprint(self) -> str:
         """A digest of the parents' data and of the operation."""
+        return self.derivation_digest
+
+    @property
+    def derivation_digest(self) -> str:
+        """A digest of the parents' data and of the call."""
         return digest_parts([self.call.encode(), *(parent.digest for parent in self.parents)])
 
     def identity(self, files: int | None = None) -> SourceIdentity:

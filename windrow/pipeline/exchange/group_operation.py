@@ -9,9 +9,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.pipeline.exchange.aggregates import Aggregate, combine_partials, make_partials
-from windrow.pipeline.exchange.key_columns import find_group_starts, plain_columns, sort_rows
 from windrow.pipeline.exchange.key_ranges import KeyRanges, find_ranges
 from windrow.pipeline.exchange.operation import Divided, MapTask
+from windrow.pipeline.tasks.key_columns import find_group_starts, plain_columns, sort_rows
 
 __all__ = ["GroupOperation"]
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.pipeline.exchange.key_columns import check_column
 from windrow.pipeline.exchange.operation import Divided, MapTask, cuts_of, order_by_partition
 from windrow.pipeline.exchange.parent import Parent
+from windrow.pipeline.tasks.key_columns import check_column
 from windrow.shuffle.order.value_hash import check_hashable, hash_values
 
 __all__ = ["HashOperation", "plan_hash"]

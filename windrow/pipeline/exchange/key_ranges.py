@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.pipeline.exchange.key_columns import find_group_starts, sort_rows
+from windrow.pipeline.tasks.key_columns import find_group_starts, sort_rows
 
 __all__ = ["KeyRanges", "find_ranges"]
 

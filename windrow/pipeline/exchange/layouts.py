@@ -75,12 +75,15 @@ class RowSpan:
         (parent,) = parents
         is_head = self.start.rows == 0 and self.stop.rows is not None
         rows = _count_until(parent, self.stop.rows or 0) if is_head else parent.row_counts
+        return [(segments,) for segments in self.cut(rows)]
+
+    def cut(self, rows: Ints) -> list[tuple[Segment, ...]]:
+        """Return the segments of every block, given the rows of each parent block."""
         total = int(rows.sum())
         start, stop = self.start.place(total), self.stop.place(total)
         ends = np.cumsum(rows)
         inner = ends[(ends > start) & (ends < stop)]
-        borders = [start, *np.unique(inner).tolist(), stop] if stop > start else []
-        return [(segments,) for segments in cut_rows_at(rows, borders)]
+        return cut_rows_at(rows, [start, *np.unique(inner).tolist(), stop] if stop > start else [])
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,11 @@ class EqualBlocks:
     counts_rows = True
 
     def blocks(self, parents: Sequence[Parent]) -> list[Sides]:
-        rows = parents[0].row_counts
-        borders = equal_borders(int(rows.sum()), self.number).tolist()
-        return [(segments,) for segments in cut_rows_at(rows, borders)]
+        return [(segments,) for segments in self.cut(parents[0].row_counts)]
+
+    def cut(self, rows: Ints) -> list[tuple[Segment, ...]]:
+        """Return the segments of every block, given the rows of each parent block."""
+        return cut_rows_at(rows, equal_borders(int(rows.sum()), self.number).tolist())
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,13 @@ import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.source import BlockAddress, BlockPart, BlockTable, RemoteReader, maps_files
+from windrow.io.catalog.fragments import digest_parts
 from windrow.io.catalog.schemas import unify_schemas
 from windrow.pipeline.exchange.derived_source import DerivedSource
 from windrow.pipeline.exchange.layouts import Layout, SideBySide, Sides
 from windrow.pipeline.exchange.parent import ParentReader
 from windrow.pipeline.exchange.segments import Segment
+from windrow.pipeline.exchange.window_layouts import WindowLayout
 
 __all__ = ["RearrangedSource", "combine_schemas"]
 
@@ -124,6 +126,7 @@ class RearrangedSource(DerivedSource):
                     sizes[at] += math.ceil(int(table.decoded_bytes[block]) * share)
                     memory[at] += math.ceil(int(table.memory_bytes[block]) * share)
         plain = not any(parent.maps for parent in self.parents)
+        starts = self.layout.window_starts(self.parents) if isinstance(self.layout, WindowLayout) else None
         return BlockTable(
             rows,
             sizes,
@@ -131,7 +134,16 @@ class RearrangedSource(DerivedSource):
             rows_known=self.layout.counts_rows or all(parent.rows_known for parent in self.parents),
             bytes_exact=plain and all(table.bytes_exact for table in inner),
             rows_bounded=all(parent.rows_bounded for parent in self.parents),
+            window_starts=starts,
         )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of the parents' data and of the operation, and of windows, if the layout states them."""
+        digest, table = self.derivation_digest, self.blocks
+        if table.window_starts is None:
+            return digest
+        return digest_parts([digest.encode(), table.window_starts.tobytes(), table.rows.tobytes()])
 
     @property
     def reader(self) -> RearrangedReader:

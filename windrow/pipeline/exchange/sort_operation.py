@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.pipeline.exchange.key_columns import plain_columns, sort_rows
 from windrow.pipeline.exchange.key_ranges import KeyRanges, find_ranges
 from windrow.pipeline.exchange.operation import Divided, MapTask
+from windrow.pipeline.tasks.key_columns import plain_columns, sort_rows
 
 __all__ = ["SortOperation"]
 

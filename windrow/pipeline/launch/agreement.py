@@ -111,7 +111,14 @@ def _reader_key(key: str, rank: int) -> str:
 def _describe(program: Program) -> _Facts:
     job = program.job
     packing = [] if job.packing is None else [str(job.packing)]
-    names = [*(stage.name for stage in job.before), "shuffle", *packing, *(stage.name for stage in job.after)]
+    sort = [] if job.sort is None else [str(job.sort)]
+    names = [
+        *(stage.name for stage in job.before),
+        "shuffle",
+        *sort,
+        *packing,
+        *(stage.name for stage in job.after),
+    ]
     options = job.options
     return _Facts(
         world_size=str(program.shards),

@@ -39,6 +39,8 @@ class Explanation:
         Seed of the shuffle; None: stored order.
     shuffles_blocks
         Whether the shuffle leaves the rows of each block in order.
+    sort
+        How the rows of each window are sorted; empty if they are not.
     order_version
         Version of the algorithm that defines the order.
     executor
@@ -128,6 +130,7 @@ class Explanation:
     processes: int = 1
     packing: str = ""
     shuffles_blocks: bool = False
+    sort: str = ""
     stages: str = ""
 
     def __str__(self) -> str:
@@ -150,6 +153,7 @@ class Explanation:
         epochs = "endless epochs" if self.epochs is None else _format_count(self.epochs, "epoch")
         order = "stored order" if self.seed is None else f"seed {self.seed}, order v{self.order_version}"
         order += ", blocks only" if self.shuffles_blocks else ""
+        order += f", {self.sort}" if self.sort else ""
         return f"{epochs}, {order}, executor {self.executor}"
 
     def _format_rows(self) -> str:
@@ -229,11 +233,12 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         epochs=job.epochs,
         seed=job.seed,
         shuffles_blocks=job.shuffles_blocks,
+        sort="" if job.sort is None else str(job.sort),
         order_version=ORDER_VERSION,
         executor=resources.executor,
         source=job.source.describe(),
         rows=rows,
-        rows_known=job.rows_known,
+        rows_known=job.rows_stated and not job.skips_corrupt,
         rows_bounded=blocks.rows_bounded and job.packing is None,
         skips_corrupt=job.skips_corrupt,
         decoded_bytes=int(blocks.decoded_bytes.sum()),
@@ -271,6 +276,8 @@ def _describe_stages(job: Job) -> str:
         else:
             stages[-1].append(stage.name)
     stages[-1].append("shuffle" if job.seed is not None else "place")
+    if job.sort is not None:
+        stages.append(["sort each window"])
     if job.after:
         stages.append([f"{' + '.join(stage.name for stage in job.after)} in the trainers"])
     return " | ".join(" + ".join(stage) for stage in stages if stage)

@@ -13,6 +13,7 @@ from windrow.core.integers import as_integer
 from windrow.core.source import Source
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
+from windrow.pipeline.tasks.window_sort import WindowSort
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 __all__ = ["CustomExecutor", "Job", "Launch", "Options"]
@@ -143,6 +144,7 @@ class Job:
     # Packs shuffled documents into sequences. Tokens are then the rows that are counted, placed and assigned.
     packing: SequencePacking | None = None
     shuffles_blocks: bool = False  # whether the shuffle leaves the rows of each block in order
+    sort: WindowSort | None = None  # of the rows of each window, after the shuffle
 
     @property
     def row_seed(self) -> int | None:
@@ -183,6 +185,11 @@ class Job:
     def rows_known(self) -> bool:
         """Whether row counts are known before anything is read."""
         return self.rows_stated and not self.skips_corrupt
+
+    @property
+    def holds_blocks(self) -> bool:
+        """Whether blocks are held as they were read until other blocks tell where their rows go."""
+        return not self.rows_known or self.sort is not None
 
     def leads_on(self, epoch: int) -> bool:
         """Whether a reader continues from an epoch into the next one before that is requested.

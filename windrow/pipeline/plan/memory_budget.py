@@ -251,7 +251,8 @@ def _overhead(program: Program, resources: Resources, batch_size: int) -> RowOve
 
 
 def _is_exact(job: Job) -> bool:
-    return job.source.blocks.bytes_exact and not job.before and job.packing is None
+    plain = not job.before and job.packing is None and job.sort is None
+    return job.source.blocks.bytes_exact and plain
 
 
 def _max_windows(program: Program, resources: Resources, window_bytes: int) -> int:
@@ -325,7 +326,7 @@ def _decoded_task_bytes(program: Program, resources: Resources) -> int:
 def _columns_bytes(program: Program) -> int | None:
     """What a task holds of its blocks if it decodes column by column; None if it holds whole blocks."""
     job = program.job
-    whole = bool(job.before) or job.cache is not None or not job.rows_known
+    whole = bool(job.before) or job.cache is not None or job.holds_blocks
     if whole or not decodes_columns(job.source.reader):
         return None
     widths = [fixed_bits(kind) for kind in job.source.schema.types]

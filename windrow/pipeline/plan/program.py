@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise, repeat
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
@@ -16,13 +18,12 @@ from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.scheduling.events import EpochShape, Part, Stage, Work
 from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.window_places import WindowPlaces, place_window
 from windrow.pipeline.plan.window_splits import EpochParts, WindowPlan, cut_parts
-from windrow.pipeline.tasks.map_task import Documents, Ordering, Task, TaskContext
-from windrow.shuffle.order.document_order import place_documents
+from windrow.pipeline.tasks.map_task import Task, TaskContext
 from windrow.shuffle.order.epoch_plan import EpochPlan, plan_epoch
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
-from windrow.shuffle.order.window_order import order_window
 
 __all__ = ["RUN_BYTES", "TASK_BYTES", "UNKNOWN_ROWS", "Program"]
 
@@ -43,9 +44,15 @@ _CACHED_WINDOWS = 8
 # and every block has a few small arrays.
 _PLACE_BYTES = 4
 _ROUNDING = 1.07
+# With a sort, of each row: its positions before and after it, and each key twice while they are sorted.
+_SORTED_BYTES, _KEY_BYTES = 32, 16
 _BLOCK_BYTES = 2**14
 
 _MAP = (Stage("map", needs_order=True),)
+_READ_THEN_SORT = (
+    Stage("read", needs_order=False),
+    Stage("sort", needs_order=True, needs_window=True),
+)
 _READ_THEN_PLACE = (Stage("read", needs_order=False), Stage("place", needs_order=True))
 
 
@@ -76,7 +83,12 @@ class Program:
         """What all tasks share."""
         job = self.job
         return TaskContext(
-            job.source.reader, job.before, job.packing, skips_corrupt=job.skips_corrupt, seed=job.seed or 0
+            job.source.reader,
+            job.before,
+            job.packing,
+            skips_corrupt=job.skips_corrupt,
+            sort=job.sort,
+            seed=job.seed or 0,
         )
 
     @property
@@ -116,13 +128,13 @@ class Program:
         is_packed = blocks.packed_bytes is not None and bool(
             (blocks.packed_bytes < blocks.memory_bytes).any()
         )
-        return is_packed and self.job.rows_known and not self.job.before
+        return is_packed and not self.job.holds_blocks and not self.job.before
 
     @cached_property
     def held_bytes(self) -> NDArray[np.int64]:
         """(blocks,) bytes that a window holds of each block for the members' shards.
 
-        Blocks that must be counted before their rows are placed are held whole.
+        Blocks that are held until their rows can be placed are held whole.
         """
         return _estimate_held_bytes(self.output_bytes)
 
@@ -136,16 +148,16 @@ class Program:
 
     def _members_bytes(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
         """(blocks,) bytes for the members' shards, given the bytes of all values per block."""
-        share = len(self.members) / self.shards if self.job.rows_known else 1.0
+        share = 1.0 if self.job.holds_blocks else len(self.members) / self.shards
         rows = values + self._extra_row_bytes * self.estimated_rows
         return (rows * share).astype(np.float64)
 
     @property
     def _extra_row_bytes(self) -> int:
-        """Bytes per row of a map output besides values: its position, and 1 byte per column with nulls."""
-        source = self.job.source
+        """Bytes per row of a map output besides values: its position, 1 byte per column with nulls, and its keys."""
+        source, sort = self.job.source, self.job.sort
         flags = sum(source.null_counts.get(name) != 0 for name in source.schema.names)
-        return _PLACE_BYTES + flags
+        return _PLACE_BYTES + flags + (0 if sort is None else _SORTED_BYTES + _KEY_BYTES * len(sort.keys))
 
     def batch_rows(self, batch_size: int) -> int:
         """Rows of a batch; with packing, the tokens of its sequences."""
@@ -178,12 +190,17 @@ class Program:
         job = self.job.with_seed(seed)
         return self if job is self.job else replace(self, job=job)
 
+    def window_starts(self, epoch: int) -> NDArray[np.int64]:
+        """(windows + 1,) the first row of each window of an epoch whose row counts are known, and their total."""
+        plan = self.plan(epoch)
+        starts: NDArray[np.int64] = np.append(0, np.cumsum(self.stored_rows[plan.blocks]))[plan.starts]
+        return starts
+
     def locate(self, epoch: int, row: int) -> Cursor:
         """The cursor at a row of an epoch whose row counts are known; at its end, the next epoch's first."""
         if row == 0:
             return Cursor(epoch)
-        plan, rows = self.plan(epoch), self.stored_rows
-        ends = np.append(0, np.cumsum(rows[plan.blocks]))[plan.starts[1:]]
+        ends = self.window_starts(epoch)[1:]
         window = int(np.searchsorted(ends, row, side="right"))
         if window == len(ends):
             return Cursor(epoch + 1)
@@ -241,22 +258,26 @@ class Program:
         flat = tuple(map(Part, counts, sizes, unpacked, stored))
         borders = parts.windows.tolist()
         windows = tuple(flat[first:stop] for first, stop in pairwise(borders))
-        return EpochShape(windows=windows, stages=_MAP if known.all() else _READ_THEN_PLACE)
+        stages = _MAP if known.all() else _READ_THEN_PLACE
+        return EpochShape(windows=windows, stages=stages if self.job.sort is None else _READ_THEN_SORT)
 
-    def layouts(
+    def places(
         self,
+        work: Work,
         counts: EpochCounts,
-        window: int,
+        rows: NDArray[np.int64],
         *,
         assignment: ShardAssignment,
         destinations: Sequence[tuple[int, ...]],
         slices: int,
-    ) -> tuple[WindowRuns, ...]:
-        """The runs of a window: one layout per destination."""
-        first, stop = counts.first_row(window), counts.first_row(window + 1)
+        lengths: Sequence[NDArray[np.int32] | None] = (),
+        keys: Mapping[int, Sequence[pa.Table]] = MappingProxyType({}),
+    ) -> WindowPlaces:
+        """Where the rows of a work's window go: one layout per destination; the rest is as in `place_window`."""
+        first, stop = counts.first_row(work.window), counts.first_row(work.window + 1)
         assert first is not None, "rows are counted before they are placed"
         assert stop is not None, "rows are counted before they are placed"
-        return tuple(
+        layouts = tuple(
             WindowRuns(
                 assignment=assignment,
                 first_row=first,
@@ -268,71 +289,21 @@ class Program:
             )
             for shards in destinations
         )
-
-    def documents(
-        self, work: Work, lengths: Sequence[NDArray[np.int32] | None], layouts: tuple[WindowRuns, ...]
-    ) -> tuple[Documents, ...] | None:
-        """The documents of each block of a work's window, in the order of its blocks; None without packing.
-
-        ``lengths`` holds the tokens of each document for every block of the dataset.
-        """
-        if self.job.packing is None:
-            return None
-        counted = [lengths[block] for block in self.parts(work.epoch, work.window).blocks.tolist()]
-        of_blocks = [each for each in counted if each is not None]
-        assert len(of_blocks) == len(counted), "documents are counted before they are placed"
-        of_window = np.concatenate([np.zeros(0, np.int32), *of_blocks])
-        order = order_window(
-            seed=self.job.row_seed,
-            epoch=work.epoch,
-            window=work.window,
-            rows=len(of_window),
-            first_row=layouts[0].first_row,
-        )
-        borders = np.cumsum([len(each) for each in of_blocks])[:-1]
-        starts = np.split(place_documents(order, of_window), borders)
-        return tuple(map(Documents, starts, of_blocks))
+        plan, key = self.parts(work.epoch, work.window), (work.epoch, work.window)
+        return place_window(self.job, plan, key, layouts=layouts, rows=rows, lengths=lengths, keys=keys)
 
     def task(
-        self,
-        work: Work,
-        stage: Stage,
-        rows: NDArray[np.int64],
-        layouts: tuple[WindowRuns, ...] | None,
-        documents: tuple[Documents, ...] | None = None,
+        self, work: Work, stage: Stage, rows: NDArray[np.int64], places: WindowPlaces | None = None
     ) -> Task:
-        """The task for a piece of work, with the row counts known so far, and the window's documents."""
+        """The task for a piece of work, with the row counts known so far, and where the window's rows go."""
         part = self.parts(work.epoch, work.window)[work.part].tolist()
         expected = tuple(count if count >= 0 else None for count in rows[part].tolist())
-        ordering = None
-        if stage.needs_order:
-            assert layouts is not None, "placing needs a layout"
-            ordering = self._ordering(work, rows, layouts, documents)
+        assert places is not None or not stage.needs_order, "placing needs to know where rows go"
         return Task(
             work=work,
             blocks=tuple(part),
             addresses=self.job.source.addresses(part),
             rows=expected,
             reads=work.stage == 0,
-            ordering=ordering,
+            ordering=places.ordering(work.part) if places is not None and stage.needs_order else None,
         )
-
-    def _ordering(
-        self,
-        work: Work,
-        rows: NDArray[np.int64],
-        layouts: tuple[WindowRuns, ...],
-        documents: tuple[Documents, ...] | None,
-    ) -> Ordering:
-        plan = self.parts(work.epoch, work.window)
-        before = plan.rows_before(rows)
-        order = order_window(
-            seed=self.job.row_seed,
-            epoch=work.epoch,
-            window=work.window,
-            rows=int(before[-1]),
-            first_row=layouts[0].first_row,
-        )
-        blocks = slice(plan.starts[work.part], plan.starts[work.part + 1])
-        own = None if documents is None else documents[blocks]
-        return Ordering(order, offsets=tuple(before[blocks].tolist()), layouts=layouts, documents=own)

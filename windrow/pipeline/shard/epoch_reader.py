@@ -110,6 +110,13 @@ class EpochReader:
             self._start_cursor_at(self._last_step_window).corrupt,
         )
 
+    @property
+    def window_starts(self) -> list[int]:
+        """The first row in the epoch of each window that it has reached, and perhaps of later ones."""
+        if self._program.job.rows_known:
+            return self._program.window_starts(self.epoch).tolist()
+        return sorted(self._reader.runs.starts.values())
+
     def next_epoch(self, *, whole: bool) -> Cursor:
         """The start of the next epoch, for when this one is exhausted (``whole``: and was read to its end)."""
         opened = self._opened

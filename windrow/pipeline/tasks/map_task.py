@@ -31,6 +31,7 @@ from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError, S
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
 from windrow.pipeline.tasks.transforms import apply_maps, check_schema
+from windrow.pipeline.tasks.window_sort import WindowSort
 from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
@@ -73,6 +74,8 @@ class TaskContext:
     disk: DiskCache | None = None
     # whether a corrupt block counts as having no rows, unless its rows already have positions
     skips_corrupt: bool = False
+    # by which the rows of each window are sorted; None: they are not
+    sort: WindowSort | None = None
     # that of the shuffle, for transforms that draw random numbers; 0 without one
     seed: int = 0
 
@@ -109,12 +112,17 @@ class Ordering:
     layouts: tuple[WindowRuns, ...]
     # with packing, the documents of each block, which are ordered instead of its rows
     documents: tuple[Documents, ...] | None = None
+    # with a sort, (rows,) the epoch row of each row of each block, which `order` does not know
+    sorted_rows: tuple[NDArray[np.int64], ...] | None = None
 
     def place(self, at: int, start: int, part: BlockPart) -> Iterator[tuple[BlockPart, NDArray[np.int64]]]:
         """Yield the rows of a part and their epoch rows; ``start`` is its first row in block ``at`` of the task.
 
         Tokens are yielded some documents at a time, since they are few bytes beside their epoch rows.
         """
+        if self.sorted_rows is not None:
+            yield part, self.sorted_rows[at][start : start + part.num_rows]
+            return
         if self.documents is None:
             first = self.offsets[at] + start
             yield part, self.order.epoch_rows(first, first + part.num_rows)
@@ -179,6 +187,8 @@ class TaskReport:
     shortfall: Shortfall | None = None
     # with packing, (documents,) the tokens of each document, by block; None if they were known before
     documents: tuple[NDArray[np.int32], ...] | None = None
+    # with a sort, the keys of each block that was read
+    keys: tuple[pa.Table, ...] = ()
 
 
 def run_task(
@@ -203,6 +213,7 @@ def run_task(
     observed = _Observed()
     output_limit = OutputLimit(task.max_bytes, task.rows, samples=task.samples)
     read_tables: list[pa.Table] = []
+    keys: list[pa.Table] = []
     layouts = ordering.layouts if ordering else ()
     destinations = Destinations(layouts) if ordering else None
     output = _empty_output(layouts)
@@ -215,6 +226,8 @@ def run_task(
                     observed.add(part, task.addresses[at].origin)
                     if ordering is None or destinations is None:
                         read_tables.append(part)
+                        if context.sort is not None:
+                            keys.append(context.sort.keys_of(part, task.addresses[at].origin))
                         slice_bytes += arrow_bytes(part)
                     elif part.num_rows:
                         for rows, epoch_rows in ordering.place(at, block_rows, part):
@@ -243,6 +256,7 @@ def run_task(
         tuple(observed.corrupt),
         unpacked,
         documents=None if context.packing is None or ordering is not None else tuple(observed.documents),
+        keys=tuple(keys),
     )
     return report, (read_tables if ordering is None else output), reader.cached_tables
 

@@ -21,10 +21,11 @@ MAX_WINDOWS = 2**22
 
 @dataclass(frozen=True)
 class WindowCut:
-    """How an epoch's blocks are cut into windows; with neither field set, the epoch is one window."""
+    """How an epoch's blocks are cut into windows; with no field set, the epoch is one window."""
 
     blocks_per_window: int | None = None  # exact; the last window may be short
     bytes_per_window: int | None = None  # decoded bytes of the selected columns, from file footers
+    of_source: bool = False  # as the source states its windows, in that order
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,21 +53,28 @@ def plan_epoch(
 
     With a seed, the blocks of each epoch are permuted before they are cut, so that a window mixes rows from
     the whole dataset. Within a window, blocks are in stored order, since the rows are permuted anyway and
-    sequential reads of files are fastest; not if ``sorts_windows`` is False, where rows are not permuted.
+    sequential reads of files are fastest; not if ``sorts_windows`` is False, where rows are not permuted. Where
+    the source states the windows, no block leaves its own.
     """
     count = len(blocks.rows)
     if seed is None:
         order = np.arange(count, dtype=np.int64)
     else:
         order = block_order(derive_key(seed, "blocks", epoch, 0), count)
-    starts = _cut_windows(blocks.decoded_bytes[order], cut)
-    if seed is not None and sorts_windows:
-        window_of_block = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-        order = order[np.lexsort((order, window_of_block))]
+    starts = _cut_windows(blocks, order, cut)
+    if seed is not None and (sorts_windows or cut.of_source):
+        window_of_place = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        windows = window_of_place[order] if cut.of_source else window_of_place
+        within = order if sorts_windows else np.arange(count)
+        order = order[np.lexsort((within, windows))]
     return EpochPlan(epoch=epoch, blocks=order, starts=starts)
 
 
-def _cut_windows(sizes: NDArray[np.int64], cut: WindowCut) -> NDArray[np.int64]:
+def _cut_windows(blocks: BlockTable, order: NDArray[np.int64], cut: WindowCut) -> NDArray[np.int64]:
+    if cut.of_source:
+        assert blocks.window_starts is not None, "the source states its windows"
+        return blocks.window_starts
+    sizes = blocks.decoded_bytes[order]
     count = len(sizes)
     if count == 0:
         return np.zeros(1, dtype=np.int64)

@@ -36,11 +36,13 @@ class Stage:
     """One stage of preparing a part of a window; ``name`` is for messages and timelines.
 
     A stage that ``needs_order`` computes positions, and cannot run before the row counts that they
-    depend on are known.
+    depend on are known. One that ``needs_window`` waits until all parts of the window have passed the
+    stage before.
     """
 
     name: str
     needs_order: bool
+    needs_window: bool = False
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,8 @@ class WindowState:
         for stage in reversed(range(len(self.stages))):
             if self.stages[stage].needs_order and not ordered:
                 continue
+            if self.stages[stage].needs_window and not self.fully_read:
+                continue
             for part in list(islice(self._waiting[stage], limit)):
                 work = Work(self.epoch, self.window, part, stage, self.attempt)
                 yield work, (self.parts[part].size_bytes if stage == 0 else 0)
