@@ -142,6 +142,24 @@ def test_a_dropped_iterator_has_left_its_epoch_at_once() -> None:
             assert (state["epoch"], state["row"]) == (number, 4)
 
 
+def test_the_late_end_of_a_dropped_iterator_does_not_undo_a_loaded_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late: list[Callable[[], object]] = []
+    monkeypatch.setattr(position, "in_background", late.append)
+    (shard,) = _open()
+    with shard:
+        batches = shard.iter_batches(4)
+        next(batches)
+        next(batches)
+        saved = shard.state_dict()
+        next(batches)
+        del batches
+        shard.load_state_dict(saved)
+        late.pop()()
+        assert shard.state_dict() == saved
+
+
 def test_repr_ends_no_iterator(monkeypatch: pytest.MonkeyPatch) -> None:
     # a debugger shows it in any thread, and the end of an iterator may wait for the engine
     monkeypatch.setattr(position, "in_background", lambda call: None)

@@ -99,6 +99,8 @@ class Position:
 
     def move(self, cursor: Cursor) -> None:
         """Continue from another cursor; no epoch may be open."""
+        # one that ended later would set the cursor back
+        self.end_dropped_readers()
         self._at, self._left_epoch = cursor, None
         self.moves += 1
 
