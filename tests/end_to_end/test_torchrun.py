@@ -48,7 +48,7 @@ def _split(data: str, n: int) -> tuple[list[Any], int]:
     return streams, tasks
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_ranks_share_one_run(data: str, ranks: int, tmp_path: Path) -> None:
     cases = ["dataloader", "attached", "stream"] if ranks == 2 else ["stream"]
     done = run_torchrun(SCRIPT, ranks, [data, str(tmp_path / "state"), *cases])
@@ -125,6 +125,7 @@ def _join(*parts: list[Any]) -> list[list[int]]:
     return [epochs[number] for number in sorted(epochs)]
 
 
+@pytest.mark.nightly
 def test_fsdp_resumes_from_a_distributed_checkpoint_with_other_ranks(data: str, tmp_path: Path) -> None:
     arguments = [data, str(tmp_path / "state")]
     saved = run_torchrun(SCRIPT, 2, [*arguments, "fsdp_save"])
