@@ -50,6 +50,7 @@ from windrow.pipeline.shard.shard import Shard
 from windrow.pipeline.shard.stall_watch import Waiting
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.map_task import Task, TaskContext
+from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 ONE_BLOCK = WindowCut(blocks_per_window=1)
@@ -92,7 +93,8 @@ def shard_client(ray_local: Any) -> Iterator[CoordinatorClient]:
 
 def contents(data: WindowData | None) -> list[Any]:
     assert data is not None
-    return [[rows_of(map_output).to_pydict() for map_output in map_outputs] for map_outputs in data.slices]
+    slices = [[each for each in of_slice if isinstance(each, MapOutput)] for of_slice in data.slices]
+    return [[rows_of(map_output).to_pydict() for map_output in of_slice] for of_slice in slices]
 
 
 def fetcher_of(shard_client: CoordinatorClient) -> Fetcher:

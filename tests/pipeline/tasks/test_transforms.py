@@ -202,11 +202,17 @@ def test_another_thread_can_import_pandas_meanwhile(monkeypatch: pytest.MonkeyPa
 
 
 def test_tensors_become_arrow_without_a_copy() -> None:
-    made = np.arange(3 * 4, dtype=np.uint8).reshape(3, 2, 2)
-    column = _map(TABLE, lambda _: {"image": made}).column("image")
-    assert column.chunk(0).storage.values.buffers()[1].address == made.__array_interface__["data"][0]
+    addresses = []
+
+    def make(_: object) -> dict[str, Any]:
+        made = np.arange(3 * 4, dtype=np.uint8).reshape(3, 2, 2)
+        addresses.append(made.__array_interface__["data"][0])
+        return {"image": made}
+
+    column = _map(TABLE, make).column("image")
+    assert [column.chunk(0).storage.values.buffers()[1].address] == addresses
     column_to_numpy(column.chunk(0), writable=True)[:] = 7
-    assert made.tolist() == np.arange(12).reshape(3, 2, 2).tolist()
+    assert column.chunk(0).to_numpy_ndarray().tolist() == np.arange(12).reshape(3, 2, 2).tolist()
 
 
 def test_returned_memory_is_copied_for_writing() -> None:

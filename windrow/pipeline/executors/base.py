@@ -16,6 +16,7 @@ from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.consumer_pace import Pace
 from windrow.pipeline.tasks.map_task import Task
+from windrow.shuffle.kernels.ordered_rows import OrderedOutputs
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
@@ -88,7 +89,7 @@ class WindowData:
     # the runs; None when the window has no blocks
     layout: WindowRuns | None
     # the map outputs of each slice; slices are cleared as they are consumed
-    slices: list[MapOutputs]
+    slices: list[MapOutputs | OrderedOutputs]
     # so far, one line each
     user_warnings: Sequence[str] = ()
     # the rest as in `WindowReply`

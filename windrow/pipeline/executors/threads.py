@@ -247,7 +247,7 @@ class _ThreadsRunner:
 
     def __init__(self, program: Program, job: _RunningJob) -> None:
         self.destinations = (program.members,)
-        self._context = replace(program.context, disk=job.disk)
+        self._context = replace(program.context, disk=job.disk, stays_here=True)
         self._job = weakref.ref(job)
 
     def run(self, task: Task, tables: list[pa.Table] | None, *cached: Tables) -> None:

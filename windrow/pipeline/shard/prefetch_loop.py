@@ -25,6 +25,7 @@ from windrow.pipeline.shard.run_reader import Converter, EpochRuns, PlacedRun
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import EpochRows, RowPositions, StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
+from windrow.shuffle.kernels.ordered_rows import OrderedOutputs, join_run
 from windrow.shuffle.kernels.place_rows import MapOutputs, place_portion, place_rows
 from windrow.shuffle.order.runs import Run, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
@@ -286,7 +287,7 @@ class PrefetchLoop:
     def _place(
         self,
         window: _FetchedWindow,
-        map_outputs: list[MapOutputs],
+        map_outputs: list[MapOutputs | OrderedOutputs],
         run: Run,
         part: slice,
         *,
@@ -337,7 +338,11 @@ def _skip_rows(runs: deque[Run], rows: int) -> None:
         runs[0] = replace(runs[0], skip=runs[0].skip + rows)
 
 
-def _place(map_outputs: MapOutputs, run: Run, rows: slice, pool: BufferPool) -> pa.RecordBatch:
+def _place(
+    map_outputs: MapOutputs | OrderedOutputs, run: Run, rows: slice, pool: BufferPool
+) -> pa.RecordBatch:
+    if isinstance(map_outputs, OrderedOutputs):
+        return join_run(map_outputs, run, rows)
     schema = map_outputs[0].schema
     if rows == slice(0, run.rows):
         return place_rows(map_outputs, run.index, run.rows, schema, pool)

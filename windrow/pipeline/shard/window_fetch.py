@@ -6,7 +6,7 @@ do not arrive. Nothing here waits or runs threads; a driver does: a thread on Ra
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -17,6 +17,8 @@ from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData
+from windrow.shuffle.kernels.map_output import MapOutput
+from windrow.shuffle.kernels.ordered_rows import OrderedOutputs, OrderedRows
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import WindowRuns
 
@@ -177,8 +179,14 @@ class WindowCollector:
 
     def window(self, user_warnings: Sequence[str]) -> WindowData:
         """Return the complete window; its handles must have been replaced by map outputs."""
-        slices = [MapOutputs(chain.from_iterable(filter(None, of_slice))) for of_slice in self.slices()]
+        slices = [_join_outputs(chain.from_iterable(filter(None, of_slice))) for of_slice in self.slices()]
         return WindowData(self.layout, slices, user_warnings, self.starts, self.corrupt, self.row_bytes)
+
+
+def _join_outputs(outputs: Iterable[MapOutput | OrderedRows]) -> MapOutputs | OrderedOutputs:
+    found: list[Any] = list(outputs)
+    # all tasks of a window make outputs of one kind
+    return OrderedOutputs(found) if found and isinstance(found[0], OrderedRows) else MapOutputs(found)
 
 
 @dataclass(frozen=True)

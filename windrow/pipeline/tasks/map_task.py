@@ -35,6 +35,7 @@ from windrow.pipeline.tasks.window_sort import WindowSort
 from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
+from windrow.shuffle.kernels.ordered_rows import OrderedRows, are_in_order, cut_into_runs
 from windrow.shuffle.order.document_order import token_rows
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.window_order import WindowOrder
@@ -51,8 +52,8 @@ __all__ = [
     "run_task",
 ]
 
-# [destination][slice] -> map outputs, one for each table read
-TaskOutput = list[list[list[MapOutput]]]
+# [destination][slice] -> map outputs, one for each table read, or rows that stay in their order
+TaskOutput = list[list[list[MapOutput | OrderedRows]]]
 
 # With packing, tokens that are placed at a time, unless a document has more. Their epoch rows, runs and places take
 # up to 32 bytes each.
@@ -76,6 +77,8 @@ class TaskContext:
     skips_corrupt: bool = False
     # by which the rows of each window are sorted; None: they are not
     sort: WindowSort | None = None
+    # whether its outputs stay in the memory of this process
+    stays_here: bool = False
     # that of the shuffle, for transforms that draw random numbers; 0 without one
     seed: int = 0
 
@@ -83,6 +86,15 @@ class TaskContext:
     def is_plain(self) -> bool:
         """Whether blocks are delivered as they are read."""
         return not self.before and self.packing is None
+
+    def keeps_rows(self, ordering: Ordering) -> bool:
+        """Whether transformed rows are delivered as they are, in stored order, so that none has to be moved."""
+        return (
+            self.stays_here
+            and bool(self.before)
+            and ordering.is_stored_order
+            and are_in_order(ordering.layouts)
+        )
 
     def transform(
         self, table: pa.Table, address: BlockAddress, epoch: int = 0
@@ -114,6 +126,11 @@ class Ordering:
     documents: tuple[Documents, ...] | None = None
     # with a sort, (rows,) the epoch row of each row of each block, which `order` does not know
     sorted_rows: tuple[NDArray[np.int64], ...] | None = None
+
+    @property
+    def is_stored_order(self) -> bool:
+        """Whether rows keep the order of their blocks."""
+        return self.order.permutation is None and self.documents is None and self.sorted_rows is None
 
     def place(self, at: int, start: int, part: BlockPart) -> Iterator[tuple[BlockPart, NDArray[np.int64]]]:
         """Yield the rows of a part and their epoch rows; ``start`` is its first row in block ``at`` of the task.
@@ -216,6 +233,7 @@ def run_task(
     keys: list[pa.Table] = []
     layouts = ordering.layouts if ordering else ()
     destinations = Destinations(layouts) if ordering else None
+    keeps_rows = ordering is not None and context.keeps_rows(ordering)
     output = _empty_output(layouts)
     slice_bytes = np.zeros(layouts[0].slices if layouts else 1, np.int64)
     try:
@@ -229,6 +247,9 @@ def run_task(
                         if context.sort is not None:
                             keys.append(context.sort.keys_of(part, task.addresses[at].origin))
                         slice_bytes += arrow_bytes(part)
+                    elif keeps_rows and part.num_rows:
+                        first = ordering.order.first_row + ordering.offsets[at] + block_rows
+                        slice_bytes += _keep_part(part, first, layouts[0], output[0])
                     elif part.num_rows:
                         for rows, epoch_rows in ordering.place(at, block_rows, part):
                             slice_bytes += _group_part(rows, epoch_rows, destinations, output, pool, pause)
@@ -339,6 +360,16 @@ def check_documents(expected: NDArray[np.int32], lengths: NDArray[np.int32], ori
             f"{expected.sum()}, each as long as it was before. The file changed, or a transform is not a pure "
             "function of its rows: list the dataset again, or make the transform return the same tokens every time"
         )
+
+
+def _keep_part(
+    part: BlockPart, first_row: int, layout: WindowRuns, output: list[list[MapOutput | OrderedRows]]
+) -> NDArray[np.int64]:
+    """Cut rows that stay in their order into runs; returns the bytes of each slice."""
+    by_slice = cut_into_runs(part.select(list(range(len(part.schema)))), first_row, layout)
+    for found, of_slice in zip(by_slice, output, strict=True):
+        of_slice.extend(found)
+    return np.array([sum(rows.nbytes for rows in found) for found in by_slice], np.int64)
 
 
 def _group_part(

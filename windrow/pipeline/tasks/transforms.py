@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import TransformError
 from windrow.pipeline.tasks.function_formats import function_batch
+from windrow.pipeline.tasks.held_arrays import copy_held, count_references
 from windrow.pipeline.tasks.map_batches import (
     Call,
     MapBatches,
@@ -184,6 +185,9 @@ def _call(
     arrays = dict(user_batch) if stage.batch_format == "numpy" else None
     try:
         result = fn(user_batch, *stage.fn_args, **_kwargs(stage, rng))
+        if isinstance(result, Mapping):
+            counted = count_references(result)
+            result = copy_held(result, counted, user_batch, arrays or {})
     except RowError as exc:
         raise_function_error(exc.error, f"{where}, row {exc.row} of its batch")
     except BaseException as exc:

@@ -1,0 +1,79 @@
+"""Arrays that a function returns and changes later, and those that nobody can change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import windrow
+from windrow.pipeline.tasks.held_arrays import copy_held, count_references
+
+
+class Buffered:
+    """Returns the same memory for every batch."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+        self.memory = np.zeros(1_000)
+        self.result: dict[str, Any] = {}
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        rows = len(batch["id"])
+        out = self.memory[:rows]
+        np.multiply(batch["id"], 2.0, out=out)
+        if self.how == "view":
+            return {"x": out}
+        if self.how == "view of a view":
+            return {"x": out[:].reshape(rows)}
+        if self.how == "buffer":
+            return {"x": np.frombuffer(self.memory.data, count=rows)}
+        if self.how == "tensor":
+            import torch
+
+            return {"x": torch.from_numpy(self.memory)[:rows]}
+        if self.how == "batch":
+            batch["x"] = out
+            return {"x": batch["x"]}
+        if rows != len(self.result.get("x", [])):
+            self.result["x"] = np.zeros(rows)
+        np.multiply(batch["id"], 2.0, out=self.result["x"])
+        return self.result
+
+
+@pytest.mark.parametrize("shuffles", [False, True])
+@pytest.mark.parametrize("how", ["view", "view of a view", "buffer", "tensor", "batch", "result"])
+def test_a_function_may_return_the_same_memory_for_every_batch(how: str, shuffles: bool) -> None:
+    ds = windrow.range(1_000).repartition(3).map_batches(Buffered, fn_constructor_args=(how,), batch_size=50)
+    pipe = ds.window().options(executor="threads")
+    found = pipe.random_shuffle_each_window(seed=7) if shuffles else pipe
+    values = np.concatenate([batch["x"] for batch in found.iter_batches(batch_size=30)])
+    assert np.sort(values).tolist() == (np.arange(1_000) * 2.0).tolist()
+
+
+def _is_kept(make: Any) -> dict[str, bool]:
+    """Whether each array of a result is used as it is."""
+    batch = {"a": np.arange(4)}
+    result = make(batch)
+    counted = count_references(result)
+    found = copy_held(result, counted, batch, {"a": batch["a"]} if "a" in batch else {})
+    return {name: found[name] is result[name] for name in result}
+
+
+def test_what_nobody_else_holds_is_not_copied() -> None:
+    def add(batch: dict[str, Any]) -> Mapping[str, Any]:
+        doubled = batch["a"] * 2
+        batch["b"] = doubled
+        return batch
+
+    assert _is_kept(add) == {"a": True, "b": True}
+    fresh = {"x": True, "view": True, "rest": False}
+    assert _is_kept(lambda batch: {"x": np.ones(9), "view": np.ones(9)[1:], "rest": np.ones(9)[8:]}) == fresh
+    constant = np.ones(4)
+    assert _is_kept(lambda batch: {"x": constant, "view": constant[1:], "own": batch["a"][1:]}) == {
+        "x": False,
+        "view": False,
+        "own": False,
+    }
