@@ -1,0 +1,174 @@
+"""Every operation on ten times the object store: Ray spills nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import RAY_ENVIRONMENT, REPOSITORY
+from tests.end_to_end.data import write_wide
+from tests.library_versions import RAY_UNCLOSED
+
+pytestmark = pytest.mark.timeout(600)
+
+ROWS, COLUMNS = 8_000_000, 16
+
+_OPERATION = """
+import glob
+import sys
+from pathlib import Path
+
+import numpy as np
+import ray
+
+import windrow
+
+path, rows, name, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+context = ray.init(address="local", num_cpus=2, object_store_memory=100 * 2**20, include_dashboard=False,
+                   log_to_driver=False, configure_logging=False)
+ds = windrow.read_parquet(path, target_block_bytes="4MB").options(progress=False)
+assert ds.size_bytes() >= 10 * ray.cluster_resources()["object_store_memory"] * 0.97
+pages = "32MiB"
+
+
+def keys(dataset, column="key"):
+    pipe = dataset.window(bytes_per_window="8MB").options(executor="ray", memory_limit="80MiB")
+    with pipe.iterator() as shard:
+        found = [batch[column] for batch in shard.iter_batches(8_192, batch_format="numpy")]
+        run = shard.stats().run
+    assert run.peak_held_bytes <= run.memory_bytes <= 80 * 2**20, run
+    return np.concatenate(found)
+
+
+def doubled(batch):
+    return {**batch, "key": batch["key"] * 2}
+
+
+def with_key(dataset, expected):
+    assert np.array_equal(np.sort(keys(dataset)), expected)
+
+
+stored = np.arange(rows)
+if name == "map_batches":
+    with_key(ds.map_batches(doubled), stored * 2)
+elif name == "filter":
+    with_key(ds.filter(lambda row: row["key"] % 2 == 0, batch_size=8_192), stored[::2])
+elif name == "sort":
+    assert np.array_equal(keys(ds.sort("key", descending=True, target_block_bytes=pages)), stored[::-1])
+elif name == "random_shuffle":
+    with_key(ds.random_shuffle(seed=7, target_block_bytes=pages), stored)
+elif name == "groupby":
+    grouped = ds.map_batches(lambda batch: {"key": batch["key"], "of": batch["key"] % 1_000_003})
+    counts = grouped.groupby("of").count()
+    assert keys(counts, "count()").sum() == rows
+elif name == "map_groups":
+    few = ds.map_batches(lambda batch: {**batch, "of": batch["key"] % 1_000})
+    largest = few.groupby("of").map_groups(lambda group: {"key": group["key"].max()[None]})
+    with_key(largest, np.arange(rows - 1_000, rows))
+elif name == "unique":
+    few = ds.map_batches(lambda batch: {"key": batch["key"] // 2})
+    assert sorted(few.unique("key")) == list(range(rows // 2))
+elif name == "repartition":
+    with_key(ds.repartition(200), stored)
+elif name == "repartition by":
+    with_key(ds.repartition(by="key", target_bytes=pages), stored)
+elif name == "union":
+    with_key(ds.union(ds), np.repeat(stored, 2))
+elif name == "zip":
+    with_key(ds.zip(ds.map_batches(lambda batch: {"other": batch["key"]})), stored)
+elif name == "limit":
+    with_key(ds.limit(rows - 5), stored[:-5])
+elif name == "splits":
+    train, test = ds.train_test_split(0.25)
+    assert len(keys(train)) + len(keys(test)) == rows
+elif name == "mix":
+    assert len(keys(windrow.mix([ds, ds], [0.7, 0.3], seed=7))) > rows
+elif name == "sort_each_window":
+    pipe = ds.window(bytes_per_window="8MB").random_shuffle_each_window(seed=7).sort_each_window("key")
+    pipe = pipe.options(executor="ray", memory_limit="80MiB")
+    with pipe.iterator() as shard:
+        found = np.concatenate([batch["key"] for batch in shard.iter_batches(8_192)])
+        run = shard.stats().run
+    assert run.peak_held_bytes <= run.memory_bytes <= 80 * 2**20, run
+    assert np.array_equal(np.sort(found), stored)
+elif name == "write":
+    ds.map_batches(doubled).options(executor="ray").write_parquet(str(folder / "out"))
+    assert windrow.read_parquet(str(folder / "out")).count() == rows
+elif name == "pool":
+    class Double:
+        def __call__(self, batch):
+            return doubled(batch)
+
+    with_key(ds.map_batches(Double, compute=windrow.ActorPool(1), batch_size=65_536), stored * 2)
+else:
+    raise ValueError(name)
+logs = ray._private.worker._global_node.get_session_dir_path() + "/logs/"
+for log in glob.glob(logs + "raylet*.out"):
+    assert "Spilled" not in Path(log).read_text()
+assert not glob.glob(logs + "*spill_worker*"), "a worker was started to spill"
+print("done", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """1 GB of decoded data in row groups of 2.56 MB."""
+    path = tmp_path_factory.mktemp("wide") / "wide.parquet"
+    return write_wide(path, ROWS, columns=COLUMNS, row_group_size=20_000)
+
+
+@pytest.mark.nightly
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    "name",
+    [
+        "map_batches",
+        "filter",
+        "sort",
+        "random_shuffle",
+        "groupby",
+        "map_groups",
+        "unique",
+        "repartition",
+        "repartition by",
+        "union",
+        "zip",
+        "limit",
+        "splits",
+        "mix",
+        "sort_each_window",
+        "write",
+        "pool",
+    ],
+)
+def test_ten_times_the_object_store_without_spilling_by_ray(name: str, tmp_path: Path, wide: Path) -> None:
+    script = tmp_path / "operation.py"
+    script.write_text(_OPERATION)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "error",
+            *(f"-W{each}" for each in RAY_UNCLOSED),
+            str(script),
+            str(wide),
+            str(ROWS),
+            name,
+            str(tmp_path),
+        ],
+        env={
+            "PYTHONPATH": str(REPOSITORY),
+            "PATH": "/usr/bin:/bin",
+            "TMPDIR": str(tmp_path),
+            **RAY_ENVIRONMENT,
+        },
+        capture_output=True,
+        text=True,
+        timeout=500,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
