@@ -261,9 +261,16 @@ def test_of_two_readers_of_a_shard_the_later_one_has_it(ray_local: Any) -> None:
         assert got + read(later) == case.assigned(0).batches[0]
 
 
-def test_a_restarted_coordinator_changes_nothing(ray_local: Any) -> None:
+def keep(batch: dict[str, Any], weights: bytes) -> dict[str, Any]:
+    return batch
+
+
+# Ray keeps arguments beyond 100 kB in its object store, and loses them once an actor has started
+@pytest.mark.parametrize("argument_bytes", [0, 300_000])
+def test_a_restarted_coordinator_changes_nothing(ray_local: Any, argument_bytes: int) -> None:
     case = Case((10,) * 20, ONE_BLOCK, shards=2, batch_rows=5)
-    shards = open_shards(case.job("ray"), 2)
+    stage = MapBatches(keep, fn_kwargs={"weights": os.urandom(argument_bytes)})
+    shards = open_shards(replace(case.job("ray"), before=(stage,)), 2)
     try:
         iterators = [shard.iter_batches(5) for shard in shards]
         got = [[next(iterator)["x"].tolist() for _ in range(4)] for iterator in iterators]

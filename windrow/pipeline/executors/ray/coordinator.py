@@ -29,6 +29,7 @@ from windrow.pipeline.executors.ray.nodes import (
     others_hold_cpus,
     this_node,
 )
+from windrow.pipeline.executors.ray.packed_program import pack_program, unpack_program
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable, export_code
 from windrow.pipeline.executors.ray.placement import Placement, Planner
 from windrow.pipeline.executors.ray.pools.start_pools import RunPools
@@ -54,21 +55,22 @@ class Coordinator:
 
     def __init__(
         self,
-        program: Program,
+        program: Program | None,
         resources: Resources,
         nodes: tuple[str | None, ...],
         disk: DiskCache | None = None,
-        *,
+        *packed: Any,
         starts_workers: bool = False,
         name: str = "",
     ) -> None:
         export_code()
+        program = program or unpack_program(packed)
         expected = {shard: nodes[shard] or this_node() for shard in program.members}
         environment = _ActorEnvironment(self)
         self._core = CoordinatorCore(program, resources, expected, environment)
         self._program, self._resources, self._nodes = program, resources, nodes
-        # by number of workers: the coordinator of the run in which workers divide each shard
-        self._divided: dict[int, Any] = {}
+        # by number of workers: the coordinator of the run in which workers divide each shard, and what it needs
+        self._divided: dict[int, tuple[Any, Any]] = {}
         self._transforms = bool(program.context.before)
         self._ticking = False
         self._name = name
@@ -176,13 +178,13 @@ class Coordinator:
         name = f"{self._name}-{workers}"
         if workers not in self._divided:
             try:
-                divided = start_coordinator(
+                divided, held = start_coordinator(
                     self._program.divided(workers), self._resources, self._nodes * workers, name=name
                 )
             except Exception as error:
                 return Failure.capture(error)
             divided.await_workers.remote([])
-            self._divided[workers] = divided
+            self._divided[workers] = (divided, held)
         return name
 
     def destinations(self) -> tuple[tuple[int, ...], ...]:
@@ -334,8 +336,8 @@ def make_coordinator_name() -> str:
 
 def start_coordinator(
     program: Program, resources: Resources, nodes: tuple[str | None, ...], *, name: str
-) -> Any:
-    """Start a coordinator on this node, owned by this process; returns its handle.
+) -> tuple[Any, Any]:
+    """Start a coordinator on this node, owned by this process; returns its handle, and what it needs to be restarted.
 
     The caller must then call `Coordinator.await_workers`. Raises a `PlanError` if a transform or the source
     cannot be pickled.
@@ -353,14 +355,13 @@ def start_coordinator(
     # opened here, so that a restarted coordinator finds the same files
     disk = open_disk(program.job)
     job = program.job
-    return call_with_picklable(
-        lambda: actor.options(**options).remote(
-            program, resources, nodes, disk, starts_workers=True, name=name
-        ),
-        (*job.before, *job.after),
-        job.source,
-        otherwise=ON_THREADS,
-    )
+
+    def start() -> tuple[Any, Any]:
+        packed = pack_program(program)
+        starting = actor.options(**options)
+        return starting.remote(None, resources, nodes, disk, *packed, starts_workers=True, name=name), packed
+
+    return call_with_picklable(start, (*job.before, *job.after), job.source, otherwise=ON_THREADS)
 
 
 class _ActorEnvironment:

@@ -103,9 +103,9 @@ class RayExecutor:
         blocks = len(program.job.source.blocks.rows)
         started = start_workers(min(resources.workers, blocks), nodes=resources.nodes)
         name = name or make_coordinator_name()
-        coordinator = start_coordinator(program, resources, nodes, name=name)
+        coordinator, held = start_coordinator(program, resources, nodes, name=name)
         notify(coordinator.await_workers, started)
-        return RaySession(coordinator, program, name)
+        return RaySession(coordinator, program, name, held)
 
 
 def ray_settings() -> dict[str, Any]:

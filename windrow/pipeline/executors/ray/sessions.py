@@ -19,12 +19,19 @@ __all__ = ["RaySession", "SharedSession"]
 
 
 class RaySession:
-    """A job on a cluster, reached through its coordinator from any process of Ray's."""
+    """A job on a cluster, reached through its coordinator from any process of Ray's.
 
-    def __init__(self, coordinator: Any, program: Program, name: str = "") -> None:
+    ``held`` is what Ray needs to restart the coordinator, and has to be held by the process that started it.
+    """
+
+    def __init__(self, coordinator: Any, program: Program, name: str = "", held: Any = None) -> None:
         self._coordinator = coordinator
         self._program = program
         self._name = name
+        self._held = held
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RaySession, (self._coordinator, self._program, self._name)
 
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Connect a shard in this process."""
