@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 
-__all__ = ["check_count", "check_hints", "check_names", "check_places", "check_seed"]
+__all__ = ["check_blocks", "check_count", "check_hints", "check_names", "check_places", "check_seed"]
+
+# far more than useful; each takes some microseconds to plan
+MAX_BLOCKS = 2**17
 
 
 def check_count(value: object, name: str, more: str = "") -> int:
@@ -16,6 +19,14 @@ def check_count(value: object, name: str, more: str = "") -> int:
     number = as_integer(value)
     if number is None or number < 1:
         raise PlanError(f"{name}={value!r} must be an integer of 1 or more{more and ', ' + more}")
+    return number
+
+
+def check_blocks(n: object) -> int:
+    """Return a number of blocks, from 1 to `MAX_BLOCKS`, or raise a PlanError."""
+    number = check_count(n, "n")
+    if number > MAX_BLOCKS:
+        raise PlanError(f"n={number:,} blocks are too many: give at most {MAX_BLOCKS:,}")
     return number
 
 
@@ -40,7 +51,7 @@ def check_names(names: object, caller: str) -> tuple[str, ...]:
 
 def check_places(places: Sequence[int], caller: str) -> list[int]:
     """Return row numbers of 0 or more, in ascending order and at least one, or raise a PlanError."""
-    numbers = [as_integer(place) for place in places]
+    numbers = [as_integer(place) for place in places] if isinstance(places, Iterable) else []
     found = [number for number in numbers if number is not None]
     if not found or len(found) < len(numbers) or found != sorted(found) or found[0] < 0:
         raise PlanError(f"{caller}({places!r}) needs row numbers of 0 or more, in ascending order")

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windrow.core.errors import PlanError
-from windrow.dataset.argument_checks import check_count, check_places
+from windrow.dataset.argument_checks import check_blocks, check_places
 from windrow.dataset.epoch_iteration import read_windows
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.operations.derive import make_parent, windowed_plan
@@ -39,8 +39,8 @@ class CombineWindows(Readable):
         Parameters
         ----------
         datasets
-            Datasets with the same columns, or functions that return one, each of which is called now. Types
-            unify as those of files do.
+            Datasets with the same columns and types, or functions that return one, each of which is called now.
+            Options are those of the first one.
 
         Raises
         ------
@@ -56,6 +56,8 @@ class CombineWindows(Readable):
         >>> [row["id"] for row in pipe.iter_rows()]
         [0, 1, 0, 1, 2]
         """
+        if isinstance(datasets, Readable) or not isinstance(datasets, Iterable):
+            raise PlanError(f"from_iterable() got {type(datasets).__qualname__}; give it a list of datasets")
         plans = [_plan_of_dataset(each, number) for number, each in enumerate(datasets)]
         if not plans:
             raise PlanError("from_iterable() got no dataset: give it at least one")
@@ -66,7 +68,8 @@ class CombineWindows(Readable):
     def union(self: Self, *others: Self) -> Self:
         """Return the windows of this pipeline and of others in turns: the first of each, then the second of each.
 
-        Windows are those of the stored order. Epochs and options are those of this pipeline.
+        Windows are those of the stored order. Columns have the same types. Epochs and options are those of this
+        pipeline.
 
         Raises
         ------
@@ -113,7 +116,7 @@ class CombineWindows(Readable):
         >>> pipe.repartition_each_window(5).explain().blocks
         10
         """
-        number = check_count(n, "n")
+        number = check_blocks(n)
         return self._rearranged(EqualBlocks(number), f"repartition_each_window({number})")
 
     def split_at_indices(self: Self, indices: Sequence[int]) -> list[Self]:
@@ -176,7 +179,13 @@ class CombineWindows(Readable):
 
 
 def _plan_of_dataset(given: Any, number: int) -> LogicalPlan:
-    dataset = given() if callable(given) else given
+    try:
+        dataset = given() if callable(given) else given
+    except Exception as error:
+        raise PlanError(
+            f"from_iterable(): function {number} failed: {type(error).__name__}: {error}; it is called without "
+            "arguments and returns a dataset"
+        ) from error
     if not isinstance(dataset, Readable) or isinstance(dataset, CombineWindows):
         raise PlanError(
             f"from_iterable() got {type(dataset).__qualname__} as number {number}; give it datasets, or functions "

@@ -63,6 +63,10 @@ class LogicalPlan:
     def windowed(self, blocks_per_window: int | None, bytes_per_window: int | str | None) -> LogicalPlan:
         """Cut epochs into windows."""
         if self.cut is not None:
+            if self.cut.of_source:
+                raise PlanError(
+                    "the pipeline has the windows that it was made of: use rewindow() to cut others"
+                )
             raise PlanError(
                 f"the pipeline already has a window ({_cut_text(self.cut)}): keep one window() call"
             )
@@ -224,8 +228,6 @@ class LogicalPlan:
 
 
 def _cut_text(cut: WindowCut) -> str:
-    if cut.of_source:
-        return "the windows that it was made of"
     if cut.blocks_per_window is not None:
         return f"blocks_per_window={cut.blocks_per_window}"
     size = cut.bytes_per_window or 0

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 import windrow
@@ -20,7 +22,7 @@ class Buffered:
         self.memory = np.zeros(1_000)
         self.result: dict[str, Any] = {}
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, batch: dict[str, Any]) -> Any:
         rows = len(batch["id"])
         out = self.memory[:rows]
         np.multiply(batch["id"], 2.0, out=out)
@@ -30,6 +32,13 @@ class Buffered:
             return {"x": out[:].reshape(rows)}
         if self.how == "buffer":
             return {"x": np.frombuffer(self.memory.data, count=rows)}
+        if self.how == "frame":
+            return pd.DataFrame({"x": out}, copy=False)
+        if self.how == "table":
+            return pa.table({"x": pa.array(out)})
+        if self.how in ("arrow", "series", "memory"):
+            makers = {"arrow": pa.array, "series": lambda x: pd.Series(x, copy=False), "memory": memoryview}
+            return {"x": makers[self.how](out)}
         if self.how == "tensor":
             import torch
 
@@ -44,7 +53,22 @@ class Buffered:
 
 
 @pytest.mark.parametrize("shuffles", [False, True])
-@pytest.mark.parametrize("how", ["view", "view of a view", "buffer", "tensor", "batch", "result"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "view",
+        "view of a view",
+        "buffer",
+        "tensor",
+        "batch",
+        "result",
+        "frame",
+        "table",
+        "arrow",
+        "series",
+        "memory",
+    ],
+)
 def test_a_function_may_return_the_same_memory_for_every_batch(how: str, shuffles: bool) -> None:
     ds = windrow.range(1_000).repartition(3).map_batches(Buffered, fn_constructor_args=(how,), batch_size=50)
     pipe = ds.window().options(executor="threads")
@@ -77,3 +101,25 @@ def test_what_nobody_else_holds_is_not_copied() -> None:
         "view": False,
         "own": False,
     }
+
+
+@pytest.mark.parametrize("batch_format", ["numpy", "pyarrow"])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_writing_into_batches_changes_neither_the_source_nor_later_epochs(
+    batch_format: Any, shards: int
+) -> None:
+    mine = np.arange(8.0)
+    ds = windrow.from_arrow(pa.table({"x": pa.array(mine)})).map_batches(
+        lambda batch: batch, batch_format=batch_format
+    )
+    for shard in ds.repeat(2).options(executor="threads").split(shards):
+        with shard:
+            epochs: list[list[list[float]]] = []
+            for epoch in shard.iter_epochs():
+                epochs.append([])
+                for batch in epoch.iter_batches(batch_size=4 // shards):
+                    epochs[-1].append(batch["x"].tolist())
+                    batch["x"] -= 100
+            assert epochs[0] == epochs[1]
+            assert len(epochs[0]) == 2
+    assert mine.tolist() == list(range(8))

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
-from windrow.dataset.argument_checks import check_count, check_places, check_seed
+from windrow.dataset.argument_checks import check_blocks, check_count, check_places, check_seed
 from windrow.dataset.operations.derive import exchange_plan, make_parent, rearranged_plan
 from windrow.dataset.operations.hash_side import HashSide
 from windrow.dataset.operations.order_methods import shuffle_plan
@@ -140,7 +140,7 @@ class CombineMethods(Readable):
         """
         if n is not None and target_bytes is not None:
             raise PlanError("repartition() has both n and target_bytes: give one of them")
-        number = None if n is None else check_count(n, "n")
+        number = None if n is None else check_blocks(n)
         size = None if target_bytes is None else parse_bytes(target_bytes, "target_bytes")
         if by is not None:
             return self._hashed(number, size or DEFAULT_BLOCK_BYTES, by)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
@@ -76,12 +77,12 @@ def list_keys(key: Any, call: str) -> tuple[str, ...]:
     return keys
 
 
-def check_sort(
-    key: Any, descending: bool | Sequence[bool], call: str
-) -> tuple[tuple[str, ...], tuple[bool, ...]]:
+def check_sort(key: Any, descending: Any, call: str) -> tuple[tuple[str, ...], tuple[bool, ...]]:
     """Return the columns to sort by, and whether each descends, or raise a PlanError."""
     keys = list_keys(key, call)
-    down = [descending] * len(keys) if isinstance(descending, bool) else list(descending)
+    is_one = isinstance(descending, (bool, np.bool_)) or not isinstance(descending, Iterable)
+    down = [descending] * len(keys) if is_one else list(descending)
+    down = [bool(each) if isinstance(each, np.bool_) else each for each in down]
     if len(down) != len(keys) or not all(isinstance(each, bool) for each in down):
         raise PlanError(
             f"{call}: descending={descending!r} must be True or False, or a list with one for each key"

@@ -195,6 +195,7 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
         # packing is estimated from column statistics of the files, which can be wrong
         "exact": _is_exact(job) and not program.packs,
         "size_within": lambda held_bytes: _size_within(program, int(held_bytes / resources.copies)),
+        "window_call": job.cut.call,
         "processes_bytes": resources.processes_bytes + len(program.members) * resources.shard_bytes,
         "copies": resources.copies,
         "slices": _slices(program, resources),

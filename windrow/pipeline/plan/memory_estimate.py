@@ -68,13 +68,13 @@ def _suggest_window(program: Program, budget: Budget, abort: Abort) -> str:
     blocks, sizes = program.job.source.blocks, abort.sizes
     filled = program.estimated_rows > 0
     if not filled.any():
-        return "use smaller windows with window(bytes_per_window=...)"
+        return f"use smaller windows with {program.job.cut.call}(bytes_per_window=...)"
     rows, decoded = program.estimated_rows[filled], np.maximum(1, blocks.decoded_bytes[filled])
     held = (program.held_bytes[filled] + rows * sizes.excess_bytes) * _SLACK
     # windows end at block boundaries, so one can exceed its size by almost a block
     size = int(max(0, abort.limit_bytes) * (decoded / held).min()) - int(decoded.max())
     if size > 0:
-        return f"use window(bytes_per_window={size}) or less"
+        return f"use {program.job.cut.call}(bytes_per_window={size}) or less"
     return _suggest_blocks(program, budget, abort)
 
 
@@ -96,5 +96,5 @@ def _suggest_blocks(program: Program, budget: Budget, abort: Abort) -> str:
     size = max(1, int(rows * row_bytes))
     return (
         f"blocks are too large: give the read_* or from_* call target_block_bytes={size}, and use "
-        f"window(bytes_per_window={size})"
+        f"{program.job.cut.call}(bytes_per_window={size})"
     )

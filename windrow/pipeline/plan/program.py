@@ -21,6 +21,7 @@ from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.window_places import WindowPlaces, place_window
 from windrow.pipeline.plan.window_splits import EpochParts, WindowPlan, cut_parts
 from windrow.pipeline.tasks.map_task import Task, TaskContext
+from windrow.pipeline.tasks.window_sort import KEY_COPIES, SORTED_ROW_BYTES
 from windrow.shuffle.order.epoch_plan import EpochPlan, plan_epoch
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
@@ -44,8 +45,8 @@ _CACHED_WINDOWS = 8
 # and every block has a few small arrays.
 _PLACE_BYTES = 4
 _ROUNDING = 1.07
-# With a sort, of each row: its positions before and after it, and each key twice while they are sorted.
-_SORTED_BYTES, _KEY_BYTES = 32, 16
+# of a key to sort by; those of text can take more
+_KEY_BYTES = 8
 _BLOCK_BYTES = 2**14
 
 _MAP = (Stage("map", needs_order=True),)
@@ -157,7 +158,8 @@ class Program:
         """Bytes per row of a map output besides values: its position, 1 byte per column with nulls, and its keys."""
         source, sort = self.job.source, self.job.sort
         flags = sum(source.null_counts.get(name) != 0 for name in source.schema.names)
-        return _PLACE_BYTES + flags + (0 if sort is None else _SORTED_BYTES + _KEY_BYTES * len(sort.keys))
+        sorting = 0 if sort is None else SORTED_ROW_BYTES + KEY_COPIES * _KEY_BYTES * len(sort.keys)
+        return _PLACE_BYTES + flags + sorting
 
     def batch_rows(self, batch_size: int) -> int:
         """Rows of a batch; with packing, the tokens of its sequences."""

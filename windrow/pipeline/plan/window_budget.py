@@ -161,6 +161,7 @@ def plan_budget(
     limit_covers_all: bool,
     exact: bool,
     size_within: Callable[[int], int] = int,
+    window_call: str = "window",
     processes_bytes: int = 0,
     copies: float = 1.0,
     slices: int = MAX_SLICES,
@@ -177,7 +178,7 @@ def plan_budget(
 
     If not even one window fits, and sizes are certain (``must_fit``), that is a PlanError, else the
     scheduler decides by measured sizes. ``size_within`` maps held bytes to the ``bytes_per_window`` whose
-    windows fit into them; 0 or less if single blocks are too large.
+    windows fit into them; 0 or less if single blocks are too large. ``window_call`` is the method that sets it.
     """
     outside = runs_bytes + tasks_bytes + processes_bytes if limit_covers_all else 0
     rest = limit_bytes - outside
@@ -186,7 +187,7 @@ def plan_budget(
             f"the largest window takes {'' if exact else 'about '}{format_bytes(window_bytes)} in memory, and "
             f"the memory limit of {format_bytes(limit_bytes)} leaves {format_bytes(max(rest, 0))} for windows"
             f"{_describe_overhead(runs_bytes, tasks_bytes, processes_bytes) if limit_covers_all else ''}: "
-            f"{_fix(size_within(max(rest, 0)))}, or raise options(memory_limit=...)"
+            f"{_fix(size_within(max(rest, 0)), window_call)}, or raise options(memory_limit=...)"
         )
     rest = max(0, rest)
     fitting = min(max(windows, max_windows), rest // window_bytes) if window_bytes else windows
@@ -221,9 +222,9 @@ def _describe_overhead(runs_bytes: int, tasks_bytes: int, processes_bytes: int) 
     return f" (besides {format_bytes(runs_bytes)} of runs, {format_bytes(tasks_bytes)} of tasks{process})"
 
 
-def _fix(size: int) -> str:
+def _fix(size: int, call: str) -> str:
     if size > 0:
-        return f"use window(bytes_per_window={size}) or less"
+        return f"use {call}(bytes_per_window={size}) or less"
     return (
-        "give read_parquet a smaller target_block_bytes and use window(bytes_per_window=...) of a few blocks"
+        f"give read_parquet a smaller target_block_bytes and use {call}(bytes_per_window=...) of a few blocks"
     )

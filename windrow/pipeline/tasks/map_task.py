@@ -26,6 +26,7 @@ from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.cache.cached_reader import CachingReader, Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 from windrow.pipeline.tasks.corrupt_blocks import Corruption, find_corruption, late_corruption
+from windrow.pipeline.tasks.kept_rows import keep_part
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError, Shortfall
 from windrow.pipeline.tasks.row_generator import StoredRows
@@ -35,7 +36,7 @@ from windrow.pipeline.tasks.window_sort import WindowSort
 from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
-from windrow.shuffle.kernels.ordered_rows import OrderedRows, are_in_order, cut_into_runs
+from windrow.shuffle.kernels.ordered_rows import OrderedRows, are_in_order
 from windrow.shuffle.order.document_order import token_rows
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.window_order import WindowOrder
@@ -246,10 +247,11 @@ def run_task(
                         read_tables.append(part)
                         if context.sort is not None:
                             keys.append(context.sort.keys_of(part, task.addresses[at].origin))
+                            slice_bytes += context.sort.held_bytes(keys[-1])
                         slice_bytes += arrow_bytes(part)
                     elif keeps_rows and part.num_rows:
                         first = ordering.order.first_row + ordering.offsets[at] + block_rows
-                        slice_bytes += _keep_part(part, first, layouts[0], output[0])
+                        slice_bytes += keep_part(part, first, layouts[0], output[0], pool)
                     elif part.num_rows:
                         for rows, epoch_rows in ordering.place(at, block_rows, part):
                             slice_bytes += _group_part(rows, epoch_rows, destinations, output, pool, pause)
@@ -360,16 +362,6 @@ def check_documents(expected: NDArray[np.int32], lengths: NDArray[np.int32], ori
             f"{expected.sum()}, each as long as it was before. The file changed, or a transform is not a pure "
             "function of its rows: list the dataset again, or make the transform return the same tokens every time"
         )
-
-
-def _keep_part(
-    part: BlockPart, first_row: int, layout: WindowRuns, output: list[list[MapOutput | OrderedRows]]
-) -> NDArray[np.int64]:
-    """Cut rows that stay in their order into runs; returns the bytes of each slice."""
-    by_slice = cut_into_runs(part.select(list(range(len(part.schema)))), first_row, layout)
-    for found, of_slice in zip(by_slice, output, strict=True):
-        of_slice.extend(found)
-    return np.array([sum(rows.nbytes for rows in found) for found in by_slice], np.int64)
 
 
 def _group_part(

@@ -15,7 +15,7 @@ that all blocks get the same schema:
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -47,12 +47,16 @@ def result_to_table(
         raise TransformError(f"returned {_describe(result)}; return {_ALLOWED}")
     unchanged = {id(array): name for name, array in (batch_arrays or {}).items()}
     columns: dict[str, pa.ChunkedArray] = {}
+    fresh = set()
     for name, values in items:
         _check_name(name, columns)
         same = unchanged.get(id(values))
         columns[name] = _chunked(batch.column(same)) if same is not None else _column(name, values, batch)
+        if isinstance(values, (np.ndarray, list, tuple)):
+            # see `copy_held`; lists become arrays of their own
+            fresh.add(name)
     _check_lengths(columns)
-    return _assemble(columns, batch)
+    return _assemble(columns, batch, fresh)
 
 
 def _is_frame(result: object) -> bool:
@@ -120,12 +124,18 @@ def _check_lengths(columns: Mapping[str, pa.ChunkedArray]) -> None:
         )
 
 
-def _assemble(columns: Mapping[str, pa.ChunkedArray], batch: pa.RecordBatch) -> pa.Table:
+def _assemble(
+    columns: Mapping[str, pa.ChunkedArray], batch: pa.RecordBatch, fresh: Collection[str]
+) -> pa.Table:
     batch_buffers = {buffer.address for column in batch.columns for buffer in column.buffers() if buffer}
     fields = [_field(name, column, batch.schema) for name, column in columns.items()]
     arrays = [
-        column if _shares_buffers(column, batch_buffers) else as_immutable(column)
-        for column in columns.values()
+        column
+        if _shares_buffers(column, batch_buffers)
+        else as_immutable(column)
+        if name in fresh
+        else _copied(column)
+        for name, column in columns.items()
     ]
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=batch.schema.metadata))
 
@@ -136,6 +146,16 @@ def _shares_buffers(column: pa.ChunkedArray, batch_buffers: set[int]) -> bool:
         for chunk in column.chunks
         for buffer in chunk.buffers()
     )
+
+
+def _copied(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Copy values whose memory the function may use again, such as that of its own buffer."""
+    try:
+        # a concatenation of several arrays is a new one
+        chunks = [pa.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in column.chunks]
+    except pa.ArrowNotImplementedError:
+        return column
+    return as_immutable(pa.chunked_array(chunks, type=column.type))
 
 
 def _field(name: str, column: pa.ChunkedArray, schema: pa.Schema) -> pa.Field:

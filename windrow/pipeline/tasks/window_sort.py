@@ -9,10 +9,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.tasks.key_columns import check_key, plain_columns, sort_rows
 
-__all__ = ["WindowSort"]
+__all__ = ["KEY_COPIES", "SORTED_ROW_BYTES", "WindowSort"]
+
+# Of a window that is being sorted: the positions of each row before and after it, with what computes them, and the keys
+# in the order of the blocks, in the order before the sort, and as the sort orders them.
+SORTED_ROW_BYTES, KEY_COPIES = 48, 3
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,15 @@ class WindowSort:
             return [np.zeros(0, np.int64) for _ in keys]
         unsorted = np.empty(len(rows), np.int64)
         unsorted[rows - first_row] = np.arange(len(rows))
-        joined = pa.concat_tables(filled).combine_chunks()
-        order = unsorted[sort_rows(joined.take(pa.array(unsorted)), self.descending)]
+        joined = pa.concat_tables(filled).take(pa.array(unsorted))
+        order = unsorted[sort_rows(joined, self.descending)]
+        del joined, unsorted
         placed = np.empty(len(rows), np.int64)
         placed[order] = np.arange(first_row, first_row + len(rows))
         borders = np.cumsum([each.num_rows for each in keys])[:-1]
         return np.split(placed, borders)
+
+    @staticmethod
+    def held_bytes(keys: pa.Table) -> int:
+        """What the coordinator holds for the rows of a block while it sorts their window."""
+        return SORTED_ROW_BYTES * int(keys.num_rows) + KEY_COPIES * arrow_bytes(keys)

@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.arrow_bytes import arrow_bytes
+from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import WindrowError
-from windrow.shuffle.kernels.arrow_columns import join
+from windrow.shuffle.kernels.arrow_columns import join, move_column
+from windrow.shuffle.kernels.map_output import other_columns
 from windrow.shuffle.order.runs import Run, WindowRuns
 
-__all__ = ["OrderedOutputs", "OrderedRows", "are_in_order", "cut_into_runs", "join_run"]
+__all__ = ["OrderedOutputs", "OrderedRows", "are_in_order", "check_movable", "cut_into_runs", "join_run"]
 
 # A table of views that keep more memory than this many times its rows is copied.
 _MAX_KEPT = 2
@@ -52,6 +54,12 @@ class OrderedOutputs(tuple[OrderedRows, ...]):
 def are_in_order(layouts: Sequence[WindowRuns]) -> bool:
     """Whether one shard gets all rows, so that rows in stored order are in the order of its stream."""
     return len(layouts) == 1 and layouts[0].assignment.shards == 1 and layouts[0].assignment.start_row == 0
+
+
+def check_movable(row: pa.Table, pool: BufferPool) -> None:
+    """Raise PlanError if rows like this one could not be moved, as other shards and executors would."""
+    for at in other_columns(row.schema):
+        move_column(join(row.select([at])), np.zeros(row.num_rows, np.int64), row.schema.names[at], pool)
 
 
 def cut_into_runs(table: pa.Table, first_row: int, layout: WindowRuns) -> list[list[OrderedRows]]:

@@ -27,6 +27,11 @@ class WindowCut:
     bytes_per_window: int | None = None  # decoded bytes of the selected columns, from file footers
     of_source: bool = False  # as the source states its windows, in that order
 
+    @property
+    def call(self) -> str:
+        """The method of a pipeline that sets other windows, for errors."""
+        return "rewindow" if self.of_source else "window"
+
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
