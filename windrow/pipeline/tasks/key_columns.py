@@ -71,11 +71,12 @@ def sort_rows(keys: pa.Table, descending: Sequence[bool]) -> Ints:
     """(rows,) the rows in stable order by `plain_columns`, nulls last."""
     import pyarrow.compute as pc
 
+    # nulls come last by default; pyarrow 25 renamed the argument that says so
     orders = ["descending" if down else "ascending" for down in descending]
     if keys.num_columns == 0:
         return np.arange(keys.num_rows)
     places = [
-        (name, order, "at_end")
+        (name, order)
         for name, order, kind in zip(keys.column_names, orders, keys.schema.types, strict=True)
         # all values are equal, and Arrow cannot sort by them along with others
         if not pt.is_null(kind)
@@ -83,9 +84,9 @@ def sort_rows(keys: pa.Table, descending: Sequence[bool]) -> Ints:
     if not places:
         return np.arange(keys.num_rows)
     if len(places) == 1:
-        ((name, order, at_end),) = places
+        ((name, order),) = places
         # Arrow sorts an array faster than a table
-        found = pc.sort_indices(keys.column(name).combine_chunks(), sort_keys=[("", order, at_end)])
+        found = pc.sort_indices(keys.column(name).combine_chunks(), sort_keys=[("", order)])
     else:
         found = pc.sort_indices(keys, sort_keys=places)
     return found.to_numpy().view(np.int64)
