@@ -7,14 +7,12 @@ suffice. Smaller arguments are kept with the actor.
 
 from __future__ import annotations
 
-import io
 import pickle
 from collections.abc import Sequence
 from typing import Any
 
 import ray
 from ray import cloudpickle
-from ray.actor import ActorHandle
 
 from windrow.pipeline.plan.program import Program
 
@@ -30,13 +28,10 @@ def pack_program(program: Program) -> Sequence[Any]:
     The reference is needed where the program holds references itself, or is very large. Then the caller must keep
     it, or the actor cannot be restarted.
     """
-    packed = io.BytesIO()
-    try:
-        _Pickler(packed).dump(program)
-    except _HoldsReferencesError:
-        return [[ray.put(program)]]
-    data = packed.getvalue()
-    if len(data) > _MAX_BYTES:
+    context = ray._private.worker.global_worker.get_serialization_context()
+    # Ray counts references only in what it pickles itself, and without it some sources leave them out
+    data = b"" if context.serialize(program).contained_object_refs else cloudpickle.dumps(program)
+    if not data or len(data) > _MAX_BYTES:
         return [[ray.put(program)]]
     return [data[at : at + _CHUNK_BYTES] for at in range(0, len(data), _CHUNK_BYTES)]
 
@@ -47,14 +42,3 @@ def unpack_program(packed: Sequence[Any]) -> Program:
     program = ray.get(first[0]) if isinstance(first, list) else pickle.loads(b"".join(packed))
     assert isinstance(program, Program)
     return program
-
-
-class _HoldsReferencesError(Exception):
-    """Ray counts references only in what it pickles itself."""
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, (ray.ObjectRef, ActorHandle)):
-            raise _HoldsReferencesError
-        return super().reducer_override(obj)
