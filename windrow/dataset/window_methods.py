@@ -113,7 +113,7 @@ class WindowMethods(Readable):
         With ``random_shuffle_each_window`` before it, windows mix rows from all over the dataset, and rows with
         equal keys come in a random order; without it, in stored order. Each window is read whole before its
         first row is delivered, and sorted in one place: on threads in this process, on Ray in the coordinator. That
-        takes 48 bytes a row and three times the keys beside the window. `Dataset.sort` sorts all rows, once.
+        takes 80 bytes a row and three times the keys beside the window. `Dataset.sort` sorts all rows, once.
 
         Parameters
         ----------

@@ -17,7 +17,7 @@ __all__ = ["KEY_COPIES", "SORTED_ROW_BYTES", "WindowSort"]
 
 # Of a window that is being sorted: the positions of each row before and after it, with what computes them, and the keys
 # in the order of the blocks, in the order before the sort, and as the sort orders them.
-SORTED_ROW_BYTES, KEY_COPIES = 48, 3
+SORTED_ROW_BYTES, KEY_COPIES = 80, 3
 
 
 @dataclass(frozen=True)
