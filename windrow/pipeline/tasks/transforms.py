@@ -185,14 +185,14 @@ def _call(
     arrays = dict(user_batch) if stage.batch_format == "numpy" else None
     try:
         result = fn(user_batch, *stage.fn_args, **_kwargs(stage, rng))
-        if isinstance(result, Mapping):
-            counted = count_references(result)
-            result = copy_held(result, counted, user_batch, arrays or {})
     except RowError as exc:
         raise_function_error(exc.error, f"{where}, row {exc.row} of its batch")
     except BaseException as exc:
         raise_function_error(exc, where)
     try:
+        if isinstance(result, Mapping):
+            counted = count_references(result)
+            result = copy_held(result, counted, user_batch, arrays or {})
         table = result_to_table(result, batch, arrays)
     except TransformError as exc:
         raise TransformError(f"{where}: {exc}") from exc.__cause__
