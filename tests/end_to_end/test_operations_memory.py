@@ -171,4 +171,5 @@ def test_ten_times_the_object_store(name: str, tmp_path: Path, wide: Path) -> No
         check=False,
     )
     assert done.stdout == "done\n", done.stderr
-    assert done.stderr == ""
+    # Ray warns of the references in the program of an exchange, which the process that starts the run holds
+    assert [line for line in done.stderr.splitlines() if "ray/issues/53727" not in line] == []

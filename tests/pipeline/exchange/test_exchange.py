@@ -230,6 +230,18 @@ def test_ray_shards_share_one_exchange(ray_local: Any, monkeypatch: pytest.Monke
     assert found == list(read(pipe("threads").split(2, equal=True)))
 
 
+@pytest.mark.usefixtures("small_tasks")
+def test_ray_restarts_the_coordinator_of_an_exchange(ray_local: Any) -> None:
+    ds = _dataset(_table()).options(executor="ray").sort("x", target_block_bytes=20_000)
+    with ds.window(blocks_per_window=3).repeat(1).iterator() as shard:
+        batches = shard.iter_batches(100)
+        found = [next(batches)["x"]]
+        session: Any = shard._session
+        ray_local.kill(session._coordinator, no_restart=False)
+        found.extend(batch["x"] for batch in batches)
+    assert np.concatenate(found).tolist() == sorted(_table()["x"].to_pylist())
+
+
 def test_ray_rows_outlive_the_workers_that_made_them(ray_local: Any) -> None:
     import os
     import signal
