@@ -145,11 +145,9 @@ class _RunningJob:
         budget = budget_program(program, resources, batch_rows)
         self._budget = budget
         blocks = _BlocksEstimate()
-        # blocks that are held as they were read are in Arrow's memory too
-        held_bytes = budget.windows_limit_bytes if program.job.holds_blocks else 0
         self.memory = BufferPool(
             budget.total_bytes - budget.processes_bytes,
-            partial(_decoded_bytes, blocks, pa.total_allocated_bytes(), budget.tasks_bytes + held_bytes),
+            partial(_decoded_bytes, blocks, pa.total_allocated_bytes(), budget.tasks_bytes),
         )
         self._blocks = blocks
         self._seed = program.job.seed
