@@ -107,7 +107,7 @@ class CombineWindows(Readable):
         Raises
         ------
         PlanError
-            If ``n`` is not an integer of 1 or more, or the pipeline already shuffles, sorts or packs.
+            If ``n`` is not an integer from 1 to 131,072, or the pipeline already shuffles, sorts or packs.
 
         Examples
         --------
@@ -164,18 +164,22 @@ class CombineWindows(Readable):
         >>> [dataset.count() for dataset in pipe.iter_datasets()]
         [4, 2]
         """
-        from windrow.dataset.sources.from_memory import from_arrow
-
         if self._plan.packing is not None:
             raise PlanError(
                 f"iter_datasets() comes after {self._plan.packing}, whose sequences go over windows"
             )
-        with closing(read_windows(self._plan.job())) as windows:
-            yield from map(from_arrow, windows)
+        return _read_datasets(self._plan)
 
     def _rearranged(self: Self, rows: RowsLayout, call: str) -> Self:
         plan = _stored_windows(self._plan, call)
         return type(self)(windowed_plan([plan], WindowLayout((plan.window_cut,), rows), call))
+
+
+def _read_datasets(plan: LogicalPlan) -> Iterator[Dataset]:
+    from windrow.dataset.sources.from_memory import from_arrow
+
+    with closing(read_windows(plan.job())) as windows:
+        yield from map(from_arrow, windows)
 
 
 def _plan_of_dataset(given: Any, number: int) -> LogicalPlan:

@@ -127,7 +127,8 @@ class CombineMethods(Readable):
         Raises
         ------
         PlanError
-            If no argument or both sizes are given, one is invalid, or the column does not exist.
+            If no argument or both sizes are given, one is invalid, ``n`` is more than 131,072, or the column does
+            not exist.
 
         Examples
         --------

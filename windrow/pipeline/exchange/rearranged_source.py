@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -110,7 +111,12 @@ class RearrangedSource(DerivedSource):
     @cached_property
     def segments(self) -> list[Sides]:
         """The sides of every block; rows are counted once, where that is necessary."""
-        return self.layout.blocks(self.parents)
+        return self.layout.blocks(self.parents) if self._windows is None else list(chain(*self._windows))
+
+    @cached_property
+    def _windows(self) -> list[list[Sides]] | None:
+        """The same by window, if the layout states windows."""
+        return list(self.layout.windows(self.parents)) if isinstance(self.layout, WindowLayout) else None
 
     @cached_property
     def blocks(self) -> BlockTable:
@@ -126,7 +132,7 @@ class RearrangedSource(DerivedSource):
                     sizes[at] += math.ceil(int(table.decoded_bytes[block]) * share)
                     memory[at] += math.ceil(int(table.memory_bytes[block]) * share)
         plain = not any(parent.maps for parent in self.parents)
-        starts = self.layout.window_starts(self.parents) if isinstance(self.layout, WindowLayout) else None
+        starts = None if self._windows is None else np.cumsum([0, *map(len, self._windows)], dtype=np.int64)
         return BlockTable(
             rows,
             sizes,

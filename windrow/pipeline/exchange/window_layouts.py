@@ -41,11 +41,6 @@ class WindowLayout:
     def blocks(self, parents: Sequence[Parent]) -> list[Sides]:
         return list(chain.from_iterable(self.windows(parents)))
 
-    def window_starts(self, parents: Sequence[Parent]) -> NDArray[np.int64]:
-        """(windows + 1,) where each window starts among the blocks."""
-        sizes = [len(window) for window in self.windows(parents)]
-        return np.cumsum([0, *sizes], dtype=np.int64)
-
     def windows(self, parents: Sequence[Parent]) -> Iterator[list[Sides]]:
         """Yield the blocks of each window."""
         each = [
