@@ -216,6 +216,19 @@ def test_repartition_and_split_change_each_window_alone() -> None:
     assert tail.explain().windows == 2
 
 
+def test_a_state_belongs_to_its_windows() -> None:
+    def pipe(blocks: int) -> windrow.DatasetPipeline:
+        return numbers().window(blocks_per_window=blocks).repartition_each_window(3)
+
+    with pipe(4).iterator() as shard:
+        next(shard.iter_batches(7))
+        state = shard.state_dict()
+    with pipe(4).iterator(state_dict=state) as shard:
+        assert read(shard) == list(range(7, 100))
+    with pytest.raises(StateError, match="names, sizes, content"):
+        pipe(2).iterator(state_dict=state)
+
+
 def test_iter_datasets_yields_windows_as_they_are_delivered() -> None:
     pipe = numbers().window(blocks_per_window=3).repeat(2).random_shuffle_each_window(seed=7)
     dropped = numbers().filter(lambda row: row["x"] % 3 > 0).window(blocks_per_window=3).repeat(2)
@@ -224,4 +237,4 @@ def test_iter_datasets_yields_windows_as_they_are_delivered() -> None:
         assert [row["x"] for dataset in datasets for row in dataset.iter_rows()] == read(each)
         assert len(datasets) == 8
     with pytest.raises(PlanError, match="sequences go over windows"):
-        next(windrow.from_items([{"t": [1, 2]}]).window().pack(2, "t").iter_datasets())
+        windrow.from_items([{"t": [1, 2]}]).window().pack(2, "t").iter_datasets()

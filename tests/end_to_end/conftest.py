@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.data import write_trips
+from tests.end_to_end.data import write_trips, write_wide
+from tests.end_to_end.small_store import COLUMNS, ROWS
 
 
 @pytest.fixture(params=["threads", pytest.param("ray", marks=pytest.mark.ray)])
@@ -21,3 +22,10 @@ def executor(request: pytest.FixtureRequest) -> str:
 def trips_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory of three files with 6 row groups each and 18,000 rows in total."""
     return write_trips(tmp_path_factory.mktemp("trips"))
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """1 GB of decoded data in row groups of 2.56 MB."""
+    path = tmp_path_factory.mktemp("wide") / "wide.parquet"
+    return write_wide(path, ROWS, columns=COLUMNS, row_group_size=20_000)

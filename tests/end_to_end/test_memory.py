@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,23 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
-from tests.conftest import RAY_ENVIRONMENT, REPOSITORY
-from tests.end_to_end.data import write_wide
 from tests.end_to_end.reading import at_once
-from tests.library_versions import RAY_UNCLOSED
+from tests.end_to_end.small_store import COLUMNS, NOTHING_SPILLED, ROWS, run_script
 from windrow import Shard
 from windrow.core.byte_sizes import format_bytes
 from windrow.pipeline.coordinator.stats import RunStats
 
 pytestmark = pytest.mark.timeout(170)
 
-ROWS = 8_000_000
-COLUMNS = 16
 DATA_BYTES = ROWS * COLUMNS * 8
 
 _THROUGH_A_SMALL_STORE = """
-import glob, sys
-from pathlib import Path
+import sys
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import ray, windrow
@@ -56,43 +49,13 @@ with ThreadPoolExecutor(2) as threads:
 assert (seen == 1).all(), np.bincount(seen)
 run = stats[0].run
 assert run.peak_held_bytes <= run.memory_bytes <= 80 * 2**20, run
-logs = ray._private.worker._global_node.get_session_dir_path() + "/logs/"
-for name in glob.glob(logs + "raylet*.out"):
-    assert "Spilled" not in Path(name).read_text()
-assert not glob.glob(logs + "*spill_worker*"), "a worker was started to spill"
-print("done", flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """1 GB of decoded data in row groups of 2.56 MB."""
-    path = tmp_path_factory.mktemp("wide") / "wide.parquet"
-    return write_wide(path, ROWS, columns=COLUMNS, row_group_size=20_000)
 
 
 @pytest.mark.ray
 def test_ten_times_the_object_store_without_spilling(tmp_path: Path, wide: Path) -> None:
-    script = tmp_path / "trainer.py"
-    script.write_text(_THROUGH_A_SMALL_STORE)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "error",
-            *(f"-W{each}" for each in RAY_UNCLOSED),
-            str(script),
-            str(wide),
-            str(ROWS),
-        ],
-        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin", **RAY_ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        timeout=160,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert (done.stdout, done.stderr) == ("done\n", "")
+    script = _THROUGH_A_SMALL_STORE + NOTHING_SPILLED
+    assert run_script(script, tmp_path, str(wide), str(ROWS), timeout=160) == ("done\n", "")
 
 
 def _read_keys(shard: Shard) -> np.ndarray:

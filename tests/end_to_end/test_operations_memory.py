@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import RAY_ENVIRONMENT, REPOSITORY
-from tests.end_to_end.data import write_wide
-from tests.library_versions import RAY_UNCLOSED
+from tests.end_to_end.small_store import NOTHING_SPILLED, ROWS, run_script
 
 pytestmark = pytest.mark.timeout(600)
 
-ROWS, COLUMNS = 8_000_000, 16
-
 _OPERATION = """
-import glob
 import sys
 from pathlib import Path
 
@@ -105,19 +98,7 @@ if name in ("sort", "random_shuffle", "groupby", "map_groups", "unique", "repart
     # their rows wait in Ray's object store until all have been divided
     print("done", flush=True)
     sys.exit()
-logs = ray._private.worker._global_node.get_session_dir_path() + "/logs/"
-for log in glob.glob(logs + "raylet*.out"):
-    assert "Spilled" not in Path(log).read_text()
-assert not glob.glob(logs + "*spill_worker*"), "a worker was started to spill"
-print("done", flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """1 GB of decoded data in row groups of 2.56 MB."""
-    path = tmp_path_factory.mktemp("wide") / "wide.parquet"
-    return write_wide(path, ROWS, columns=COLUMNS, row_group_size=20_000)
 
 
 @pytest.mark.nightly
@@ -145,31 +126,8 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_ten_times_the_object_store(name: str, tmp_path: Path, wide: Path) -> None:
-    script = tmp_path / "operation.py"
-    script.write_text(_OPERATION)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "error",
-            *(f"-W{each}" for each in RAY_UNCLOSED),
-            str(script),
-            str(wide),
-            str(ROWS),
-            name,
-            str(tmp_path),
-        ],
-        env={
-            "PYTHONPATH": str(REPOSITORY),
-            "PATH": "/usr/bin:/bin",
-            **RAY_ENVIRONMENT,
-        },
-        capture_output=True,
-        text=True,
-        timeout=500,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert done.stdout == "done\n", done.stderr
+    script = _OPERATION + NOTHING_SPILLED
+    printed, errors = run_script(script, tmp_path, str(wide), str(ROWS), name, str(tmp_path), timeout=500)
+    assert printed == "done\n", errors
     # Ray warns of the references in the program of an exchange, which the process that starts the run holds
-    assert [line for line in done.stderr.splitlines() if "ray/issues/53727" not in line] == []
+    assert [line for line in errors.splitlines() if "ray/issues/53727" not in line] == []

@@ -123,3 +123,15 @@ def test_writing_into_batches_changes_neither_the_source_nor_later_epochs(
             assert epochs[0] == epochs[1]
             assert len(epochs[0]) == 2
     assert mine.tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_type_that_cannot_be_moved_is_refused_with_any_number_of_shards(shards: int) -> None:
+    def encode(batch: dict[str, Any]) -> pa.Table:
+        ends = pa.array([len(batch["id"])], pa.int32())
+        return pa.table({"x": pa.RunEndEncodedArray.from_arrays(ends, pa.array([1]))})
+
+    ds = windrow.range(100).repartition(2).map_batches(encode).repeat(1).options(executor="threads")
+    for shard in ds.split(shards):
+        with shard, pytest.raises(windrow.WindrowError, match="column 'x' of type run_end_encoded"):
+            next(shard.iter_batches(batch_size=10, batch_format="pyarrow"))
