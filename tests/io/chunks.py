@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
 
-from windrow.io.parquet import chunk_decoder
+from windrow.io.parquet import decoder_library
 
 __all__ = [
     "BY_DICTIONARY",
@@ -25,7 +25,7 @@ __all__ = [
     "write",
 ]
 
-needs_library = pytest.mark.skipif(chunk_decoder.LIBRARY is None, reason="built without a C compiler")
+needs_library = pytest.mark.skipif(decoder_library.LIBRARY is None, reason="built without a C compiler")
 DATA, INDEX, DICTIONARY = 0, 1, 2
 PLAIN, BY_DICTIONARY = 0, 8
 # options with which `write` writes chunks that the decoder supports

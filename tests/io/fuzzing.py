@@ -23,13 +23,13 @@ import pyarrow as pa
 import windrow
 from tests.end_to_end.reading import read_pass
 from tests.io.corruption import CORRUPTION, KINDS, ROWS, Corruption, flip_in_checked_page, whole
-from windrow.io.parquet import chunk_decoder
+from windrow.io.parquet import decoder_library
 
 __all__ = ["Case", "judge"]
 
 _CASE_SECONDS = 60
 _ADDRESS_SPACE = 8 * 2**30
-_LIBRARY = chunk_decoder.LIBRARY
+_LIBRARY = decoder_library.LIBRARY
 _MEMORY = fsspec.filesystem("memory")
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ def _write(path: str, content: bytes) -> None:
 
 
 def _read(ds: windrow.Dataset, library: Any) -> pa.Table | windrow.WindrowError:
-    chunk_decoder.LIBRARY = library
+    decoder_library.LIBRARY = library
     pipe = ds.window(blocks_per_window=3).random_shuffle_each_window(seed=1).options(executor="threads")
     try:
         with pipe.iterator() as shard:
@@ -116,7 +116,7 @@ def _read(ds: windrow.Dataset, library: Any) -> pa.Table | windrow.WindrowError:
     except windrow.WindrowError as error:
         return error if isinstance(error, windrow.PlanError) else _named(error, error)
     finally:
-        chunk_decoder.LIBRARY = _LIBRARY
+        decoder_library.LIBRARY = _LIBRARY
     return pa.concat_tables(batches) if batches else ds.schema().empty_table()
 
 

@@ -26,9 +26,9 @@ def _find_sanitized(name: str, package: str | None = None) -> ModuleSpec | None:
 assert "windrow" not in sys.modules, "windrow has loaded its libraries already"
 importlib.util.find_spec = _find_sanitized
 
-from windrow.io.parquet import chunk_decoder  # noqa: E402 - after the patch, on purpose
+from windrow.io.parquet import decoder_library  # noqa: E402 - after the patch, on purpose
 from windrow.shuffle.kernels import native  # noqa: E402
 
-for _library in (chunk_decoder.LIBRARY, native.LIBRARY):
+for _library in (decoder_library.LIBRARY, native.LIBRARY):
     assert _library is not None, "a sanitized library cannot be loaded"
-assert str(_folder) in chunk_decoder.LIBRARY._name + native.LIBRARY._name
+assert str(_folder) in decoder_library.LIBRARY._name + native.LIBRARY._name

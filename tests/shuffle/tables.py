@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windrow.shuffle.kernels.fixed_width import fixed_width_bytes, wrap_values
+from windrow.shuffle.kernels.fixed_width import Validity, fixed_width_bytes, wrap_values
 from windrow.shuffle.kernels.map_output import MapOutput, fixed_width_columns, other_columns
 
 _TEXTS = ["", "a", "wind", "row" * 9, "ünïcode"]
@@ -98,6 +98,16 @@ def make_table(kinds: list[str], rows: int, rng: np.random.Generator, nulls: lis
     return pa.Table.from_arrays(columns, schema=pa.schema(fields, metadata={"made": "for tests"}))
 
 
+def _validity(map_output: MapOutput, number: int) -> Validity | None:
+    bits = map_output.validity.get(number)
+    if bits is None:
+        return None
+    return Validity(
+        bits,
+        map_output.num_rows - int(np.unpackbits(bits, count=map_output.num_rows, bitorder="little").sum()),
+    )
+
+
 def rows_of(map_output: MapOutput) -> pa.RecordBatch:
     """Return the rows of a map output as an Arrow batch, grouped by run."""
     schema = map_output.schema
@@ -105,5 +115,5 @@ def rows_of(map_output: MapOutput) -> pa.RecordBatch:
     for at, number in enumerate(fixed_width_columns(schema)):
         kind = schema.field(number).type
         values = map_output.values_of(at, fixed_width_bytes(kind), slice(0, map_output.num_rows))
-        columns[number] = wrap_values(values, kind, map_output.validity.get(number))
+        columns[number] = wrap_values(values, kind, _validity(map_output, number))
     return pa.RecordBatch.from_arrays([columns[i] for i in sorted(columns)], schema=schema)

@@ -129,6 +129,14 @@ class BlockPart(Protocol):
         """Columns by number; the part may decode them only now."""
 
 
+@dataclass(frozen=True)
+class ScatteredColumn:
+    """A column whose values were scattered."""
+
+    # (rows,) 1 for valid and 0 for null, in target order; None if there are no nulls
+    valid: NDArray[np.uint8] | None = None
+
+
 class ScatteringPart(BlockPart, Protocol):
     """A part whose columns can be decoded directly into their destination."""
 
@@ -138,12 +146,16 @@ class ScatteringPart(BlockPart, Protocol):
         packings: Sequence[Packing],
         targets: NDArray[np.uint32],
         outs: Sequence[NDArray[np.uint8]],
-    ) -> Sequence[bool]:
+        pool: BufferPool,
+    ) -> Sequence[ScatteredColumn | None]:
         """Scatter fixed-width columns: encode each row's value into slot ``targets[row]`` of the column's ``out``.
 
-        Returns whether each column was scattered. If not, or if a value overflows its packing, the content of
-        ``out`` is undefined, and the caller decodes the column with `select`.
+        Nulls become zeros. None for a column that was not scattered, also because a value overflows its packing:
+        the content of ``out`` is undefined then, and the caller decodes the column with `select`.
         """
+
+    def decode_nested(self, column: int, pool: BufferPool) -> pa.Array | None:
+        """Decode a column of lists or structs into memory of the pool; None if the column does not support it."""
 
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool

@@ -17,7 +17,7 @@ import pytest
 import windrow
 from tests.io.chunks import needs_library, varint
 from tests.library_versions import ARROW
-from windrow.io.parquet import chunk_decoder
+from windrow.io.parquet import decoder_library
 from windrow.io.parquet.footer_validation import check_footer, find_problem
 
 ROWS = 20
@@ -57,7 +57,7 @@ def find(raw: bytes, shape: tuple[int, int], *, compiled: bool) -> tuple[str, li
     texts = np.full(shape, -1, np.int64)
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
-            patch.setattr(chunk_decoder, "LIBRARY", None)
+            patch.setattr(decoder_library, "LIBRARY", None)
         return check_footer(raw, texts), texts.reshape(-1).tolist()
 
 
@@ -139,7 +139,7 @@ def test_work_is_bounded_by_the_footer_size() -> None:
 def test_footer_that_would_crash_arrow_raises_without_the_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunk_decoder, "LIBRARY", None)
+    monkeypatch.setattr(decoder_library, "LIBRARY", None)
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"x": range(3)}), path, compression="snappy", store_schema=False)
     content = path.read_bytes()

@@ -19,7 +19,7 @@ from tests.shuffle.tables import rows_of
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing, is_packable
 from windrow.core.native_libraries import address_of
-from windrow.core.source import BlockPart
+from windrow.core.source import BlockPart, ScatteredColumn
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.bit_packing import pack_values
 from windrow.shuffle.kernels.fixed_width import fixed_width_bytes
@@ -179,10 +179,13 @@ class ToldPart(LazyPart):
         packings: Sequence[Packing],
         targets: NDArray[np.uint32],
         outs: Sequence[NDArray[np.uint8]],
-    ) -> Sequence[bool]:
+        pool: BufferPool,
+    ) -> Sequence[ScatteredColumn | None]:
         told = zip(columns, packings, outs, strict=True)
         return [
-            column in self.scatters and self._scatter(column, packing, targets, out)
+            ScatteredColumn()
+            if column in self.scatters and self._scatter(column, packing, targets, out)
+            else None
             for column, packing, out in told
         ]
 
@@ -274,10 +277,11 @@ class WatchedPart(ToldPart):
         packings: Sequence[Packing],
         targets: NDArray[np.uint32],
         outs: Sequence[NDArray[np.uint8]],
-    ) -> Sequence[bool]:
+        pool: BufferPool,
+    ) -> Sequence[ScatteredColumn | None]:
         self.places += [address_of(out) for out in outs]
         self.together.append(len(outs))
-        return super().scatter_values(columns, packings, targets, outs)
+        return super().scatter_values(columns, packings, targets, outs, pool)
 
     def select(self, columns: list[int]) -> pa.Table:
         self.lent.append(self.pool.in_use_bytes)

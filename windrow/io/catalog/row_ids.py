@@ -22,6 +22,7 @@ from windrow.core.source import (
     BlockTable,
     RemoteReader,
     RowOrigin,
+    ScatteredColumn,
     SourceIdentity,
     TracingSource,
     can_scatter,
@@ -177,18 +178,24 @@ class _RowIdPart:
         packings: Sequence[Packing],
         targets: NDArray[np.uint32],
         outs: Sequence[NDArray[np.uint8]],
-    ) -> Sequence[bool]:
+        pool: BufferPool,
+    ) -> Sequence[ScatteredColumn | None]:
         if not can_scatter(self.part):
-            return [False] * len(columns)
+            return [None] * len(columns)
         row_id_column = len(self.schema) - 1
         if row_id_column not in columns:
-            return self.part.scatter_values(columns, packings, targets, outs)
+            return self.part.scatter_values(columns, packings, targets, outs, pool)
         at = columns.index(row_id_column)
         stored, stored_packings, stored_outs = (
             [*each[:at], *each[at + 1 :]] for each in (columns, packings, outs)
         )
-        done = self.part.scatter_values(stored, stored_packings, targets, stored_outs)
-        return [*done[:at], False, *done[at:]]
+        done = self.part.scatter_values(stored, stored_packings, targets, stored_outs, pool)
+        return [*done[:at], None, *done[at:]]
+
+    def decode_nested(self, column: int, pool: BufferPool) -> pa.Array | None:
+        if column == len(self.schema) - 1 or not can_scatter(self.part):
+            return None
+        return self.part.decode_nested(column, pool)
 
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool

@@ -66,11 +66,11 @@ static inline uint64_t load_tail(const uint8_t *from, int64_t bytes, int64_t bit
         }                                                                            \
     } while (0)
 
-/* Checks that all definition levels are 1: no value is null. */
-static int check_levels(Reader *r, int64_t count) {
-#define ONE(at, v) if (v != 1) return DECLINED;
-#define RUN(at, many, v) if (v != 1) return DECLINED;
-    EACH_RUN(1, count, ONE, RUN);
+/* Checks that all levels, of `width` bits, are `level`. */
+static int check_levels(Reader *r, int width, uint64_t level, int64_t count) {
+#define ONE(at, v) if (v != level) return DECLINED;
+#define RUN(at, many, v) if (v != level) return DECLINED;
+    EACH_RUN(width, count, ONE, RUN);
 #undef ONE
 #undef RUN
     return 0;
@@ -83,11 +83,21 @@ static int check_levels(Reader *r, int64_t count) {
 #define SCATTER_RUN(at, many, v) \
     DECLINE_BEYOND(v)            \
     for (int64_t j = 0; j < many; j++) out[targets[(at) + j]] = dictionary[v];
+#define COPY_ONE(at, v) DECLINE_BEYOND(v) out[at] = dictionary[v];
+#define COPY_RUN(at, many, v) \
+    DECLINE_BEYOND(v)         \
+    for (int64_t j = 0; j < many; j++) out[(at) + j] = dictionary[v];
 
-/* Gathers dictionary entries and scatters them: value i goes to index targets[i]. */
+/* Gathers dictionary entries: value i goes to index targets[i] or, without targets, to index i. */
 #define LOOK_UP(NAME, WORD)                                                                        \
+    static int copy_##NAME(Reader *r, int width, int64_t count, const WORD *restrict dictionary,    \
+                           uint64_t entries, WORD *restrict out) {                                 \
+        EACH_RUN(width, count, COPY_ONE, COPY_RUN);                                                \
+        return 0;                                                                                  \
+    }                                                                                              \
     static int look_up_##NAME(Reader *r, int width, int64_t count, const WORD *restrict dictionary, \
                               uint64_t entries, const uint32_t *restrict targets, WORD *restrict out) { \
+        if (targets == NULL) return copy_##NAME(r, width, count, dictionary, entries, out);        \
         EACH_RUN(width, count, SCATTER_ONE, SCATTER_RUN);                                          \
         return 0;                                                                                  \
     }
@@ -96,6 +106,10 @@ LOOK_UP(1, uint8_t)
 LOOK_UP(2, uint16_t)
 LOOK_UP(4, uint32_t)
 LOOK_UP(8, uint64_t)
+typedef struct {
+    uint64_t low, high;
+} wide_word;
+LOOK_UP(16, wide_word)
 
 /* For entries of 0 bytes, where all values are equal to the base: only validates the indices. */
 static int check_indices(Reader *r, int width, int64_t count, uint64_t entries) {
@@ -110,7 +124,8 @@ static int look_up(Reader *r, int width, int64_t count, const uint8_t *dictionar
     case 1: return look_up_1(r, width, count, dictionary, entries, targets, out);
     case 2: return look_up_2(r, width, count, (const uint16_t *)dictionary, entries, targets, (uint16_t *)out);
     case 4: return look_up_4(r, width, count, (const uint32_t *)dictionary, entries, targets, (uint32_t *)out);
-    default: return look_up_8(r, width, count, (const uint64_t *)dictionary, entries, targets, (uint64_t *)out);
+    case 8: return look_up_8(r, width, count, (const uint64_t *)dictionary, entries, targets, (uint64_t *)out);
+    default: return look_up_16(r, width, count, (const wide_word *)dictionary, entries, targets, (wide_word *)out);
     }
 }
 

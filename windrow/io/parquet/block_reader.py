@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing, join_ranges
-from windrow.core.source import BlockAddress, BlockPart
+from windrow.core.source import BlockAddress, BlockPart, ScatteredColumn
 from windrow.io.catalog.filters import can_prune, filter_columns, kept_places
 from windrow.io.catalog.fragments import Fragment
 from windrow.io.catalog.hive_partitions import Partitions, conform
-from windrow.io.parquet import chunk_decoder
+from windrow.io.parquet import chunk_decoder, decoder_library
 from windrow.io.parquet.footers import read_footer, summarise
+from windrow.io.parquet.nested_decoder import decode_nested
+from windrow.io.parquet.stored_chunks import Chunk
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.verified_files import BlockFile, RowGroups, open_block
 
@@ -199,12 +201,13 @@ class _StoredPart:
         packings: Sequence[Packing],
         targets: NDArray[np.uint32],
         outs: Sequence[NDArray[np.uint8]],
-    ) -> Sequence[bool]:
+        pool: BufferPool,
+    ) -> Sequence[ScatteredColumn | None]:
         chunks = [self._find_chunks(column, len(targets)) for column in columns]
         if not any(chunks):
-            return [False] * len(columns)
+            return [None] * len(columns)
         with self.block.mapped_errors():
-            return chunk_decoder.decode(self.block.file, chunks, packings, targets, outs)
+            return chunk_decoder.decode(self.block.file, chunks, packings, targets, outs, pool)
 
     def bounds(self, column: int) -> tuple[int, int] | None:
         field = self.schema.field(column)
@@ -228,10 +231,25 @@ class _StoredPart:
                 # the stated size can be corrupt: Arrow reads the chunk instead, and reports the rows if it is
                 return None
 
-    def _find_chunks(self, column: int, rows: int) -> list[chunk_decoder.Chunk]:
+    def decode_nested(self, column: int, pool: BufferPool) -> pa.Array | None:
+        field = self.schema.field(column)
+        if decoder_library.LIBRARY is None or field.name in self.reader.partitions.schema.names:
+            return None
+        found = [self.block.footer.nested(number, field.name, field.type) for number in self.numbers]
+        leaves = [group for group in found if group is not None]
+        if not leaves or len(leaves) < len(found):
+            return None
+        with self.block.mapped_errors():
+            try:
+                return decode_nested(self.block.file, leaves, field.type, pool)
+            except MemoryError:
+                # as in `scatter_text`
+                return None
+
+    def _find_chunks(self, column: int, rows: int) -> list[Chunk]:
         """The chunks of a column; none if the C decoder does not support one, or they do not hold ``rows`` rows."""
         field = self.schema.field(column)
-        if chunk_decoder.LIBRARY is None or field.name in self.reader.partitions.schema.names:
+        if decoder_library.LIBRARY is None or field.name in self.reader.partitions.schema.names:
             return []
         footer = self.block.footer
         found = [footer.chunk(number, field.name, field.type) for number in self.numbers]

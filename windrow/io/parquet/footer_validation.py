@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from windrow.io.parquet import chunk_decoder
+from windrow.io.parquet import decoder_library
 
 __all__ = ["check_footer", "find_problem"]
 
@@ -45,12 +45,12 @@ def check_footer(raw: bytes, texts: NDArray[np.int64]) -> str:
     ``texts``, (row groups, columns), receives the text bytes of each chunk that states them, which Arrow's
     API does not expose.
     """
-    if chunk_decoder.LIBRARY is None:
+    if decoder_library.LIBRARY is None:
         return _PROBLEMS[find_problem(raw, texts)]
     stored = np.frombuffer(raw, np.uint8)
     max_leaves = len(raw) // _LEAF_STORED_BYTES
     leaves = np.empty(max_leaves * _LEAF_BYTES // 4, np.int32)
-    check = chunk_decoder.LIBRARY.windrow_check_footer
+    check = decoder_library.LIBRARY.windrow_check_footer
     return _PROBLEMS[check(stored, len(raw), leaves, max_leaves, texts, texts.size)]
 
 

@@ -16,8 +16,8 @@ from windrow.core.errors import SourceError
 from windrow.core.frame_of_reference import is_packable, join_ranges
 from windrow.io.catalog.fragments import HASH_BYTES, FragmentFacts
 from windrow.io.catalog.value_widths import fixed_bits, leaf_indices, leaf_types, offset_bytes
-from windrow.io.parquet.chunk_decoder import integer_bounds
 from windrow.io.parquet.footer_validation import check_footer
+from windrow.io.parquet.stored_chunks import integer_bounds
 from windrow.io.storage.file_versions import Version
 from windrow.io.storage.filesystems import Files
 

@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from windrow.core.errors import SourceError
 from windrow.core.source import CorruptBlockError
-from windrow.io.parquet.chunk_decoder import StoredFooter
 from windrow.io.parquet.footer_cache import FooterCache
 from windrow.io.parquet.footers import read_footer
+from windrow.io.parquet.stored_chunks import StoredFooter
 from windrow.io.storage.file_versions import Version
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.range_reads import RemoteFile, join_ranges, read_ranges

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing
-from windrow.core.source import BlockAddress, BlockPart, can_scatter, column_bounds
+from windrow.core.source import BlockAddress, BlockPart, ScatteredColumn, can_scatter, column_bounds
 from windrow.io.catalog.filters import kept_places
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.parquet.block_reader import ParquetReader
@@ -151,10 +151,16 @@ class _RenamedPart:
         packings: Sequence[Packing],
         targets: NDArray[np.uint32],
         outs: Sequence[NDArray[np.uint8]],
-    ) -> Sequence[bool]:
+        pool: BufferPool,
+    ) -> Sequence[ScatteredColumn | None]:
         if not can_scatter(self.part):
-            return [False] * len(columns)
-        return self.part.scatter_values(columns, packings, targets, outs)
+            return [None] * len(columns)
+        return self.part.scatter_values(columns, packings, targets, outs, pool)
+
+    def decode_nested(self, column: int, pool: BufferPool) -> pa.Array | None:
+        if not can_scatter(self.part):
+            return None
+        return self.part.decode_nested(column, pool)
 
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool

@@ -247,6 +247,31 @@ EXPORT void windrow_place_joined(int64_t parts, const packed_column *sources, co
     }
 }
 
+/* Put validity bits of all parts at their places; the arguments are those of native.move_validity. Most bytes of bits
+ * hold no null, so the cost is that of the nulls. Returns the number of nulls. */
+EXPORT int64_t windrow_move_validity(int64_t parts, const int64_t *bits, const int64_t *firsts, const int64_t *places,
+                                     const int64_t *counts, int64_t first, int64_t rows, uint8_t *out) {
+    int64_t nulls = 0;
+    memset(out, 0xFF, (rows + 7) / 8);
+    for (int64_t p = 0; p < parts; p++) {
+        const uint8_t *from = (const uint8_t *)(intptr_t)bits[p];
+        const uint32_t *at = (const uint32_t *)(intptr_t)places[p];
+        for (int64_t i = 0; from != NULL && i < counts[p];) {
+            const int64_t bit = firsts[p] + i, shift = bit & 7;
+            const int64_t some = 8 - shift < counts[p] - i ? 8 - shift : counts[p] - i;
+            uint32_t null = ~((uint32_t)from[bit >> 3] >> shift) & ((1u << some) - 1);
+            for (; null; null &= null - 1) {
+                const uint32_t place = at[i + __builtin_ctz(null)] - (uint32_t)first;
+                if (place >= (uint64_t)rows) continue;
+                out[place >> 3] &= (uint8_t)~(1u << (place & 7));
+                nulls++;
+            }
+            i += some;
+        }
+    }
+    return nulls;
+}
+
 static inline void copy_bytes(char *to, const char *from, int64_t count) {
     if (count >= 16) {
         memcpy(to, from, count);
@@ -277,9 +302,9 @@ static inline void copy_bytes(char *to, const char *from, int64_t count) {
     if (wrong < 0) return -1;                                                     \
     for (int64_t k = 0; k < rows; k++) ends[k] = (WORD)(total += ends[k]);
 
-/* Compute the offsets of text whose row i of each part goes to row targets[i] - first; rows outside [0, rows) are
- * dropped. `sizes` has the bytes of the text of each part. Writes rows + 1 offsets of `width` bytes. Returns the total
- * bytes, which can exceed what 4-byte offsets can represent, or -1 if offsets decrease or are outside the text. */
+/* Compute the offsets of ranges of values, such as text, whose row i of each part goes to row targets[i] - first; rows outside [0, rows) are
+ * dropped. `sizes` has the number of values of each part. Writes rows + 1 offsets of `width` bytes. Returns their
+ * total, which can exceed what 4-byte offsets can represent, or -1 if offsets decrease or are outside the values. */
 EXPORT int64_t windrow_checked_offsets(int64_t width, int64_t parts, const int64_t *offsets, const int64_t *sizes,
                                        const int64_t *targets, const int64_t *counts, int64_t first, int64_t rows,
                                        void *out_offsets) {
@@ -293,21 +318,50 @@ EXPORT int64_t windrow_checked_offsets(int64_t width, int64_t parts, const int64
     return total;
 }
 
-#define COPY_TEXT(WORD)                                                           \
+#define COPY_RANGES(WORD)                                                         \
     for (int64_t part = 0; part < parts; part++) {                                \
         const WORD *at = (const WORD *)(intptr_t)offsets[part];                   \
-        const char *text = (const char *)(intptr_t)texts[part];                   \
+        const char *from = (const char *)(intptr_t)values[part];                  \
         const uint32_t *to = (const uint32_t *)(intptr_t)targets[part];           \
         for (int64_t i = 0; i < counts[part]; i++) {                              \
             uint32_t row = to[i] - (uint32_t)first;                               \
             if (row < (uint64_t)rows)                                             \
-                copy_bytes(out + ((const WORD *)out_offsets)[row], text + at[i], at[i + 1] - at[i]); \
+                copy_bytes(out + ((const WORD *)out_offsets)[row] * bytes, from + at[i] * bytes, \
+                           (at[i + 1] - at[i]) * bytes);                           \
         }                                                                         \
     }
 
-/* Copy the bytes of the text, after windrow_checked_offsets. */
-EXPORT void windrow_text(int64_t width, int64_t parts, const int64_t *offsets, const int64_t *texts,
-                         const int64_t *targets, const int64_t *counts, int64_t first, int64_t rows,
-                         const void *out_offsets, char *out) {
-    if (width == 4) COPY_TEXT(offset4) else COPY_TEXT(offset8)
+#define SCATTER_ROWS(WORD)                                                        \
+    for (int64_t i = 0; i < counts[part]; i++) {                                  \
+        const uint32_t row = to[i] - (uint32_t)first;                             \
+        if (row < (uint64_t)rows) ((WORD *)out)[row] = ((const WORD *)from)[i];   \
+    }
+
+/* Scatter one value of `width` bytes a row: row i of each part goes to row targets[i] - first; rows outside [0, rows)
+ * are dropped. */
+EXPORT void windrow_scatter_rows(int64_t width, int64_t parts, const int64_t *values, const int64_t *targets,
+                                 const int64_t *counts, int64_t first, int64_t rows, char *out) {
+    for (int64_t part = 0; part < parts; part++) {
+        const char *from = (const char *)(intptr_t)values[part];
+        const uint32_t *to = (const uint32_t *)(intptr_t)targets[part];
+        switch (width) {
+        case 1: SCATTER_ROWS(uint8_t) break;
+        case 2: SCATTER_ROWS(unaligned2) break;
+        case 4: SCATTER_ROWS(unaligned4) break;
+        case 8: SCATTER_ROWS(unaligned8) break;
+        case 16: SCATTER_ROWS(unaligned16) break;
+        default:
+            for (int64_t i = 0; i < counts[part]; i++) {
+                const uint32_t row = to[i] - (uint32_t)first;
+                if (row < (uint64_t)rows) memcpy(out + row * width, from + i * width, width);
+            }
+        }
+    }
+}
+
+/* Copy the values of all rows, of `bytes` bytes each, after windrow_checked_offsets. */
+EXPORT void windrow_move_ranges(int64_t width, int64_t parts, const int64_t *offsets, const int64_t *values,
+                                int64_t bytes, const int64_t *targets, const int64_t *counts, int64_t first,
+                                int64_t rows, const void *out_offsets, char *out) {
+    if (width == 4) COPY_RANGES(offset4) else COPY_RANGES(offset8)
 }

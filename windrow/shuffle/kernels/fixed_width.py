@@ -7,7 +7,7 @@ tensors) have a fixed width if they contain no nulls.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +15,17 @@ from numpy.typing import NDArray
 
 __all__ = [
     "PlainRows",
+    "Validity",
     "fixed_width_bytes",
     "list_rows_of",
     "pack",
     "row_bytes",
     "rows_view",
+    "unpack",
     "validity_of",
     "values_of",
     "wrap_list_rows",
+    "wrap_validity",
     "wrap_values",
 ]
 
@@ -66,7 +69,7 @@ def values_of(array: pa.Array) -> PlainRows:
     if data is None:
         return rows_view(np.zeros(width * len(storage), np.uint8), width)
     if pa.types.is_boolean(storage.type):
-        return _unpack(data, storage.offset, len(storage))
+        return unpack(data, storage.offset, len(storage))
     memory = np.frombuffer(data, np.uint8)[width * storage.offset : width * (storage.offset + len(storage))]
     return rows_view(memory, width)
 
@@ -74,19 +77,32 @@ def values_of(array: pa.Array) -> PlainRows:
 def validity_of(array: pa.Array) -> NDArray[np.uint8] | None:
     """(rows,) 1 for valid and 0 for null; None if there are no nulls."""
     storage = array.storage if isinstance(array, pa.ExtensionArray) else array
-    return _unpack(storage.buffers()[0], storage.offset, len(storage)) if storage.null_count else None
+    return unpack(storage.buffers()[0], storage.offset, len(storage)) if storage.null_count else None
 
 
-def wrap_values(values: PlainRows, kind: pa.DataType, valid: NDArray[np.uint8] | None) -> pa.Array:
+class Validity(NamedTuple):
+    """Which rows are valid."""
+
+    bits: NDArray[np.uint8]  # a bit a row: 1 for valid, 0 for null
+    nulls: int
+
+
+def wrap_values(values: PlainRows, kind: pa.DataType, validity: Validity | None) -> pa.Array:
     """Wrap rows as a fixed-width column; copies only booleans."""
     if isinstance(kind, pa.BaseExtensionType):
-        return kind.wrap_array(wrap_values(values, kind.storage_type, valid))
-    if valid is None and kind.id != _BOOLEAN:
-        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], null_count=0)
-    nulls = 0 if valid is None else len(valid) - int(np.count_nonzero(valid))
-    data = pa.py_buffer(pack(values) if pa.types.is_boolean(kind) else values)
-    mask = pa.py_buffer(pack(valid)) if valid is not None and nulls else None
+        return kind.wrap_array(wrap_values(values, kind.storage_type, validity))
+    data = pa.py_buffer(pack(values) if kind.id == _BOOLEAN else values)
+    mask, nulls = wrap_validity(validity)
     return pa.Array.from_buffers(kind, len(values), [mask, data], null_count=nulls)
+
+
+def wrap_validity(validity: Validity | None) -> tuple[pa.Buffer | None, int]:
+    """The validity buffer of an Arrow array, if any, and the number of nulls."""
+    return (
+        (pa.py_buffer(validity.bits), validity.nulls)
+        if validity is not None and validity.nulls
+        else (None, 0)
+    )
 
 
 def list_rows_of(array: pa.Array, *, copies: bool = True) -> PlainRows | None:
@@ -119,7 +135,8 @@ def wrap_list_rows(memory: NDArray[np.uint8], kind: pa.DataType, rows: int) -> p
     return pa.Array.from_buffers(kind, rows, [None], null_count=0, children=[values])
 
 
-def _unpack(bitmap: pa.Buffer, offset: int, length: int) -> NDArray[np.uint8]:
+def unpack(bitmap: pa.Buffer, offset: int, length: int) -> NDArray[np.uint8]:
+    """The bits of an Arrow bitmap as bytes of 0 and 1."""
     packed = np.frombuffer(bitmap, np.uint8)[offset // 8 : (offset + length + 7) // 8]
     return np.unpackbits(packed, bitorder="little")[offset % 8 : offset % 8 + length]
 

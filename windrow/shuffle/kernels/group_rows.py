@@ -15,11 +15,19 @@ from numpy.typing import NDArray
 from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool
 from windrow.core.errors import WindrowError
 from windrow.core.frame_of_reference import Packing, is_packable
+from windrow.core.native_libraries import address_of
 from windrow.core.source import BlockPart, can_scatter, column_bounds
+from windrow.core.text_types import offset_width
 from windrow.shuffle.kernels import native
-from windrow.shuffle.kernels.arrow_columns import can_move_text, join, move_column, move_text
+from windrow.shuffle.kernels.arrow_columns import join, move_column
 from windrow.shuffle.kernels.bit_packing import find_ranges
-from windrow.shuffle.kernels.fixed_width import PlainRows, fixed_width_bytes, validity_of, values_of
+from windrow.shuffle.kernels.fixed_width import (
+    PlainRows,
+    fixed_width_bytes,
+    list_rows_of,
+    validity_of,
+    values_of,
+)
 from windrow.shuffle.kernels.map_output import (
     Arenas,
     MapOutput,
@@ -28,6 +36,7 @@ from windrow.shuffle.kernels.map_output import (
     other_columns,
 )
 from windrow.shuffle.kernels.native import RunIds
+from windrow.shuffle.kernels.nested_columns import NestedColumn, Targets, can_move_nested, move_nested
 from windrow.shuffle.kernels.packed_rows import join_columns
 
 __all__ = ["DECODED_TOGETHER_BYTES", "group_rows"]
@@ -36,7 +45,7 @@ __all__ = ["DECODED_TOGETHER_BYTES", "group_rows"]
 _BATCH_BYTES, _BATCH_COPIES = 8 << 20, 128
 # Parts scatter values of at most this width themselves. A batch of them takes at most this many packed bytes,
 # unless it is a single column.
-_MAX_DECODED_WIDTH = 8
+_MAX_DECODED_WIDTH = 16
 DECODED_TOGETHER_BYTES = 4 << 20
 # In NumPy, scattering (sequential reads, one write stream per run) beats gathering at these widths. For
 # narrower values the 8-byte row numbers dominate the memory traffic.
@@ -103,7 +112,9 @@ def _move_columns(
         pause()
         arrays = moving.decode_text(part, number, pool)
         if arrays is None:
-            arrays = moving.move_arrow_column(join(part.select([number])), name, pool)
+            column = part.decode_nested(number, pool) if can_scatter(part) else None
+            column = join(part.select([number])) if column is None else column
+            arrays = moving.move_arrow_column(column, name, pool)
         for moved, array in zip(others, arrays, strict=True):
             moved[number] = array
     mover.finish()
@@ -191,14 +202,17 @@ class _FixedWidthMover:
         """
         outs = [self._arenas.columns[number] for number in numbers]
         decoded = self._moving.decode(self._part, numbers, [out.packing for out in outs], self._pool)
-        moved = [(values, out) for values, out in zip(decoded, outs, strict=True) if values is not None]
+        moved = [(values, out) for (values, _), out in zip(decoded, outs, strict=True) if values is not None]
         native.copy_out(
             [values for values, _ in moved],
             [out.packing.bytes for _, out in moved],
             self._arenas.rows,
             [out.addresses for _, out in moved],
         )
-        return [number for number, values in zip(numbers, decoded, strict=True) if values is None]
+        for number, (_, valid) in zip(numbers, decoded, strict=True):
+            if valid is not None:
+                self._arenas.set_validity(number, self._moving.cut(valid))
+        return [number for number, values in zip(numbers, decoded, strict=True) if values[0] is None]
 
     def finish(self) -> None:
         self._decode()
@@ -212,14 +226,24 @@ class _FixedWidthMover:
             column.chunk(0) if column.num_chunks == 1 else join(table.select([at]))
             for at, column in enumerate(table.columns)
         ]
-        for number, column in zip(numbers, columns, strict=True):
+        outs = [self._arenas.columns[number] for number in numbers]
+        values = []
+        for number, column, out in zip(numbers, columns, outs, strict=True):
+            values.append(values_of(column))
             valid = validity_of(column)
             if valid is not None:
-                self._moving.move([valid], [self._arenas.take_validity(number)], self._pool)
-        outs = [self._arenas.columns[number] for number in numbers]
-        overflow = self._moving.move([values_of(column) for column in columns], outs, self._pool)
+                self._arenas.set_validity(number, self._moving.move_flags(valid))
+                values[-1] = _clear_nulls(values[-1], valid, out.packing)
+        overflow = self._moving.move(values, outs, self._pool)
         if overflow is not None:
             raise _ColumnOverflowError(self._part.schema.field(numbers[overflow]).name)
+
+
+def _clear_nulls(values: PlainRows, valid: NDArray[np.uint8], packing: Packing) -> PlainRows:
+    """Zeros for nulls, as the decoder writes: what lies below them need not fit a packing."""
+    base = np.array(packing.base, np.int64).astype(values.dtype) if packing.base else 0
+    cleared: PlainRows = np.where(valid.astype(np.bool_).reshape(-1, *[1] * (values.ndim - 1)), values, base)
+    return cleared.astype(values.dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,17 +283,35 @@ class _Grouping:
 
     def decode(
         self, part: BlockPart, numbers: Sequence[int], packings: Sequence[Packing], pool: BufferPool
-    ) -> list[NDArray[np.uint8] | None]:
-        """Let the part scatter packed columns to scratch memory; None for columns that it cannot scatter."""
+    ) -> list[tuple[NDArray[np.uint8] | None, NDArray[np.uint8] | None]]:
+        """Let the part scatter packed columns to scratch memory: values, and a byte a row where some are null.
+
+        Values are None for columns that it cannot scatter.
+        """
         if self.targets is None or not can_scatter(part):
-            return [None] * len(numbers)
+            return [(None, None)] * len(numbers)
         sizes = [packing.bytes * len(self.targets) for packing in packings]
         # the decoder needs aligned memory
         starts = np.cumsum([0, *(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes)]).tolist()
         memory = pool.take(starts[-1])
         scratch = [memory[start : start + size] for start, size in zip(starts, sizes, strict=False)]
-        done = part.scatter_values(numbers, packings, self.targets, scratch)
-        return [words if is_done else None for words, is_done in zip(scratch, done, strict=True)]
+        done = part.scatter_values(numbers, packings, self.targets, scratch, pool)
+        return [
+            (None, None) if found is None else (words, found.valid)
+            for words, found in zip(scratch, done, strict=True)
+        ]
+
+    def cut(self, rows: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
+        """Cut rows in target order into those of each map output."""
+        return [rows[part] for part in self._map_output_slices]
+
+    def move_flags(self, flags: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
+        """Move a byte a row; returns those of each map output."""
+        if self.targets is None:
+            return [flags[part] for part in self.parts]
+        moved = np.empty_like(flags)
+        moved[self.targets] = flags
+        return self.cut(moved)
 
     def move(
         self, columns: Sequence[PlainRows], outs: Sequence[MapOutputColumn], pool: BufferPool
@@ -304,18 +346,22 @@ class _Grouping:
     def decode_text(self, part: BlockPart, column: int, pool: BufferPool) -> list[pa.Array] | None:
         """Let the part decode a text column directly to each map output; None if it cannot."""
         targets = self.compiled_targets
-        if targets is None or not can_scatter(part) or not can_move_text(part.schema.field(column).type):
+        if targets is None or not can_scatter(part) or not offset_width(part.schema.field(column).type):
             return None
         return part.scatter_text(column, targets, self._map_output_slices, pool)
 
     def move_arrow_column(self, column: pa.Array, name: str, pool: BufferPool) -> list[pa.Array]:
         """Move a column without a fixed width; returns its rows of each map output."""
-        targets = self.compiled_targets if can_move_text(column.type) else None
-        arrays = []
-        for at, rows in enumerate(self._map_output_slices):
-            moved = None if targets is None else move_text([column], [targets], rows, pool, name)
-            arrays.append(move_column(column, self.parts[at], name, pool) if moved is None else moved)
-        return arrays
+        targets = self.compiled_targets if can_move_nested(column.type) else None
+        if targets is not None and list_rows_of(column, copies=False) is None:
+            nested, to = NestedColumn.of(column, name), Targets(0, len(column), address_of(targets))
+            moved = [
+                move_nested([nested], column.type, [to], rows, pool, name) for rows in self._map_output_slices
+            ]
+            found = [array for array in moved if array is not None]
+            if len(found) == len(moved):
+                return found
+        return [move_column(column, part, name, pool) for part in self.parts]
 
     @cached_property
     def _map_output_slices(self) -> list[slice]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -21,8 +21,10 @@ from windrow.shuffle.kernels.fixed_width import (
     PlainRows,
     fixed_width_bytes,
     list_rows_of,
+    pack,
     rows_view,
 )
+from windrow.shuffle.kernels.nested_columns import NestedColumn
 
 __all__ = [
     "Arenas",
@@ -49,7 +51,7 @@ class MapOutput:
     places: NDArray[np.uint32]  # by row: its offset within its run
     values: NDArray[np.uint8]  # the bytes of all fixed-width columns
     packing: NDArray[np.int64]
-    validity: Mapping[int, NDArray[np.uint8]]
+    validity: Mapping[int, NDArray[np.uint8]]  # by the number of a fixed-width column with nulls: a bit a row
     others: pa.RecordBatch  # the columns without a fixed width
 
     @property
@@ -93,7 +95,7 @@ class MapOutput:
             places=places,
             values=values,
             packing=packing,
-            validity={number: valid[rows] for number, valid in self.validity.items()},
+            validity={number: pack(_take_bits(bits, rows)) for number, bits in self.validity.items()},
             others=pa.RecordBatch.from_arrays(moved, schema=others.schema),
         )
 
@@ -118,6 +120,16 @@ class MapOutput:
     def lists(self) -> tuple[PlainRows | None, ...]:
         """For each column of ``others`` a view of its rows if it is a plain fixed-size list, else None."""
         return tuple(list_rows_of(column, copies=False) for column in self.others.columns)
+
+    def nested(self, at: int) -> NestedColumn:
+        """A column of ``others``, taken apart."""
+        if at not in self._nested:
+            self._nested[at] = NestedColumn.of(self.others.column(at), self.others.schema.field(at).name)
+        return self._nested[at]
+
+    @cached_property
+    def _nested(self) -> dict[int, NestedColumn]:
+        return {}
 
 
 def fixed_width_columns(schema: pa.Schema) -> list[int]:
@@ -184,7 +196,6 @@ class Arenas:
         pool: BufferPool,
     ) -> None:
         self.rows = np.array(map_output_rows, np.int64)
-        self._pool = pool
         # (columns, map outputs)
         sizes = np.outer([how.bytes for how in packing.values()], self.rows).astype(np.int64)
         self._start = _aligned(self.rows * _PLACE_BYTES, ALIGNMENT_BYTES)
@@ -213,15 +224,12 @@ class Arenas:
             )
             for at, (number, how) in enumerate(packing.items())
         }
-        self._flags: dict[int, MapOutputColumn] = {}
+        # by column with nulls: a bit a row for each map output
+        self._validity: dict[int, list[NDArray[np.uint8]]] = {}
 
-    def take_validity(self, number: int) -> MapOutputColumn:
-        """Allocate the validity bytes of a column with nulls."""
-        buffers = [self._pool.take(rows) for rows in self.rows.tolist()]
-        addresses = np.array([address_of(memory) for memory in buffers], np.int64)
-        starts = np.zeros_like(self.rows)
-        self._flags[number] = MapOutputColumn(buffers, starts, self.rows, addresses, 1, Packing(1, 0))
-        return self._flags[number]
+    def set_validity(self, number: int, valid: Iterable[NDArray[np.uint8]]) -> None:
+        """Set which rows of a column are valid, 1, or null, 0: a byte a row for each map output."""
+        self._validity[number] = [pack(rows) for rows in valid]
 
     def values(self, at: int) -> NDArray[np.uint8]:
         """The bytes of all fixed-width columns of one map output."""
@@ -234,8 +242,12 @@ class Arenas:
         return np.array(rows, np.int64).reshape(-1, 3)
 
     def validity(self, at: int) -> dict[int, NDArray[np.uint8]]:
-        """The validity bytes of one map output, by column number."""
-        return {number: flags.view(at, np.uint8) for number, flags in self._flags.items()}
+        """The validity bits of one map output, by column number."""
+        return {number: bits[at] for number, bits in self._validity.items()}
+
+
+def _take_bits(bits: NDArray[np.uint8], rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+    return (bits[rows >> 3] >> (rows & 7).astype(np.uint8)) & 1
 
 
 def _aligned(sizes: NDArray[np.int64], alignment: int = _WORD_BYTES) -> NDArray[np.int64]:

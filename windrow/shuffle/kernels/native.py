@@ -29,6 +29,7 @@ __all__ = [
     "find_range",
     "group",
     "group_columns",
+    "move_validity",
     "place",
     "scratch_bytes",
     "walk",
@@ -56,8 +57,13 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     ),
     "windrow_check_places": ([_INT, _POINTER, _POINTER, _INT, _POINTER], _INT),
     "windrow_place_joined": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, *_PACKED_ROWS, _POINTER], None),
+    "windrow_move_validity": ([_INT, *[_POINTER] * 4, _INT, _INT, _POINTER], _INT),
     "windrow_checked_offsets": ([_INT, _INT, *[_POINTER] * 4, _INT, _INT, _POINTER], _INT),
-    "windrow_text": ([_INT, _INT, *[_POINTER] * 4, _INT, _INT, _POINTER, _POINTER], None),
+    "windrow_scatter_rows": ([_INT, _INT, *[_POINTER] * 3, _INT, _INT, _POINTER], None),
+    "windrow_move_ranges": (
+        [_INT, _INT, _POINTER, _POINTER, _INT, _POINTER, _POINTER, _INT, _INT, _POINTER, _POINTER],
+        None,
+    ),
     "windrow_walk": ([_INT, _INT, _POINTER, _POINTER, ctypes.c_uint64, _INT, _INT, _POINTER], None),
 }
 LIBRARY: Any = load_library("windrow.shuffle.kernels._kernels", _FUNCTIONS)
@@ -229,6 +235,26 @@ def place(
     LIBRARY.windrow_place_joined(
         parts, sources, firsts, places, counts, len(outs), width, rows, scratch, *layout, addresses
     )
+
+
+def move_validity(
+    bits: NDArray[np.int64],
+    firsts: NDArray[np.int64],
+    places: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    rows: slice,
+    out: NDArray[np.uint8],
+) -> int:
+    """Put validity bits of all parts at their places; returns the number of nulls.
+
+    ``bits``, (parts,), has the address of the bits of each part, 0 for a part without nulls; the next three are as
+    for `place`. Places outside the range ``rows`` are dropped, and its first one becomes bit 0 of ``out``.
+    """
+    parts = len(counts)
+    _require(all(_is(each, np.int64, parts) for each in (bits, firsts, places)), "bits, firsts and places")
+    count = rows.stop - rows.start
+    _require(_is(out, np.uint8, -(-count // 8)), "out")
+    return int(LIBRARY.windrow_move_validity(parts, bits, firsts, places, counts, rows.start, count, out))
 
 
 def walk(

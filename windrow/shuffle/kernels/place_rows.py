@@ -14,15 +14,19 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import WindrowError
 from windrow.core.native_libraries import address_of
 from windrow.shuffle.kernels import native
-from windrow.shuffle.kernels.arrow_columns import can_move_text, join, move_column, move_text
+from windrow.shuffle.kernels.arrow_columns import join, move_column
 from windrow.shuffle.kernels.fixed_width import (
     PlainRows,
+    Validity,
+    pack,
     row_bytes,
     rows_view,
+    unpack,
     wrap_list_rows,
     wrap_values,
 )
 from windrow.shuffle.kernels.map_output import MapOutput, columns_by_width, fixed_width_columns, other_columns
+from windrow.shuffle.kernels.nested_columns import Targets, can_move_nested, move_nested
 from windrow.shuffle.kernels.packed_rows import PackedRows, join_columns, join_packings
 
 __all__ = ["MapOutputs", "place_portion", "place_rows"]
@@ -98,6 +102,18 @@ class MapOutputs(tuple[MapOutput, ...]):
         """The numbers of the fixed-width columns with nulls in some map output."""
         return frozenset(chain.from_iterable(map_output.validity for map_output in self))
 
+    def validity_addresses(self, number: int) -> NDArray[np.int64]:
+        """(map outputs,) the address of the validity bits of a fixed-width column, 0 for those without nulls."""
+        if number not in self._validity_addresses:
+            bits = [map_output.validity.get(number) for map_output in self]
+            addresses = [0 if each is None else address_of(each) for each in bits]
+            self._validity_addresses[number] = np.array(addresses, np.int64)
+        return self._validity_addresses[number]
+
+    @cached_property
+    def _validity_addresses(self) -> dict[int, NDArray[np.int64]]:
+        return {}
+
 
 class _ColumnGroup(NamedTuple):
     """The fixed-width columns of one width, in bytes."""
@@ -124,8 +140,8 @@ def place_rows(
     kinds = schema.types
     for group in map_outputs.column_groups:
         for number, values in zip(group.columns, placing.place_columns(group, pool), strict=True):
-            valid = placing.place_mask(number) if number in map_outputs.nullable else None
-            columns[number] = wrap_values(values, kinds[number], valid)
+            validity = placing.place_validity(number, pool) if number in map_outputs.nullable else None
+            columns[number] = wrap_values(values, kinds[number], validity)
     for at, number in enumerate(map_outputs.others):
         columns[number] = placing.place_other(at, schema.field(number).name, pool)
     return pa.RecordBatch.from_arrays([columns[i] for i in range(len(columns))], schema=schema)
@@ -174,6 +190,18 @@ class _Placing:
         return [(map_output, slice(start, start + count)) for map_output, start, count in bounds if count]
 
     @cached_property
+    def _targets(self) -> list[Targets]:
+        """The rows of each span and their places, for `move_nested`."""
+        held = self._counts > 0
+        spans = zip(
+            self._starts[held].tolist(),
+            self._counts[held].tolist(),
+            self._addresses[held].tolist(),
+            strict=True,
+        )
+        return [Targets(*span) for span in spans]
+
+    @cached_property
     def _span_places(self) -> list[NDArray[np.uint32]]:
         return [map_output.places[rows] for map_output, rows in self._spans]
 
@@ -210,26 +238,39 @@ class _Placing:
             return None
         return pool.take(native.scratch_bytes(width, self._row_count, packed_rows))
 
-    def place_mask(self, number: int) -> NDArray[np.uint8]:
-        """The validity of a fixed-width column, 1 for valid and 0 for null, in place order."""
-        masks = [
-            map_output.validity[number][rows]
+    def place_validity(self, number: int, pool: BufferPool) -> Validity:
+        """The validity of a fixed-width column, in place order."""
+        if native.LIBRARY is not None:
+            bits = pool.take(-(-self._row_count // 8))
+            sources = self._map_outputs.validity_addresses(number)
+            where = (self._starts, self._addresses, self._counts, slice(0, self._row_count))
+            return Validity(bits, native.move_validity(sources, *where, bits))
+        flags = [
+            unpack(map_output.validity[number], rows.start, rows.stop - rows.start)
             if number in map_output.validity
             else np.ones(rows.stop - rows.start, np.uint8)
             for map_output, rows in self._spans
         ]
-        return np.concatenate(masks)[self.sources]
+        valid = np.concatenate(flags)[self.sources]
+        return Validity(pack(valid), len(valid) - int(np.count_nonzero(valid)))
 
     def place_other(self, at: int, name: str, pool: BufferPool) -> pa.Array:
         lists = [map_output.lists[at] for map_output, _ in self._spans]
         if native.LIBRARY is not None and all(part is not None for part in lists):
             return self._place_lists(lists, self._map_outputs[0].others.schema.field(at).type, pool)
-        batches = [held.others.slice(rows.start, rows.stop - rows.start) for held, rows in self._spans]
-        arrays = [batch.column(at) for batch in batches]
-        if can_move_text(arrays[0].type):
-            moved = move_text(arrays, self._span_places, slice(0, self._row_count), pool, name)
+        kind = self._map_outputs[0].others.schema.field(at).type
+        if can_move_nested(kind):
+            moved = move_nested(
+                [map_output.nested(at) for map_output, _ in self._spans],
+                kind,
+                self._targets,
+                slice(0, self._row_count),
+                pool,
+                name,
+            )
             if moved is not None:
                 return moved
+        batches = [held.others.slice(rows.start, rows.stop - rows.start) for held, rows in self._spans]
         joined = join(pa.Table.from_batches(batches).select([at]))
         return move_column(joined, self.sources, name, pool)
 

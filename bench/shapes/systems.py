@@ -1,0 +1,130 @@
+"""The systems of ``shapes``, each in a process of its own: ``python -m bench.shapes.systems NAME``.
+
+The process prints "{}" when it is ready, reads a request a line as JSON, and prints the result as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+import windrow
+from bench.machine import count_cores
+from bench.process_tree import list_tree
+
+__all__ = ["BATCH_ROWS", "FORMATS", "Measured", "main"]
+
+BATCH_ROWS = 8_192
+FORMATS = ("arrow", "numpy", "torch")
+_OBJECT_STORE_BYTES = 2 * 10**9
+_TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Rows, seconds and CPU seconds of one epoch."""
+
+    rows: int
+    seconds: float
+    cpu_seconds: float
+
+
+def _scan(paths: Sequence[str]) -> int:
+    """Decode every row group, one thread a file, and keep nothing."""
+
+    def read(path: str) -> int:
+        with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
+            groups = range(file.metadata.num_row_groups)
+            return sum(file.read_row_group(number, use_threads=False).num_rows for number in groups)
+
+    with ThreadPoolExecutor(count_cores()) as threads:
+        return sum(threads.map(read, paths))
+
+
+def _count_rows(batch: Any) -> int:
+    if isinstance(batch, dict):
+        return len(next(iter(batch.values())))
+    return int(batch.num_rows)
+
+
+def _epochs(pipe: windrow.DatasetPipeline, form: str) -> Iterator[int]:
+    """Yield the number of rows at the end of each epoch."""
+    with pipe.iterator() as shard:
+        for epoch in shard.iter_epochs():
+            batches = (
+                epoch.iter_torch_batches(batch_size=BATCH_ROWS)
+                if form == "torch"
+                else epoch.iter_batches(
+                    batch_size=BATCH_ROWS, batch_format="pyarrow" if form == "arrow" else form
+                )
+            )
+            yield sum(map(_count_rows, batches))
+
+
+def _tree_seconds() -> float:
+    """CPU seconds of this process and of all below it, such as those of Ray."""
+    total = 0
+    for process in list_tree(os.getpid()):
+        try:
+            fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        total += int(fields[11]) + int(fields[12])
+    return total * _TICK
+
+
+def _measure(request: dict[str, Any], executor: str, clock: Callable[[], float]) -> list[Measured]:
+    paths, epochs = request["paths"], request["epochs"]
+    if executor == "scan":
+        return [_timed(lambda: _scan(paths), time.process_time) for _ in range(epochs)]
+    # the first epoch touches memory for the first time; the one after the last keeps prefetching as it was
+    dataset = windrow.read_parquet(paths)
+    if request["window"]:
+        dataset = dataset.window(bytes_per_window=request["window"])
+    pipe = dataset.repeat(epochs + 2).random_shuffle_each_window(seed=7).options(executor=executor)
+    rows = _epochs(pipe, request["form"])
+    next(rows)
+    found = [_timed(lambda: next(rows), clock) for _ in range(epochs)]
+    rows.close()  # type: ignore[attr-defined]
+    return found
+
+
+def _timed(work: Callable[[], int], clock: Callable[[], float]) -> Measured:
+    begin, begin_cpu = time.perf_counter(), clock()
+    rows = work()
+    return Measured(rows, time.perf_counter() - begin, clock() - begin_cpu)
+
+
+def main(executor: str) -> None:
+    """Answer requests until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what others print goes to the log
+    clock = time.process_time
+    if executor == "ray":
+        import ray
+
+        ray.init(address="local", object_store_memory=_OBJECT_STORE_BYTES, include_dashboard=False)
+        clock = _tree_seconds
+    print("{}", file=answers, flush=True)
+    for line in sys.stdin:
+        try:
+            found: Any = [asdict(each) for each in _measure(json.loads(line), executor, clock)]
+            answer = {"epochs": found}
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

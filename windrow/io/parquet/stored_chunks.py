@@ -1,0 +1,268 @@
+"""What a footer says of column chunks: where they are, and whether the C decoder supports them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from windrow.core.native_libraries import find_function
+from windrow.core.text_types import offset_width
+from windrow.io.catalog.value_widths import leaf_indices
+
+__all__ = ["CODECS", "Chunk", "NestedLeaf", "StoredFooter", "integer_bounds", "is_list"]
+
+_WIDTHS = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
+_INTEGERS = ("INT32", "INT64")
+# what chunks hold, as in C
+NUMBERS, TEXT, BOOLEANS, BIG_ENDIAN = range(4)
+_DECIMAL_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A codec: its number in C, the address of what decompresses it, and the ratio that no page exceeds by much."""
+
+    number: int
+    function: int
+    max_ratio: int
+
+
+def _find_codecs() -> dict[str, Codec]:
+    """The codecs that can be decompressed here, by their names in footers."""
+    zstd = find_function(("libzstd.so.1", "libzstd.1.dylib"), "ZSTD_decompress")
+    lz4 = find_function(("liblz4.so.1", "liblz4.1.dylib"), "LZ4_decompress_safe")
+    # Snappy encodes 64 bytes in at least 3, LZ4 255 in at least 1, and zstd has no limit; Arrow reads what has more
+    found = {"UNCOMPRESSED": Codec(0, 0, 1), "SNAPPY": Codec(1, 0, 24)}
+    found |= {"ZSTD": Codec(2, zstd, 256)} if zstd else {}
+    # the older framing of this name is declined in C
+    return found | ({"LZ4": Codec(3, lz4, 256)} if lz4 else {})
+
+
+CODECS = _find_codecs()
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A column chunk that the C decoder accepts."""
+
+    start: int  # offset of its pages in the file
+    size_bytes: int  # compressed
+    rows: int
+    kind: int  # what its values are, as in C
+    width: int  # bytes of a stored value; 0 for text and booleans
+    codec: str
+    optional: bool  # its pages have definition levels
+    has_nulls: bool = False  # the footer states nulls, or does not state their number
+    raw_bytes: int = 0  # uncompressed size of its pages, as the footer states it
+
+    @property
+    def is_text(self) -> bool:
+        return self.kind == TEXT
+
+
+@dataclass(frozen=True)
+class NestedLeaf:
+    """A column chunk below a list or struct that the C decoder accepts."""
+
+    start: int  # offset of its pages in the file
+    size_bytes: int  # compressed
+    rows: int
+    values: int  # of its levels; null and empty lists have one too
+    width: int  # bytes of a value
+    codec: str
+    list_level: int  # the definition level of a list that is not null; -1: it is below no list
+    max_level: int  # the definition level of a value
+
+
+class StoredFooter:
+    """A parsed footer with memoized lookups of chunks and bounds."""
+
+    def __init__(self, metadata: Any) -> None:
+        self.metadata = metadata
+        self._chunks: dict[tuple[int, str], tuple[pa.DataType, Chunk | None]] = {}
+        self._bounds: dict[tuple[int, str], tuple[int, int] | None] = {}
+        self._nested: dict[tuple[int, str], tuple[pa.DataType, tuple[NestedLeaf, ...] | None]] = {}
+
+    @property
+    def serialized_size(self) -> int:
+        return int(self.metadata.serialized_size)
+
+    def chunk(self, group: int, name: str, kind: pa.DataType) -> Chunk | None:
+        """The chunk of a column that Arrow would read as ``kind``; None if the C decoder does not support it."""
+        found = self._chunks.get((group, name))
+        # another dataset can read the same column as another type
+        if found is None or found[0] != kind:
+            found = self._chunks[group, name] = (kind, self._find(group, name, kind))
+        return found[1]
+
+    def nested(self, group: int, name: str, kind: pa.DataType) -> tuple[NestedLeaf, ...] | None:
+        """The leaf chunks of a nested column that Arrow would read as ``kind``; None if C does not support them."""
+        found = self._nested.get((group, name))
+        if found is None or found[0] != kind:
+            known, leaves = self._columns.get(name, (None, range(0)))
+            nested = self._find_nested(group, name, leaves) if known == kind else None
+            found = self._nested[group, name] = (kind, nested)
+        return found[1]
+
+    def _find_nested(self, group: int, name: str, leaves: range) -> tuple[NestedLeaf, ...] | None:
+        """The leaves of a list of numbers or structs, or of a struct."""
+        field, row_group = self._arrow_schema.field(name), self.metadata.row_group(group)
+        list_level, levels, inner = -1, int(field.nullable), field.type
+        if is_list(inner):
+            list_level, inner = levels, inner.value_field
+            levels, inner = levels + 1 + inner.nullable, inner.type
+        children = list(inner.fields) if pt.is_struct(inner) else None
+        kinds = [inner] if children is None else [child.type for child in children]
+        if len(kinds) != len(leaves) or (children is None and list_level < 0):
+            return None
+        found = []
+        for at, (number, kind) in enumerate(zip(leaves, kinds, strict=True)):
+            column, leaf = row_group.column(number), self.metadata.schema.column(number)
+            stored = _find_stored(column, leaf, kind)
+            below = levels + (children[at].nullable if children is not None else 0)
+            fits = (leaf.max_repetition_level, leaf.max_definition_level) == (int(list_level >= 0), below)
+            if stored is None or stored[0] != NUMBERS or column.compression not in CODECS or not fits:
+                return None
+            start = _first_page(column)
+            if start <= 0 or column.num_values < row_group.num_rows:
+                return None
+            found.append(
+                NestedLeaf(
+                    start=start,
+                    size_bytes=column.total_compressed_size,
+                    rows=row_group.num_rows,
+                    values=column.num_values,
+                    width=stored[1],
+                    codec=column.compression,
+                    list_level=list_level,
+                    max_level=below,
+                )
+            )
+        return tuple(found)
+
+    def bounds(self, group: int, name: str, kind: pa.DataType) -> tuple[int, int] | None:
+        """Minimum and maximum of an integer column, from the footer's statistics."""
+        known, leaves = self._columns.get(name, (None, range(0)))
+        if known != kind or len(leaves) != 1:
+            return None
+        if (group, name) not in self._bounds:
+            self._bounds[group, name] = integer_bounds(
+                self.metadata.row_group(group).column(leaves.start).statistics
+            )
+        return self._bounds[group, name]
+
+    def ranges(self, groups: Iterable[int], names: Sequence[str]) -> list[tuple[int, int]]:
+        """Byte ranges of the chunks of some columns, including those of nested columns."""
+        schema = self.metadata.schema
+        prefixes = tuple(f"{name}." for name in names)
+        paths = [schema.column(number).path for number in range(len(schema))]
+        numbers = [number for number, path in enumerate(paths) if f"{path}.".startswith(prefixes)]
+        chunks = (self.metadata.row_group(group).column(number) for group in groups for number in numbers)
+        starts = ((_first_page(chunk), chunk.total_compressed_size) for chunk in chunks)
+        return [(start, start + size) for start, size in starts]
+
+    @cached_property
+    def _leaves(self) -> dict[str, tuple[int, bool]]:
+        """The index of each flat column, and whether it is optional."""
+        schema = self.metadata.schema
+        leaves = ((number, schema.column(number)) for number in range(len(schema)))
+        return {
+            leaf.path: (number, leaf.max_definition_level == 1)
+            for number, leaf in leaves
+            # a dot can be part of the name or separate a path, so such columns are excluded
+            if "." not in leaf.path and leaf.max_repetition_level == 0 and leaf.max_definition_level <= 1
+        }
+
+    @cached_property
+    def _columns(self) -> dict[str, tuple[pa.DataType, range]]:
+        """The Arrow type of each column, and the indices of its leaves."""
+        schema = self._arrow_schema
+        return dict(zip(schema.names, zip(schema.types, leaf_indices(schema), strict=True), strict=True))
+
+    @cached_property
+    def _arrow_schema(self) -> pa.Schema:
+        return self.metadata.schema.to_arrow_schema()
+
+    def _find(self, group: int, name: str, kind: pa.DataType) -> Chunk | None:
+        if name not in self._leaves or self._columns.get(name, (None,))[0] != kind:
+            return None
+        number, optional = self._leaves[name]
+        row_group = self.metadata.row_group(group)
+        column = row_group.column(number)
+        stored = _find_stored(column, self.metadata.schema.column(number), kind)
+        codec = CODECS.get(column.compression)
+        if stored is None or codec is None:
+            return None
+        if not column.num_values or column.num_values != row_group.num_rows:
+            return None
+        start, size_bytes = _first_page(column), column.total_compressed_size
+        if start <= 0:
+            return None
+        raw_bytes = column.total_uncompressed_size
+        # memory for text is allocated by this size before any page is read; small pages have larger headers than text
+        if stored[0] == TEXT and not 0 <= raw_bytes <= codec.max_ratio * size_bytes:
+            return None
+        return Chunk(
+            start=start,
+            size_bytes=size_bytes,
+            rows=row_group.num_rows,
+            kind=stored[0],
+            width=stored[1],
+            codec=column.compression,
+            optional=optional,
+            has_nulls=optional and _may_have_nulls(column),
+            raw_bytes=raw_bytes,
+        )
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type is a list; maps and views are not."""
+    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
+
+
+def _first_page(column: Any) -> int:
+    """The offset at which Arrow starts to read, also for corrupt footers."""
+    data, dictionary = int(column.data_page_offset), int(column.dictionary_page_offset or 0)
+    return dictionary if 0 < dictionary < data else data
+
+
+def _find_stored(column: Any, leaf: Any, kind: pa.DataType) -> tuple[int, int] | None:
+    """What a chunk holds and the bytes of a stored value, if C can decode it; None if Arrow converts values."""
+    stored = column.physical_type
+    if stored == "BYTE_ARRAY":
+        return (TEXT, 0) if offset_width(kind) else None
+    if stored == "BOOLEAN":
+        return (BOOLEANS, 0) if pt.is_boolean(kind) else None
+    if stored == "FIXED_LEN_BYTE_ARRAY":
+        width = int(leaf.length)
+        return (BIG_ENDIAN, width) if pt.is_decimal128(kind) and 0 < width <= _DECIMAL_BYTES else None
+    width = _WIDTHS.get(stored, 0)
+    return (NUMBERS, width) if width and _is_unconverted(kind) and width * 8 == kind.bit_width else None
+
+
+def _is_unconverted(kind: pa.DataType) -> bool:
+    """Whether Arrow copies the stored values of this type unchanged."""
+    if pt.is_timestamp(kind):
+        return bool(kind.unit != "s")
+    return any(
+        check(kind) for check in (pt.is_integer, pt.is_float32, pt.is_float64, pt.is_date32, pt.is_time64)
+    )
+
+
+def _may_have_nulls(column: Any) -> bool:
+    statistics = column.statistics
+    return statistics is None or not statistics.has_null_count or statistics.null_count > 0
+
+
+def integer_bounds(statistics: Any) -> tuple[int, int] | None:
+    """Minimum and maximum of a chunk of integers from its statistics; None for other types or missing statistics."""
+    if statistics is None or statistics.physical_type not in _INTEGERS or not statistics.has_min_max:
+        return None
+    low, high = int(statistics.min_raw), int(statistics.max_raw)
+    # statistics of unsigned columns are in unsigned order, so low can exceed high
+    return (low, high) if low <= high else None
