@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from windrow.shuffle.kernels.column_widths import column_widths
 from windrow.shuffle.kernels.fixed_width import Validity, fixed_width_bytes, wrap_values
-from windrow.shuffle.kernels.map_output import MapOutput, fixed_width_columns, other_columns
+from windrow.shuffle.kernels.map_output import MapOutput
 
 _TEXTS = ["", "a", "wind", "row" * 9, "ünïcode"]
 _DAYS = [dt.date(1970, 1, 1), dt.date(2024, 2, 29), dt.date(1815, 6, 18)]
@@ -111,8 +112,8 @@ def _validity(map_output: MapOutput, number: int) -> Validity | None:
 def rows_of(map_output: MapOutput) -> pa.RecordBatch:
     """Return the rows of a map output as an Arrow batch, grouped by run."""
     schema = map_output.schema
-    columns = dict(zip(other_columns(schema), map_output.others.columns, strict=True))
-    for at, number in enumerate(fixed_width_columns(schema)):
+    columns = dict(zip(column_widths(schema).others, map_output.others.columns, strict=True))
+    for at, number in enumerate(column_widths(schema).fixed):
         kind = schema.field(number).type
         values = map_output.values_of(at, fixed_width_bytes(kind), slice(0, map_output.num_rows))
         columns[number] = wrap_values(values, kind, _validity(map_output, number))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 __all__ = [
     "Address",
     "address_of",
-    "find_function",
     "load_library",
     "missing_libraries",
     "missing_library_warnings",
@@ -38,19 +36,6 @@ def load_library(module: str, functions: dict[str, tuple[list[Any], Any]]) -> An
             return library
     _missing.add(module)
     return None
-
-
-def find_function(libraries: Sequence[str], name: str) -> int:
-    """Address of a function of the first of some system libraries that is installed; 0 if none has it.
-
-    >>> find_function(["libnothing.so.1"], "nothing")
-    0
-    """
-    for library in libraries:
-        with suppress(OSError, AttributeError):
-            address = ctypes.cast(getattr(ctypes.CDLL(library), name), ctypes.c_void_p).value
-            return address or 0
-    return 0
 
 
 class Address:

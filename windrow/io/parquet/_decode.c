@@ -75,14 +75,14 @@ static int read_values(Column *column, Reader *r, const Page *page) {
  * the base to subtract if they are fewer than its width; the index of its first row in `targets`, the addresses of the
  * output and of the validity of its column. The results: whether it was decoded, and the nulls of the column so far. */
 typedef struct {
-    int64_t address, stored_bytes, kind, codec, function, optional, width, rows, bytes, base, first, out, valid;
+    int64_t address, stored_bytes, kind, codec, optional, width, rows, bytes, base, first, out, valid;
     int64_t decoded, nulls;
 } stored_chunk;
 
 static int is_supported(const stored_chunk *chunk) {
     const int64_t bytes = chunk->bytes, width = chunk->width;
     if (chunk->kind == BOOLEANS) return bytes == 1;
-    if (chunk->kind == BIG_ENDIAN) return bytes == DECIMAL_BYTES && width >= 1 && width <= DECIMAL_BYTES;
+    if (chunk->kind == DECIMALS) return bytes == DECIMAL_BYTES && width >= 1 && width <= DECIMAL_BYTES;
     if (chunk->kind != NUMBERS || (width != 4 && width != 8) || bytes > width) return 0;
     return bytes == 0 || bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
 }
@@ -94,13 +94,14 @@ static int is_supported(const stored_chunk *chunk) {
  * value needs more than its packed bytes, or `scratch` is too small. The `out` of a declined chunk can be partially
  * written.
  */
-EXPORT void windrow_decode_chunks(int64_t count, stored_chunk *chunks, const uint32_t *targets, int64_t rows,
-                                  uint8_t *scratch, int64_t scratch_bytes, uint32_t *compact) {
+EXPORT void windrow_decode_chunks(int64_t count, stored_chunk *chunks, const system_codecs *system,
+                                  const uint32_t *targets, int64_t rows, uint8_t *scratch, int64_t scratch_bytes,
+                                  uint32_t *compact) {
     for (stored_chunk *chunk = chunks; chunk < chunks + count; chunk++) {
         const int is_next = chunk > chunks && chunk->valid && chunk[-1].valid == chunk->valid;
         Column column = {.kind = (int)chunk->kind, .width = chunk->width, .bytes = chunk->bytes,
                          .base = (uint64_t)chunk->base, .rows = chunk->rows, .codec = (int)chunk->codec,
-                         .function = (intptr_t)chunk->function, .optional = (int)chunk->optional,
+                         .system = system, .optional = (int)chunk->optional,
                          .targets = targets + chunk->first, .out = (uint8_t *)(intptr_t)chunk->out,
                          .valid = (uint8_t *)(intptr_t)chunk->valid, .valid_rows = rows,
                          .nulls = is_next ? chunk[-1].nulls : 0, .compact = compact,
@@ -117,11 +118,11 @@ EXPORT void windrow_decode_chunks(int64_t count, stored_chunk *chunks, const uin
  * value i's length, which the value follows. Nulls have offset 0, where the caller put a length of 0. Returns the bytes
  * of `text` used then, of which SLACK bytes stay free; -1 if the chunk is declined.
  */
-EXPORT int64_t windrow_locate_text(stored_chunk *chunk, const uint32_t *targets, int64_t rows, uint8_t *scratch,
-                                   int64_t scratch_bytes, uint32_t *compact, uint8_t *text, int64_t used,
-                                   int64_t text_bytes) {
+EXPORT int64_t windrow_locate_text(stored_chunk *chunk, const system_codecs *system, const uint32_t *targets,
+                                   int64_t rows, uint8_t *scratch, int64_t scratch_bytes, uint32_t *compact,
+                                   uint8_t *text, int64_t used, int64_t text_bytes) {
     Column column = {.kind = TEXT, .width = sizeof *targets, .bytes = sizeof *targets, .rows = chunk->rows,
-                     .codec = (int)chunk->codec, .function = (intptr_t)chunk->function,
+                     .codec = (int)chunk->codec, .system = system,
                      .optional = (int)chunk->optional, .targets = targets + chunk->first,
                      .out = (uint8_t *)(intptr_t)chunk->out, .valid = (uint8_t *)(intptr_t)chunk->valid,
                      .valid_rows = rows, .nulls = chunk->nulls, .compact = compact,

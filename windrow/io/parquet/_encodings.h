@@ -4,6 +4,9 @@
 
 #include <stdint.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "_reader.h"
 #include "_values.h"
@@ -85,6 +88,28 @@ static int decode_delta(Reader *r, int64_t count, const Sink *sink) {
     return put(sink, decoded, done - held, held);
 }
 
+#ifdef __SSE2__
+/* Two bytes of each of 8 values. */
+static inline __m128i join_two(const uint8_t *from, int64_t stride) {
+    const __m128i low = _mm_loadl_epi64((const __m128i *)from);
+    return _mm_unpacklo_epi8(low, _mm_loadl_epi64((const __m128i *)(from + stride)));
+}
+
+/* Puts the bytes of 8 values together; returns their number. Byte k of value i is at from[k * stride + i]. */
+static inline int64_t join_bytes(const uint8_t *from, int64_t stride, int64_t width, uint64_t *to) {
+    const __m128i zero = _mm_setzero_si128(), a = join_two(from, stride), b = join_two(from + 2 * stride, stride);
+    const __m128i c = width == 8 ? join_two(from + 4 * stride, stride) : zero;
+    const __m128i d = width == 8 ? join_two(from + 6 * stride, stride) : zero;
+    const __m128i first[2] = {_mm_unpacklo_epi16(a, b), _mm_unpackhi_epi16(a, b)};
+    const __m128i last[2] = {_mm_unpacklo_epi16(c, d), _mm_unpackhi_epi16(c, d)};
+    for (int k = 0; k < 2; k++) {
+        _mm_storeu_si128((__m128i *)(to + 4 * k), _mm_unpacklo_epi32(first[k], last[k]));
+        _mm_storeu_si128((__m128i *)(to + 4 * k + 2), _mm_unpackhi_epi32(first[k], last[k]));
+    }
+    return 8;
+}
+#endif
+
 /* Byte k of all values is stored together, then byte k + 1. */
 static int decode_split(const Reader *r, int64_t count, const Sink *sink) {
     uint64_t decoded[DECODED];
@@ -93,10 +118,13 @@ static int decode_split(const Reader *r, int64_t count, const Sink *sink) {
     if (stride * sink->width != r->end - r->at || stride != count) return DECLINED;
     for (int64_t first = 0; first < count; first += DECODED) {
         const int64_t some = count - first < DECODED ? count - first : DECODED;
-        for (int64_t i = 0; i < some; i++) decoded[i] = r->at[first + i];
-        for (int64_t k = 1; k < sink->width; k++) {
-            const uint8_t *bytes = r->at + k * stride + first;
-            for (int64_t i = 0; i < some; i++) decoded[i] |= (uint64_t)bytes[i] << (8 * k);
+        int64_t i = 0;
+#ifdef __SSE2__
+        while (i + 8 <= some) i += join_bytes(r->at + first + i, stride, sink->width, decoded + i);
+#endif
+        for (; i < some; i++) {
+            decoded[i] = 0;
+            for (int64_t k = 0; k < sink->width; k++) decoded[i] |= (uint64_t)r->at[k * stride + first + i] << (8 * k);
         }
         if (put(sink, decoded, first, some)) return DECLINED;
     }

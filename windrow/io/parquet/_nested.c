@@ -15,7 +15,7 @@
  * memory of all values of the column and how many fit; of (rows + 1) offsets and (rows) validity bytes of the chunk; the
  * number of items before it. The results: whether it was decoded, the items after it, and its null lists. */
 typedef struct {
-    int64_t address, stored_bytes, codec, function, width, values, rows, max_rep, max_def, list_def;
+    int64_t address, stored_bytes, codec, width, values, rows, max_rep, max_def, list_def;
     int64_t out, capacity, offsets, valid, first;
     int64_t decoded, items, nulls;
 } nested_chunk;
@@ -49,7 +49,47 @@ static int find_rows(Nested *nested, Reader *r, int64_t count) {
     return 0;
 }
 
+/* Unpacks 8 levels of one or two bits, a byte each. */
+static inline uint64_t unpack_levels(const uint8_t *from, int width) {
+    if (width == 1) {
+        /* bit k of the byte stays in byte k, then moves to its lowest bit */
+        const uint64_t bits = from[0] * 0x0101010101010101u & 0x8040201008040201u;
+        return (bits + 0x7F7F7F7F7F7F7F7Fu) >> 7 & 0x0101010101010101u;
+    }
+    uint64_t levels = 0;
+    for (int k = 0; k < 2; k++) {
+        const uint64_t byte = from[k];
+        levels |= ((byte | byte << 6 | byte << 12 | byte << 18) & 0x03030303u) << (32 * k);
+    }
+    return levels;
+}
+
+/* Writes levels, a byte each; `to` has room for 8 more than `count`. */
 static int copy_levels(Reader *r, int width, int64_t count, uint8_t *to) {
+    const uint8_t *start = r->at;
+    /* most levels have one or two bits, in groups of 8 */
+    for (int64_t i = 0; i < count && (width == 1 || width == 2);) {
+        const uint64_t head = read_varint(r);
+        const int64_t groups = (int64_t)(head >> 1), left = (r->end - r->at) / width;
+        if (r->bad || head >> 33 || !groups) return DECLINED;
+        if (head & 1) {
+            const int64_t needed = (count - i + 7) / 8 < groups ? (count - i + 7) / 8 : groups;
+            if (groups > left) break;
+            for (int64_t k = 0; k < needed; k++) {
+                const uint64_t levels = unpack_levels(r->at + k * width, width);
+                memcpy(to + i + 8 * k, &levels, sizeof levels);
+            }
+            r->at += groups * width;
+            i += 8 * groups;
+        } else {
+            const int64_t many = groups < count - i ? groups : count - i;
+            if (r->at >= r->end) return DECLINED;
+            memset(to + i, *r->at++, many);
+            i += many;
+        }
+        if (i >= count) return 0;
+    }
+    r->at = start;
 #define ONE(at, v) to[at] = (uint8_t)v;
 #define RUN(at, many, v) memset(to + (at), (int)(v & 255), many);
     EACH_RUN(width, count, ONE, RUN);
@@ -58,24 +98,43 @@ static int copy_levels(Reader *r, int width, int64_t count, uint8_t *to) {
     return 0;
 }
 
-/* Finds the rows of a page with null or empty lists; returns its number of values. */
-static int64_t find_some_rows(Nested *nested, Reader *rep, Reader *def, int def_bits, int64_t count) {
+/* Notes the null lists among rows that have no item. */
+static void find_nulls(Nested *nested, const uint8_t *reps, const uint8_t *defs, int64_t count, int64_t row) {
     nested_chunk *chunk = nested->chunk;
-    uint8_t *reps = nested->levels, *defs = nested->levels + count, *valid = (uint8_t *)(intptr_t)chunk->valid;
-    if (2 * count > nested->levels_bytes) return DECLINED;
-    if (copy_levels(rep, 1, count, reps) || copy_levels(def, def_bits, count, defs)) return DECLINED;
-    int64_t items = 0;
     for (int64_t i = 0; i < count; i++) {
-        const int is_value = defs[i] == chunk->max_def;
-        if (reps[i] > 1 || (!is_value && (reps[i] || defs[i] > chunk->list_def))) return DECLINED;
-        if (!reps[i] && !begin_row(nested, chunk->items + items)) return DECLINED;
-        if (!is_value && defs[i] < chunk->list_def) {
-            valid[nested->row - 1] = 0;
+        row += !reps[i];
+        if (defs[i] < chunk->list_def) {
+            ((uint8_t *)(intptr_t)chunk->valid)[row - 1] = 0;
             chunk->nulls++;
         }
-        items += is_value;
     }
-    return items;
+}
+
+/* Finds the rows of a page with null or empty lists; returns its number of values. */
+static int64_t find_some_rows(Nested *nested, Reader *rep, Reader *def, int def_bits, int64_t count) {
+    const nested_chunk *chunk = nested->chunk;
+    uint8_t *reps = nested->levels, *defs = nested->levels + count + 8;
+    if (2 * (count + 8) > nested->levels_bytes) return DECLINED;
+    if (copy_levels(rep, 1, count, reps) || copy_levels(def, def_bits, count, defs)) return DECLINED;
+    const uint8_t value = (uint8_t)chunk->max_def, list = (uint8_t)(chunk->list_def < 0 ? 0 : chunk->list_def);
+    uint8_t wrong = 0, null = 0;
+    int64_t continued = 0;
+    for (int64_t i = 0; i < count; i++) {
+        /* what is no value is a row without items */
+        wrong |= (reps[i] > 1) | ((defs[i] != value) & (reps[i] | (defs[i] > list)));
+        null |= defs[i] < list;
+        continued += reps[i];
+    }
+    if (wrong || count - continued > chunk->rows - nested->row) return DECLINED;
+    int64_t *offsets = (int64_t *)(intptr_t)chunk->offsets, row = nested->row, items = chunk->items;
+    for (int64_t i = 0; i < count; i++) {
+        offsets[row] = items;
+        row += !reps[i];
+        items += defs[i] == value;
+    }
+    if (null) find_nulls(nested, reps, defs, count, nested->row);
+    nested->row = row;
+    return items - chunk->items;
 }
 
 static int bits_of(int64_t level) {
@@ -122,11 +181,11 @@ static int read_nested(Column *column, Reader *r, const Page *page) {
 
 /* Decodes several chunks of numbers of 4 or 8 bytes; `scratch` holds the dictionary and one decompressed page, `levels`
  * two bytes for each level of a page with null or empty lists. */
-EXPORT void windrow_decode_nested(int64_t count, nested_chunk *chunks, uint8_t *scratch, int64_t scratch_bytes,
-                                  uint8_t *levels, int64_t levels_bytes) {
+EXPORT void windrow_decode_nested(int64_t count, nested_chunk *chunks, const system_codecs *system, uint8_t *scratch,
+                                  int64_t scratch_bytes, uint8_t *levels, int64_t levels_bytes) {
     for (nested_chunk *chunk = chunks; chunk < chunks + count; chunk++) {
         Nested nested = {.column = {.kind = NUMBERS, .width = chunk->width, .bytes = chunk->width, .rows = chunk->values,
-                                    .codec = (int)chunk->codec, .function = (intptr_t)chunk->function,
+                                    .codec = (int)chunk->codec, .system = system,
                                     .free = scratch, .free_bytes = scratch_bytes},
                          .chunk = chunk, .levels = levels, .levels_bytes = levels_bytes};
         if ((chunk->width != 4 && chunk->width != 8) || chunk->max_rep > 1 || chunk->max_def > 127) continue;

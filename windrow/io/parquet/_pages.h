@@ -66,7 +66,7 @@ static Page read_page(Reader *r) {
 enum { DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 };
 enum { PLAIN = 0, PLAIN_DICTIONARY = 2, RLE = 3, DELTA = 5, RLE_DICTIONARY = 8, SPLIT = 9 };
 /* What chunks hold: numbers as they are in memory, lengths before text, booleans, big-endian integers. */
-enum { NUMBERS, TEXT, BOOLEANS, BIG_ENDIAN };
+enum { NUMBERS, TEXT, BOOLEANS, DECIMALS };
 /* bytes of a decimal */
 enum { DECIMAL_BYTES = 16 };
 
@@ -77,8 +77,7 @@ typedef struct {
     uint64_t base;
     int64_t rows;
     int codec, optional;
-    /* decompresses zstd or LZ4 */
-    intptr_t function;
+    const system_codecs *system;
     const uint32_t *targets;
     uint8_t *out;
     /* (all rows of the column,) 1 for valid and 0 for null, set when the first null is found; NULL: nulls are declined */
@@ -108,7 +107,7 @@ static int decompress_page(Column *column, Reader *r, const Page *page, int64_t 
         if (stored != raw || (keep && raw > capacity)) return DECLINED;
         if (!keep) return 0;
         memcpy(to, at, raw);
-    } else if (raw > capacity || decompress(column->codec, column->function, at, stored, to, raw)) {
+    } else if (raw > capacity || decompress(column->codec, column->system, at, stored, to, raw)) {
         return DECLINED;
     }
     *body = (Reader){to, to + raw, 0};
@@ -155,7 +154,7 @@ static int read_dictionary(Column *column, Reader *r, const Page *page) {
     int failed;
     if (column->kind == TEXT) {
         failed = find_text(column, &body, page->values, NULL, (uint32_t *)column->free);
-    } else if (column->kind == BIG_ENDIAN) {
+    } else if (column->kind == DECIMALS) {
         const Sink sink = {DECIMAL_BYTES, DECIMAL_BYTES, 0, NULL, column->free};
         failed = decode_big_endian(&body, column->width, page->values, &sink);
     } else {
@@ -185,7 +184,7 @@ static int decode_values(Column *column, int64_t encoding, Reader *body, int64_t
     }
     if (encoding == PLAIN) {
         if (column->kind == TEXT) return find_text(column, body, count, targets, (uint32_t *)column->out);
-        if (column->kind == BIG_ENDIAN) return decode_big_endian(body, column->width, count, &sink);
+        if (column->kind == DECIMALS) return decode_big_endian(body, column->width, count, &sink);
         if (count > (body->end - body->at) / column->width) return DECLINED;
         return pack(body->at, column->width, count, column->bytes, column->base, targets, column->out);
     }

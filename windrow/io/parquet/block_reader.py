@@ -72,6 +72,12 @@ class ParquetReader:
     partitions: Partitions
     filter: pc.Expression | None
 
+    @cached_property
+    def stored_fields(self) -> list[tuple[str, pa.DataType] | None]:
+        """Name and type of each column that is stored, None for those of partitions."""
+        partitions = self.partitions.schema.names
+        return [None if field.name in partitions else (field.name, field.type) for field in self.schema]
+
     @property
     def decodes_columns(self) -> bool:
         """Whether parts are views of local files, whose columns are decoded on access."""
@@ -210,12 +216,12 @@ class _StoredPart:
             return chunk_decoder.decode(self.block.file, chunks, packings, targets, outs, pool)
 
     def bounds(self, column: int) -> tuple[int, int] | None:
-        field = self.schema.field(column)
-        if field.name in self.reader.partitions.schema.names:
+        stored = self.reader.stored_fields[column]
+        if stored is None:
             return None
         # statistics of an empty row group are meaningless
         filled = [number for number in self.numbers if self.stored.metadata.row_group(number).num_rows]
-        return join_ranges(self.block.footer.bounds(number, field.name, field.type) for number in filled)
+        return join_ranges(self.block.footer.bounds(number, *stored) for number in filled)
 
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
@@ -232,27 +238,26 @@ class _StoredPart:
                 return None
 
     def decode_nested(self, column: int, pool: BufferPool) -> pa.Array | None:
-        field = self.schema.field(column)
-        if decoder_library.LIBRARY is None or field.name in self.reader.partitions.schema.names:
+        stored = self.reader.stored_fields[column]
+        if decoder_library.LIBRARY is None or stored is None:
             return None
-        found = [self.block.footer.nested(number, field.name, field.type) for number in self.numbers]
+        found = [self.block.footer.nested(number, *stored) for number in self.numbers]
         leaves = [group for group in found if group is not None]
         if not leaves or len(leaves) < len(found):
             return None
         with self.block.mapped_errors():
             try:
-                return decode_nested(self.block.file, leaves, field.type, pool)
+                return decode_nested(self.block.file, leaves, stored[1], pool)
             except MemoryError:
                 # as in `scatter_text`
                 return None
 
     def _find_chunks(self, column: int, rows: int) -> list[Chunk]:
         """The chunks of a column; none if the C decoder does not support one, or they do not hold ``rows`` rows."""
-        field = self.schema.field(column)
-        if decoder_library.LIBRARY is None or field.name in self.reader.partitions.schema.names:
+        stored = self.reader.stored_fields[column]
+        if decoder_library.LIBRARY is None or stored is None:
             return []
-        footer = self.block.footer
-        found = [footer.chunk(number, field.name, field.type) for number in self.numbers]
+        found = [self.block.footer.chunk(number, *stored) for number in self.numbers]
         chunks = [chunk for chunk in found if chunk is not None]
         return chunks if len(chunks) == len(found) and sum(chunk.rows for chunk in chunks) == rows else []
 

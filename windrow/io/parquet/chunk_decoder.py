@@ -24,7 +24,7 @@ from windrow.core.source import ScatteredColumn
 from windrow.core.text_types import fits_offsets, offset_width
 from windrow.io.parquet import decoder_library
 from windrow.io.parquet.decoder_library import SCRATCH, read_pages
-from windrow.io.parquet.stored_chunks import CODECS, Chunk
+from windrow.io.parquet.stored_chunks import Chunk
 
 __all__ = ["decode", "decode_text"]
 
@@ -63,7 +63,14 @@ def decode(
     job_table = np.array(jobs, np.int64).reshape(len(jobs), -1)
     scratch, compact = SCRATCH.memory, _take_compact(columns, pool)
     decoder_library.LIBRARY.windrow_decode_chunks(
-        len(job_table), job_table, targets, len(targets), scratch, len(scratch), compact
+        len(job_table),
+        job_table,
+        SCRATCH.codecs.addresses,
+        targets,
+        len(targets),
+        scratch,
+        len(scratch),
+        compact,
     )
     decoded, nulls = job_table[:, -2].tolist(), job_table[:, -1].tolist()
     return [
@@ -78,9 +85,7 @@ def _make_job(
     chunk: Chunk, pages: pa.Buffer | None, packing: Packing, first: int, addresses: tuple[int, int]
 ) -> tuple[int, ...]:
     where = (0, 0) if pages is None else (pages.address, pages.size)
-    codec = CODECS[chunk.codec]
-    how = (chunk.kind, codec.number, codec.function, chunk.optional, chunk.width, chunk.rows)
-    return (*where, *how, *packing, first, *addresses, False, 0)
+    return (*where, *chunk.facts, *packing, first, *addresses, False, 0)
 
 
 def _take_compact(columns: Iterable[Sequence[Chunk]], pool: BufferPool) -> NDArray[np.uint32] | None:
@@ -121,7 +126,16 @@ def decode_text(
         job = np.array(_make_job(chunk, pages, Packing(4, 0), first, addresses), np.int64)
         job[-1] = nulls
         used = decoder_library.LIBRARY.windrow_locate_text(
-            job, targets, len(targets), scratch, len(scratch), compact, text, used, capacity
+            job,
+            SCRATCH.codecs.addresses,
+            targets,
+            len(targets),
+            scratch,
+            len(scratch),
+            compact,
+            text,
+            used,
+            capacity,
         )
         if used < 0:
             return None

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.native_libraries import Address, load_library
+from windrow.io.parquet.codecs import SystemCodecs
 
 __all__ = ["LIBRARY", "SCRATCH", "read_pages"]
 
@@ -21,12 +22,12 @@ _POINTER, _INT = Address, ctypes.c_int64
 
 
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
-    "windrow_decode_chunks": ([_INT, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER], None),
+    "windrow_decode_chunks": ([_INT, *[_POINTER] * 3, _INT, _POINTER, _INT, _POINTER], None),
     "windrow_locate_text": (
-        [_POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER, _POINTER, _INT, _INT],
+        [*[_POINTER] * 3, _INT, _POINTER, _INT, _POINTER, _POINTER, _INT, _INT],
         _INT,
     ),
-    "windrow_decode_nested": ([_INT, *[_POINTER] * 2, _INT, _POINTER, _INT], None),
+    "windrow_decode_nested": ([_INT, *[_POINTER] * 3, _INT, _POINTER, _INT], None),
     "windrow_measure_text": ([_POINTER, _POINTER, _INT, _INT, _POINTER], _INT),
     "windrow_gather_text": ([_POINTER, _POINTER, _INT, _POINTER, _INT], None),
     "windrow_check_footer": ([_POINTER, _INT, _POINTER, _INT, _POINTER, _INT], _INT),
@@ -36,8 +37,11 @@ LIBRARY: Any = load_library("windrow.io.parquet._decode", _FUNCTIONS) if sys.byt
 
 
 class _Scratch(threading.local):
+    """What the calling thread reuses: memory for a dictionary and a page, and its codecs."""
+
     def __init__(self) -> None:
         self.memory = np.empty(_SCRATCH_BYTES, np.uint8)
+        self.codecs = SystemCodecs()
 
 
 SCRATCH = _Scratch()

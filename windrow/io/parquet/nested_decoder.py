@@ -17,8 +17,9 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.native_libraries import address_of
 from windrow.core.text_types import fits_offsets
 from windrow.io.parquet import decoder_library
+from windrow.io.parquet.codecs import CODECS
 from windrow.io.parquet.decoder_library import SCRATCH, read_pages
-from windrow.io.parquet.stored_chunks import CODECS, NestedLeaf, is_list
+from windrow.io.parquet.stored_chunks import NestedLeaf, is_list
 
 __all__ = ["decode_nested"]
 
@@ -72,12 +73,13 @@ def _decode_leaf(
         pages = read_pages(file, leaf.start, leaf.size_bytes)
         if pages is None or leaf.width != width:
             return None
-        codec = CODECS[leaf.codec]
-        where = (pages.address, pages.size, codec.number, codec.function)
+        where = (pages.address, pages.size, CODECS[leaf.codec].number)
         how = (width, leaf.values, leaf.rows, has_lists, leaf.max_level, leaf.list_level)
         lists = (address_of(offsets) + 8 * first, address_of(valid) + first) if has_lists else (0, 0)
         job = np.array([*where, *how, address_of(out), capacity, *lists, items, False, 0, 0], np.int64)
-        decoder_library.LIBRARY.windrow_decode_nested(1, job, scratch, len(scratch), levels, len(levels))
+        decoder_library.LIBRARY.windrow_decode_nested(
+            1, job, SCRATCH.codecs.addresses, scratch, len(scratch), levels, len(levels)
+        )
         decoded, items, more = job[-3:].tolist()
         if not decoded:
             return None

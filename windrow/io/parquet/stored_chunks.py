@@ -10,40 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from windrow.core.native_libraries import find_function
 from windrow.core.text_types import offset_width
 from windrow.io.catalog.value_widths import leaf_indices
+from windrow.io.parquet.codecs import CODECS
 
-__all__ = ["CODECS", "Chunk", "NestedLeaf", "StoredFooter", "integer_bounds", "is_list"]
+__all__ = ["Chunk", "NestedLeaf", "StoredFooter", "integer_bounds", "is_list"]
 
 _WIDTHS = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
 _INTEGERS = ("INT32", "INT64")
 # what chunks hold, as in C
-NUMBERS, TEXT, BOOLEANS, BIG_ENDIAN = range(4)
+NUMBERS, TEXT, BOOLEANS, DECIMALS = range(4)
 _DECIMAL_BYTES = 16
-
-
-@dataclass(frozen=True)
-class Codec:
-    """A codec: its number in C, the address of what decompresses it, and the ratio that no page exceeds by much."""
-
-    number: int
-    function: int
-    max_ratio: int
-
-
-def _find_codecs() -> dict[str, Codec]:
-    """The codecs that can be decompressed here, by their names in footers."""
-    zstd = find_function(("libzstd.so.1", "libzstd.1.dylib"), "ZSTD_decompress")
-    lz4 = find_function(("liblz4.so.1", "liblz4.1.dylib"), "LZ4_decompress_safe")
-    # Snappy encodes 64 bytes in at least 3, LZ4 255 in at least 1, and zstd has no limit; Arrow reads what has more
-    found = {"UNCOMPRESSED": Codec(0, 0, 1), "SNAPPY": Codec(1, 0, 24)}
-    found |= {"ZSTD": Codec(2, zstd, 256)} if zstd else {}
-    # the older framing of this name is declined in C
-    return found | ({"LZ4": Codec(3, lz4, 256)} if lz4 else {})
-
-
-CODECS = _find_codecs()
 
 
 @dataclass(frozen=True)
@@ -63,6 +40,11 @@ class Chunk:
     @property
     def is_text(self) -> bool:
         return self.kind == TEXT
+
+    @cached_property
+    def facts(self) -> tuple[int, ...]:
+        """Its properties in the order of a job of the C decoder."""
+        return self.kind, CODECS[self.codec].number, self.optional, self.width, self.rows
 
 
 @dataclass(frozen=True)
@@ -240,7 +222,7 @@ def _find_stored(column: Any, leaf: Any, kind: pa.DataType) -> tuple[int, int] |
         return (BOOLEANS, 0) if pt.is_boolean(kind) else None
     if stored == "FIXED_LEN_BYTE_ARRAY":
         width = int(leaf.length)
-        return (BIG_ENDIAN, width) if pt.is_decimal128(kind) and 0 < width <= _DECIMAL_BYTES else None
+        return (DECIMALS, width) if pt.is_decimal128(kind) and 0 < width <= _DECIMAL_BYTES else None
     width = _WIDTHS.get(stored, 0)
     return (NUMBERS, width) if width and _is_unconverted(kind) and width * 8 == kind.bit_width else None
 

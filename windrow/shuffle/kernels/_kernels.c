@@ -273,16 +273,29 @@ EXPORT int64_t windrow_move_validity(int64_t parts, const int64_t *bits, const i
 }
 
 static inline void copy_bytes(char *to, const char *from, int64_t count) {
-    if (count >= 16) {
+    /* a call of memcpy costs more than a few of these copies, of which the last two overlap */
+    if (count > 128) {
         memcpy(to, from, count);
+    } else if (count >= 16) {
+        for (int64_t i = 0; i + 16 < count; i += 16) memcpy(to + i, from + i, 16);
+        memcpy(to + count - 16, from + count - 16, 16);
     } else if (count >= 8) {
         uint64_t head, tail;
         memcpy(&head, from, 8);
         memcpy(&tail, from + count - 8, 8);
         memcpy(to, &head, 8);
         memcpy(to + count - 8, &tail, 8);
-    } else {
-        for (int64_t i = 0; i < count; i++) to[i] = from[i];
+    } else if (count >= 4) {
+        uint32_t head, tail;
+        memcpy(&head, from, 4);
+        memcpy(&tail, from + count - 4, 4);
+        memcpy(to, &head, 4);
+        memcpy(to + count - 4, &tail, 4);
+    } else if (count > 0) {
+        const char first = from[0], middle = from[count >> 1], last = from[count - 1];
+        to[0] = first;
+        to[count >> 1] = middle;
+        to[count - 1] = last;
     }
 }
 
@@ -293,6 +306,8 @@ static inline void copy_bytes(char *to, const char *from, int64_t count) {
         const uint32_t *to = (const uint32_t *)(intptr_t)targets[part];           \
         if (counts[part]) wrong |= at[0] < 0 || at[counts[part]] > sizes[part] ? -1 : 0; \
         for (int64_t i = 0; i < counts[part]; i++) {                              \
+            if (i + PREFETCH_ROWS < counts[part])                                 \
+                __builtin_prefetch(ends + (uint32_t)(to[i + PREFETCH_ROWS] - (uint32_t)first), 1); \
             uint32_t row = to[i] - (uint32_t)first;                               \
             int64_t bytes = (int64_t)((uint64_t)at[i + 1] - (uint64_t)at[i]);     \
             wrong |= bytes;                                                       \
@@ -324,6 +339,8 @@ EXPORT int64_t windrow_checked_offsets(int64_t width, int64_t parts, const int64
         const char *from = (const char *)(intptr_t)values[part];                  \
         const uint32_t *to = (const uint32_t *)(intptr_t)targets[part];           \
         for (int64_t i = 0; i < counts[part]; i++) {                              \
+            if (i + PREFETCH_ROWS < counts[part])                                 \
+                __builtin_prefetch((const WORD *)out_offsets + (uint32_t)(to[i + PREFETCH_ROWS] - (uint32_t)first)); \
             uint32_t row = to[i] - (uint32_t)first;                               \
             if (row < (uint64_t)rows)                                             \
                 copy_bytes(out + ((const WORD *)out_offsets)[row] * bytes, from + at[i] * bytes, \

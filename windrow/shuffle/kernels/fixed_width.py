@@ -91,6 +91,8 @@ def wrap_values(values: PlainRows, kind: pa.DataType, validity: Validity | None)
     """Wrap rows as a fixed-width column; copies only booleans."""
     if isinstance(kind, pa.BaseExtensionType):
         return kind.wrap_array(wrap_values(values, kind.storage_type, validity))
+    if validity is None and kind.id != _BOOLEAN:
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], null_count=0)
     data = pa.py_buffer(pack(values) if kind.id == _BOOLEAN else values)
     mask, nulls = wrap_validity(validity)
     return pa.Array.from_buffers(kind, len(values), [mask, data], null_count=nulls)

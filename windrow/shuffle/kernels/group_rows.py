@@ -21,9 +21,9 @@ from windrow.core.text_types import offset_width
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.arrow_columns import join, move_column
 from windrow.shuffle.kernels.bit_packing import find_ranges
+from windrow.shuffle.kernels.column_widths import column_widths
 from windrow.shuffle.kernels.fixed_width import (
     PlainRows,
-    fixed_width_bytes,
     list_rows_of,
     validity_of,
     values_of,
@@ -32,8 +32,6 @@ from windrow.shuffle.kernels.map_output import (
     Arenas,
     MapOutput,
     MapOutputColumn,
-    fixed_width_columns,
-    other_columns,
 )
 from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.kernels.nested_columns import NestedColumn, Targets, can_move_nested, move_nested
@@ -83,7 +81,7 @@ def group_rows(
         whole = table.select(list(range(len(table.schema))))
         arenas, others = _move_columns(whole, moving, pool, pause)
     grouping.move([places], [arenas.places], pool)
-    others_schema = pa.schema([table.schema.field(number) for number in other_columns(table.schema)])
+    others_schema = pa.schema([table.schema.field(number) for number in column_widths(table.schema).others])
     return [
         MapOutput(
             schema=table.schema,
@@ -124,15 +122,15 @@ def _move_columns(
 def _choose_packing(part: BlockPart) -> dict[int, Packing]:
     """Choose the packing of each fixed-width column, from its statistics or, in a table, from its values."""
     chosen = {}
-    for number in fixed_width_columns(part.schema):
-        kind = part.schema.field(number).type
+    columns = column_widths(part.schema)
+    for number in columns.fixed:
+        kind, width = columns.kinds[number], columns.widths[number]
         bounds = None
         if is_packable(kind) and part.num_rows:
             in_memory = isinstance(part, pa.Table)
             bounds = (
                 find_ranges([part.select([number]).column(0)]) if in_memory else column_bounds(part, number)
             )
-        width = fixed_width_bytes(kind)
         chosen[number] = Packing(width, 0) if bounds is None else Packing.of(width, *bounds)
     return chosen
 

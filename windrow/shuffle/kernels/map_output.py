@@ -17,9 +17,9 @@ from windrow.core.frame_of_reference import Packing
 from windrow.core.native_libraries import address_of
 from windrow.shuffle.kernels.arrow_columns import move_column
 from windrow.shuffle.kernels.bit_packing import pack_values, unpack_values
+from windrow.shuffle.kernels.column_widths import column_widths
 from windrow.shuffle.kernels.fixed_width import (
     PlainRows,
-    fixed_width_bytes,
     list_rows_of,
     pack,
     rows_view,
@@ -30,9 +30,6 @@ __all__ = [
     "Arenas",
     "MapOutput",
     "MapOutputColumn",
-    "columns_by_width",
-    "fixed_width_columns",
-    "other_columns",
 ]
 
 _PLACE_BYTES, _WORD_BYTES = 4, 8
@@ -66,7 +63,7 @@ class MapOutput:
     @property
     def unpacked_bytes(self) -> int:
         """The number of bytes without frame-of-reference encoding."""
-        widths = sum(fixed_width_bytes(kind) for kind in self.schema.types)
+        widths = sum(column_widths(self.schema).widths)
         return self.nbytes - self.values.nbytes + widths * self.num_rows
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -132,24 +129,6 @@ class MapOutput:
         return {}
 
 
-def fixed_width_columns(schema: pa.Schema) -> list[int]:
-    """The numbers of the fixed-width columns."""
-    return [number for number, kind in enumerate(schema.types) if fixed_width_bytes(kind)]
-
-
-def columns_by_width(schema: pa.Schema) -> dict[int, list[int]]:
-    """The numbers of the fixed-width columns, by width in bytes."""
-    by_width: dict[int, list[int]] = {}
-    for number, kind in enumerate(schema.types):
-        by_width.setdefault(fixed_width_bytes(kind), []).append(number)
-    return {width: by_width[width] for width in sorted(by_width) if width}
-
-
-def other_columns(schema: pa.Schema) -> list[int]:
-    """The numbers of the columns without a fixed width."""
-    return [number for number, kind in enumerate(schema.types) if not fixed_width_bytes(kind)]
-
-
 @dataclass(frozen=True, eq=False)
 class MapOutputColumn:
     """The memory of one column in all map outputs: by map output its buffer, and its start and bytes in that."""
@@ -213,13 +192,14 @@ class Arenas:
             _PLACE_BYTES,
             Packing(_PLACE_BYTES, 0),
         )
+        widths = column_widths(schema).widths
         self.columns = {
             number: MapOutputColumn(
                 self._buffers,
                 starts[at],
                 sizes[at],
                 column_addresses[at],
-                fixed_width_bytes(schema.field(number).type),
+                widths[number],
                 how,
             )
             for at, (number, how) in enumerate(packing.items())

@@ -12,7 +12,7 @@ from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import WindrowError
 from windrow.shuffle.kernels.arrow_columns import join, move_column
-from windrow.shuffle.kernels.map_output import other_columns
+from windrow.shuffle.kernels.column_widths import column_widths
 from windrow.shuffle.order.runs import Run, WindowRuns
 
 __all__ = ["OrderedOutputs", "OrderedRows", "are_in_order", "check_movable", "cut_into_runs", "join_run"]
@@ -58,7 +58,7 @@ def are_in_order(layouts: Sequence[WindowRuns]) -> bool:
 
 def check_movable(row: pa.Table, pool: BufferPool) -> None:
     """Raise PlanError if rows like this one could not be moved, as other shards and executors would."""
-    for at in other_columns(row.schema):
+    for at in column_widths(row.schema).others:
         move_column(join(row.select([at])), np.zeros(row.num_rows, np.int64), row.schema.names[at], pool)
 
 

@@ -15,6 +15,7 @@ from windrow.core.errors import WindrowError
 from windrow.core.native_libraries import address_of
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.arrow_columns import join, move_column
+from windrow.shuffle.kernels.column_widths import column_widths
 from windrow.shuffle.kernels.fixed_width import (
     PlainRows,
     Validity,
@@ -25,7 +26,7 @@ from windrow.shuffle.kernels.fixed_width import (
     wrap_list_rows,
     wrap_values,
 )
-from windrow.shuffle.kernels.map_output import MapOutput, columns_by_width, fixed_width_columns, other_columns
+from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.nested_columns import Targets, can_move_nested, move_nested
 from windrow.shuffle.kernels.packed_rows import PackedRows, join_columns, join_packings
 
@@ -83,10 +84,11 @@ class MapOutputs(tuple[MapOutput, ...]):
     @cached_property
     def column_groups(self) -> list[_ColumnGroup]:
         schema = self[0].schema
-        at = {number: place for place, number in enumerate(fixed_width_columns(schema))}
+        widths = column_widths(schema)
+        at = {number: place for place, number in enumerate(widths.fixed)}
         each = np.stack([map_output.sources for map_output in self], axis=1)
         column_groups = []
-        for width, numbers in columns_by_width(schema).items():
+        for width, numbers in widths.by_width.items():
             places = [at[number] for number in numbers]
             sources = each[places]
             packing = join_packings(sources[:, :, 1], sources[:, :, 2], width)
@@ -94,8 +96,8 @@ class MapOutputs(tuple[MapOutput, ...]):
         return column_groups
 
     @cached_property
-    def others(self) -> list[int]:
-        return other_columns(self[0].schema)
+    def others(self) -> tuple[int, ...]:
+        return column_widths(self[0].schema).others
 
     @cached_property
     def nullable(self) -> frozenset[int]:
@@ -137,7 +139,7 @@ def place_rows(
     if not row_count or not schema.names:
         return _without_values(row_count, schema)
     columns: dict[int, pa.Array] = {}
-    kinds = schema.types
+    kinds = column_widths(schema).kinds
     for group in map_outputs.column_groups:
         for number, values in zip(group.columns, placing.place_columns(group, pool), strict=True):
             validity = placing.place_validity(number, pool) if number in map_outputs.nullable else None
