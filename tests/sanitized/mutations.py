@@ -9,6 +9,7 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from io import BytesIO
 from itertools import product
 from typing import Any
@@ -22,13 +23,26 @@ from numpy.typing import NDArray
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError
 from windrow.core.frame_of_reference import Packing
+from windrow.core.native_libraries import address_of
+from windrow.core.text_types import offset_width
 from windrow.io.parquet import chunk_decoder, footer_validation
-from windrow.io.parquet.chunk_decoder import Chunk, StoredFooter
-from windrow.shuffle.kernels.arrow_columns import move_text
+from windrow.io.parquet.decoder_library import SCRATCH
+from windrow.io.parquet.nested_decoder import decode_nested
+from windrow.io.parquet.stored_chunks import CODECS, NUMBERS, Chunk, NestedLeaf, StoredFooter
+from windrow.shuffle.kernels.fixed_width import fixed_width_bytes
+from windrow.shuffle.kernels.nested_columns import NestedColumn, Targets, move_nested
 
 ROWS = 120
 TEXT = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 WORDS = (pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.timestamp("us"))
+OTHERS = (pa.bool_(), pa.decimal128(7, 2), pa.decimal128(38, 0))
+NESTED = (
+    pa.list_(pa.int64()),
+    pa.large_list(pa.float32()),
+    pa.list_(pa.int32(), 3),
+    pa.list_(pa.struct({"a": pa.int32(), "b": pa.float64()})),
+    pa.struct({"a": pa.int64(), "b": pa.int32()}),
+)
 
 
 class ExactPool(BufferPool):
@@ -43,54 +57,103 @@ class ExactPool(BufferPool):
 
 @dataclass(frozen=True)
 class Base:
-    """A valid column chunk: its pages, its metadata in the footer, and the complete footer."""
+    """A valid column: the pages of its leaves, their metadata in the footer, and the complete footer."""
 
     kind: pa.DataType
-    pages: bytes
-    chunk: Chunk
+    pages: tuple[bytes, ...]
+    chunks: tuple[Chunk | NestedLeaf, ...]
     footer: bytes
     leaves: tuple[int, int]
 
 
 def make_bases() -> list[Base]:
-    """Make column chunks of all kinds that the decoder supports, as written by pyarrow."""
+    """Make columns of all kinds that the decoder supports, as written by pyarrow."""
     rng = random.Random(0)
-    choices = product((*WORDS, *TEXT), ("none", "snappy"), ("1.0", "2.0"), (False, True))
-    return [make_base(*choice, rng) for choice in choices]
+    kinds = (*WORDS, *OTHERS, *TEXT, *NESTED)
+    return [
+        make_base(kind, encoding, *choice, rng)
+        for kind, choice in product(kinds, product(("1.0", "2.0"), ("zstd", "lz4", "snappy", "none")))
+        for encoding in encodings(kind)
+    ]
 
 
-def make_base(
-    kind: pa.DataType, compression: str, version: str, dictionary: bool, rng: random.Random
-) -> Base:
-    numbers = [rng.randrange(9 if dictionary else 2**20) for _ in range(ROWS)]
-    if kind in TEXT:
-        column = pa.array(["text " * (number % 7) + str(number) for number in numbers], pa.string()).cast(
-            kind
-        )
+def encodings(kind: pa.DataType) -> tuple[str, ...]:
+    both = ("PLAIN", "PLAIN_DICTIONARY")
+    if kind in TEXT or pa.types.is_decimal(kind):
+        return both
+    if pa.types.is_boolean(kind):
+        return ("PLAIN", "RLE")
+    inner = kind.field(0).type if kind.num_fields else kind
+    inner = inner.field(0).type if inner.num_fields else inner
+    more = () if pa.types.is_floating(inner) else ("DELTA_BINARY_PACKED",)
+    return (*both, *more, "BYTE_STREAM_SPLIT")
+
+
+def make_base(kind: pa.DataType, encoding: str, version: str, compression: str, rng: random.Random) -> Base:
+    numbers = [rng.randrange(9 if encoding == "PLAIN_DICTIONARY" else 2**20) for _ in range(ROWS)]
+    nulls = rng.choice([0, 0, 0.05, 0.6])
+    if kind in NESTED:
+        column = pa.array([draw_cell(kind, number, nulls, rng) for number in numbers], kind)
     else:
-        column = pa.array(numbers, pa.int32() if kind.bit_width == 32 else pa.int64())
-        column = pa.Array.from_buffers(kind, ROWS, column.buffers())
-    nullable = rng.random() < 0.5
+        cells = [None if rng.random() < nulls else as_cell(kind, number) for number in numbers]
+        column = pa.array(cells, kind)
+    nullable = column.null_count > 0 or rng.random() < 0.5
     fields = [pa.field("x", kind, nullable=nullable), pa.field("n", pa.list_(pa.struct({"a": pa.int8()})))]
     table = pa.table([column, [[{"a": 1}]] * ROWS], schema=pa.schema(fields))
     sink = BytesIO()
+    is_dictionary = encoding == "PLAIN_DICTIONARY"
     pq.write_table(
         table,
         sink,
         compression=compression,
         data_page_version=version,
-        use_dictionary=dictionary,
+        use_dictionary=is_dictionary,
+        column_encoding=None if is_dictionary else encode_leaves(table.schema, encoding),
         data_page_size=rng.choice([64, 2**20]),
         write_batch_size=rng.choice([16, 1024]),
-        store_schema=kind in (pa.large_string(), pa.large_binary()),
+        write_statistics=rng.random() < 0.5,
+        store_schema=True,
     )
     content = sink.getvalue()
     metadata = pq.read_metadata(BytesIO(content))
-    chunk = StoredFooter(metadata).chunk(0, "x", kind)
-    assert chunk is not None, (kind, compression, version, dictionary)
-    pages = content[chunk.start : chunk.start + chunk.size_bytes]
+    stored = StoredFooter(metadata)
+    flat = stored.chunk(0, "x", kind)
+    chunks = stored.nested(0, "x", kind) if flat is None else (flat,)
+    assert chunks is not None, (kind, compression, version, encoding)
+    pages = tuple(content[chunk.start : chunk.start + chunk.size_bytes] for chunk in chunks)
     footer = content[-8 - metadata.serialized_size : -8]
-    return Base(kind, pages, chunk, footer, (metadata.num_row_groups, metadata.num_columns))
+    return Base(kind, pages, chunks, footer, (metadata.num_row_groups, metadata.num_columns))
+
+
+def encode_leaves(schema: pa.Schema, encoding: str) -> dict[str, str]:
+    """The encoding of each leaf of column x; differences are those of integers."""
+    sink = BytesIO()
+    pq.write_table(schema.empty_table(), sink)
+    leaves = pq.read_metadata(BytesIO(sink.getvalue())).schema
+    columns = [leaves.column(number) for number in range(len(leaves) - 1)]
+    is_delta = encoding == "DELTA_BINARY_PACKED"
+    return {
+        leaf.path: "BYTE_STREAM_SPLIT" if is_delta and leaf.physical_type == "DOUBLE" else encoding
+        for leaf in columns
+    }
+
+
+def as_cell(kind: pa.DataType, number: int) -> Any:
+    if kind in TEXT:
+        return ("text " * (number % 7) + str(number)).encode()
+    if pa.types.is_decimal(kind):
+        return Decimal(number % 10_000 - 5_000)
+    return bool(number % 2) if pa.types.is_boolean(kind) else number
+
+
+def draw_cell(kind: pa.DataType, number: int, nulls: float, rng: random.Random) -> Any:
+    if pa.types.is_struct(kind):
+        return {field.name: number + at for at, field in enumerate(kind)}
+    is_fixed = pa.types.is_fixed_size_list(kind)
+    if not is_fixed and rng.random() < nulls:
+        return None
+    item = draw_cell(kind.value_type, number, 0, rng) if pa.types.is_struct(kind.value_type) else number
+    return [item] * (kind.list_size if is_fixed else rng.choice([0, 1, 2, 5]))
 
 
 def mutate(content: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
@@ -130,27 +193,81 @@ def draw_targets(rows: int, rng: random.Random) -> NDArray[np.uint32]:
 
 def decode_pages(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
     """Decode mutated pages, and pages with the metadata of others."""
-    pages = mutate(base.pages, rng, [other.pages for other in bases])
-    facts = dict(vars(base.chunk), start=0, size_bytes=len(pages))
+    SCRATCH.memory = np.empty(rng.choice([0, 64, 1000, 2**16]), np.uint8)
+    (decode_nested_pages if base.kind in NESTED else decode_flat_pages)(base, bases, rng)
+
+
+def decode_flat_pages(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
+    """Decode one or two chunks, of which the last is mutated."""
+    sound, mutated = copy_exactly(base.pages[0]), mutate_pages(base, bases, rng)
+    facts = dict(vars(base.chunks[0]))
     facts["rows"] += rng.choice([0, 0, 0, 1, -1, 50])
-    facts["snappy"] ^= rng.random() < 0.1
-    facts["optional"] ^= rng.random() < 0.1
     facts["raw_bytes"] += rng.choice([0, 0, 0, -1, -40, 100])
-    chunk = Chunk(**{**facts, "rows": max(0, facts["rows"]), "raw_bytes": max(0, facts["raw_bytes"])})
-    file = pa.BufferReader(pa.py_buffer(copy_exactly(pages)))
-    chunk_decoder._SCRATCH.memory = np.empty(rng.choice([0, 64, 1000, 2**16]), np.uint8)
-    targets = draw_targets(chunk.rows, rng)
-    if chunk.width:
-        narrow = [size for size in (0, 1, 2, 4, 8) if size <= chunk.width]
-        packing = Packing(rng.choice([chunk.width, *narrow]), 0)
-        out = np.empty(packing.bytes * chunk.rows, np.uint8)
-        chunk_decoder.decode(file, [[chunk]], [packing], targets, [out])
+    facts["optional"] ^= rng.random() < 0.1
+    facts["has_nulls"] ^= facts["optional"] and rng.random() < 0.2
+    if rng.random() < 0.1:
+        facts["codec"] = rng.choice(list(CODECS))
+    if rng.random() < 0.1 and not pa.types.is_boolean(base.kind) and base.kind not in TEXT:
+        facts["width"] = rng.choice([1, 4, 8, 16] if pa.types.is_decimal(base.kind) else [4, 8])
+    for name in ("rows", "raw_bytes"):
+        facts[name] = max(0, facts[name])
+    chunks = [Chunk(**{**facts, "start": 0, "size_bytes": len(mutated)})]
+    content = np.concatenate([mutated, sound]) if rng.random() < 0.3 else mutated
+    if len(content) > len(mutated):
+        first = Chunk(**{**vars(base.chunks[0]), "start": len(mutated)})
+        # a footer can state nulls of one row group, and deny those of another
+        chunks.insert(rng.randrange(2), first)
+    file = pa.BufferReader(pa.py_buffer(content))
+    targets = draw_targets(sum(chunk.rows for chunk in chunks), rng)
+    if base.kind not in TEXT:
+        width = fixed_width_bytes(base.kind)
+        packing = Packing(width, 0)
+        if all(chunk.kind == NUMBERS and chunk.width == width for chunk in chunks):
+            packing = Packing(rng.choice([size for size in (0, 1, 2, 4, 8) if size <= width]), 0)
+        out = np.empty(packing.bytes * len(targets), np.uint8)
+        chunk_decoder.decode(file, [chunks], [packing], targets, [out], ExactPool())
         return
-    middle = rng.randrange(chunk.rows + 1)
-    cuts = [slice(0, middle), slice(middle, chunk.rows)]
-    arrays = chunk_decoder.decode_text(file, [chunk], base.kind, targets, cuts, ExactPool())
+    middle = rng.randrange(len(targets) + 1)
+    cuts = [slice(0, middle), slice(middle, len(targets))]
+    arrays = chunk_decoder.decode_text(file, chunks, base.kind, targets, cuts, ExactPool())
     for array in arrays or ():
         array.cast(pa.large_binary()).validate(full=True)
+
+
+def decode_nested_pages(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
+    """Decode one or two row groups, in each of which a leaf can be mutated."""
+    pages: list[NDArray[np.uint8]] = []
+    groups: list[tuple[NestedLeaf, ...]] = []
+    for _ in range(rng.choice([1, 1, 2])):
+        leaves, chosen = [], rng.randrange(len(base.chunks))
+        shift = rng.choice([0, 0, 0, 1, -1, 50])
+        for at, chunk in enumerate(base.chunks):
+            facts = dict(vars(chunk), start=sum(map(len, pages)))
+            facts["rows"] = max(0, facts["rows"] + shift)
+            if at == chosen:
+                pages.append(mutate_pages(base, bases, rng))
+                facts["values"] = max(facts["rows"], facts["values"] + rng.choice([0, 0, 0, 1, -1, 50, -500]))
+                if rng.random() < 0.1:
+                    facts["codec"] = rng.choice(list(CODECS))
+                if facts["list_level"] >= 0 and rng.random() < 0.1:
+                    facts["list_level"] = rng.randrange(facts["max_level"])
+                if rng.random() < 0.05:
+                    facts["max_level"] += 1
+            else:
+                pages.append(copy_exactly(base.pages[at]))
+            leaves.append(NestedLeaf(**dict(facts, size_bytes=len(pages[-1]))))
+        groups.append(tuple(leaves))
+    file = pa.BufferReader(pa.py_buffer(np.concatenate(pages)))
+    found = decode_nested(file, groups, base.kind, ExactPool())
+    if found is not None:
+        found.validate(full=True)
+        assert len(found) == sum(leaves[0].rows for leaves in groups)
+
+
+def mutate_pages(base: Base, bases: Sequence[Base], rng: random.Random) -> NDArray[np.uint8]:
+    return copy_exactly(
+        mutate(rng.choice(base.pages), rng, [pages for other in bases for pages in other.pages])
+    )
 
 
 def check_footer(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
@@ -160,41 +277,78 @@ def check_footer(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
     footer_validation.check_footer(raw, np.full(base.leaves, -1, np.int64))
 
 
-def move_texts(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
-    """Move text with offsets that decrease or point outside the text."""
-    kind = rng.choice(TEXT)
-    word = np.int64 if kind in (pa.large_string(), pa.large_binary()) else np.int32
-    arrays, targets, total = [], [], 0
+MOVED = (
+    *TEXT,
+    pa.list_(pa.int16()),
+    pa.large_list(pa.bool_()),
+    pa.list_(pa.list_(pa.string())),
+    pa.list_(pa.large_list(pa.struct({"a": pa.int32(), "b": pa.large_string()}))),
+    pa.struct({"a": pa.list_(pa.int8()), "b": pa.decimal128(9, 1)}),
+    pa.list_(pa.list_(pa.binary(), 2), 3),
+    pa.large_list(pa.list_(pa.list_(pa.int64(), 2))),
+)
+
+
+def make_moved(
+    kind: pa.DataType, items: int, offsets: list[NDArray[Any]], rng: random.Random, before: int = 0
+) -> pa.Array:
+    """An array of zeros without its first items; appends its offsets, at every level."""
+    count = before + items
+    valid = pa.py_buffer(copy_exactly(rng.randbytes(-(-count // 8)))) if rng.random() < 0.4 else None
+    if pa.types.is_struct(kind):
+        fields = [make_moved(field.type, count, offsets, rng) for field in kind]
+        return pa.Array.from_buffers(kind, items, [valid], offset=before, children=fields)
+    if pa.types.is_fixed_size_list(kind):
+        child = make_moved(kind.value_type, count * kind.list_size, offsets, rng)
+        return pa.Array.from_buffers(kind, items, [valid], offset=before, children=[child])
+    width = fixed_width_bytes(kind)
+    if width:
+        zeros = np.zeros(-(-count // 8) if pa.types.is_boolean(kind) else width * count, np.uint8)
+        return pa.Array.from_buffers(kind, items, [valid, pa.py_buffer(zeros)], offset=before)
+    is_large = pa.types.is_large_list(kind) or offset_width(kind) == 8
+    lengths = [rng.choice([0, 1, 3, 20 if offset_width(kind) else 2]) for _ in range(count)]
+    own = np.cumsum([0, *lengths], dtype=np.int64 if is_large else np.int32)
+    offsets.append(own)
+    buffers = [valid, pa.py_buffer(own)]
+    if offset_width(kind):
+        text = pa.py_buffer(copy_exactly(bytes(int(own[-1]))))
+        return pa.Array.from_buffers(kind, items, [*buffers, text], offset=before)
+    child = make_moved(kind.value_type, int(own[-1]), offsets, rng, rng.choice([0, 0, 3]))
+    return pa.Array.from_buffers(kind, items, buffers, offset=before, children=[child])
+
+
+def move_rows(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
+    """Move text, lists and structs with offsets that decrease or point outside the values, at any level."""
+    kind = rng.choice(MOVED)
+    arrays, firsts = [], []
     for _ in range(rng.choice([1, 2, 3])):
-        rows = rng.randrange(40)
-        lengths = [rng.choice([0, 3, 8, 40]) for _ in range(rows)]
-        offsets = np.cumsum([0, *lengths], dtype=word)
-        text = copy_exactly(bytes(int(offsets[-1])))
-        start = rng.randrange(rows + 1)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
-        arrays.append(pa.Array.from_buffers(kind, rows - start, buffers, null_count=0, offset=start))
-        total += rows - start
+        offsets: list[NDArray[Any]] = []
+        arrays.append(make_moved(kind, rng.randrange(40), offsets, rng, rng.choice([0, 0, 5])))
+        firsts.append(rng.choice([0, 0, rng.randrange(len(arrays[-1]) + 1)]))
         # corrupt the offsets after Arrow has validated them
-        for _ in range(rng.choice([0, 0, 1, 3])):
-            offsets[rng.randrange(rows + 1)] = rng.choice([0, -1, 5, 2**31 - 1, -(2**31), rows])
-    places, end = draw_targets(total, rng), 0
-    for array in arrays:
-        targets.append(places[end : end + len(array)].copy())
-        end += len(array)
-    first = rng.randrange(total + 1)
+        for _ in range(rng.choice([0, 0, 1, 3]) if offsets else 0):
+            own = rng.choice(offsets)
+            own[rng.randrange(len(own))] = rng.choice([0, -1, 5, 2**31 - 1, -(2**31), len(own)])
+    counts = [len(array) - first for array, first in zip(arrays, firsts, strict=True)]
+    places = draw_targets(sum(counts), rng)
+    held = [each.copy() for each in np.split(places, np.cumsum(counts)[:-1])]
+    targets = [Targets(first, len(each), address_of(each)) for first, each in zip(firsts, held, strict=True)]
+    start = rng.randrange(len(places) + 1)
+    rows = slice(start, rng.randint(start, len(places)))
     try:
-        moved = move_text(arrays, targets, slice(first, rng.randint(first, total)), ExactPool(), "text")
+        columns = [NestedColumn.of(array, "name") for array in arrays]
+        moved = move_nested(columns, kind, targets, rows, ExactPool(), "name")
     except SourceError:
         return
     assert moved is not None
-    moved.cast(pa.large_binary()).validate(full=True)
+    moved.validate(full=True)
 
 
 KINDS: tuple[Callable[[Base, Sequence[Base], random.Random], Any], ...] = (
     decode_pages,
     decode_pages,
     check_footer,
-    move_texts,
+    move_rows,
 )
 
 

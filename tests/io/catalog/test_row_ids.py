@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tests.shuffle.kernels.test_bit_packing import ToldPart
+from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing
 from windrow.io.catalog.row_ids import _RowIdPart
 
@@ -20,7 +21,8 @@ def test_every_column_is_scattered_except_the_row_id(columns: list[int]) -> None
     targets = np.random.default_rng(2).permutation(rows).astype(np.uint32)
     packings = [(Packing(1, 0), Packing(2, 0), Packing(8, 0))[column] for column in columns]
     outs = [np.zeros(packing.bytes * rows, np.uint8) for packing in packings]
-    assert list(part.scatter_values(columns, packings, targets, outs)) == [column != 2 for column in columns]
+    done = part.scatter_values(columns, packings, targets, outs, BufferPool(0))
+    assert [column is not None for column in done] == [column != 2 for column in columns]
     for column, packing, out in zip(columns, packings, outs, strict=True):
         if column != 2:
             words = out.view(f"u{packing.bytes}")

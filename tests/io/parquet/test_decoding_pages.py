@@ -11,23 +11,27 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.io.chunks import BY_DICTIONARY, DATA, DICTIONARY, INDEX, PLAIN, needs_library, page, varint
+from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing
-from windrow.io.parquet.chunk_decoder import Chunk, decode
+from windrow.io.parquet.chunk_decoder import decode
+from windrow.io.parquet.stored_chunks import NUMBERS, Chunk
 
 WHOLE = Packing(8, 0)
 
 
 def decode_pages(
-    *pages: bytes, rows: int, snappy: bool = False, packing: Packing = WHOLE
+    *pages: bytes, rows: int, codec: str = "UNCOMPRESSED", packing: Packing = WHOLE
 ) -> list[int] | None:
     """The values of a chunk, or None if it is declined. Checks that nothing is written out of bounds."""
     stored, size = b"".join(pages), packing.bytes * rows
     guarded = np.full(size + 64, 0xAB, np.uint8)
     targets = np.arange(rows + 8, dtype=np.uint32)[:rows]
-    chunk = Chunk(0, len(stored), rows, 8, snappy, optional=False)
-    (decoded,) = decode(pa.BufferReader(stored), [[chunk]], [packing], targets, [guarded[:size]])
+    chunk = Chunk(0, len(stored), rows, NUMBERS, 8, codec, optional=False)
+    (decoded,) = decode(
+        pa.BufferReader(stored), [[chunk]], [packing], targets, [guarded[:size]], BufferPool(0)
+    )
     assert (guarded[size:] == 0xAB).all()
-    if not decoded:
+    if decoded is None:
         return None
     more = (
         guarded[:size].view("i8" if packing == WHOLE else f"u{packing.bytes}")
@@ -82,14 +86,14 @@ def test_every_kind_of_snappy_copy(first: int, copies: list[tuple[int, int, int,
         raw, stored = raw + padding, stored + literal(padding)
     rows, body = len(raw) // 8, varint(len(raw)) + stored
     pages = page(DATA, rows, PLAIN, body, len(raw))
-    assert decode_pages(pages, rows=rows, snappy=True) == np.frombuffer(raw, np.int64).tolist()
+    assert decode_pages(pages, rows=rows, codec="SNAPPY") == np.frombuffer(raw, np.int64).tolist()
 
 
 @needs_library
 def test_truncated_snappy_is_declined() -> None:
     whole = varint(24) + literal(words(1, 2, 3))
-    assert decode_pages(page(DATA, 3, PLAIN, whole, 24), bytes(16), rows=3, snappy=True) == [1, 2, 3]
-    assert decode_pages(page(DATA, 3, PLAIN, whole[:-8], 24), bytes(16), rows=3, snappy=True) is None
+    assert decode_pages(page(DATA, 3, PLAIN, whole, 24), bytes(16), rows=3, codec="SNAPPY") == [1, 2, 3]
+    assert decode_pages(page(DATA, 3, PLAIN, whole[:-8], 24), bytes(16), rows=3, codec="SNAPPY") is None
 
 
 def indices(*runs: bytes) -> bytes:

@@ -21,9 +21,9 @@ from windrow.core.errors import SourceError, WindrowError
 from windrow.core.native_libraries import address_of
 from windrow.core.text_types import offset_width
 from windrow.shuffle.kernels import native
-from windrow.shuffle.kernels.arrow_columns import move_text
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
+from windrow.shuffle.kernels.nested_columns import NestedColumn, Targets, move_nested
 from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
 from windrow.shuffle.order.permutation import Permutation
 
@@ -165,6 +165,15 @@ TEXTS = [
 ]
 
 
+def move(
+    arrays: list[Any], targets: list[NDArray[np.uint32]], rows: slice, pool: BufferPool
+) -> pa.Array | None:
+    """Move all rows of arrays of a column that is called "name"."""
+    columns = [NestedColumn.of(array, "name") for array in arrays]
+    to = [Targets(0, len(array), address_of(each)) for array, each in zip(arrays, targets, strict=True)]
+    return move_nested(columns, arrays[0].type, to, rows, pool, "name")
+
+
 @needs_library
 @given(data=st.data())
 def test_text(data: st.DataObject) -> None:
@@ -183,7 +192,7 @@ def test_text(data: st.DataObject) -> None:
     first = int(rng.integers(0, total + 1))
     stop = int(rng.integers(first, total + 1))
     pool = GuardedPool()
-    moved = move_text(arrays, targets, slice(first, stop), pool, "t")
+    moved = move(arrays, targets, slice(first, stop), pool)
     pool.assert_guarded()
     assert moved is not None
     moved.validate(full=True)
@@ -197,8 +206,8 @@ def test_text(data: st.DataObject) -> None:
 def test_text_too_large_for_its_offset_type_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("windrow.core.text_types._MAX_BYTES", 5)
     array, goes = pa.array(["abc", "def"]), np.arange(2, dtype=np.uint32)
-    assert move_text([array], [goes], slice(0, 2), POOL, "t") is None
-    assert move_text([array], [goes], slice(0, 1), POOL, "t") == pa.array(["abc"])
+    assert move([array], [goes], slice(0, 2), POOL) is None
+    assert move([array], [goes], slice(0, 1), POOL) == pa.array(["abc"])
 
 
 def corrupt(kind: pa.DataType, offsets: list[int], offset: int = 0) -> pa.Array:
@@ -234,12 +243,12 @@ def test_offsets_that_decrease_or_exceed_the_text_raise(kind: pa.DataType, offse
     for rows in (slice(0, 5), slice(0, 1)):
         pool = GuardedPool()
         arrays, targets = [sound, corrupt(kind, offsets)], np.arange(5, dtype=np.uint32)
-        with pytest.raises(SourceError, match=r"the text of column 'name' is corrupt: offsets decrease"):
-            move_text(arrays, [targets[:2], targets[2:]], rows, pool, "name")
+        with pytest.raises(SourceError, match=r"the values of column 'name' are corrupt: offsets decrease"):
+            move(arrays, [targets[:2], targets[2:]], rows, pool)
         pool.assert_guarded()
     # offsets before the first row of the slice are not checked
     given = corrupt(kind, [99, 0, 5, 8], offset=1)
-    moved = move_text([given], [np.array([1, 0], np.uint32)], slice(0, 2), POOL, "name")
+    moved = move([given], [np.array([1, 0], np.uint32)], slice(0, 2), POOL)
     assert moved is not None
     assert moved.cast(pa.large_binary()).to_pylist() == [b"567", b"01234"]
 
@@ -248,9 +257,7 @@ def test_offsets_that_decrease_or_exceed_the_text_raise(kind: pa.DataType, offse
 def test_text_buffers_that_are_too_short_raise() -> None:
     array: Any = Short()
     with pytest.raises(SourceError, match="12 bytes of offsets are too few"):
-        move_text([array], [np.arange(3, dtype=np.uint32)], slice(0, 3), POOL, "name")
-    with pytest.raises(ValueError, match="target"):
-        move_text([array], [np.arange(2, dtype=np.uint32)], slice(0, 3), POOL, "name")
+        move([array], [np.arange(3, dtype=np.uint32)], slice(0, 3), POOL)
 
 
 @needs_library

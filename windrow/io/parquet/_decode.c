@@ -33,16 +33,16 @@ static int64_t read_levels(Column *column, Reader levels, int64_t count, const u
     if (!check_levels(&again, 1, 1, count)) return count;
     if (column->valid == NULL) return DECLINED;
     uint32_t *values = column->compact, *nulls = column->compact + column->rows;
-    const uint32_t *from = *targets;
+    const uint32_t *rows = *targets;
 #define ONE(at, v)          \
-    *values = from[at];     \
-    nulls[-1] = from[at];   \
+    *values = rows[at];     \
+    nulls[-1] = rows[at];   \
     values += v;            \
     nulls -= 1 - v;
 #define RUN(at, many, v)                                                   \
     if (v > 1) return DECLINED;                                            \
-    for (int64_t j = 0; j < many && v; j++) *values++ = from[(at) + j];    \
-    for (int64_t j = 0; j < many && !v; j++) *--nulls = from[(at) + j];
+    for (int64_t j = 0; j < many && v; j++) *values++ = rows[(at) + j];    \
+    for (int64_t j = 0; j < many && !v; j++) *--nulls = rows[(at) + j];
     EACH_RUN(1, count, ONE, RUN);
 #undef ONE
 #undef RUN

@@ -156,11 +156,12 @@ static int decode_bit_runs(Reader *r, int64_t count, const Sink *sink) {
     return 0;
 }
 
-/* Big-endian integers of `stored` bytes become little-endian ones of 16, with the sign extended. */
+/* Big-endian integers of `stored` bytes become little-endian ones of 16, with the sign extended. The last comes first,
+ * since those of a dictionary are decoded in place. */
 static int decode_big_endian(const Reader *r, int64_t stored, int64_t count, const Sink *sink) {
     if (count > (r->end - r->at) / stored) return DECLINED;
-    const uint8_t *from = r->at;
-    for (int64_t i = 0; i < count; i++, from += stored) {
+    for (int64_t i = count - 1; i >= 0; i--) {
+        const uint8_t *from = r->at + i * stored;
         uint64_t low = 0, high = from[0] & 128 ? ~(uint64_t)0 : 0;
         uint8_t *to = sink->out + (sink->targets == NULL ? (uint64_t)i : sink->targets[i]) * 16;
         if (stored <= 8) {

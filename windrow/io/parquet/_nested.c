@@ -190,14 +190,14 @@ EXPORT void windrow_decode_nested(int64_t count, nested_chunk *chunks, const sys
                          .chunk = chunk, .levels = levels, .levels_bytes = levels_bytes};
         if ((chunk->width != 4 && chunk->width != 8) || chunk->max_rep > 1 || chunk->max_def > 127) continue;
         chunk->items = chunk->first;
-        memset((uint8_t *)(intptr_t)chunk->valid, 1, chunk->max_rep ? chunk->rows : 0);
+        if (chunk->max_rep) memset((uint8_t *)(intptr_t)chunk->valid, 1, chunk->rows);
         const int failed = decode_pages(&nested.column, (const uint8_t *)(intptr_t)chunk->address, chunk->stored_bytes,
                                         read_nested);
         int64_t *offsets = (int64_t *)(intptr_t)chunk->offsets;
         chunk->decoded = !failed && nested.row == chunk->rows;
         if (!chunk->decoded || !chunk->max_rep) continue;
-        /* a chunk begins with a row */
-        chunk->decoded = !chunk->rows || offsets[0] == chunk->first;
+        /* a chunk begins with a row, and without rows it has no items */
         offsets[chunk->rows] = chunk->items;
+        chunk->decoded = offsets[0] == chunk->first;
     }
 }

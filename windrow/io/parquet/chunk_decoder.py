@@ -89,8 +89,10 @@ def _make_job(
 
 
 def _take_compact(columns: Iterable[Sequence[Chunk]], pool: BufferPool) -> NDArray[np.uint32] | None:
-    """Memory for a target of each row of the largest chunk with nulls."""
-    rows = max((chunk.rows for chunks in columns for chunk in chunks if chunk.has_nulls), default=0)
+    """Memory for a target of each row of the largest chunk of the columns with nulls."""
+    # also of chunks that have none as the footer states, since it can be wrong
+    with_nulls = (chunks for chunks in columns if any(chunk.has_nulls for chunk in chunks))
+    rows = max((chunk.rows for chunks in with_nulls for chunk in chunks), default=0)
     return pool.take(4 * rows).view(np.uint32) if rows else None
 
 

@@ -33,6 +33,9 @@ from windrow.shuffle.kernels.fixed_width import (
 __all__ = ["NestedColumn", "Targets", "can_move_nested", "move_nested"]
 
 
+_WRONG_OFFSETS = "offsets decrease, or are outside the values"
+
+
 class Targets(NamedTuple):
     """The rows of a part that move, and where to."""
 
@@ -71,6 +74,7 @@ class _Ranges(NamedTuple):
 class NestedColumn:
     """A column, or what is nested in it, of one part."""
 
+    items: int
     ranges: _Ranges | None  # None: item i belongs to row i
     validity: tuple[pa.Buffer, int] | None  # with the offset in bits of the first item; None: no nulls
     values: NDArray[np.uint8] | None  # of a leaf: bytes, of text all of them
@@ -88,20 +92,23 @@ def _take_apart(array: pa.Array, ranges: _Ranges | None, name: str) -> NestedCol
         return _take_apart(array.storage, ranges, name)
     kind, buffers, items = array.type, array.buffers(), len(array)
     validity = (buffers[0], array.offset) if buffers[0] is not None and array.null_count else None
+    if validity is not None and 8 * buffers[0].size < array.offset + items:
+        raise _make_corrupt_error(name, f"its {buffers[0].size} bytes of validity are too few")
     if pt.is_struct(kind):
-        fields = (array.field(number) for number in range(kind.num_fields))
-        return NestedColumn(
-            ranges, validity, None, None, tuple(_take_apart(one, ranges, name) for one in fields)
-        )
+        fields = [array.field(number) for number in range(kind.num_fields)]
+        if any(len(field) < items for field in fields):
+            raise _make_corrupt_error(name, "a field has fewer values than its structs")
+        children = tuple(_take_apart(field, ranges, name) for field in fields)
+        return NestedColumn(items, ranges, validity, None, None, children)
     if pt.is_fixed_size_list(kind):
         size = kind.list_size
         values = array.values.slice(array.offset * size, items * size)
         starts = np.arange(items + 1) * size
         below = _compose(ranges, starts, len(values), name)
-        return NestedColumn(ranges, validity, None, None, (_take_apart(values, below, name),))
+        return NestedColumn(items, ranges, validity, None, None, (_take_apart(values, below, name),))
     width = fixed_width_bytes(kind)
     if width:
-        return NestedColumn(ranges, validity, _leaf_bytes(array, width), None, ())
+        return NestedColumn(items, ranges, validity, _leaf_bytes(array, width, name), None, ())
     if _is_list(kind):
         child = array.values
         offsets = _offsets_of(buffers[1], 8 if pt.is_large_list(kind) else 4, array, name)
@@ -113,10 +120,10 @@ def _take_apart(array: pa.Array, ranges: _Ranges | None, name: str) -> NestedCol
     below = _compose(ranges, offsets, total, name)
     lengths = None if ranges is None else np.diff(offsets)
     if child is not None:
-        return NestedColumn(ranges, validity, None, lengths, (_take_apart(child, below, name),))
+        return NestedColumn(items, ranges, validity, None, lengths, (_take_apart(child, below, name),))
     text = np.empty(0, np.uint8) if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)
-    leaf = NestedColumn(below, None, text, None, ())
-    return NestedColumn(ranges, validity, None, lengths, (leaf,))
+    leaf = NestedColumn(total, below, None, text, None, ())
+    return NestedColumn(items, ranges, validity, None, lengths, (leaf,))
 
 
 def _offsets_of(buffer: pa.Buffer | None, width: int, array: pa.Array, name: str) -> NDArray[Any]:
@@ -132,18 +139,25 @@ def _compose(ranges: _Ranges | None, offsets: NDArray[Any], items: int, name: st
     """The ranges of rows among items, of which ``offsets`` gives those of each item that ``ranges`` counts."""
     if ranges is None:
         return _Ranges(offsets, items)
-    if len(offsets) > 1 and (offsets[0] < 0 or offsets[-1] > items or (np.diff(offsets) < 0).any()):
-        raise _make_corrupt_error(name, "offsets decrease, or are outside the values")
+    # the offsets of the rows are checked where they move, but here they are indices already
+    rows = ranges.offsets
+    outside = len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= len(offsets))
+    if outside or offsets[0] < 0 or offsets[-1] > items or (offsets[1:] < offsets[:-1]).any():
+        raise _make_corrupt_error(name, _WRONG_OFFSETS)
     return _Ranges(offsets[ranges.offsets].astype(np.int64, copy=False), items)
 
 
-def _leaf_bytes(array: pa.Array, width: int) -> NDArray[np.uint8]:
+def _leaf_bytes(array: pa.Array, width: int, name: str) -> NDArray[np.uint8]:
     data, items = array.buffers()[1], len(array)
     if data is None:
         return np.zeros(width * items, np.uint8)
     if pt.is_boolean(array.type):
-        return unpack(data, array.offset, items)
-    return np.frombuffer(data, np.uint8)[width * array.offset : width * (array.offset + items)]
+        values = unpack(data, array.offset, items)
+    else:
+        values = np.frombuffer(data, np.uint8)[width * array.offset : width * (array.offset + items)]
+    if len(values) < width * items:
+        raise _make_corrupt_error(name, f"its {data.size} bytes are too few for {items} values")
+    return values
 
 
 def _make_corrupt_error(name: str, what: str) -> SourceError:
@@ -166,6 +180,11 @@ def move_nested(
     Every row in the range is the target of exactly one row. None if there are more values than the type's offsets
     can count; a `SourceError` if offsets decrease, or are outside the values.
     """
+    for column, to in zip(columns, targets, strict=True):
+        if not 0 <= to.first <= to.first + to.count <= column.items:
+            raise ValueError(
+                f"rows {to.first} to {to.first + to.count} of {column.items} cannot have targets"
+            )
     moving = _Moving(targets, rows, pool, name)
     try:
         return moving.move(columns, kind, None)
@@ -233,7 +252,7 @@ class _Moving:
         where = (self._addresses, self._counts, self._rows.start, self._count)
         total = native.LIBRARY.windrow_checked_offsets(width, len(columns), addresses, sizes, *where, offsets)
         if total < 0:
-            raise _make_corrupt_error(self._name, "offsets decrease, or are outside the values")
+            raise _make_corrupt_error(self._name, _WRONG_OFFSETS)
         if not fits_offsets(total, width):
             raise _TooManyValuesError
         return _Moved(offsets.view(f"i{width}"), total)
