@@ -40,7 +40,7 @@ class Targets(NamedTuple):
     """The rows of a part that move, and where to."""
 
     first: int  # of the rows to move
-    count: int
+    rows: int
     address: int  # of the target of each, of 4 bytes
 
 
@@ -181,9 +181,9 @@ def move_nested(
     can count; a `SourceError` if offsets decrease, or are outside the values.
     """
     for column, to in zip(columns, targets, strict=True):
-        if not 0 <= to.first <= to.first + to.count <= column.items:
+        if not 0 <= to.first <= to.first + to.rows <= column.items:
             raise ValueError(
-                f"rows {to.first} to {to.first + to.count} of {column.items} cannot have targets"
+                f"rows {to.first} to {to.first + to.rows} of {column.items} cannot have targets"
             )
     moving = _Moving(targets, rows, pool, name)
     try:
