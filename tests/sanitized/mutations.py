@@ -26,9 +26,10 @@ from windrow.core.frame_of_reference import Packing
 from windrow.core.native_libraries import address_of
 from windrow.core.text_types import offset_width
 from windrow.io.parquet import chunk_decoder, footer_validation
+from windrow.io.parquet.codecs import CODECS
 from windrow.io.parquet.decoder_library import SCRATCH
 from windrow.io.parquet.nested_decoder import decode_nested
-from windrow.io.parquet.stored_chunks import CODECS, NUMBERS, Chunk, NestedLeaf, StoredFooter
+from windrow.io.parquet.stored_chunks import NUMBERS, Chunk, NestedLeaf, StoredFooter
 from windrow.shuffle.kernels.fixed_width import fixed_width_bytes
 from windrow.shuffle.kernels.nested_columns import NestedColumn, Targets, move_nested
 

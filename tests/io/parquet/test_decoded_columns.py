@@ -20,7 +20,7 @@ from tests.io.files import open_parquet
 from tests.shuffle.tables import rows_of
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.source import can_scatter
-from windrow.io.parquet import stored_chunks
+from windrow.io.parquet import codecs
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
 
@@ -129,7 +129,9 @@ def draw_booleans(rows: int, distinct: int, rng: np.random.Generator) -> pa.Arra
 def draw_decimals(rows: int, distinct: int, rng: np.random.Generator) -> pa.Array:
     precision = int(rng.integers(1, 39))
     most = 10**precision - 1
-    some = [int.from_bytes(rng.bytes(20), "little", signed=True) % (2 * most + 1) - most for _ in range(distinct)]
+    some = [
+        int.from_bytes(rng.bytes(20), "little", signed=True) % (2 * most + 1) - most for _ in range(distinct)
+    ]
     some[0] = int(rng.integers(-1, 2)) * most
     # from an integer, since arithmetic of decimals rounds to 28 digits
     whole = [Decimal((int(number < 0), tuple(map(int, str(abs(number)))), 0)) for number in some]
@@ -177,11 +179,15 @@ FLAT: dict[str, Callable[..., pa.Array]] = {
 }
 FLAT |= {"float32": draw_floats(np.float32), "float64": draw_floats(np.float64)}
 FLAT |= {"bool": draw_booleans, "decimal": draw_decimals}
-FLAT |= {str(kind): draw_texts(kind) for kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())}
+FLAT |= {
+    str(kind): draw_texts(kind) for kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+}
 NUMBERS = ("int32", "int64", "uint32", "date32[day]", "float32", "float64")
 
 
-def draw_items(rows: int, distinct: int, nullable: bool, is_struct: bool, rng: np.random.Generator) -> pa.Array:
+def draw_items(
+    rows: int, distinct: int, nullable: bool, is_struct: bool, rng: np.random.Generator
+) -> pa.Array:
     names = rng.choice(NUMBERS, 3 if is_struct else 1)
     drawn = [FLAT[name](rows, distinct, rng) for name in names]
     if not is_struct:
@@ -361,7 +367,7 @@ def test_other_columns_are_read_by_arrow(tmp_path: Path, case: str, version: str
 def test_codec_whose_library_is_missing_is_read_by_arrow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
 ) -> None:
-    monkeypatch.delitem(stored_chunks.CODECS, compression.upper())
+    monkeypatch.delitem(codecs.CODECS, compression.upper())
     table = pa.table({"flat": [1, None], "text": ["a", None], "list": [[1], []]})
     pq.write_table(table, tmp_path / "x.parquet", compression=compression)
     assert group_file(tmp_path / "x.parquet", 0) == {"flat", "text", "list"}

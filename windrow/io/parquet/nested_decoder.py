@@ -25,6 +25,8 @@ __all__ = ["decode_nested"]
 
 # two bytes for each level of a page with null or empty lists; pages with more levels are declined
 _LEVELS_BYTES = 2 * 2**20
+# Arrow reads values of more bytes than this, if they are stored in less than the 256th part
+_SMALL_BYTES, _MAX_RATIO = 64 * 2**20, 256
 
 
 class _Lists(NamedTuple):
@@ -43,7 +45,7 @@ def decode_nested(
     values, lists = [], None
     for leaves in zip(*groups, strict=True):
         decoded = _decode_leaf(file, leaves, rows, pool)
-        if decoded is None or (lists is not None and not np.array_equal(decoded[1].offsets, lists.offsets)):
+        if decoded is None or (lists is not None and not _are_equal(decoded[1], lists)):
             return None
         values.append(decoded[0])
         lists = decoded[1]
@@ -59,21 +61,22 @@ def decode_nested(
 def _decode_leaf(
     file: pa.NativeFile, leaves: Sequence[NestedLeaf], rows: int, pool: BufferPool
 ) -> tuple[NDArray[np.uint8], _Lists] | None:
-    capacity, width, has_lists = (
-        sum(leaf.values for leaf in leaves),
-        leaves[0].width,
-        leaves[0].list_level >= 0,
-    )
+    width, has_lists = leaves[0].width, leaves[0].list_level >= 0
+    stored = [read_pages(file, leaf.start, leaf.size_bytes) for leaf in leaves]
+    pages = [each for each in stored if each is not None]
+    if len(pages) < len(leaves) or any(leaf.width != width for leaf in leaves):
+        return None
+    capacity = sum(leaf.values for leaf in leaves)
+    # what footers state can be wrong, and memory for it is taken before any page is read
+    if not 0 <= capacity * width <= max(_SMALL_BYTES, _MAX_RATIO * sum(each.size for each in pages)):
+        return None
     out = pool.take(capacity * width)
     offsets = pool.take(8 * (rows + 1) if has_lists else 0).view(np.int64)
     valid = pool.take(rows if has_lists else 0)
     scratch, levels = SCRATCH.memory, pool.take(_LEVELS_BYTES if has_lists else 0)
     first = items = nulls = 0
-    for leaf in leaves:
-        pages = read_pages(file, leaf.start, leaf.size_bytes)
-        if pages is None or leaf.width != width:
-            return None
-        where = (pages.address, pages.size, CODECS[leaf.codec].number)
+    for leaf, buffer in zip(leaves, pages, strict=True):
+        where = (buffer.address, buffer.size, CODECS[leaf.codec].number)
         how = (width, leaf.values, leaf.rows, has_lists, leaf.max_level, leaf.list_level)
         lists = (address_of(offsets) + 8 * first, address_of(valid) + first) if has_lists else (0, 0)
         job = np.array([*where, *how, address_of(out), capacity, *lists, items, False, 0, 0], np.int64)
@@ -85,6 +88,12 @@ def _decode_leaf(
             return None
         first, nulls = first + leaf.rows, nulls + more
     return out[: items * width], _Lists(offsets, valid, nulls)
+
+
+def _are_equal(one: _Lists, other: _Lists) -> bool:
+    """Whether two leaves have the same lists."""
+    same_nulls = one.nulls == other.nulls and (not one.nulls or np.array_equal(one.valid, other.valid))
+    return same_nulls and np.array_equal(one.offsets, other.offsets)
 
 
 def _wrap(values: NDArray[Any], kind: pa.DataType) -> pa.Array:

@@ -58,8 +58,22 @@ def _take(array: pa.Array, index: pa.Array) -> pa.Array:
     if substitute is not None:
         # Arrow has no `take` for string views, and views would keep the whole source buffer alive
         return array.cast(substitute).take(index).cast(array.type)
+    if _has_fixed_lists_in_fixed_lists(array.type):
+        # a copy without offsets: Arrow 26 ignores those of the inner lists, and takes other values
+        array = pa.concat_arrays([array, array.slice(0, 0)])
     taken = array.take(index)
     return _prune(taken) if pa.types.is_dictionary(array.type) else taken
+
+
+def _has_fixed_lists_in_fixed_lists(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_fixed_lists_in_fixed_lists(kind.storage_type)
+    inner = [] if pa.types.is_dictionary(kind) else [kind.field(at).type for at in range(kind.num_fields)]
+    is_fixed = pa.types.is_fixed_size_list(kind)
+    return any(
+        (is_fixed and pa.types.is_fixed_size_list(each)) or _has_fixed_lists_in_fixed_lists(each)
+        for each in inner
+    )
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType | None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from windrow.core.frame_of_reference import Packing, join_ranges
 from windrow.shuffle.kernels import native
-from windrow.shuffle.kernels.fixed_width import PlainRows, rows_view, values_of
+from windrow.shuffle.kernels.fixed_width import PlainRows, rows_view, validity_of, values_of
 
 __all__ = ["find_range", "find_ranges", "pack_values", "unpack_values"]
 
@@ -29,13 +29,22 @@ def find_range(values: NDArray[Any]) -> tuple[int, int]:
 
 
 def find_ranges(columns: Sequence[pa.ChunkedArray]) -> tuple[int, int] | None:
-    """Minimum and maximum over all values of several columns; None if there are no rows.
+    """Minimum and maximum over all values of several columns, 0 and 0 if all are null; None if there are no rows.
 
-    >>> find_ranges([pa.chunked_array([[5], [2, 9]])])
+    >>> find_ranges([pa.chunked_array([[5, None], [2, 9]])])
     (2, 9)
     """
-    chunks = (chunk for column in columns for chunk in column.chunks if len(chunk))
-    return join_ranges(find_range(values_of(chunk)) for chunk in chunks)
+    chunks = [chunk for column in columns for chunk in column.chunks if len(chunk)]
+    filled = [chunk for chunk in chunks if chunk.null_count < len(chunk)]
+    return (
+        join_ranges(find_range(_valid_values(chunk)) for chunk in filled) if filled or not chunks else (0, 0)
+    )
+
+
+def _valid_values(array: pa.Array) -> NDArray[Any]:
+    """The values that are not null: what lies below nulls is arbitrary."""
+    values, valid = values_of(array), validity_of(array)
+    return values if valid is None else values[valid.astype(np.bool_)]
 
 
 def pack_values(values: NDArray[Any], packing: Packing, out: NDArray[np.uint8]) -> bool:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 __all__ = [
     "PlainRows",
     "Validity",
+    "clear_nulls",
     "fixed_width_bytes",
     "list_rows_of",
     "pack",
@@ -78,6 +79,17 @@ def validity_of(array: pa.Array) -> NDArray[np.uint8] | None:
     """(rows,) 1 for valid and 0 for null; None if there are no nulls."""
     storage = array.storage if isinstance(array, pa.ExtensionArray) else array
     return unpack(storage.buffers()[0], storage.offset, len(storage)) if storage.null_count else None
+
+
+def clear_nulls(values: PlainRows, valid: NDArray[np.uint8], base: int = 0) -> PlainRows:
+    """The values with ``base`` for nulls: what lies below them is arbitrary, and need not fit a packing.
+
+    >>> clear_nulls(np.array([7, 99, 8]), np.array([1, 0, 1], np.uint8), base=7)
+    array([7, 7, 8])
+    """
+    mask = valid.astype(np.bool_).reshape(-1, *[1] * (values.ndim - 1))
+    cleared: PlainRows = np.where(mask, values, np.array(base, np.int64).astype(values.dtype))
+    return cleared
 
 
 class Validity(NamedTuple):

@@ -24,6 +24,7 @@ from windrow.shuffle.kernels.bit_packing import find_ranges
 from windrow.shuffle.kernels.column_widths import column_widths
 from windrow.shuffle.kernels.fixed_width import (
     PlainRows,
+    clear_nulls,
     list_rows_of,
     validity_of,
     values_of,
@@ -231,17 +232,10 @@ class _FixedWidthMover:
             valid = validity_of(column)
             if valid is not None:
                 self._arenas.set_validity(number, self._moving.move_flags(valid))
-                values[-1] = _clear_nulls(values[-1], valid, out.packing)
+                values[-1] = clear_nulls(values[-1], valid, out.packing.base)
         overflow = self._moving.move(values, outs, self._pool)
         if overflow is not None:
             raise _ColumnOverflowError(self._part.schema.field(numbers[overflow]).name)
-
-
-def _clear_nulls(values: PlainRows, valid: NDArray[np.uint8], packing: Packing) -> PlainRows:
-    """Zeros for nulls, as the decoder writes: what lies below them need not fit a packing."""
-    base = np.array(packing.base, np.int64).astype(values.dtype) if packing.base else 0
-    cleared: PlainRows = np.where(valid.astype(np.bool_).reshape(-1, *[1] * (values.ndim - 1)), values, base)
-    return cleared.astype(values.dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -182,9 +182,7 @@ def move_nested(
     """
     for column, to in zip(columns, targets, strict=True):
         if not 0 <= to.first <= to.first + to.rows <= column.items:
-            raise ValueError(
-                f"rows {to.first} to {to.first + to.rows} of {column.items} cannot have targets"
-            )
+            raise ValueError(f"rows {to.first} to {to.first + to.rows} of {column.items} cannot have targets")
     moving = _Moving(targets, rows, pool, name)
     try:
         return moving.move(columns, kind, None)
@@ -219,8 +217,12 @@ class _Moving:
         validity = self._move_validity(columns, moved)
         width = fixed_width_bytes(kind)
         if width:
-            values = self._move_values([_leaf_of(column) for column in columns], columns, width, moved)
-            return wrap_values(rows_view(values, width), kind, validity)
+            moving = self._move_values([_leaf_of(column) for column in columns], columns, width, moved)
+            values = rows_view(moving, width)
+            if validity is not None and validity.nulls:
+                # what lies below nulls is arbitrary
+                values[np.unpackbits(validity.bits, count=items, bitorder="little") == 0] = 0
+            return wrap_values(values, kind, validity)
         mask, nulls = wrap_validity(validity)
         if pt.is_struct(kind):
             fields = [

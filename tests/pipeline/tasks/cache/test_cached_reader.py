@@ -147,7 +147,7 @@ def test_block_being_cached_reports_itself(tmp_path: Path) -> None:
     reader = CachingReader(source.reader, None, [0], addresses, found={}, keeps=(0,))
     for part in reader.parts(0):
         assert not isinstance(part, pa.Table)
-        assert [column_bounds(part, column) for column in range(2)] == [(3, 7), (0, 9)]
+        assert [column_bounds(part, column) for column in range(2)] == [(3, 7), (9, 9)]
 
 
 @dataclass
