@@ -11,28 +11,39 @@ import pytest
 from hypothesis import strategies as st
 
 from windrow.io.parquet import decoder_library
+from windrow.io.parquet.codecs import CODECS
 
 __all__ = [
+    "BIT_RUNS",
     "BY_DICTIONARY",
+    "COMPRESSIONS",
     "DATA",
+    "DELTA",
     "DICTIONARY",
     "INDEX",
     "PLAIN",
+    "SPLIT",
     "WRITING",
     "needs_library",
     "page",
+    "page_v2",
+    "run_of",
+    "runs",
+    "sized",
     "varint",
     "write",
 ]
 
 needs_library = pytest.mark.skipif(decoder_library.LIBRARY is None, reason="built without a C compiler")
 DATA, INDEX, DICTIONARY = 0, 1, 2
-PLAIN, BY_DICTIONARY = 0, 8
+PLAIN, BIT_RUNS, DELTA, BY_DICTIONARY, SPLIT = 0, 3, 5, 8, 9
+# what can be decompressed here, as pyarrow names it
+COMPRESSIONS = ["none", "snappy", *(name for name in ("zstd", "lz4") if name.upper() in CODECS)]
 # options with which `write` writes chunks that the decoder supports
 WRITING: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "nullable": st.booleans(),
-        "compression": st.sampled_from(["none", "snappy"]),
+        "compression": st.sampled_from(COMPRESSIONS),
         "use_dictionary": st.booleans(),
         "data_page_version": st.sampled_from(["1.0", "2.0"]),
         "data_page_size": st.sampled_from([64, 1_000, 2**20]),
@@ -64,3 +75,31 @@ def page(kind: int, values: int, encoding: int, body: bytes, raw_bytes: int | No
     # run-length encoding for both levels, though there are none
     levels = b"\x15\x06\x15\x06" if kind == DATA else b""
     return b"".join([*numbers[:3], struct, *numbers[3:], levels, b"\0\0", body])
+
+
+def page_v2(
+    values: int, nulls: int, rows: int, rep: bytes, definition: bytes, body: bytes, **wrong: int
+) -> bytes:
+    """A plain, uncompressed data page of the second version; ``wrong`` are sizes of levels to state instead."""
+    sizes = {"def_bytes": len(definition), "rep_bytes": len(rep)} | wrong
+    stored = rep + definition + body
+    head = b"".join(b"\x15" + varint(2 * number) for number in (3, len(stored), len(stored)))
+    inner = (values, nulls, rows, PLAIN, sizes["def_bytes"], sizes["rep_bytes"])
+    return head + b"\x5c" + b"".join(b"\x15" + varint(2 * number) for number in inner) + b"\x12\0\0" + stored
+
+
+def run_of(value: int, count: int) -> bytes:
+    """A run of one level or index of at most 8 bits."""
+    return varint(count << 1) + bytes([value])
+
+
+def runs(width: int, *values: int) -> bytes:
+    """Bit-packed levels or indices."""
+    groups = -(-len(values) // 8)
+    bits = sum(value << width * at for at, value in enumerate(values))
+    return varint(groups << 1 | 1) + bits.to_bytes(width * groups, "little")
+
+
+def sized(content: bytes) -> bytes:
+    """Levels of a page of the first version, after their length."""
+    return len(content).to_bytes(4, "little") + content

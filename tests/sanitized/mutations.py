@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tests.io.chunks import COMPRESSIONS
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError
 from windrow.core.frame_of_reference import Packing
@@ -73,7 +74,7 @@ def make_bases() -> list[Base]:
     kinds = (*WORDS, *OTHERS, *TEXT, *NESTED)
     return [
         make_base(kind, encoding, *choice, rng)
-        for kind, choice in product(kinds, product(("1.0", "2.0"), ("zstd", "lz4", "snappy", "none")))
+        for kind, choice in product(kinds, product(("1.0", "2.0"), COMPRESSIONS))
         for encoding in encodings(kind)
     ]
 

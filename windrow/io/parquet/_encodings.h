@@ -70,7 +70,7 @@ static int decode_delta(Reader *r, int64_t count, const Sink *sink) {
         for (uint64_t part = 0; part < parts && done < count; part++) {
             const int width = widths[part];
             const int64_t bytes = (int64_t)values / 8 * width, left = r->end - r->at;
-            if (width > 64 || bytes > left) return DECLINED;
+            if (width > 8 * sink->width || bytes > left) return DECLINED;
             if (held + (int64_t)values > DECODED) {
                 if (put(sink, decoded, done - held, held)) return DECLINED;
                 held = 0;
