@@ -49,11 +49,21 @@ _DRAWN: dict[str, Callable[[np.random.Generator], pa.Array]] = {
     ),
     "list": lambda rng: pa.array([list(range(n)) if n else None for n in rng.integers(0, 5, ROWS).tolist()]),
     "struct": lambda rng: pa.array([{"a": n, "b": f"{n}"} for n in rng.integers(0, 5, ROWS).tolist()]),
+    # without floats, since NaN would make equal lists differ
+    "numbers": lambda rng: pa.array([{"a": n, "b": 2 * n} for n in rng.integers(0, 99, ROWS).tolist()]),
+    "pairs": lambda rng: pa.array(
+        [[{"a": n, "b": -n}] * (n % 4) if n % 5 else None for n in rng.integers(0, 99, ROWS).tolist()]
+    ),
+    "vector": lambda rng: pa.FixedSizeListArray.from_arrays(
+        rng.integers(0, 99, 4 * ROWS).astype(np.int32), 4
+    ),
     "decimal": lambda rng: pa.array(rng.integers(0, 99, ROWS)).cast(pa.decimal128(21, 2)),
     "fixed": lambda rng: pa.array([rng.bytes(5) for _ in range(ROWS)], pa.binary(5)),
 }
 _PLAIN = ("int", "few", "float", "time")
 _ALL = tuple(_DRAWN)
+_NESTED = ("list", "numbers", "pairs", "vector")
+_NULLABLE = ("bool", "nulls", "text nulls", "decimal")
 
 
 def _kind(columns: tuple[str, ...], nullable: bool = True, **options: Any) -> Kind:
@@ -69,6 +79,12 @@ KINDS = {
     "all zstd": _kind(_ALL, True, compression="zstd"),
     "all plain": _kind(_ALL, True, compression="none", use_dictionary=False, data_page_version="2.0"),
     "page index": _kind(_ALL, True, compression="snappy", write_page_index=True, data_page_size=100),
+    "nested": _kind(_NESTED, True, compression="snappy", data_page_size=100, write_batch_size=10),
+    "nested plain": _kind(_NESTED, True, compression="none", use_dictionary=False, data_page_version="2.0"),
+    "nullable zstd": _kind(_NULLABLE, True, compression="zstd", data_page_size=100, write_batch_size=10),
+    "nullable lz4": _kind(
+        _NULLABLE, True, compression="lz4", data_page_version="2.0", write_statistics=False
+    ),
     "split": _kind(("float",), True, use_dictionary=False, column_encoding="BYTE_STREAM_SPLIT"),
     "delta": _kind(
         ("int", "few", "nulls"), True, use_dictionary=False, column_encoding="DELTA_BINARY_PACKED"

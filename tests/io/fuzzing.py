@@ -88,7 +88,8 @@ def judge(case: Case, directory: Path) -> str:
         assert table.num_rows == (ROWS if case.listed else ds.count()), (table.num_rows, ds.count())
         assert table.schema.equals(file.table.schema if case.listed else ds.schema()), table.schema
         _check_memory(table)
-    if len(tables) == 2:
+    # versions of zstd decompress a corrupt frame to other bytes, and Arrow has its own version
+    if len(tables) == 2 and ("compression", "zstd") not in KINDS[case.kind].options:
         assert _same(*tables), "the two decoders differ"
     if case.checked:
         in_order = ds.options(executor="threads").iter_batches(ROWS, batch_format="pyarrow")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,7 +24,7 @@ from tests.io.files import open_parquet
 from tests.shuffle.tables import rows_of
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.source import can_scatter
-from windrow.io.parquet import codecs
+from windrow.io.parquet import codecs, decoder_library
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
 
@@ -61,31 +65,40 @@ def contents_of(map_output: MapOutput) -> list[bytes]:
     return contents
 
 
-def group_file(path: Path, seed: int) -> set[str]:
-    """Group the rows of a file as decoded, and as Arrow reads them; returns the columns that C did not decode."""
-    table = pq.ParquetFile(path).read()
-    source, rng = open_parquet(str(path)), np.random.default_rng(seed)
+@contextmanager
+def open_part(path: Path) -> Iterator[Any]:
+    """The only part of a file, which is open meanwhile."""
+    source = open_parquet(str(path))
     (address,) = source.addresses([0])
-    # the file is open while the generator is suspended
     parts = source.reader.parts(address)
     part = next(parts)
     assert can_scatter(part)
-    rows = len(table)
-    runs, places = rng.integers(0, 6, rows).astype(np.uint16), np.arange(rows, dtype=np.uint32)
-    watched = [Watched(part), Watched(part)]
-    slices = np.array([0, 2, 2, 6])
-    decoded, again = (
-        group_rows(each, None, runs, places, slices, FilledPool(byte))
-        for each, byte in zip(watched, (0, 0xFF), strict=True)
+    yield part
+    assert list(parts) == []
+
+
+def group(part: Any, seed: int, pool: BufferPool) -> list[MapOutput]:
+    rng = np.random.default_rng(seed)
+    runs, places = (
+        rng.integers(0, 6, part.num_rows).astype(np.uint16),
+        np.arange(part.num_rows, dtype=np.uint32),
     )
-    expected = group_rows(table, None, runs, places, slices, BufferPool(0))
+    return group_rows(part, None, runs, places, np.array([0, 2, 2, 6]), pool)
+
+
+def group_file(path: Path, seed: int) -> set[str]:
+    """Group the rows of a file as decoded, and as Arrow reads them; returns the columns that C did not decode."""
+    expected = group(pq.ParquetFile(path).read(), seed, BufferPool(0))
+    with open_part(path) as part:
+        watched = Watched(part)
+        decoded = group(watched, seed, FilledPool(0))
+        again = group(part, seed, FilledPool(0xFF))
     for one, other, twice in zip(decoded, expected, again, strict=True):
         found = rows_of(one)
         found.validate(full=True)
         assert found.equals(rows_of(other))
         assert contents_of(one) == contents_of(twice)
-    assert list(parts) == []
-    return watched[0].read
+    return watched.read
 
 
 # --- random columns
@@ -360,3 +373,55 @@ def test_codec_whose_library_is_missing_is_read_by_arrow(
     table = pa.table({"flat": [1, None], "text": ["a", None], "list": [[1], []]})
     pq.write_table(table, tmp_path / "x.parquet", compression=compression)
     assert group_file(tmp_path / "x.parquet", 0) == {"flat", "text", "list"}
+
+
+@needs_library
+def test_nulls_do_not_widen_a_packing(tmp_path: Path) -> None:
+    """Bounds are those of the values that are not null, also where nulls are in one row group only."""
+    column = pa.array([1_000, 1_100, None, None, 1_255, None, 1_001, None], pa.int64())
+    pq.write_table(pa.table({"x": column}), tmp_path / "x.parquet", row_group_size=2)
+    assert not group_file(tmp_path / "x.parquet", 0)
+    one = pa.table({"x": column[:6]})
+    pq.write_table(one, tmp_path / "x.parquet", row_group_size=3)
+    with open_part(tmp_path / "x.parquet") as part:
+        for rows in (part, one):
+            outputs = group(rows, 0, FilledPool(0xAB))
+            assert {tuple(output.packing[0, 1:].tolist()) for output in outputs} == {(1, 1_000)}
+            stored = [output.values[: output.num_rows].tolist() for output in outputs]
+            assert sorted(value for each in stored for value in each) == [0, 0, 0, 0, 100, 255]
+
+
+@needs_library
+def test_file_with_empty_row_groups(tmp_path: Path) -> None:
+    columns = {
+        "x": [1, None, 3],
+        "t": ["a", None, ""],
+        "n": [[1], None, []],
+        "s": [{"a": 1}, {"a": 2}, {"a": 3}],
+    }
+    table = pa.table(columns)
+    with pq.ParquetWriter(tmp_path / "x.parquet", table.schema) as writer:
+        for at in range(3):
+            writer.write_table(table.slice(0, 0))
+            writer.write_table(table.slice(at, 1))
+        writer.write_table(table.slice(0, 0))
+    assert pq.read_metadata(tmp_path / "x.parquet").num_row_groups == 7
+    group_file(tmp_path / "x.parquet", 0)
+
+
+@needs_library
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_threads_do_not_share_memory(tmp_path: Path, compression: str) -> None:
+    columns = {"x": np.arange(20_000) % 999, "t": [f"text {n % 77}" for n in range(20_000)]}
+    nested = pa.ListArray.from_arrays(np.arange(0, 20_001, 2, np.int32), pa.array(np.arange(20_000)))
+    table = pa.table(columns).slice(0, 10_000).append_column("n", nested)
+    pq.write_table(table, tmp_path / "x.parquet", compression=compression)
+    with ThreadPoolExecutor(4) as pool:
+        assert (
+            list(pool.map(lambda seed: group_file(tmp_path / "x.parquet", seed), range(16))) == [set()] * 16
+        )
+
+
+def test_big_endian_machine_decodes_nothing_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "byteorder", "big")
+    assert runpy.run_path(decoder_library.__file__)["LIBRARY"] is None

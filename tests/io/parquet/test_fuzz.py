@@ -7,8 +7,9 @@ Which rows are right depends on what protects them:
   before its corruption gives as many rows, of the same types, as were listed, or an error. A file
   that was corrupt before it was listed is read as its footer describes it.
 - Corrupt bytes without a checksum (page headers, and pages written without one) can change values,
-  as with every reader. Then both decoders must return the same values and the number of rows
-  in the footer, without invalid memory accesses. Text can be invalid UTF-8, and decimals can have
+  as with every reader. Then both decoders must return the same values (of zstd, those that the
+  installed version and Arrow's make of a corrupt frame) and the number of rows in the footer,
+  without invalid memory accesses. Text can be invalid UTF-8, and decimals can have
   too many digits, since single values are not validated.
 
 Cases run in a separate process with a memory limit, so that a crash can be attributed to its

@@ -29,6 +29,7 @@ from tests.shuffle.kernels.test_native import GuardedPool
 from windrow.core.frame_of_reference import Packing
 from windrow.io.parquet.chunk_decoder import decode
 from windrow.io.parquet.codecs import CODECS
+from windrow.io.parquet.decoder_library import SCRATCH
 from windrow.io.parquet.stored_chunks import BOOLEANS, DECIMALS, NUMBERS, Chunk
 
 pytestmark = needs_library
@@ -276,6 +277,10 @@ def test_compressed_pages_that_lie_are_declined(codec: str, name: str) -> None:
     raw = words(*range(50))
     body, chunk = pa.compress(raw, name, asbytes=True), replace(REQUIRED, codec=codec)
     assert decode_rows(50, page(DATA, 50, PLAIN, body, len(raw)), chunk=chunk) == [*range(50)]
+    if codec != "SNAPPY":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SCRATCH.codecs, "addresses", np.zeros(3, np.int64))
+            assert decode_rows(50, page(DATA, 50, PLAIN, body, len(raw)), chunk=chunk) is None
     for raw_bytes in (0, len(raw) - 1, len(raw) + 1, 2**20, 2**31 - 1):
         assert decode_rows(50, page(DATA, 50, PLAIN, body, raw_bytes), chunk=chunk) is None
     for length in range(len(body)):

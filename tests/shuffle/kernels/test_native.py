@@ -129,6 +129,34 @@ def test_grouping_and_placing(data: st.DataObject) -> None:
 
 
 @needs_library
+@given(seed=st.integers(0, 2**32))
+def test_validity_of_runs_that_begin_within_a_byte(seed: int) -> None:
+    rng, pool = np.random.default_rng(seed), GuardedPool()
+    counts = rng.integers(0, 40, rng.integers(1, 4))
+    firsts, ends = rng.integers(0, 20, len(counts)), np.cumsum([0, *counts])
+    places = rng.permutation(ends[-1]).astype(np.uint32)
+    expected, bits = np.ones(ends[-1], np.uint8), []
+    for first, start, stop in zip(firsts, ends[:-1], ends[1:], strict=True):
+        flags = (rng.random(first + stop - start) < rng.choice([0.0, 0.5, 0.9, 1.0])).astype(np.uint8)
+        has_nulls = bool(rng.integers(2))
+        # exactly as many bytes as the bits need
+        bits.append(np.packbits(flags, bitorder="little") if has_nulls else None)
+        if has_nulls:
+            expected[places[start:stop]] = flags[first:]
+    low, high = sorted(rng.integers(0, ends[-1] + 1, 2).tolist())
+    out = pool.take(-(-(high - low) // 8))
+    addresses = np.array(
+        [0 if each is None or not each.size else address_of(each) for each in bits], np.int64
+    )
+    of_places = address_of(places) + 4 * ends[:-1]
+    nulls = native.move_validity(addresses, firsts, of_places, counts, slice(low, high), out)
+    pool.assert_guarded()
+    found = np.unpackbits(out, count=high - low, bitorder="little")
+    assert found.tolist() == expected[low:high].tolist()
+    assert nulls == high - low - found.sum()
+
+
+@needs_library
 def test_place_out_of_range_is_not_accessed() -> None:
     places, seen = np.array([0, 1, 3], np.uint32), np.zeros(4, np.uint8)
     addresses, counts = np.array([address_of(places)]), np.array([3])
