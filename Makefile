@@ -43,7 +43,9 @@ demo: $(STAMP) ## the benchmark on about 300 MB with two trainers (DEMO_ARGS=--s
 
 test: check tests ## every check: the gate, then all tests
 
-check: lint types imports doctests docs ## the gate alone: style, types, import contract, doctests, documentation
+# each of them uses one core, so two go at once
+check: $(STAMP) ## the gate alone: style, types, import contract, doctests, documentation
+	@$(MAKE) --no-print-directory --jobs 2 doctests types docs lint imports
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

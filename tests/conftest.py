@@ -16,6 +16,22 @@ from windrow.pipeline.executors.choose_executor import ray_is_initialized
 REPOSITORY = Path(__file__).resolve().parent.parent
 FLIGHTS = REPOSITORY.parent / "shared" / "data" / "flights-3m.parquet"
 STORE_BYTES = 300 * 2**20
+# the files that take longest, longest first
+LONG_FILES = (
+    "tests/laws/test_ray.py",
+    "tests/pipeline/executors/test_ray.py",
+    "tests/sanitized/test_sanitized.py",
+    "tests/end_to_end/test_torchrun.py",
+    "tests/pipeline/executors/test_gang.py",
+    "tests/test_docs.py",
+    "tests/pipeline/executors/test_actor_pools.py",
+    "tests/end_to_end/test_release.py",
+    "tests/end_to_end/test_memory.py",
+    "tests/laws/test_injected.py",
+    "tests/laws/test_threads.py",
+    "tests/pipeline/delivery/test_torch_dataset.py",
+    "tests/test_wheel.py",
+)
 MARK_OF_FIXTURE = {"ray_local": "ray", "ray_cluster": "cluster"}
 
 # the health check on speed is off because it would be a timing assertion
@@ -24,6 +40,8 @@ settings.register_profile(
 )
 # ten times as many examples as in CI: fifty times as many did not finish in a night on two cores
 settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False, max_examples=1_000)
+# under the sanitizers every example takes ten times as long
+settings.register_profile("sanitized", settings.get_profile("ci"), max_examples=30)
 settings.load_profile("ci")
 
 # the second is the default from Ray 2.57 on; versions before it warn of that at each start
@@ -44,6 +62,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture, mark in MARK_OF_FIXTURE.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
+        on_ray = hasattr(item, "callspec") and item.callspec.params.get("executor") == "ray"
+        if on_ray and item.get_closest_marker("ray_at_night"):
+            item.add_marker("nightly")
+    # a worker takes the next file when it is free: long ones at the end would keep one of them busy alone
+    items.sort(key=lambda item: _starts_late(item.path))
+
+
+def _starts_late(path: Path) -> int:
+    name = path.relative_to(REPOSITORY).as_posix()
+    return LONG_FILES.index(name) if name in LONG_FILES else len(LONG_FILES)
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -77,8 +79,50 @@ def test_torchrun_script_resumes(tmp_path: Path) -> None:
         "rank 0, epoch 1: from step 0 of 20",
         "rank 0, epoch 2: from step 0 of 20",
     ]
-    # everything is consumed
-    assert _launch(tmp_path, "train.py", 1) == []
+
+
+@pytest.mark.parametrize("source", ["generated", "flights"])
+def test_shuffle_example_finds_what_a_shuffle_gains(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    torch = pytest.importorskip("torch")
+    flights = []
+    if source == "flights":
+        part = pq.ParquetFile(request.getfixturevalue("flights_path")).read_row_group(0).slice(0, 20_000)
+        pq.write_table(part, tmp_path / "part.parquet")
+        flights = [str(tmp_path / "part.parquet")]
+    example = runpy.run_path(str(DOCS / "examples" / "why_shuffle.py"), run_name="why_shuffle")
+    monkeypatch.setitem(example["main"].__globals__, "BLOCKS", 8)
+    monkeypatch.setitem(example["main"].__globals__, "BATCH_SIZE", 128)
+    chosen = {name: example["SETTINGS"][name] for name in ("no shuffle", "windows of 25 %", "full shuffle")}
+    monkeypatch.setitem(example["main"].__globals__, "SETTINGS", chosen)
+    threads = torch.get_num_threads()
+    files = [tmp_path / "out.svg", tmp_path / "out.json"]
+    try:
+        example["main"](
+            [
+                *flights,
+                "--rows",
+                "20000",
+                "--epochs",
+                "2",
+                "--picture",
+                str(files[0]),
+                "--json",
+                str(files[1]),
+            ],
+            # a process for each setting would take seconds to import torch
+            run=lambda function, *arguments: function(*arguments),
+        )
+    finally:
+        torch.set_num_threads(threads)
+    results = json.loads(files[1].read_text())
+    assert list(results) == list(chosen)
+    assert all(len(result["accuracies"]) == 1 + 2 * 4 for result in results.values())
+    assert results["full shuffle"]["least"] > results["no shuffle"]["least"] + 0.02
+    assert results["full shuffle"]["held"] > results["windows of 25 %"]["held"]
+    picture = files[0].read_text()
+    assert all(f">{name}<" in picture for name in chosen)
 
 
 def _launch(folder: Path, script: str, processes: int) -> list[str]:

@@ -46,6 +46,7 @@ def test_limits_and_windrow_end_to_end(tmp_path: Path, capsys: pytest.CaptureFix
     assert (tmp_path / "out.png").stat().st_size > 1000
 
 
+@pytest.mark.nightly
 @pytest.mark.ray
 @pytest.mark.timeout(120)
 def test_cost_of_ray_itself_is_a_limit(tmp_path: Path) -> None:

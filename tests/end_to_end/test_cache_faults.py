@@ -152,6 +152,7 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.parametrize("damage", [flip, cut, Path.unlink], ids=["flipped", "cut", "deleted"])
 def test_cached_files_that_change_during_a_run(
     executor: str, data: Path, expected: Rows, tmp_path: Path, damage: Callable[[Path], None]

@@ -53,9 +53,33 @@ def shuffled(ds: windrow.Dataset, fn: Callable[..., Any], cut: dict[str, int], o
     return pipe if order == "map, shuffle" else pipe.map_batches(fn)
 
 
-@pytest.mark.parametrize("order", ["map, shuffle", "shuffle, map"])
-@pytest.mark.parametrize("cut", [{"blocks_per_window": 1}, {}], ids=["windows", "one window"])
-def test_images_are_loaded_by_path(executor: str, paths: list[str], cut: dict[str, int], order: str) -> None:
+WINDOWS: dict[str, dict[str, int]] = {"windows": {"blocks_per_window": 1}, "one window": {}}
+ORDERS = "map, shuffle", "shuffle, map"
+BY_DAY_ON_RAY = [("windows", "shuffle, map"), ("one window", "map, shuffle")]
+
+
+@pytest.mark.parametrize(
+    ("executor", "windows", "order"),
+    [
+        *(("threads", windows, order) for windows in WINDOWS for order in ORDERS),
+        *(
+            pytest.param(
+                "ray",
+                windows,
+                order,
+                marks=[
+                    pytest.mark.ray,
+                    *([] if (windows, order) in BY_DAY_ON_RAY else [pytest.mark.nightly]),
+                ],
+            )
+            for windows in WINDOWS
+            for order in ORDERS
+        ),
+    ],
+    indirect=["executor"],
+)
+def test_images_are_loaded_by_path(executor: str, paths: list[str], windows: str, order: str) -> None:
+    cut = WINDOWS[windows]
     ds = windrow.from_items(paths, target_block_bytes=sum(map(len, paths)) // 6)
     pipe = shuffled(ds, load, cut, order).options(executor=executor, memory_limit=LIMIT)
     plain = shuffled(ds, lambda batch: batch, cut, order).options(executor="threads")
@@ -76,6 +100,7 @@ def test_images_are_loaded_by_path(executor: str, paths: list[str], cut: dict[st
         assert run.peak_held_bytes < run.estimated_bytes
 
 
+@pytest.mark.ray_at_night
 def test_default_block_of_paths_is_one_window(executor: str, paths: list[str]) -> None:
     pipe = shuffled(windrow.from_items(paths), load, {}, "map, shuffle")
     pipe = pipe.options(executor=executor, memory_limit=LIMIT)
@@ -131,6 +156,7 @@ def named(error: pytest.ExceptionInfo[windrow.PlanError], what: str) -> int:
 ROWS = 600
 
 
+@pytest.mark.ray_at_night
 def test_error_names_sizes_that_fit(executor: str) -> None:
     # 90 MB in a window, with an estimate of 5 KB
     ds = windrow.from_items(range(ROWS), target_block_bytes=8 * 20).map_batches(zeros)
@@ -151,6 +177,7 @@ def test_error_names_sizes_that_fit(executor: str) -> None:
     assert named(refused, "memory_limit") < 3 * ROWS * IMAGE_BYTES
 
 
+@pytest.mark.ray_at_night
 def test_block_that_cannot_fit_is_rejected_early(executor: str, tmp_path: Path) -> None:
     # one block of 3 GB, of which only some hundred rows are ever produced
     rows = 20_000

@@ -91,6 +91,7 @@ def test_epochs_ended_early(pipe: windrow.DatasetPipeline) -> None:
     _check_new_run(pipe)
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.usefixtures("nothing_left")
 def test_epoch_after_an_early_stop_is_complete(pipe: windrow.DatasetPipeline) -> None:
     def read_second(shard: Shard) -> list[int]:
@@ -119,7 +120,18 @@ def test_iterator_is_dropped_while_the_shard_is_kept(pipe: windrow.DatasetPipeli
 
 
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize("how", ["del", "exception", "close", "epochs"])
+@pytest.mark.parametrize(
+    ("executor", "how"),
+    [
+        *(("threads", how) for how in ("del", "exception", "close", "epochs")),
+        *(pytest.param("ray", how, marks=pytest.mark.ray) for how in ("del", "close")),
+        *(
+            pytest.param("ray", how, marks=[pytest.mark.ray, pytest.mark.nightly])
+            for how in ("exception", "epochs")
+        ),
+    ],
+    indirect=["executor"],
+)
 def test_shard_is_dropped_during_an_epoch(pipe: windrow.DatasetPipeline, how: str) -> None:
     def read() -> None:
         shard = pipe.iterator()
@@ -147,6 +159,7 @@ def test_unread_shards(pipe: windrow.DatasetPipeline) -> None:
     next(shards[1].iter_batches(10))
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.usefixtures("nothing_left")
 def test_pipeline_iterator_is_abandoned(pipe: windrow.DatasetPipeline) -> None:
     for epoch in pipe.iter_epochs():

@@ -62,7 +62,8 @@ PIPELINES: dict[str, Callable[[windrow.Dataset], windrow.DatasetPipeline]] = {
     ("executor", "pipeline"),
     [
         *(("threads", pipeline) for pipeline in PIPELINES),
-        *(pytest.param("ray", pipeline, marks=pytest.mark.ray) for pipeline in ("small windows", "after")),
+        pytest.param("ray", "small windows", marks=pytest.mark.ray),
+        pytest.param("ray", "after", marks=[pytest.mark.ray, pytest.mark.nightly]),
     ],
     indirect=["executor"],
 )

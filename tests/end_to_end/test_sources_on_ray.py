@@ -16,7 +16,8 @@ from tests.end_to_end.reading import at_once
 
 _ROWS, _BLOCK_ROWS = 90, 12
 # all other formats use the same readers
-_ALWAYS = ("numpy", "torch items", "generator", "huggingface on disk", "dask")
+_ALWAYS = ("numpy", "generator", "dask")
+_FORMATS_ALWAYS = ("parquet", "json", "text", "images", "range")
 
 
 def _rows() -> windrow.Dataset:
@@ -83,7 +84,10 @@ def _read(shard: windrow.Shard) -> list[Any]:
         return [repr(row) for row in shard.iter_rows()]
 
 
-@pytest.mark.parametrize("name", _MAKE)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in _FORMATS_ALWAYS else pytest.mark.nightly) for name in _MAKE],
+)
 def test_format_has_the_order_of_threads(ray_local: Any, name: str, tmp_path: Path) -> None:
     dataset = _MAKE[name](tmp_path)
     assert dataset.num_blocks() > 4

@@ -118,7 +118,16 @@ STOPS: list[Stop] = [
 ]
 
 
-@pytest.mark.parametrize("filtered", [False, True], ids=["whole", "filtered"])
+@pytest.mark.parametrize(
+    ("executor", "filtered"),
+    [
+        pytest.param("threads", False, id="threads-whole"),
+        pytest.param("threads", True, id="threads-filtered"),
+        pytest.param("ray", True, id="ray-filtered", marks=pytest.mark.ray),
+        pytest.param("ray", False, id="ray-whole", marks=[pytest.mark.ray, pytest.mark.nightly]),
+    ],
+    indirect=["executor"],
+)
 @pytest.mark.parametrize("stop", STOPS, ids=lambda stop: stop.__name__.strip("_"))
 def test_no_row_is_lost(executor: str, trips_path: Path, stop: Stop, *, filtered: bool) -> None:
     pipe = _pipe(trips_path, executor, filtered=filtered)

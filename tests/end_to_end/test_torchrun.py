@@ -99,7 +99,8 @@ def test_bad_use_is_one_error_on_every_rank(data: str, tmp_path: Path) -> None:
     assert done.ranks[1][3:] == ["came too late"]
 
 
-def test_killed_rank_is_restarted_and_resumes(data: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("with_other_ranks", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_killed_rank_is_restarted_and_resumes(data: str, tmp_path: Path, *, with_other_ranks: bool) -> None:
     options = ["--max-restarts=1", "--monitor-interval=0.1"]
     done = run_torchrun(SCRIPT, 2, [data, str(tmp_path / "state"), "killed"], options=options)
     assert done.code == 0, done.output
@@ -107,6 +108,8 @@ def test_killed_rank_is_restarted_and_resumes(data: str, tmp_path: Path) -> None
     for rank in range(2):
         before, after = done.ranks[rank]
         assert _join(before, after) == streams[rank]
+    if not with_other_ranks:
+        return
     # another number of ranks resumes from the same state, in the order of all ranks' steps
     done = run_torchrun(SCRIPT, 1, [data, str(tmp_path / "state"), "resumed"])
     rest = done.ranks[0][0]
@@ -146,6 +149,7 @@ def test_fsdp_resumes_from_a_distributed_checkpoint_with_other_ranks(data: str, 
     assert len(rest) - len(rows) < 3
 
 
+@pytest.mark.nightly
 def test_two_jobs_of_a_node_do_not_meet_and_sigkill_leaves_nothing(data: str, tmp_path: Path) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="wt-", dir="/tmp") as killed,

@@ -15,13 +15,13 @@ from tests.laws.injected import CALLERS, CASES
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("executor", CALLERS)
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name == "known" else pytest.mark.nightly) for name in CASES],
+    ("name", "calls"),
+    [("known", "one"), *(pytest.param(name, "two", marks=pytest.mark.nightly) for name in CASES)],
 )
-def test_error_at_every_call_is_reported(name: str, executor: str) -> None:
+def test_error_at_every_call_is_reported(name: str, calls: str, executor: str) -> None:
     # tracing and the double of Ray affect the whole process
     done = subprocess.run(
-        [sys.executable, "-m", "tests.laws.injected", name, executor],
+        [sys.executable, "-m", "tests.laws.injected", name, executor, calls],
         cwd=REPOSITORY,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
 WORKERS = st.sampled_from([1, 4])
 
 
-@examples(300)
+@examples(200)
 @given(CASES, WORKERS, st.sampled_from(["together", "alternately"]), st.sampled_from(["batches", "torch"]))
 @example(Case(()), 1, "together", "batches")
 @example(Case((0, 0)), 1, "together", "batches")
@@ -56,14 +56,14 @@ def test_pipelines(case: Case, workers: int, order: str, how: str) -> None:
     assert_delivers(case, readings, how)  # type: ignore[arg-type]
 
 
-@examples(150)
+@examples(100)
 @given(CASES, WORKERS, st.integers(0, 2**16))
 def test_scrambled(case: Case, workers: int, scramble: int) -> None:
     assert_delivers(case, read_shards(case, ScrambledThreads(workers, scramble)))
 
 
 # few rows of a block remain, so that fixed costs per block dominate its bytes
-@examples(150)
+@examples(100)
 @given(
     CASES.filter(lambda case: case.change != "doubled" and not case.packed), WORKERS, st.integers(0, 2**16)
 )

@@ -22,6 +22,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
 def test_both_parts_are_measured_and_missing_environment_is_a_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from bench.cli import main
 from bench.simulate.run import simulate
 from tests.bench.simulate.planted import PLANTED
 
-SEEDS = 2_000
+SEEDS = 1_200
 # A planted fault must be found within the seeds of the test above.
 FOUND_WITHIN = SEEDS
 # The search begins at the seeds that first found these faults, which saves a minute. Any other seed passes too.

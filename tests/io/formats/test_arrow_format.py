@@ -275,7 +275,7 @@ def test_corruption_raises_or_is_harmless(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("compression", [None, "lz4"])
+@pytest.mark.parametrize("compression", [None, pytest.param("lz4", marks=pytest.mark.nightly)])
 def test_huge_numbers_in_headers_raise_or_are_harmless(
     tmp_path: Path, stream: bool, compression: str | None
 ) -> None:

@@ -204,7 +204,13 @@ def test_errors_of_transforms_end_the_exchange(executor: str, request: pytest.Fi
 
 
 @pytest.mark.usefixtures("small_tasks")
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("random_shuffle", "nested") else pytest.mark.nightly)
+        for name in OPERATIONS
+    ],
+)
 def test_ray_makes_the_same_rows(name: str, ray_local: Any) -> None:
     ds = _dataset(_table())
     found = OPERATIONS[name](ds.options(executor="ray")).to_arrow()

@@ -83,7 +83,8 @@ class Elsewhere(Model):
         assert os.getpid() != pid
 
 
-@pytest.mark.parametrize("windows", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("windows", [False, True])
 def test_a_write_makes_no_object_in_its_own_process(numbers: Path, tmp_path: Path, windows: bool) -> None:
     scored = windrow.read_parquet(numbers).map_batches(
         Elsewhere, fn_constructor_args=(os.getpid(),), compute="actors", num_cpus=0.5
@@ -132,10 +133,11 @@ def test_a_busy_pool_grows(numbers: Path) -> None:
 
 
 class Dying(Model):
-    """Kills its process at a batch, the first time, or each time."""
+    """Kills its process at a batch, the first time, or each time; cannot be made in a process that reads or writes."""
 
-    def __init__(self, marker: Path, always: bool) -> None:
+    def __init__(self, marker: Path, always: bool, pid: int) -> None:
         super().__init__(1)
+        assert os.getpid() != pid
         self.marker, self.always = marker, always
 
     def __call__(self, batch: Any) -> Any:
@@ -147,7 +149,11 @@ class Dying(Model):
 
 def test_the_batches_of_a_dead_actor_are_made_again(numbers: Path, tmp_path: Path) -> None:
     ds = windrow.read_parquet(numbers).map_batches(
-        Dying, fn_constructor_args=(tmp_path / "died", False), batch_size=20, compute="actors", num_cpus=0.5
+        Dying,
+        fn_constructor_args=(tmp_path / "died", False, os.getpid()),
+        batch_size=20,
+        compute="actors",
+        num_cpus=0.5,
     )
     ds.options(executor="ray").write_parquet(tmp_path / "out")
     assert windrow.read_parquet(tmp_path / "out").to_arrow()["x"].to_pylist() == list(range(ROWS))
@@ -157,7 +163,11 @@ def test_the_batches_of_a_dead_actor_are_made_again(numbers: Path, tmp_path: Pat
 @pytest.mark.nightly
 def test_a_batch_that_kills_every_actor_is_an_error(numbers: Path, tmp_path: Path) -> None:
     ds = windrow.read_parquet(numbers).map_batches(
-        Dying, fn_constructor_args=(tmp_path / "died", True), batch_size=20, compute="actors", num_cpus=0.5
+        Dying,
+        fn_constructor_args=(tmp_path / "died", True, os.getpid()),
+        batch_size=20,
+        compute="actors",
+        num_cpus=0.5,
     )
     # batches that wait for the same actor share its fate
     with pytest.raises(TransformError, match=r"\.parquet.*the actor's process died repeatedly"):

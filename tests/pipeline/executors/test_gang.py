@@ -73,6 +73,7 @@ def test_trainers_know_each_other_and_torch_finds_them() -> None:
     assert found == [(3, 2, rank, [str(rank), "2", "0"]) for rank in range(2)]
 
 
+@pytest.mark.nightly
 def test_several_datasets_and_states_to_begin_with(pipe: windrow.DatasetPipeline) -> None:
     first = pipe.iterator()
     for _ in first.iter_batches(BATCH):
@@ -140,6 +141,7 @@ def test_barrier_names_who_has_not_come(tmp_path: Path) -> None:
         windrow.run_gang(leave, 2)
 
 
+@pytest.mark.nightly
 def test_saves_at_several_places_of_the_data_are_an_error(pipe: windrow.DatasetPipeline) -> None:
     def train(context: GangContext) -> None:
         for taken, _ in enumerate(context.shard.iter_batches(BATCH)):

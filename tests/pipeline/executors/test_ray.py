@@ -266,7 +266,7 @@ def keep(batch: dict[str, Any], weights: bytes) -> dict[str, Any]:
 
 
 # Ray keeps arguments beyond 100 kB in its object store, and loses them once an actor has started
-@pytest.mark.parametrize("argument_bytes", [0, 300_000])
+@pytest.mark.parametrize("argument_bytes", [pytest.param(0, marks=pytest.mark.nightly), 300_000])
 def test_a_restarted_coordinator_changes_nothing(ray_local: Any, argument_bytes: int) -> None:
     case = Case((10,) * 20, ONE_BLOCK, shards=2, batch_rows=5)
     stage = MapBatches(keep, fn_kwargs={"weights": os.urandom(argument_bytes)})
@@ -429,7 +429,7 @@ def used_bytes() -> int:
     return int(total["object_store_memory"] - free.get("object_store_memory", 0))
 
 
-@pytest.mark.parametrize("call", ["wait", "get"])
+@pytest.mark.parametrize("call", [pytest.param("wait", marks=pytest.mark.nightly), "get"])
 def test_silent_objects_are_requested_again(
     shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:

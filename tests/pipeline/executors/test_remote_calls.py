@@ -150,7 +150,7 @@ class NoteCpus:
 
 @pytest.mark.filterwarnings("ignore:no CPU of the cluster is free:RuntimeWarning")
 def test_cpu_is_requested_again_once_one_is_free(ray_local: Any, tmp_path: Path, holders: list[Any]) -> None:
-    calls = 30 * CPUS
+    calls = 16 * CPUS
 
     def free() -> None:
         # beyond those that had been submitted before it was known that no CPU is free

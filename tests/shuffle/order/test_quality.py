@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from _pytest.mark.structures import ParameterSet
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -32,6 +33,10 @@ from windrow.shuffle.order.permutation import Permutation
 
 # Two sizes of the exact branch; then just above powers of two, where most rows need cycle walking, and below.
 SIZES = (5_000, 65_536, 65_537, 98_304, 131_071, 131_072, 131_073, 262_143)
+
+
+def at_night(*values: int) -> ParameterSet:
+    return pytest.param(*values, marks=pytest.mark.nightly)
 
 
 def key_of(number: int) -> bytes:
@@ -81,7 +86,7 @@ def test_neighbours_are_scattered(size: int) -> None:
     assert 1e-3 < stats.poisson.cdf(together, 2 * len(orders)) < 1 - 1e-3
 
 
-@pytest.mark.parametrize("size", [5_000, 65_537, 98_304, 131_071, 131_073])
+@pytest.mark.parametrize("size", [5_000, 65_537, 98_304, 131_071, at_night(131_073)])
 def test_differences_at_every_power_of_two_lag(size: int) -> None:
     p_values = np.array([lag_p_values(order_of(number, size)) for number in range(200)])
     assert plausible(p_values)
@@ -91,7 +96,8 @@ def test_differences_at_every_power_of_two_lag(size: int) -> None:
 
 # Fewer keys where rows need many passes of cycle walking.
 @pytest.mark.parametrize(
-    ("size", "keys"), [(2**24 - 3, 200), (2**32, 200), (2**33 - 5, 200), (2**33 + 1, 40), (2**40 - 7, 200)]
+    ("size", "keys"),
+    [(2**24 - 3, 200), at_night(2**32, 200), (2**33 - 5, 200), (2**33 + 1, 40), at_night(2**40 - 7, 200)],
 )
 def test_differences_at_every_power_of_two_lag_in_samples(size: int, keys: int) -> None:
     assert plausible([sampled_lag_p_values(number, size, rows=4_096) for number in range(keys)])
