@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Randomness", "expect_groups", "measure_randomness"]
+from windrow.pipeline.quality.full_shuffle import expect_distinct
+
+__all__ = ["Randomness", "measure_randomness"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ def measure_randomness(
 
     Row groups are assumed to have equal sizes.
     """
-    expected = expect_groups(rows, row_groups, batch_size)
+    sizes = np.diff(np.arange(row_groups + 1) * rows // row_groups)
+    expected = expect_distinct(sizes, min(batch_size, rows))
     parts = [np.asarray(part, dtype=np.int64) for part in keys if len(part) > 2]
     if not parts:
         return Randomness(0.0, 0.0, 0.0, 0.0, expected, 0.0)
@@ -71,25 +73,6 @@ def measure_randomness(
         expected,
         average([float((step == 1).mean()) for step in steps]),
     )
-
-
-def expect_groups(rows: int, row_groups: int, batch_size: int) -> float:
-    """Expected number of row groups in a batch drawn at random without replacement.
-
-    A row group is missed with the hypergeometric probability that none of its rows is drawn.
-
-    Examples
-    --------
-    >>> expect_groups(4, 2, 2), expect_groups(4, 2, 9)
-    (1.66..., 2.0)
-    """
-    others = rows - rows // row_groups
-    drawn = min(batch_size, rows)
-    if drawn > others:
-        return float(row_groups)
-    missed = math.lgamma(others + 1) - math.lgamma(others - drawn + 1)
-    missed += math.lgamma(rows - drawn + 1) - math.lgamma(rows + 1)
-    return row_groups * (1 - math.exp(missed))
 
 
 def _count_groups(groups: NDArray[np.int64], row_groups: int, batch_size: int) -> float:

@@ -30,6 +30,7 @@ if _typing.TYPE_CHECKING:
     from windrow.dataset.operations.grouped_dataset import GroupedDataset
     from windrow.dataset.operations.mix import mix
     from windrow.dataset.pipeline import DatasetPipeline
+    from windrow.dataset.shuffle_report import shuffle_report
     from windrow.dataset.sources.from_dask import from_dask
     from windrow.dataset.sources.from_generator import from_generator
     from windrow.dataset.sources.from_huggingface import from_huggingface
@@ -61,6 +62,7 @@ if _typing.TYPE_CHECKING:
     from windrow.pipeline.launch.gang import GangContext, run_gang
     from windrow.pipeline.launch.ray_train import ray_train_config
     from windrow.pipeline.plan.explain import Explanation
+    from windrow.pipeline.quality.shuffle_report import ShuffleReport
     from windrow.pipeline.shard.epoch import Epoch
     from windrow.pipeline.shard.shard import Shard
     from windrow.pipeline.tasks.actor_pool import ActorPool
@@ -85,6 +87,7 @@ __all__ = [
     "RowGenerator",
     "RowOrigin",
     "Shard",
+    "ShuffleReport",
     "SourceError",
     "StallError",
     "StateError",
@@ -124,6 +127,7 @@ __all__ = [
     "read_tfrecords",
     "read_webdataset",
     "run_gang",
+    "shuffle_report",
 ]
 
 # The module of each public name, imported on first use: a worker needs few of these modules, and importing
@@ -165,6 +169,7 @@ _MODULES = {
     "GroupedDataset": "windrow.dataset.operations.grouped_dataset",
     "mix": "windrow.dataset.operations.mix",
     "DatasetPipeline": "windrow.dataset.pipeline",
+    "shuffle_report": "windrow.dataset.shuffle_report",
     "WriteResult": "windrow.io.sinks.written_manifest",
     "Epoch": "windrow.pipeline.shard.epoch",
     "BatchIterator": "windrow.pipeline.delivery.iteration_methods",
@@ -179,6 +184,7 @@ _MODULES = {
     "Pad": "windrow.pipeline.delivery.tensors.ragged",
     "Ragged": "windrow.pipeline.delivery.tensors.ragged",
     "ray_train_config": "windrow.pipeline.launch.ray_train",
+    "ShuffleReport": "windrow.pipeline.quality.shuffle_report",
     "Shard": "windrow.pipeline.shard.shard",
     "ActorPool": "windrow.pipeline.tasks.actor_pool",
     "RowGenerator": "windrow.pipeline.tasks.row_generator",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bench.order import Randomness, expect_groups, measure_randomness
+from bench.order import Randomness, measure_randomness
 
 
 def _measure(
@@ -48,12 +48,6 @@ def test_uniform_batches_have_the_expected_row_groups(batch_size: int) -> None:
     uniform = _measure(draws.permutation(20_000), batch_size=batch_size)
     assert uniform.groups_a_batch == pytest.approx(uniform.groups_expected, rel=0.03)
     assert uniform.neighbours_kept < 0.001
-
-
-def test_expected_row_groups() -> None:
-    assert expect_groups(4, 2, 2) == pytest.approx(2 * 5 / 6)
-    assert expect_groups(1_000, 20, 1) == pytest.approx(1)
-    assert expect_groups(1_000, 20, 5_000) == 20
 
 
 def test_buffered_and_stored_order_have_few_row_groups_per_batch() -> None:

@@ -24,11 +24,13 @@ from windrow.pipeline.tasks.head import find_schema
 from windrow.pipeline.tasks.map_task import TaskContext
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from windrow.pipeline.executors.base import Executor
 
-__all__ = ["Readable", "count_rows"]
+__all__ = ["Readable", "count_blocks_of", "count_rows"]
 
 Self = TypeVar("Self", bound="Readable")
 
@@ -196,9 +198,15 @@ class Readable(Deliverable, Writable, Convertible, Transformable):
 @trims_traceback
 def count_rows(plan: LogicalPlan) -> int:
     """Return the rows of one epoch, from the manifest or, if it does not state them or they can change, by reading."""
-    source = plan.source
     if plan.job().rows_stated:
-        return int(source.blocks.rows.sum())
+        return int(plan.source.blocks.rows.sum())
+    rows = int(count_blocks_of(plan).sum())
+    return rows if plan.packing is None else rows // plan.packing.seq_len
+
+
+def count_blocks_of(plan: LogicalPlan) -> NDArray[np.int64]:
+    """(blocks,) the rows that each block delivers, or with packing its tokens; counted by reading."""
+    source = plan.source
     if plan.packing is not None:
         source = plan.read_source
         context = TaskContext(source.reader, plan.before, plan.packing, seed=plan.seed or 0)
@@ -208,11 +216,10 @@ def count_rows(plan: LogicalPlan) -> int:
         needed = plan.before[: changing[-1] + 1] if changing else ()
         context = TaskContext(source.reader, needed, seed=plan.seed or 0)
         if context.is_plain and isinstance(source, TracingSource):
-            return int(source.count_blocks().sum())
+            return source.count_blocks()
     addresses = source.addresses(range(len(source.blocks.rows)))
 
     def transform(address: BlockAddress) -> pa.Table:
         return context.transform(context.reader.read(address), address)[0]
 
-    rows = int(count_blocks(transform, addresses).sum())
-    return rows if plan.packing is None else rows // plan.packing.seq_len
+    return count_blocks(transform, addresses)

@@ -146,6 +146,14 @@ class FileSource:
             rows_bounded=self.format.rows_known,
         )
 
+    @property
+    def row_group_rows(self) -> NDArray[np.int64]:
+        """(row groups,) the stored rows of each row group that blocks are made of, in stored order."""
+        borders = np.zeros(self.manifest.row_groups + 1, np.int64)
+        np.add.at(borders, self._cuts.starts, 1)
+        np.add.at(borders, self._cuts.stops, -1)
+        return self.manifest.rows.astype(np.int64)[np.cumsum(borders)[:-1] > 0]
+
     @cached_property
     def null_counts(self) -> Mapping[str, int | None]:
         """Nulls by column from file metadata; with a filter, None for columns with nulls, since it can drop them."""

@@ -1,0 +1,159 @@
+"""Measures of sampled batches of an epoch: each a pure function of stored rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.pipeline.quality.epoch_order import EpochOrder
+
+__all__ = ["Distribution", "count_distinct", "find_entropy", "meet_again", "neighbour_distance", "summarise"]
+
+Ints = NDArray[np.int64]
+
+_SHARES = np.arange(0, 101, 5)
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Mean and quantiles of a measured value.
+
+    Attributes
+    ----------
+    mean
+        The mean.
+    quantiles
+        (21,) the quantiles at 0, 5, 10, ..., 100 %.
+
+    Examples
+    --------
+    >>> import windrow
+    >>> pipe = windrow.range(1000).repeat(2).random_shuffle_each_window(seed=7)
+    >>> report = windrow.shuffle_report(pipe, batch_size=100)
+    >>> 0.3 < report.displacement.mean < 0.36, len(report.displacement.quantiles)
+    (True, 21)
+    """
+
+    mean: float
+    quantiles: tuple[float, ...]
+
+    def quantile(self, percent: int) -> float:
+        """Return the quantile at a multiple of 5 %."""
+        return self.quantiles[percent // 5]
+
+
+def summarise(values: NDArray[np.int64] | NDArray[np.float64]) -> Distribution:
+    """Summarise values, of which there is at least one."""
+    return Distribution(float(np.mean(values)), tuple(np.percentile(values, _SHARES).tolist()))
+
+
+def count_distinct(groups: Ints) -> Ints:
+    """(batches,) the number of distinct values in each row of (batches, rows).
+
+    >>> count_distinct(np.array([[1, 2, 1], [3, 3, 3]])).tolist()
+    [2, 1]
+    """
+    ordered = np.sort(groups, axis=1)
+    distinct: Ints = 1 + np.count_nonzero(np.diff(ordered, axis=1), axis=1)
+    return distinct
+
+
+def find_entropy(places: Ints) -> float:
+    """Entropy in bits of the distances between neighbours in each row of (segments, rows).
+
+    This is the measure of the simulator of MosaicML Streaming, `get_entropy` in ``simulation/core/shuffle_quality.py``
+    of https://github.com/mosaicml/streaming, which adds that of samples to that of their shards. It is 0 for the stored
+    order. Its maximum depends on how many neighbours are measured, so compare it with a full shuffle's.
+
+    >>> find_entropy(np.array([[0, 1, 2, 3]])), find_entropy(np.array([[0, 1, 3]]))
+    (0.0, 1.0)
+    """
+    distances = np.abs(np.diff(places, axis=1)).ravel()
+    if not distances.size:
+        return 0.0
+    _, counts = np.unique(distances, return_counts=True)
+    shares = counts / distances.size
+    return abs(float((shares * np.log2(shares)).sum()))
+
+
+def neighbour_distance(places: Ints, total: int) -> float:
+    """Mean distance between neighbours in each row of (segments, rows), relative to ``total``.
+
+    >>> neighbour_distance(np.array([[0, 3, 1]]), 10)
+    0.25
+    """
+    distances = np.abs(np.diff(places, axis=1))
+    return float(distances.mean()) / total if distances.size else 0.0
+
+
+def meet_again(stored: Ints, order: EpochOrder) -> float:
+    """Share of the pairs of rows of a batch that share a batch in another epoch too.
+
+    Where the other epoch shuffles the rows of its windows, this is the expectation over all orders of each window,
+    given which blocks each window holds. So it is not blurred by chance, although a dataset of billions of rows
+    has too few such pairs to count.
+
+    Parameters
+    ----------
+    stored
+        (batches, batch rows) the stored rows of some batches.
+    order
+        The other epoch.
+    """
+    batches, size = stored.shape
+    blocks = np.searchsorted(order.block_ends, stored.ravel(), side="right")
+    of_batch = np.repeat(np.arange(batches), size)
+    if order.row_seed is None:
+        firsts = order.block_ends - order.counts
+        places = order.first_of_block[blocks] + stored.ravel() - firsts[blocks]
+        met = _pairs(_count_pairs(of_batch, places // size)[2])
+    else:
+        met = _expect_meetings(of_batch, order.window_of_block[blocks], order.window_starts, size)
+    return float(met) / (batches * size * (size - 1) / 2)
+
+
+def _pairs(counts: NDArray[np.generic]) -> float:
+    many = counts.astype(np.float64)
+    return float((many * (many - 1) / 2).sum())
+
+
+def _count_pairs(left: Ints, right: Ints) -> tuple[Ints, Ints, Ints]:
+    """The distinct pairs of two arrays, and how often each occurs."""
+    order = np.lexsort((right, left))
+    left, right = left[order], right[order]
+    is_first = np.ones(len(left), np.bool_)
+    is_first[1:] = (left[1:] != left[:-1]) | (right[1:] != right[:-1])
+    starts = np.flatnonzero(is_first)
+    return left[starts], right[starts], np.diff(np.append(starts, len(left)))
+
+
+def _expect_meetings(of_batch: Ints, of_window: Ints, starts: Ints, size: int) -> float:
+    """Expected pairs of rows that share a batch, where the rows of each window are placed at random in it."""
+    batch, window, rows = _count_pairs(of_batch, of_window)
+    first, stop = starts[window].astype(np.float64), starts[window + 1].astype(np.float64)
+    length = stop - first
+    # a window begins and ends within batches that other windows share; those between are its own
+    head = np.minimum(length, -first % size)
+    own, tail = np.divmod(length - head, size)
+    within = head * (head - 1) + own * size * (size - 1) + tail * (tail - 1)
+    pairs = rows * (rows - 1.0) / 2
+    met = float((pairs * within / np.maximum(1.0, length * (length - 1))).sum())
+    shared = np.concatenate([starts[window] // size, starts[window + 1] // size])
+    expected = np.concatenate([rows * head / length, rows * tail / length])
+    owners, filled = np.concatenate([batch, batch]), expected > 0
+    return met + _pairs_between(owners[filled], shared[filled], expected[filled])
+
+
+def _pairs_between(owners: Ints, shared: Ints, expected: NDArray[np.float64]) -> float:
+    """Expected pairs of rows of different windows in the batches that these share."""
+    if not len(owners):
+        return 0.0
+    order = np.lexsort((shared, owners))
+    owners, shared, expected = owners[order], shared[order], expected[order]
+    is_first = np.ones(len(owners), np.bool_)
+    is_first[1:] = (owners[1:] != owners[:-1]) | (shared[1:] != shared[:-1])
+    starts = np.flatnonzero(is_first)
+    sums, squares = np.add.reduceat(expected, starts), np.add.reduceat(expected**2, starts)
+    return float((sums**2 - squares).sum() / 2)
