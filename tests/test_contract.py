@@ -21,6 +21,7 @@ VIOLATIONS = {
     "shuffle knows io": ("windrow/shuffle/violation.py", "import windrow.io", "layers"),
     "shuffle knows pipeline": ("windrow/shuffle/violation.py", "import windrow.pipeline", "layers"),
     "pipeline knows dataset": ("windrow/pipeline/violation.py", "import windrow.dataset", "layers"),
+    "dataset knows cli": ("windrow/dataset/violation.py", LAZY + "import windrow.cli", "layers"),
     "only for types": ("windrow/shuffle/violation.py", GUARDED + "import windrow.pipeline", "layers"),
     "within a function": ("windrow/shuffle/violation.py", LAZY + "import windrow.pipeline", "layers"),
     "a package in no layer": ("windrow/violation.py", "", "layers"),

@@ -1,0 +1,128 @@
+"""inspect: what it tells of files, and each of its warnings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import windrow
+from windrow.cli.inspect import find_warnings
+from windrow.cli.main import main
+
+
+def inspect_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["inspect", *arguments, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_sizes_are_those_of_the_files(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = inspect_json(capsys, str(data))
+    assert (found["files"], found["row_groups"], found["rows"]) == (12, 120, 12_000)
+    assert found["stored_bytes"] == sum(path.stat().st_size for path in data.iterdir())
+    metadata = [pq.read_metadata(path) for path in data.iterdir()]
+    chunks = [each.row_group(at).column(0) for each in metadata for at in range(10)]
+    row, label, text = found["columns"]
+    assert row["stored_bytes"] == sum(chunk.total_compressed_size for chunk in chunks)
+    assert (row["decoded_bytes"], label["decoded_bytes"]) == (12_000 * 8, 12_000 * 4)
+    assert row["codecs"] == {"zstd": row["stored_bytes"]}
+    assert label["encodings"]["RLE_DICTIONARY"] == 120
+    assert (row["nulls"], text["type"], row["chunks_with_statistics"]) == (0, "string", 120)
+    assert found["schemas"] == 1
+
+
+def test_text_is_aligned(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", f"{data}/part-*.parquet", "--columns", "row,text"]) == 0
+    text = capsys.readouterr().out
+    assert "12 files of Parquet" in text
+    assert "120 row groups of 100 rows" in text
+    header, row, second = text[text.index("column") :].splitlines()[:3]
+    assert header.index("codec") == row.index("zstd") == second.index("zstd")
+    assert "label" not in text
+
+
+def test_other_formats_have_no_columns_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "numbers.csv").write_text("x,y\n1,2\n3,4\n")
+    assert main(["inspect", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "1 file of CSV" in text
+    assert "row counts are not stored" in text
+    assert main(["inspect", str(tmp_path / "numbers.csv"), "--format", "text"]) == 0
+    assert "text" in capsys.readouterr().out
+    windrow.range(100).write_arrow(tmp_path / "arrow")
+    assert inspect_json(capsys, str(tmp_path / "arrow"))["format"] == "Arrow"
+
+
+def test_partition_columns_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for year in (2024, 2025):
+        folder = tmp_path / f"year={year}"
+        folder.mkdir()
+        pq.write_table(pa.table({"x": [1, 2]}), folder / "a.parquet")
+    assert main(["inspect", str(tmp_path)]) == 0
+    assert "partition" in capsys.readouterr().out
+
+
+def write(folder: Path, name: str, table: pa.Table, **options: Any) -> None:
+    pq.write_table(table, folder / name, **options)
+
+
+def test_mixed_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "a.parquet", pa.table({"x": pa.array([1, 2], pa.int32())}), compression="snappy")
+    write(tmp_path, "b.parquet", pa.table({"x": pa.array([1, 2], pa.int64())}), compression="zstd")
+    found = inspect_json(capsys, str(tmp_path))
+    assert found["schemas"] == 2
+    assert found["file_of_another_schema"].endswith("b.parquet")
+    kinds = {warning.partition(":")[0] for warning in found["warnings"]}
+    assert {"mixed schemas", "mixed codecs", "few blocks"} <= kinds
+
+
+def test_missing_statistics_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = pa.table({"x": np.arange(100), "y": np.arange(100)})
+    write(tmp_path, "a.parquet", table, write_statistics=["y"], row_group_size=10)
+    warnings = inspect_json(capsys, str(tmp_path), "--target-block-bytes", "100B")["warnings"]
+    (without,) = [warning for warning in warnings if warning.startswith("no statistics")]
+    assert "no statistics: x without" in without
+
+
+BASE: dict[str, Any] = {
+    "rows": 10**6,
+    "rows_known": True,
+    "blocks": 100,
+    "block_bytes": {"least": 2**26, "mean": 2**26, "most": 2**26},
+    "decoded_bytes": 100 * 2**26,
+    "files": 10,
+    "stored_bytes": 2**32,
+    "row_groups": 100,
+    "row_group_encoded_bytes": {"least": 2**25, "mean": 2**25, "most": 2**25},
+    "files_of_one_row_group": 0,
+    "target_block_bytes": 2**26,
+}
+SIZE = {"least": 2**20, "mean": 2**20, "most": 2**20}
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind"),
+    [
+        ({}, None),
+        ({"rows": 0}, "there are no rows"),
+        ({"blocks": 7}, "few blocks"),
+        ({"block_bytes": {"least": 1, "mean": 2**26, "most": 2**30}}, "uneven blocks"),
+        ({"rows_known": False}, "row counts are not stored"),
+        ({"row_group_encoded_bytes": {**SIZE, "most": 2**29}}, "large row groups"),
+        ({"row_group_encoded_bytes": {**SIZE, "mean": 2**19}}, "small row groups"),
+        (
+            {"files_of_one_row_group": 10, "row_group_encoded_bytes": {**SIZE, "mean": 2**27}},
+            "files of one row group",
+        ),
+        ({"files": 2_000, "stored_bytes": 2_000 * 2**20}, "small files"),
+    ],
+)
+def test_warnings(changed: dict[str, Any], kind: str | None) -> None:
+    lines = find_warnings({**BASE, **changed})
+    assert [line.partition(":")[0] for line in lines] == ([] if kind is None else [kind])

@@ -1,0 +1,196 @@
+"""tune: what it proposes is accepted by explain() within the memory, and no larger window would be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import windrow
+from windrow.cli import proposal
+from windrow.cli.main import main
+from windrow.cli.proposal import Goal, make_pipe, propose
+from windrow.core.errors import PlanError
+from windrow.dataset.dataset import Dataset
+from windrow.dataset.logical_plan import LogicalPlan
+from windrow.io.catalog.file_source import FileSource
+from windrow.io.catalog.manifest import VariableBytes
+
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> FileSource:
+    """Return files of 40 row groups whose manifest tests scale."""
+    folder = tmp_path_factory.mktemp("shape")
+    table = pa.table({"x": np.arange(100), "text": [f"{row}" for row in range(100)]})
+    for part in range(4):
+        pq.write_table(table, folder / f"{part}.parquet", row_group_size=10)
+    source = windrow.read_parquet(folder)._plan.source
+    assert isinstance(source, FileSource)
+    return source
+
+
+def scale(source: FileSource, factor: int, *, text: bool, block_bytes: int) -> Dataset:
+    """Make a dataset that has more rows than the files."""
+    manifest = source.manifest
+    variable = {
+        name: VariableBytes(each.encoded.astype(np.uint64) * factor, each.memory.astype(np.uint64) * factor)
+        for name, each in manifest.variable.items()
+    }
+    large = replace(
+        manifest,
+        rows=manifest.rows.astype(np.uint64) * factor,
+        encoded_bytes=manifest.encoded_bytes.astype(np.uint64) * factor,
+        variable=variable,
+    )
+    schema = source.schema if text else pa.schema([source.schema.field("x")])
+    return Dataset(
+        LogicalPlan(replace(source, manifest=large, schema=schema, target_block_bytes=block_bytes))
+    )
+
+
+@given(
+    factor=st.sampled_from([1, 100, 10_000, 1_000_000, 30_000_000]),
+    text=st.booleans(),
+    block_bytes=st.sampled_from([1, MIB, 64 * MIB]),
+    memory_bytes=st.sampled_from([20 * MIB, 64 * MIB, 150 * MIB, 2**30, 12 * 2**30, 2**36]),
+    trainers=st.sampled_from([1, 3, 8]),
+    batch_size=st.sampled_from([32, 4_096]),
+    epochs=st.sampled_from([None, 1, 3]),
+)
+@settings(max_examples=40)
+def test_proposals_fit(
+    small: FileSource,
+    factor: int,
+    text: bool,
+    block_bytes: int,
+    memory_bytes: int,
+    trainers: int,
+    batch_size: int,
+    epochs: int | None,
+) -> None:
+    dataset = scale(small, factor, text=text, block_bytes=block_bytes)
+    goal = Goal(memory_bytes, trainers, batch_size, epochs)
+    with pytest.MonkeyPatch.context() as patch:
+        # the quality takes longer than the search, and is tested elsewhere
+        patch.setattr(proposal, "shuffle_report", fail_to_report)
+        try:
+            chosen = propose(dataset, goal).chosen
+        except PlanError:
+            check_nothing_fits(dataset, goal)
+            return
+    pipe = make_pipe(chosen.dataset, chosen.window_bytes, goal).options(executor="threads", **chosen.options)
+    plan = pipe.explain(trainers, equal=trainers > 1, batch_size=batch_size)
+    assert plan.budget.total_bytes <= memory_bytes
+    assert plan.windows == chosen.windows
+    if chosen.window_bytes is not None and chosen.holds_windows:
+        check_twice_does_not_fit(chosen.dataset, goal, chosen.window_bytes)
+
+
+def fail_to_report(*_: Any, **__: Any) -> None:
+    raise PlanError("not now")
+
+
+def check_nothing_fits(dataset: Dataset, goal: Goal) -> None:
+    pipe = dataset.window(blocks_per_window=1).repeat(goal.epochs).random_shuffle_each_window(seed=0)
+    pipe = pipe.options(memory_limit=goal.memory_bytes, prefetch_windows=0, executor="threads")
+    try:
+        plan = pipe.explain(goal.trainers, equal=goal.trainers > 1, batch_size=goal.batch_size)
+    except PlanError:
+        return
+    assert plan.budget.total_bytes > goal.memory_bytes
+
+
+def check_twice_does_not_fit(dataset: Dataset, goal: Goal, window_bytes: int) -> None:
+    pipe = make_pipe(dataset, 2 * window_bytes + 2 * MIB, goal)
+    pipe = pipe.options(memory_limit=goal.memory_bytes, executor="threads")
+    try:
+        budget = pipe.explain(goal.trainers, equal=goal.trainers > 1, batch_size=goal.batch_size).budget
+    except PlanError:
+        return
+    assert budget.slices > 1 or budget.windows < 2
+
+
+def test_data_that_fits_is_one_window_and_cached(small: FileSource) -> None:
+    found = propose(scale(small, 100, text=False, block_bytes=1), Goal(2**30))
+    assert found.chosen.window_bytes is None
+    assert found.chosen.options["cache"] == "memory"
+    assert found.chosen.report is not None
+    assert found.chosen.report.recurrence == pytest.approx(1)
+    assert any("full shuffle" in reason for reason in found.reasons)
+    once = propose(scale(small, 100, text=False, block_bytes=1), Goal(2**30, epochs=1))
+    assert "cache" not in once.chosen.options
+
+
+def test_more_memory_never_shuffles_worse(small: FileSource) -> None:
+    dataset = scale(small, 1_000_000, text=False, block_bytes=1)
+    found = [propose(dataset, Goal(mib * MIB)).chosen for mib in (400, 600, 900, 1_500)]
+    ratios = [each.report.groups_ratio for each in found if each.report is not None]
+    assert ratios == sorted(ratios)
+    assert len(set(ratios)) > 1
+
+
+def test_remote_data_is_cached_on_disk(small: FileSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = scale(small, 1_000_000, text=False, block_bytes=1)
+    monkeypatch.setattr(proposal, "_is_remote", lambda _: True)
+    goal = Goal(1_000 * MIB, disk_bytes=2**40)
+    assert propose(dataset, goal).chosen.options["cache"] == "disk"
+    assert "cache" not in propose(dataset, replace(goal, disk_bytes=MIB)).chosen.options
+
+
+def test_large_blocks_are_made_smaller(small: FileSource) -> None:
+    found = propose(scale(small, 1_000_000, text=False, block_bytes=2**30), Goal(700 * MIB))
+    assert found.target_block_bytes is not None
+    assert found.chosen.explanation.blocks == 40
+    assert any(reason.startswith("blocks: ") for reason in found.reasons)
+
+
+def test_printed_code_runs(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "tune",
+        str(data),
+        "--memory",
+        "100MiB",
+        "--trainers",
+        "2",
+        "--executor",
+        "threads",
+        "--epochs",
+        "1",
+    ]
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    names: dict[str, Any] = {"windrow": windrow}
+    exec(found["code"], names)
+    plan = names["pipe"].explain(2, equal=True, batch_size=256)
+    assert plan.budget.total_bytes == found["chosen"]["explanation"]["budget"]["total_bytes"] <= 100 * MIB
+    for shard in names["shards"]:
+        shard.close()
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert found["code"] in text
+    assert "proposed: 1" in text
+
+
+def test_too_little_memory_is_an_error(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", str(data), "--memory", "1MiB", "--trainers", "1"]) == 1
+    assert "memory limit" in capsys.readouterr().err
+    assert main(["tune", str(data), "--memory", "64"]) == 1
+    assert main(["tune", str(data), "--memory", "plenty"]) == 1
+    assert "--memory='plenty' is not a size" in capsys.readouterr().err
+
+
+def test_ray_counts_its_processes(data: Path) -> None:
+    pytest.importorskip("ray")
+    dataset = windrow.read_parquet(data)
+    found = propose(dataset, Goal(600 * MIB, trainers=2, executor="ray"))
+    assert found.chosen.explanation.budget.total_bytes <= 600 * MIB

@@ -1,0 +1,265 @@
+"""``windrow inspect``: schema, files, row groups, sizes and codecs of data, and what they imply for windows."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+from windrow.cli.column_facts import FooterFacts, decoded_bytes, read_facts
+from windrow.cli.output import format_table, print_json, print_labelled
+from windrow.cli.source_arguments import add_source_arguments, open_dataset
+from windrow.core.byte_sizes import format_bytes
+from windrow.core.source import Source
+from windrow.io.catalog.file_source import FileSource
+
+__all__ = ["add_arguments", "find_warnings", "run"]
+
+# explain() warns where windows hold fewer blocks
+_FEW_BLOCKS = 8
+_LARGE_GROUP_BYTES = 256 * 2**20
+_SMALL_GROUP_BYTES = 2**20
+_SMALL_FILE_BYTES = 8 * 2**20
+_SHOWN_ENCODINGS = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this subcommand."""
+    add_source_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Inspect the data."""
+    source = open_dataset(arguments)._plan.source
+    footers = (
+        read_facts(source) if isinstance(source, FileSource) and source.format.name == "Parquet" else None
+    )
+    found = _describe(source, footers)
+    if arguments.json:
+        print_json(found)
+    else:
+        _print(source, found)
+    return 0
+
+
+def _describe(source: Source, footers: FooterFacts | None) -> dict[str, Any]:
+    blocks = source.blocks
+    found: dict[str, Any] = {
+        "source": repr(source),
+        "rows": int(blocks.rows.sum()),
+        "rows_known": blocks.rows_known,
+        "blocks": len(blocks.rows),
+        "block_bytes": _spread(blocks.memory_bytes),
+        "decoded_bytes": int(blocks.memory_bytes.sum()),
+        "decoded_bytes_exact": blocks.bytes_exact,
+        "schema": {field.name: str(field.type) for field in source.schema},
+    }
+    if isinstance(source, FileSource):
+        manifest = source.manifest
+        found |= {
+            "format": source.format.name,
+            "files": manifest.fragments,
+            "stored_bytes": int(manifest.file_bytes.sum()),
+            "row_groups": manifest.row_groups,
+            "row_group_rows": _spread(manifest.rows.astype(np.int64)),
+            "row_group_encoded_bytes": _spread(manifest.encoded_bytes.astype(np.int64)),
+            "files_of_one_row_group": int((np.diff(manifest.row_group_ends, prepend=0) == 1).sum()),
+            "target_block_bytes": source.target_block_bytes,
+        }
+    if footers is not None and isinstance(source, FileSource):
+        found |= {
+            "inspected_files": footers.files,
+            "schemas": footers.schemas,
+            "file_of_another_schema": footers.other_schema,
+            "writers": list(footers.writers),
+            "codecs": footers.codecs,
+            "columns": [
+                {**vars(column), "decoded_bytes": decoded_bytes(source, column.name),
+                 "nulls": manifest.null_counts.get(column.name)}
+                for column in footers.columns.values()
+            ],
+        }  # fmt: skip
+    found["warnings"] = find_warnings(found)
+    return found
+
+
+def _spread(values: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, int]:
+    if not len(values):
+        return {"least": 0, "mean": 0, "most": 0}
+    return {"least": int(values.min()), "mean": int(values.mean()), "most": int(values.max())}
+
+
+def find_warnings(found: dict[str, Any]) -> list[str]:
+    """What about the data limits windows, reads or statistics, and how to fix it; one line each."""
+    lines = []
+    blocks, whole = found["blocks"], found["decoded_bytes"]
+    if not found["rows"]:
+        return ["there are no rows"]
+    largest = found["block_bytes"]["most"]
+    if blocks < _FEW_BLOCKS:
+        lines.append(
+            f"few blocks: {_count(blocks, 'block')} cannot be cut into windows that mix. Use one window, or "
+            "cut smaller blocks (--target-block-bytes), down to a row group; with few row groups, write the "
+            "data again with more"
+        )
+    elif blocks * largest > 2 * whole and largest > _LARGE_GROUP_BYTES:
+        lines.append(
+            f"uneven blocks: the largest has {format_bytes(largest)} decoded, the mean {format_bytes(whole / blocks)}. "
+            "Memory is planned for the window that holds the largest"
+        )
+    if not found["rows_known"]:
+        lines.append(
+            "row counts are not stored: the first epoch counts rows as it reads them, and the number of steps is not "
+            "known before. Files of Parquet state them"
+        )
+    if "row_groups" in found:
+        lines += _warn_of_files(found)
+    if "columns" in found:
+        lines += _warn_of_columns(found)
+    return lines
+
+
+def _warn_of_files(found: dict[str, Any]) -> list[str]:
+    lines = []
+    groups, files, encoded = found["row_groups"], found["files"], found["row_group_encoded_bytes"]
+    if encoded["most"] > _LARGE_GROUP_BYTES:
+        lines.append(
+            f"large row groups: up to {format_bytes(encoded['most'])} encoded. A row group is never divided, so a "
+            f"window that mixes {_FEW_BLOCKS} of them takes {format_bytes(_FEW_BLOCKS * encoded['most'])}, and a task "
+            "holds one decoded. Write row groups of 64 MiB or less"
+        )
+    if encoded["mean"] < _SMALL_GROUP_BYTES and groups > _FEW_BLOCKS * files:
+        lines.append(
+            f"small row groups: {format_bytes(encoded['mean'])} encoded on average, so reads are many and small. "
+            "Adjacent ones are joined into blocks, which cost no quality; write row groups of some MiB for speed"
+        )
+    single = found["files_of_one_row_group"]
+    if single == files > 1 and encoded["mean"] > found["target_block_bytes"]:
+        lines.append(
+            f"files of one row group: each of the {files:,} files is one block of {format_bytes(encoded['mean'])}. "
+            "Windows consist of whole files; several row groups a file give finer windows"
+        )
+    if files > 1 and found["stored_bytes"] / files < _SMALL_FILE_BYTES and files > 1_000:
+        lines.append(
+            f"small files: {files:,} files of {format_bytes(found['stored_bytes'] / files)} on average. Blocks do not "
+            "cross files, and each file is listed and opened: join them with windrow premix or write_parquet()"
+        )
+    return lines
+
+
+def _warn_of_columns(found: dict[str, Any]) -> list[str]:
+    lines = []
+    without = [each["name"] for each in found["columns"] if not each["chunks_with_statistics"]]
+    if without:
+        lines.append(
+            f"no statistics: {_list(without)} without minimum and maximum. Filters on them skip nothing, and integers "
+            "move in their full width instead of packed"
+        )
+    if found["schemas"] > 1:
+        lines.append(
+            f"mixed schemas: {found['schemas']} in the inspected files, such as {found['file_of_another_schema']}. "
+            "Values are cast to the common schema; write the files again with one"
+        )
+    if len(found["codecs"]) > 1:
+        lines.append(
+            f"mixed codecs: {', '.join(sorted(found['codecs']))}. The speed of reading varies from block to block"
+        )
+    return lines
+
+
+def _print(source: Source, found: dict[str, Any]) -> None:
+    exact = "" if found["decoded_bytes_exact"] else "about "
+    rows = f"{found['rows']:,} rows" if found["rows_known"] else "rows unknown"
+    if "files" not in found:
+        print_labelled("source", f"{source!r}")
+        print_labelled("rows", f"{rows}; {exact}{format_bytes(found['decoded_bytes'])} decoded")
+    else:
+        print_labelled(
+            "files",
+            f"{_count(found['files'], 'file')} of {found['format']} under {source_url(source)}; {rows}",
+        )
+        stored, decoded = found["stored_bytes"], found["decoded_bytes"]
+        ratio = f", {decoded / stored:.1f} times as much" if stored else ""
+        print_labelled(
+            "bytes", f"{format_bytes(stored)} stored, {exact}{format_bytes(decoded)} decoded{ratio}"
+        )
+        print_labelled("groups", _describe_groups(found))
+    print_labelled("blocks", _describe_blocks(found))
+    if "writers" in found:
+        some = found["inspected_files"]
+        which = "" if some == found["files"] else f" (of {some:,} files, evenly spread)"
+        print_labelled("codecs", ", ".join(sorted(found["codecs"])) + which)
+        print_labelled("writer", ", ".join(found["writers"]) or "not stated")
+    print()
+    print(_format_columns(found))
+    if found["warnings"]:
+        print()
+    for warning in found["warnings"]:
+        print_labelled("warning", warning)
+
+
+def source_url(source: Source) -> str:
+    """The folder of a source's files, without credentials."""
+    return source.files.name("").rstrip("/") if isinstance(source, FileSource) else repr(source)
+
+
+def _describe_groups(found: dict[str, Any]) -> str:
+    rows, encoded = found["row_group_rows"], found["row_group_encoded_bytes"]
+    return (
+        f"{_count(found['row_groups'], 'row group')} of {_span(*map('{:,}'.format, _ends(rows)))} rows, "
+        f"{_span(*map(format_bytes, _ends(encoded)))} encoded"
+    )
+
+
+def _describe_blocks(found: dict[str, Any]) -> str:
+    sizes = found["block_bytes"]
+    text = f"{_count(found['blocks'], 'block')} of {_span(*map(format_bytes, _ends(sizes)))} decoded"
+    if found["blocks"] >= _FEW_BLOCKS:
+        text += f"; a window should hold {_FEW_BLOCKS} or more: {format_bytes(_FEW_BLOCKS * sizes['mean'])}"
+    return text
+
+
+def _ends(spread: dict[str, int]) -> tuple[int, int]:
+    return spread["least"], spread["most"]
+
+
+def _span(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"
+
+
+def _format_columns(found: dict[str, Any]) -> str:
+    if "columns" not in found:
+        return format_table(("column", "type"), list(found["schema"].items()))
+    header = ("column", "type", "stored", "decoded", "codec", "encodings", "nulls", "statistics")
+    rows = [_format_column(each) for each in found["columns"]]
+    inside = {each["name"] for each in found["columns"]}
+    rows += [(name, kind, *[""] * 6) for name, kind in found["schema"].items() if name not in inside]
+    return format_table(header, rows, right=(2, 3, 6))
+
+
+def _format_column(column: dict[str, Any]) -> tuple[str, ...]:
+    encodings = sorted(column["encodings"], key=column["encodings"].__getitem__, reverse=True)
+    nulls, chunks = column["nulls"], column["chunks"]
+    if not chunks:
+        return (column["name"], column["type"], "", "", "", "partition", "", "")
+    return (
+        column["name"],
+        column["type"],
+        format_bytes(column["stored_bytes"]),
+        format_bytes(column["decoded_bytes"]),
+        ",".join(sorted(column["codecs"])),
+        ",".join(encodings[:_SHOWN_ENCODINGS]).lower(),
+        "?" if nulls is None else f"{nulls:,}",
+        "yes" if column["chunks_with_statistics"] == chunks
+        else f"{100 * column['chunks_with_statistics'] // chunks} %" if column["chunks_with_statistics"] else "no",
+    )  # fmt: skip
+
+
+def _list(names: list[str]) -> str:
+    shown = ", ".join(names[:_FEW_BLOCKS])
+    return shown if len(names) <= _FEW_BLOCKS else f"{shown} and {len(names) - _FEW_BLOCKS} more"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

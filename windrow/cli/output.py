@@ -1,0 +1,52 @@
+"""Prints results: JSON, aligned columns, and labelled lines."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["format_table", "print_json", "print_labelled"]
+
+_WIDTH = 110
+_LABEL = 10
+
+
+def print_json(value: Any) -> None:
+    """Print a value of plain types as JSON."""
+    print(json.dumps(value, indent=2, default=str))
+
+
+def print_labelled(label: str, text: str) -> None:
+    """Print text behind a label, wrapped."""
+    print(
+        textwrap.fill(
+            text,
+            _WIDTH,
+            initial_indent=label.ljust(_LABEL),
+            subsequent_indent=" " * _LABEL,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )
+
+
+def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Align columns by spaces; those numbered in ``right`` are aligned to the right.
+
+    >>> print(format_table(("name", "rows"), [("a", "1"), ("bc", "1,000")], right=[1]))
+    name   rows
+    a         1
+    bc    1,000
+    """
+    table = [tuple(header), *map(tuple, rows)]
+    widths = [max(len(row[at]) for row in table) for at in range(len(header))]
+    lines = []
+    for row in table:
+        cells = [
+            cell.rjust(width) if at in right else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
