@@ -76,13 +76,23 @@ def test_interrupted_premix_goes_on(
     assert {path: path.stat().st_mtime_ns for path in target.iterdir()} == stamps
 
 
-@pytest.mark.parametrize("place", ["data", "data/inside", ".", "data/../data"])
+@pytest.mark.parametrize(
+    ("place", "problem"),
+    [
+        ("data", "are both"),
+        ("data/../data/", "are both"),
+        ("data/inside", "the target"),
+        (".", "the source"),
+    ],
+)
 def test_target_apart_from_the_source(
-    place: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    place: str, problem: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(data.rglob("*"))
     assert main(["premix", str(data), str(tmp_path / place)]) == 1
-    assert "would then hold every row twice" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert problem in error
+    assert "give a target beside the source" in error
     assert sorted(data.rglob("*")) == before
 
 

@@ -120,6 +120,8 @@ def _check_apart(dataset: Dataset, arguments: argparse.Namespace, target: Store)
     root = given
     if isinstance(source, FileSource):
         root = find_store(source.files.name(""), None, options)
+    if lie_within(root, target) and lie_within(target, root):
+        raise PlanError(f"the source and the target are both {target.url}: give a target beside the source")
     if lie_within(root, target):
         raise PlanError(
             f"the source {root.url} lies in the target {target.url}, which would then hold every row twice: "

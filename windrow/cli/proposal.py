@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windrow.core.byte_sizes import format_bytes, parse_bytes
+from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
@@ -123,7 +122,7 @@ class _Search:
 
     def find_largest(self) -> Candidate:
         """The fewest windows that are held whole with the next one, else that fit at all, else without prefetching."""
-        for prefetch, fits in ((1, _holds), (1, _is_accepted), (0, _is_accepted)):
+        for prefetch, fits in ((1, _holds), (1, _holds_one), (0, _holds_one)):
             found = self._fewest_windows({"prefetch_windows": prefetch}, fits)
             if found is not None:
                 return found
@@ -141,8 +140,9 @@ class _Search:
 
         few, many = 0, 1
         found = try_windows(1)
-        while found is None and many < self.blocks:
-            few, many = many, min(2 * many, self.blocks)
+        # windows end at borders of blocks: of twice as many windows as blocks, each holds one block or none
+        while found is None and many < 2 * self.blocks:
+            few, many = many, min(2 * many, 2 * self.blocks)
             found = try_windows(many)
         while found is not None and many - few > 1:
             middle = (few + many) // 2
@@ -153,10 +153,10 @@ class _Search:
     def _round(
         self, found: Candidate, options: dict[str, Any], fits: Callable[[Candidate], bool]
     ) -> Candidate:
-        """The same with a size that reads well, if that fits too."""
+        """The same windows by a size that reads well, if there is one."""
         if found.window_bytes is None:
             return found
-        rounded = self.try_size(_round_down(found.window_bytes), options)
+        rounded = self.try_size(_round_up(found.window_bytes), options)
         return rounded if rounded is not None and fits(rounded) else found
 
     def _size(self, windows: int) -> int | None:
@@ -203,7 +203,7 @@ class _Search:
         if cached is not None and share >= _WORTHWHILE and cached.holds_windows == chosen.holds_windows:
             size = format_bytes(cached.explanation.budget.cache_bytes)
             part = "all blocks" if share >= 1 else f"{share:.0%} of the blocks"
-            return cached, f"cache: memory, {size} that windows leave hold {part} decoded for later epochs"
+            return cached, f"cache: memory, {size} of what windows leave hold {part} decoded for later epochs"
         disk = int(self.goal.disk_bytes * _DISK_SHARE)
         if disk < _WORTHWHILE * decoded or not _is_remote(self.dataset):
             why = (
@@ -215,11 +215,11 @@ class _Search:
                 chosen,
                 f"cache: none, since windows leave too little memory for a quarter of the blocks, and {why}",
             )
-        given = {**options, "cache": "disk", "cache_limit": _round_down(min(disk, decoded * 9 // 8))}
+        given = {**options, "cache": "disk", "cache_limit": min(_round_up(decoded * 9 // 8), disk)}
         # tasks hold blocks until they are stored, so windows can have to be a little smaller
         cached = self.try_size(chosen.window_bytes, given)
         if cached is None or cached.holds_windows != chosen.holds_windows:
-            cached = self._fewest_windows(given, _holds if chosen.holds_windows else _is_accepted)
+            cached = self._fewest_windows(given, _holds if chosen.holds_windows else _holds_one)
         if cached is None or cached.windows > _MORE_WINDOWS * chosen.windows:
             return (
                 chosen,
@@ -271,8 +271,10 @@ def _is_single_pass(candidate: Candidate) -> bool:
     return explanation.epochs == 1 and explanation.windows <= 1 and explanation.budget.slices == 1
 
 
-def _is_accepted(candidate: Candidate) -> bool:
-    return candidate.explanation.windows >= 1
+def _holds_one(candidate: Candidate) -> bool:
+    # where sizes are estimates, explain() leaves it to the run whether a window fits
+    budget = candidate.explanation.budget
+    return budget.window_bytes <= budget.windows_limit_bytes
 
 
 def _with_blocks(dataset: Dataset, size: int) -> Dataset | None:
@@ -286,29 +288,29 @@ def _is_remote(dataset: Dataset) -> bool:
     return bool(getattr(dataset._plan.source.reader, "is_remote", False))
 
 
-def _round_down(size: int) -> int:
-    """The next smaller size with two digits in its unit, or with three if the first is 1."""
-    unit = 1
-    while size // unit >= 1024:
-        unit *= 1024
-    digits = 10 ** max(0, math.floor(math.log10(size // unit)) - 1) if size // unit else 1
-    rounded = size // unit // digits * digits * unit
-    # "1.5GiB" is closer than "1GiB"
-    if size // unit < 10 and unit > 1:
-        rounded = size * 10 // unit * unit // 10
-    return max(1, min(rounded, size))
-
-
 def _round_up(size: int) -> int:
-    """A size of at least this that reads well."""
-    unit = 2**20 if size > 2**20 else 1
-    return -(-size // unit) * unit
+    """The next larger size of few digits and a unit.
+
+    >>> _round_up(3_500_000_000) / 2**20, _round_up(64 * 2**30 + 1) / 2**30
+    (3340.0, 65.0)
+    """
+    unit = 1
+    while size >= 10 * 1024 * unit:
+        unit *= 1024
+    step = 10 * unit if size > 1000 * unit else unit
+    return -(-size // step) * step
 
 
 def format_size(size: int) -> int | str:
-    """A size as an argument: with a unit if that is exact."""
-    text = format_bytes(size).replace(" ", "")
-    return text.replace(".0", "") if parse_bytes(text, "size") == size else size
+    """A size as an argument, with the largest unit in which it is whole.
+
+    >>> format_size(3340 * 2**20), format_size(1001)
+    ('3340MiB', 1001)
+    """
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if size and size % 1024**power == 0:
+            return f"{size // 1024**power}{unit}"
+    return size
 
 
 def _explain_window(search: _Search, chosen: Candidate) -> str:

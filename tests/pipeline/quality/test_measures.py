@@ -97,7 +97,7 @@ def test_small_epochs_are_sampled_whole() -> None:
     assert sample.rows.tolist() == list(range(990))
 
 
-@pytest.mark.parametrize("windows", [1, 20, 10**6])
+@pytest.mark.parametrize("windows", [1, 20, 10**6, 10**9])
 @pytest.mark.parametrize("batch_rows", [1, 100, 4_096, 10**6])
 def test_samples_are_bounded_and_spread(windows: int, batch_rows: int) -> None:
     total = 10**11 + 7
@@ -105,7 +105,7 @@ def test_samples_are_bounded_and_spread(windows: int, batch_rows: int) -> None:
     assert len(sample.rows) <= max(2**19, batch_rows)
     touched = sum(
         int((start + sample.segment_rows) * windows // total) - int(start * windows // total) + 1
-        for start in sample.starts
+        for start in sample.starts.tolist()
     )
     assert touched <= 512 + 2 * len(sample.starts) + sample.segment_rows * windows // total
     assert (sample.starts % batch_rows == 0).all()
