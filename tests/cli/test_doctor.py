@@ -66,7 +66,13 @@ def test_problems_are_code_1_and_have_a_fix(
 
 def test_unreachable_storage_is_a_problem() -> None:
     pytest.importorskip("s3fs")
-    options = {"endpoint_url": "http://127.0.0.1:9", "key": "name", "secret": "hunter2-secret"}
+    options = {
+        "endpoint_url": "http://127.0.0.1:9",
+        "key": "name",
+        "secret": "hunter2-secret",
+        # its default is four retries, which take ten seconds
+        "config_kwargs": {"retries": {"max_attempts": 0}},
+    }
     (found,) = checks.check_path("s3://bucket/data", options)
     assert (found.status, "hunter2" in found.found) == ("PROBLEM", False)
     assert "check the endpoint" in found.fix
@@ -226,6 +232,7 @@ def test_probe_that_fails_says_why() -> None:
     assert run_probe("import sys; print('noise'); print('{\"x\": 1}')", 60, "argument") == {"x": 1}
 
 
+@pytest.mark.nightly
 def test_gpu_probe_runs() -> None:
     pytest.importorskip("torch")
     found = run_probe(GPU_PROBE, 120)

@@ -113,6 +113,15 @@ def test_other_formats_become_parquet(tmp_path: Path, capsys: pytest.CaptureFixt
     assert sorted(row["x"] for row in windrow.read_parquet(tmp_path / "out").iter_rows()) == [1, 2, 3]
 
 
+def test_order_on_ray_is_the_same(ray_local: Any, data: Path, tmp_path: Path) -> None:
+    for executor in ("ray", "threads"):
+        target = str(tmp_path / executor)
+        assert (
+            main(["premix", str(data), target, "--quiet", "--seed", "3", "--executor", executor, *SMALL]) == 0
+        )
+    assert rows_of(tmp_path / "ray") == rows_of(tmp_path / "threads")
+
+
 def test_spills_are_deleted(data: Path, tmp_path: Path) -> None:
     spill = tmp_path / "spill"
     spill.mkdir()

@@ -214,8 +214,8 @@ def test_too_little_memory_is_an_error(data: Path, capsys: pytest.CaptureFixture
 def test_memory_beside_the_object_store_counts(small: FileSource, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
     monkeypatch.setattr(proposal, "shuffle_report", fail_to_report)
-    dataset = scale(small, 100_000, text=False, block_bytes=1)
-    for memory_bytes in (180 * MIB, 300 * MIB):
+    dataset = scale(small, 300_000, text=False, block_bytes=1)
+    for memory_bytes in (900 * MIB, 1_200 * MIB):
         chosen = propose(dataset, Goal(memory_bytes, trainers=2, executor="ray")).chosen
         # Ray's limit is that of the object store alone: runs and tasks come on top of it
         assert chosen.windows > 1
