@@ -338,7 +338,7 @@ def _explain_window(search: _Search, chosen: Candidate) -> str:
 
 def _explain_blocks(chosen: Candidate, target: int) -> str:
     return (
-        f"blocks: of {format_bytes(target)}, so that a window holds "
+        f"blocks: of one row group, or several up to {format_bytes(target)}, so that a window holds "
         f"{chosen.explanation.blocks / max(1, chosen.windows):.0f} of them and mixes more of the dataset"
     )
 
