@@ -22,6 +22,7 @@ from bench.remote.command import add_store, measure_store
 from bench.resume import add_resume, measure_resume
 from bench.rivals.options import add_peers
 from bench.scale.command import add_scale, run_scale
+from bench.shapes.command import add_shapes, run_shapes
 from bench.simulate.command import add_simulate, run_simulate
 from bench.sizes import read_size
 from bench.stacks.command import add_stacks, run_stacks
@@ -84,6 +85,12 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     add_operations(operations)
     operations.set_defaults(run=run_operations)
+    shapes = commands.add_parser(
+        "shapes",
+        help="measure shuffled epochs of compressed, nullable, nested and textual Parquet files beside a raw scan",
+    )
+    add_shapes(shapes)
+    shapes.set_defaults(run=run_shapes)
     resume = commands.add_parser(
         "resume", help="measure the cost of resuming from a state, anywhere in an epoch"
     )

@@ -15,9 +15,9 @@ from typing import Any
 
 from bench.machine import describe_machine
 from bench.operations.data import make_files
-from bench.operations.processes import SystemProcess
 from bench.progress import ProgressLine
 from bench.sizes import read_size
+from bench.system_process import SystemProcess
 from bench.table import align_table, write_cell
 
 __all__ = ["OPERATIONS", "Operation", "add_operations", "run_operations"]
@@ -164,7 +164,8 @@ def _measure(
             if not any(_takes_part(name, operation) for operation in operations):
                 continue
             line.start(f"{name} starts")
-            process = SystemProcess(name, paths, options.folder / f"{name}.log", options.timeout)
+            arguments = ["bench.operations.systems", name, json.dumps(list(paths))]
+            process = SystemProcess(name, arguments, options.folder / f"{name}.log", options.timeout)
             stack.callback(process.close)
             line.finish(process.error or "")
             if process.error:

@@ -49,6 +49,8 @@ class Shape:
         Options for ``pyarrow.parquet.write_table``.
     tensors
         Whether every column can become a tensor.
+    ragged
+        How lists of different lengths become tensors.
     """
 
     title: str
@@ -57,6 +59,7 @@ class Shape:
     make: MakeGroup
     write: Mapping[str, Any] = field(default_factory=dict)
     tensors: bool = True
+    ragged: Mapping[str, str] | None = None
 
 
 def _raw(rows: int, group: int, column: int) -> NDArray[np.uint64]:
@@ -72,7 +75,8 @@ def _numbers(rows: int, group: int) -> pa.Table:
     return pa.table({**columns, "label": draw_unit(_raw(rows, group, 100))})
 
 
-def _with_nulls(table: pa.Table, group: int) -> pa.Table:
+def _numbers_with_nulls(rows: int, group: int) -> pa.Table:
+    table = _numbers(rows, group)
     arrays = [
         pa.array(column.to_numpy(), mask=draw_unit(_raw(table.num_rows, group, 200 + number)) < _NULLS)
         for number, column in enumerate(table.columns)
@@ -212,9 +216,9 @@ _DELTA: Mapping[str, Any] = {
 SHAPES: Mapping[str, Shape] = {
     "plain": Shape("20 numbers, Snappy, dictionaries", 0.80, 160, _numbers),
     "zstd": Shape("the same, zstd", 0.75, 160, _numbers, {"compression": "zstd"}),
-    "nulls": Shape("the same, 5 % nulls", 0.70, 160, lambda rows, at: _with_nulls(_numbers(rows, at), at)),
+    "nulls": Shape("the same, Snappy, 5 % nulls", 0.70, 160, _numbers_with_nulls, tensors=False),
     "delta": Shape("pages v2, zstd, delta, byte-stream-split", 0.70, 160, _measures, _DELTA),
-    "tokens": Shape("token lists of 64 to 1,200", 0.70, 4 * 632, _tokens),
+    "tokens": Shape("token lists of 64 to 1,200", 0.70, 4 * 632, _tokens, ragged={"tokens": "offsets"}),
     "embeddings": Shape("embeddings, 768 floats", 0.80, 8 + 4 * _EMBEDDING, _embeddings),
     "text": Shape("text, four columns", 0.75, 480, _text, tensors=False),
     "images": Shape("images of 10 to 50 KB", 0.85, 30_008, _images, {"compression": "none"}, tensors=False),

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -23,10 +23,11 @@ import windrow
 from bench.machine import count_cores
 from bench.process_tree import list_tree
 
-__all__ = ["BATCH_ROWS", "FORMATS", "Measured", "main"]
+__all__ = ["BATCH_ROWS", "EXECUTORS", "FORMATS", "Measured", "main"]
 
 BATCH_ROWS = 8_192
 FORMATS = ("arrow", "numpy", "torch")
+EXECUTORS = ("threads", "ray")
 _OBJECT_STORE_BYTES = 2 * 10**9
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -54,21 +55,24 @@ def _scan(paths: Sequence[str]) -> int:
 
 def _count_rows(batch: Any) -> int:
     if isinstance(batch, dict):
-        return len(next(iter(batch.values())))
+        column = next(iter(batch.values()))
+        # lists of different lengths are values and offsets
+        return len(column[1]) - 1 if isinstance(column, tuple) else len(column)
     return int(batch.num_rows)
 
 
-def _epochs(pipe: windrow.DatasetPipeline, form: str) -> Generator[int, None, None]:
+def _epochs(
+    pipe: windrow.DatasetPipeline, form: str, ragged: Mapping[str, Any] | None
+) -> Generator[int, None, None]:
     """Yield the number of rows at the end of each epoch."""
     with pipe.iterator() as shard:
         for epoch in shard.iter_epochs():
-            batches = (
-                epoch.iter_torch_batches(batch_size=BATCH_ROWS)
-                if form == "torch"
-                else epoch.iter_batches(
-                    batch_size=BATCH_ROWS, batch_format="pyarrow" if form == "arrow" else form
-                )
-            )
+            if form == "torch":
+                batches: Iterable[Any] = epoch.iter_torch_batches(batch_size=BATCH_ROWS, ragged=ragged)
+            elif form == "numpy":
+                batches = epoch.iter_batches(batch_size=BATCH_ROWS)
+            else:
+                batches = epoch.iter_batches(batch_size=BATCH_ROWS, batch_format="pyarrow")
             yield sum(map(_count_rows, batches))
 
 
@@ -89,12 +93,12 @@ def _measure(request: dict[str, Any], executor: str, clock: Callable[[], float])
     paths, epochs = request["paths"], request["epochs"]
     if executor == "scan":
         return _time(lambda: _scan(paths), epochs, clock)
-    dataset = windrow.read_parquet(paths)
+    dataset: windrow.Dataset | windrow.DatasetPipeline = windrow.read_parquet(paths)
     if request["window"]:
         dataset = dataset.window(bytes_per_window=request["window"])
     # the first epoch touches memory for the first time; the one after the last keeps prefetching as it was
     pipe = dataset.repeat(epochs + 2).random_shuffle_each_window(seed=7).options(executor=executor)
-    with closing(_epochs(pipe, request["form"])) as rows:
+    with closing(_epochs(pipe, request["form"], request.get("ragged"))) as rows:
         next(rows)
         return _time(lambda: next(rows), epochs, clock)
 

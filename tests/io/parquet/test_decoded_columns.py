@@ -413,7 +413,7 @@ def test_file_with_empty_row_groups(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_threads_do_not_share_memory(tmp_path: Path, compression: str) -> None:
     columns = {"x": np.arange(20_000) % 999, "t": [f"text {n % 77}" for n in range(20_000)]}
-    nested = pa.ListArray.from_arrays(np.arange(0, 20_001, 2, np.int32), pa.array(np.arange(20_000)))
+    nested = pa.ListArray.from_arrays(np.arange(0, 20_001, 2).astype(np.int32), pa.array(np.arange(20_000)))
     table = pa.table(columns).slice(0, 10_000).append_column("n", nested)
     pq.write_table(table, tmp_path / "x.parquet", compression=compression)
     with ThreadPoolExecutor(4) as pool:

@@ -1,4 +1,4 @@
-"""Processes of systems, which wait while another one runs an operation."""
+"""Processes of systems, which wait while another one is measured."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class SystemProcess:
     ----------
     name
         Name of the system.
-    paths
-        Files to read.
+    arguments
+        Those of ``python -m``. The process prints a line of JSON when it is ready, and one for each line that it reads.
     log
         File that gets what the system prints.
     timeout
         Seconds that an answer may take; after that, the process is killed.
     """
 
-    def __init__(self, name: str, paths: Sequence[str], log: Path, timeout: float) -> None:
+    def __init__(self, name: str, arguments: Sequence[str], log: Path, timeout: float) -> None:
         self.name = name
         self._timeout = timeout
         with log.open("wb") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "bench.operations.systems", name, json.dumps(list(paths))],
+                [sys.executable, "-m", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
@@ -53,11 +53,11 @@ class SystemProcess:
             )
         self.error: str | None = self._receive().get("error")
 
-    def run(self, operation: str) -> dict[str, Any]:
-        """Run an operation once: a `Measured` as a dict, or one with the key ``error``."""
+    def run(self, request: str) -> dict[str, Any]:
+        """Send a request of one line; returns the answer, or a dict with the key ``error``."""
         assert self._process.stdin is not None
         try:
-            print(operation, file=self._process.stdin, flush=True)
+            print(request, file=self._process.stdin, flush=True)
         except BrokenPipeError:
             return {"error": "the process ended"}
         return self._receive()

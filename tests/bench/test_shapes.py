@@ -1,0 +1,73 @@
+"""``python -m bench shapes``: data that is always the same, and an exit status that says what is missed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bench.cli import main
+from bench.shapes.command import summarize_shape
+from bench.shapes.data import SHAPES, find_files
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != "flights"])
+def test_data_is_always_the_same(tmp_path: Path, name: str) -> None:
+    one, two = (find_files(name, tmp_path / folder, 1_000_000) for folder in ("one", "two"))
+    assert len(one) == 8
+    assert pa.concat_tables(map(pq.read_table, one)).equals(pa.concat_tables(map(pq.read_table, two)))
+    assert find_files(name, tmp_path / "one", 1_000_000) == one
+    # the files differ
+    assert not pq.read_table(one[0]).equals(pq.read_table(one[1]))
+
+
+@pytest.mark.timeout(120)
+def test_threads_to_every_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written, drawn = tmp_path / "out.json", tmp_path / "out.svg"
+    options = ["--shapes", "nulls,tokens,structs", "--size", "1MB", "--rounds", "1", "--epochs", "1"]
+    options += ["--formats", "arrow,torch", "--window", "500KB", "--folder", str(tmp_path / "data")]
+    main(["shapes", *options, "--json", str(written), "--plot", str(drawn)])
+    printed = capsys.readouterr().out
+    found = json.loads(written.read_text())["shapes"]
+    assert {name: list(systems) for name, systems in found.items()} == {
+        "nulls": ["scan ", "threads arrow"],
+        "tokens": ["scan ", "threads arrow", "threads torch"],
+        "structs": ["scan ", "threads arrow"],
+    }, printed
+    errors = [
+        each for systems in found.values() for some in systems.values() for each in some if "error" in each
+    ]
+    assert not errors
+    rows = {
+        name: {each["rows"] for some in systems.values() for each in some if "rows" in each}
+        for name, systems in found.items()
+    }
+    assert all(len(counts) == 1 for counts in rows.values()), rows
+    assert "structs" in drawn.read_text()
+
+
+def _measured(cpu_seconds: float) -> list[dict[str, Any]]:
+    return [{"rows": 5, "seconds": 2 * cpu_seconds, "cpu_seconds": cpu_seconds}] * 3
+
+
+def test_what_is_judged_is_threads_to_arrow() -> None:
+    asked = SHAPES["plain"].asked
+    scan = {("scan", ""): _measured(1.0)}
+    for cpu_seconds, met in ((0.99 / asked, True), (1.01 / asked, False)):
+        rows, is_met = summarize_shape("plain", {**scan, ("threads", "arrow"): _measured(cpu_seconds)})
+        assert is_met == met
+        assert rows[1][5] == rows[1][6] == f"{1 / cpu_seconds:.2f}"
+    others = {("threads", "numpy"): _measured(9.0), ("ray", "arrow"): _measured(9.0)}
+    rows, is_met = summarize_shape("plain", {**scan, **others})
+    assert is_met
+    assert [row[7] for row in rows] == ["", "", ""]
+
+
+@pytest.mark.parametrize("option", ["--shapes", "--executor", "--formats"])
+def test_unknown_names_are_errors(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["shapes", option, "nothing"]) == 2
+    assert f"{option} nothing: choose from" in capsys.readouterr().err
