@@ -35,7 +35,7 @@ class Coordinator:
         self.acknowledge = SimpleNamespace(remote=lambda *_: None)
         self.close_shard = SimpleNamespace(remote=self._close)
 
-    def _close(self, shard: int, token: str) -> str:
+    def _close(self, shard: int, token: str, stats: object = None) -> str:
         self.closed.append((shard, token))
         return "closed"
 

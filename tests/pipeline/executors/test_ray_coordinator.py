@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.laws.cases import Case
+from windrow.pipeline.coordinator.phases import TrainerStats
 from windrow.pipeline.executors.ray import coordinator as module
 from windrow.pipeline.executors.ray.coordinator import Coordinator
 from windrow.pipeline.executors.ray.executor import RayExecutor
@@ -30,7 +31,7 @@ def play(script: Callable[[Coordinator], Coroutine[Any, Any, None]]) -> None:
     [
         ("_core", "note_delivered", (8.0,)),
         ("_core", "acknowledge", (0, "token", None)),
-        ("_core", "heartbeat", (0,)),
+        ("_core", "heartbeat", (0, TrainerStats(0))),
         ("_core", "close_shard", (0, "token")),
         ("_dispatcher", "note_heartbeat", (0, 0)),
         ("_dispatcher", "tick", ()),

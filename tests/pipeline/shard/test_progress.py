@@ -1,14 +1,19 @@
-"""The progress line."""
+"""Progress: what it says, a live view in a terminal, and lines in a log."""
 
 from __future__ import annotations
 
+import io
+import re
+import sys
 from typing import Any, cast
 
 import pytest
 
+from windrow.pipeline.coordinator.phases import TrainerStats
 from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.base import EpochFacts
 from windrow.pipeline.shard import progress
+from windrow.pipeline.shard.waits import Totals
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 
@@ -16,26 +21,61 @@ def facts(total: int | None) -> EpochFacts:
     return EpochFacts(2, 0, 180, ShardAssignment(4, 100), 1000, total)
 
 
-def describe(total: int | None, epochs: int | None, run: RunStats, **values: Any) -> str:
-    line = progress.ProgressLine(cast("Any", None), facts(total), 0, epochs)
-    return line._describe(run, **values)
+class Client:
+    """A coordinator whose run has another trainer."""
+
+    def run_stats(self, *, spans: bool) -> RunStats:
+        assert not spans, "spans are large, and not shown"
+        other = TrainerStats(1, bytes=10**9, work_seconds=1.0, waits={"decode": 1.0})
+        return RunStats(held_bytes=2**30, memory_bytes=2**31, trainers=(other,))
 
 
-def test_progress_line_shows_the_position() -> None:
+class Screen(io.StringIO):
+    """Standard error, which is a terminal or not."""
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+def view(total: int | None = 10_000, epochs: int | None = 10) -> progress.ProgressView:
+    return progress.ProgressView(cast("Any", Client()), facts(total), Totals(0), epochs)
+
+
+def describe(
+    run: RunStats, *since: TrainerStats, total: int | None = None, epochs: int | None = None, **place: int
+) -> str:
+    return " · ".join(view(total, epochs)._describe(run, since, **place))
+
+
+def test_progress_shows_the_position_and_what_trainers_wait_for() -> None:
     run = RunStats(
         held_bytes=2**30,
         memory_bytes=2**31,
         windows_ready={(2, 40): 1.0, (2, 41): 0.999, (2, 42): 0.0},
     )
-    line = describe(10_000, 10, run, window=40, step=17, bytes_per_second=2.31e9, wait_share=0.004)
-    assert line == (
-        "epoch 3/10 · window 41/180, next 99 % ready · step 17/25 · 2.31 GB/s · trainer waits 0.4% · 1.0 GiB of 2.0 GiB"
+    since = [
+        TrainerStats(0, bytes=2 * 10**9, work_seconds=0.6, waits={"decode": 0.4}),
+        TrainerStats(1, bytes=10**9, work_seconds=0.8, waits={"decode": 0.1, "storage": 0.1}),
+    ]
+    text = describe(run, *since, total=10_000, epochs=10, window=40, step=17)
+    assert text == (
+        "epoch 3/10 · step 17/25 · window 41/180, next 99 % ready · 3.00 GB/s · trainers wait 30.0%, for decoding"
+        " · 1.0 GiB of 2.0 GiB"
     )
 
 
-def test_unknown_counts_and_endless_chains_leave_out_their_ends() -> None:
-    line = describe(None, None, RunStats(), window=0, step=1, bytes_per_second=0, wait_share=0)
-    assert line.startswith("epoch 3 · window 1/180 · step 1 · ")
+def test_no_cause_is_named_where_trainers_hardly_wait() -> None:
+    since = TrainerStats(0, bytes=1, work_seconds=0.99, waits={"decode": 0.01})
+    assert "trainers wait 1.0% ·" in describe(RunStats(), since, window=0, step=1)
+
+
+def test_unknown_counts_and_endless_pipelines_leave_out_their_ends() -> None:
+    text = describe(RunStats(), window=0, step=1)
+    assert text.startswith("epoch 3 · step 1 · window 1/180 · ")
 
 
 @pytest.mark.parametrize(
@@ -45,11 +85,8 @@ def test_unknown_counts_and_endless_chains_leave_out_their_ends() -> None:
 def test_next_window_is_announced_across_epochs(
     ready: dict[tuple[int, int], float], shown: int | None
 ) -> None:
-    run = RunStats(windows_ready=ready)
-    line = describe(None, None, run, window=179, step=1, bytes_per_second=0, wait_share=0)
-    assert line.startswith(
-        f"epoch 3 · window 180/180{'' if shown is None else f', next {shown} % ready'} · step"
-    )
+    text = describe(RunStats(windows_ready=ready), window=179, step=1)
+    assert f"window 180/180{'' if shown is None else f', next {shown} % ready'} · 0.00 GB/s" in text
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -59,3 +96,40 @@ def test_progress_is_shown_on_request(asked: bool) -> None:
 
 def test_auto_shows_nothing_without_a_terminal() -> None:
     assert progress.is_shown("auto") is False
+
+
+def test_a_log_gets_a_line_every_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Screen(is_terminal=False)
+    monkeypatch.setattr(sys, "stderr", log)
+    shown = view()
+    start = shown._next - progress._LOG_SECONDS
+    for second in range(0, 95, 5):
+        shown.show(start + second, window=second, step=second)
+    shown.end()
+    lines = log.getvalue().splitlines()
+    assert [re.findall(r"step (\d+)/25", line) for line in lines] == [["30"], ["60"], ["90"]]
+    assert "trainers wait 50.0%, for decoding" in lines[0], "the other trainer's report"
+    assert "trainers wait 0.0% ·" in lines[1], "nothing since"
+    assert "\r" not in log.getvalue()
+    assert "\x1b" not in log.getvalue()
+
+
+@pytest.mark.parametrize("total", [10_000, None])
+def test_a_terminal_gets_two_lines_that_are_redrawn(
+    total: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Screen(is_terminal=True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = view(total)
+    before = sys.stdout
+    for second in (1.5, 1.6, 3.0):
+        shown.show(shown._next + second, window=40, step=17)
+    assert sys.stdout is before, "what the program prints is its own"
+    shown.end()
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    assert text.count("epoch 3/10 · step 17") >= 2
+    assert "window 41/180" in text
+    assert "1.0 GiB of 2.0 GiB" in text
+    assert screen.getvalue().count("\x1b[2K") >= 2, "the lines before are erased"

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
+from windrow.core.phase_clock import counting, current_clock
 from windrow.core.source import BlockAddress, BlockPart
 from windrow.io.catalog.filters import filter_columns, kept_places
 from windrow.io.catalog.fragments import END_BYTES, Fragment, FragmentFacts, digest_ends
@@ -166,8 +167,14 @@ class RowGroupReader(FileBlockReader):
 
         if self.files.local or len(locator) == 1:
             return map(read, locator)
-        with ThreadPoolExecutor(min(_READ_THREADS, len(locator)), "windrow-files") as threads:
-            return list(threads.map(read, locator))
+        clock, lanes = current_clock(), min(_READ_THREADS, len(locator))
+
+        def read_beside(groups: RowGroups) -> pa.Table:
+            with counting(clock, lanes):
+                return read(groups)
+
+        with ThreadPoolExecutor(lanes, "windrow-files") as threads:
+            return list(threads.map(read_beside, locator))
 
     def _read(self, groups: RowGroups, origin: str) -> pa.Table:
         needed = self.needed_columns()

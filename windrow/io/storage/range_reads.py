@@ -10,6 +10,7 @@ import io
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from functools import cached_property, partial
 from itertools import islice, pairwise
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from windrow.core.phase_clock import count_request, counting, current_clock, phase
 from windrow.io.storage.io_threads import call_ahead
 from windrow.io.storage.retries import Retries, ShortReadError
 
@@ -89,6 +91,7 @@ class RemoteFile(io.RawIOBase):
     def __init__(self, read: ReadRange, size_bytes: int, retries: Retries) -> None:
         self._read_range, self._size, self._retries = read, size_bytes, retries
         self._offset = 0
+        self._clock = current_clock()
         self.failed = False
         self._starts: list[int] = []
         self._spans: list[_Span] = []
@@ -109,7 +112,10 @@ class RemoteFile(io.RawIOBase):
 
     def fetch_result(self) -> Any:
         """Wait for the result of ``then``; None without one, or if other ranges were read since."""
-        return None if self._after is None else self._after.result()
+        if self._after is None:
+            return None
+        with phase("storage"):
+            return self._after.result()
 
     def close(self) -> None:
         """Cancel pending requests and release the prefetched bytes."""
@@ -125,7 +131,9 @@ class RemoteFile(io.RawIOBase):
 
     def _read_with_retries(self, start: int, stop: int) -> Any:
         try:
-            return self._retries.read(lambda: self._read_range(start, stop), stop - start)
+            with counting(self._clock) if current_clock() is None else nullcontext():
+                count_request(stop - start)
+                return self._retries.read(lambda: self._read_range(start, stop), stop - start)
         except Exception:
             self.failed = True
             raise
@@ -154,10 +162,12 @@ class RemoteFile(io.RawIOBase):
         if stop <= start:
             return b""
         self._offset = stop
-        span = self._find(start, stop)
-        if span is None:
-            return self.read_range(start, stop)
-        return span.buffer.slice(start - span.start, stop - start)
+        # Arrow reads in a thread of its own where it filters
+        with counting(self._clock, lanes=1) if current_clock() is None else nullcontext(), phase("storage"):
+            span = self._find(start, stop)
+            if span is None:
+                return self.read_range(start, stop)
+            return span.buffer.slice(start - span.start, stop - start)
 
     def _find(self, start: int, stop: int) -> _Span | None:
         """The prefetched span that contains a range."""

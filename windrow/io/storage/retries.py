@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from windrow.core.errors import PlanError, WindrowError
+from windrow.core.phase_clock import count_retry, phase
 
 __all__ = ["DEFAULT_RETRIES", "GaveUpError", "Retries", "ShortReadError", "call_within", "is_transient"]
 
@@ -107,6 +108,10 @@ class Retries:
 
     def call(self, attempt: Callable[[], T]) -> T:
         """Call ``attempt`` until it returns, raises a permanent error, or the budget is exhausted (`GaveUpError`)."""
+        with phase("storage"):
+            return self._call(attempt)
+
+    def _call(self, attempt: Callable[[], T]) -> T:
         begin = time.monotonic()
         failures: list[tuple[float, BaseException]] = []
         for wait in self._waits():
@@ -120,6 +125,7 @@ class Retries:
             if time.monotonic() - begin + wait > self.seconds:
                 break
             time.sleep(wait)
+            count_retry()
         elapsed = time.monotonic() - begin
         raise GaveUpError(_format_history(failures, elapsed, self.seconds)) from failures[-1][1]
 

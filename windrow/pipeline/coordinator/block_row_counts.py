@@ -11,7 +11,8 @@ from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
 from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program
 from windrow.pipeline.tasks.corrupt_blocks import make_late_corruption_error
-from windrow.pipeline.tasks.map_task import Task, TaskReport, check_documents
+from windrow.pipeline.tasks.map_task import Task, TaskReport
+from windrow.pipeline.tasks.sequence_packing import check_documents
 
 __all__ = ["BlockRowCounts"]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.pipeline.coordinator.phases import Interval
 from windrow.pipeline.plan.window_places import WindowPlaces
 from windrow.shuffle.order.runs import WindowRuns
 
@@ -32,6 +33,7 @@ class WindowReply:
     starts: tuple[tuple[int, int], ...] = ()
     corrupt: tuple[int, ...] = ()
     row_bytes: float = 0.0  # the largest mean of any part; 0 while nothing is ready
+    history: tuple[Interval, ...] = ()  # once it is complete, what the time until then went to
 
 
 @dataclass

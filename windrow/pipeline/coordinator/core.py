@@ -16,10 +16,12 @@ from windrow.pipeline.checkpoint.resume import make_seed_error
 from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.phases import TrainerStats
 from windrow.pipeline.coordinator.requests import OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.coordinator.stats import RunStats
+from windrow.pipeline.coordinator.window_history import Capacity
 from windrow.pipeline.executors.base import EpochFacts, Resources
 from windrow.pipeline.plan.memory_budget import budget_program
 from windrow.pipeline.plan.program import Program
@@ -162,17 +164,17 @@ class CoordinatorCore:
             raise error
         self._driver.task_failed(Failure.capture(error))
 
-    def heartbeat(self, shard: int) -> None:
-        """A shard's consumer is alive."""
+    def heartbeat(self, shard: int, stats: TrainerStats | None = None) -> None:
+        """A shard's consumer is alive, and has received what ``stats`` says."""
         if self._driver is not None:
-            self._driver.heartbeat(shard)
+            self._driver.heartbeat(shard, stats)
 
     def note_delivered(self, row_bytes: float) -> None:
         """Record the bytes per delivered row that a shard measured."""
         if self._driver is not None:
             self._driver.note_delivered(row_bytes)
 
-    def close_shard(self, shard: int, token: str) -> bool:
+    def close_shard(self, shard: int, token: str, stats: TrainerStats | None = None) -> bool:
         """A reader of a shard has closed; returns whether it was the last of the run."""
         self._closed.setdefault(shard, set()).add(token)
         opened = self._opened.get(shard)
@@ -181,7 +183,7 @@ class CoordinatorCore:
         self._opened.pop(shard, None)
         if self._driver is None:
             return False
-        last = self._driver.close_shard(shard)
+        last = self._driver.close_shard(shard, stats)
         if not last and not self._opened and self._environment.is_restarted():
             # other shards may have closed with the coordinator that died; any that still reads opens its epoch again
             for other in self._program.members:
@@ -364,6 +366,7 @@ class CoordinatorCore:
                 workers=resources.workers * _TASKS_PER_CPU,
                 clock=self._environment.now,
                 cache_bytes=budget.cache_bytes,
+                capacity=Capacity(resources.workers, resources.nodes),
             )
             for shard in self._closed.keys() - self._opened.keys():
                 self._driver.close_shard(shard)

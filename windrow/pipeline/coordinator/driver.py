@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from windrow.core.native_libraries import missing_libraries, missing_library_warnings
+from windrow.core.native_libraries import missing_library_warnings
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.block_row_counts import BlockRowCounts
 from windrow.pipeline.coordinator.buffered_window import BufferedWindow, WindowReply
 from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.phases import TrainerStats
 from windrow.pipeline.coordinator.requests import EpochStarts
 from windrow.pipeline.coordinator.scheduling.diagnosis import diagnose
 from windrow.pipeline.coordinator.scheduling.events import (
@@ -37,7 +38,8 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Work,
 )
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
-from windrow.pipeline.coordinator.stats import RunStats, Span
+from windrow.pipeline.coordinator.stats import RunStats
+from windrow.pipeline.coordinator.window_history import Capacity, WindowHistory
 from windrow.pipeline.executors.base import EpochFacts, TaskRunner
 from windrow.pipeline.plan.memory_estimate import MemoryEstimate, make_window_error
 from windrow.pipeline.plan.program import Program
@@ -50,14 +52,13 @@ from windrow.shuffle.order.shard_assignment import ShardAssignment
 __all__ = ["HEARTBEAT_TIMEOUT_SECONDS", "Driver"]
 
 HEARTBEAT_TIMEOUT_SECONDS = 5.0
-_MAX_SPANS = 20_000
 
 
 class Driver:
     """Runs a program for its shards, up to ``workers`` tasks at a time.
 
     ``clock`` returns seconds, for heartbeat timeouts and stalls; ``cache_bytes`` is the memory for cached
-    decoded blocks. ``failure`` is what ended the run, or None.
+    decoded blocks. ``failure`` is what ended the run, or None; ``history`` tells when tasks ran.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Driver:
         workers: int,
         clock: Callable[[], float],
         cache_bytes: int = 0,
+        capacity: Capacity | None = None,
     ) -> None:
         job = program.job
         self._program = program
@@ -81,7 +83,6 @@ class Driver:
         self.failure: Failure | None = None
         self._epoch_starts = EpochStarts()
         self._schema: Any = None
-        self._tasks = 0
         self._peak_bytes = 0
         self._left_out_rows = 0
         self._estimate = MemoryEstimate(budget)
@@ -90,7 +91,7 @@ class Driver:
         self._unaccounted: dict[int, ShardAssignment] = {}
         self._events: deque[Event] = deque()
         self._handling = self._widened = False
-        self._spans: deque[Span] = deque(maxlen=_MAX_SPANS)
+        self.history = WindowHistory(capacity or Capacity(workers))
         prefetch = job.options.prefetch_windows
         limits = Limits(
             shards=program.members,
@@ -148,6 +149,8 @@ class Driver:
         if buffered is None:
             return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
         reply = buffered.reply(shard, parts, have)
+        if len(buffered.outputs) == parts:
+            reply = replace(reply, history=self.history.describe((epoch, window)))
         assignment = self._scheduler.opened_assignment(epoch)
         if self._program.job.rows_known or reply.layout is None or assignment is None:
             return reply
@@ -178,8 +181,9 @@ class Driver:
         state = self._scheduler.window(epoch, window)
         return state is not None and state.complete
 
-    def heartbeat(self, shard: int) -> None:
-        """A shard's consumer is alive: it takes rows or waits for them."""
+    def heartbeat(self, shard: int, stats: TrainerStats | None = None) -> None:
+        """A shard's consumer is alive: it takes rows or waits for them; ``stats`` is what it has received."""
+        self.history.note_trainer(stats)
         self._handle(Heartbeat(shard))
 
     def acknowledge(self, shard: int, place: Place) -> None:
@@ -190,8 +194,9 @@ class Driver:
         """Discard an attempt at a window whose outputs are lost; the window is prepared again."""
         self._handle(AttemptLost(epoch, window, attempt))
 
-    def close_shard(self, shard: int) -> bool:
+    def close_shard(self, shard: int, stats: TrainerStats | None = None) -> bool:
         """A shard has stopped reading; returns whether it was the last one."""
+        self.history.note_trainer(stats)
         self._handle(Closed(shard))
         if self._scheduler.done:
             self._cache.clear()
@@ -204,8 +209,8 @@ class Driver:
 
     def run_stats(self, *, spans: bool) -> RunStats:
         """Statistics of the run so far."""
-        return RunStats(
-            tasks=self._tasks,
+        return replace(
+            self._cache.add_stats(self.history.run_stats(spans=spans)),
             # outputs of tasks that still run after a failure are discarded
             held_bytes=0 if self.failure is not None else self._scheduler.held_bytes,
             memory_bytes=self._scheduler.memory_bytes,
@@ -215,15 +220,8 @@ class Driver:
             left_out_rows=self._left_out_rows,
             epoch_rows=self._rows.delivered,
             windows_ready=self._scheduler.windows_ready,
-            spans=tuple(self._spans) if spans else (),
-            cache_hits=self._cache.totals.hits,
-            cache_misses=self._cache.totals.misses,
-            cache_bytes=self._cache.held_bytes,
-            cache_errors=self._cache.totals.errors,
-            cache_corrupt_blocks=self._cache.totals.corrupt_blocks,
             corrupt_blocks=self._rows.corrupt.names,
             corrupt_rows=self._rows.corrupt.rows,
-            missing_libraries=missing_libraries(),
         )
 
     # --- results of tasks
@@ -247,8 +245,7 @@ class Driver:
 
     def _record_result(self, task: Task, report: TaskReport, output: Any, lane: str) -> None:
         work, kind = task.work, self._running.pop(task.work)
-        self._tasks += 1
-        self._spans.append(Span(kind, work.epoch, work.window, report.start_time, report.stop_time, lane))
+        self.history.finish(work, kind, report.start_time, report.stop_time, report.profile, lane)
         if report.shortfall is not None:
             self._handle(Overflowed(work, **vars(report.shortfall)))
         else:
@@ -277,7 +274,7 @@ class Driver:
         self._grow_estimate()
 
     def blocks_lost(self, task: Task) -> Task:
-        """Cached blocks that a task was given are lost: returns the task that reads them again."""
+        """Evict the cached blocks of a task, which are lost; returns the task that reads them again."""
         return self._cache.evict_lost_blocks(task)
 
     def task_failed(self, failure: Failure) -> None:
@@ -305,6 +302,7 @@ class Driver:
                 self._widened = False
                 for instruction in self._scheduler.handle(self._events.popleft(), self._clock()):
                     self._perform(instruction)
+            self.history.note_memory(self._scheduler.short_of_memory, self._scheduler.running)
         except Exception as error:
             # events also come from callbacks and ticks, where an exception would be lost: the next request of
             # each shard raises it
@@ -382,12 +380,14 @@ class Driver:
         skips = self._rows.corrupt.find_skipped(work.epoch, task.blocks)
         task = replace(task, skips=skips, max_bytes=instruction.max_bytes, samples=instruction.samples)
         task, cached = self._cache.prepare(task)
+        self.history.submit(work)
         self._runner.run(task, buffered.tables.get(work.part), *cached)
 
     def _drop(self, instruction: Drop) -> None:
         key = (instruction.epoch, instruction.window)
         if instruction.slices is None:
             self._buffered.pop(key, None)
+            self.history.drop(key, rebuild=instruction.evicts)
         elif key in self._buffered:
             self._buffered[key].release(instruction.slices)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
-__all__ = ["RunStats", "Span", "Stats", "Tally"]
+from windrow.pipeline.coordinator.bottleneck import Bottleneck, PipelineFacts, find_bottleneck
+from windrow.pipeline.coordinator.phases import TaskProfile, TrainerStats
+
+__all__ = ["RunStats", "Span", "Stats"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,11 @@ class Span:
         Unix time in seconds.
     lane
         The worker or shard that spent it.
+    submit_time
+        When a task was handed to the executor; ``start_time`` of others.
+    phases
+        Pairs of a phase and its seconds, such as ``("decode", 0.2)``: of a task, its storage, decode, transform and
+        shuffle; of a wait, what it was for.
     """
 
     kind: str
@@ -32,6 +39,8 @@ class Span:
     start_time: float
     stop_time: float
     lane: str
+    submit_time: float = 0.0
+    phases: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,12 @@ class RunStats:
     ----------
     tasks
         Tasks finished.
+    profile
+        What all tasks together spent their time on, and their requests to object storage.
+    trainers
+        What each trainer has received and waited for, as it last reported: about once a second, and when it closes.
+    workers, nodes
+        How many tasks can run at once, and on how many machines.
     held_bytes, memory_bytes
         Bytes of map outputs now, including those being made, and their limit.
     peak_held_bytes
@@ -76,6 +91,10 @@ class RunStats:
     """
 
     tasks: int = 0
+    profile: TaskProfile = TaskProfile()
+    trainers: tuple[TrainerStats, ...] = ()
+    workers: int = 0
+    nodes: int = 1
     held_bytes: int = 0
     memory_bytes: int = 0
     peak_held_bytes: int = 0
@@ -97,18 +116,22 @@ class RunStats:
 
 @dataclass(frozen=True)
 class Stats:
-    """What a shard has received, and statistics of its run.
+    """What a shard has received, what its run has done, where the trainers' time went, and what limits the run.
+
+    Printed, it is a table that ends with a sentence: what limits the run, and what to change.
 
     Attributes
     ----------
     shard
         Which shard.
-    epochs, batches, rows, bytes
-        Consumed so far; ``bytes`` in memory.
-    wait_seconds
-        Time that the consumer waited for batches.
+    epochs
+        Epochs that it has read to their end.
+    trainer
+        What the shard's trainer has received, and where its waiting time went.
     run
         The run behind all shards.
+    pipeline
+        What the diagnosis has to know of the pipeline.
     spans
         Timeline of this shard's process: ``"reduce"`` and ``"wait"``.
 
@@ -123,45 +146,70 @@ class Stats:
     ...     stats = shard.stats()
     >>> stats.epochs, stats.batches, stats.rows, stats.run.dropped_windows
     (2, 6, 10, 0)
+    >>> print(str(stats).splitlines()[0])
+    shard 0: 2 epochs, 6 batches, 10 rows, 80 B
     """
 
     shard: int
     epochs: int
-    batches: int
-    rows: int
-    bytes: int
-    wait_seconds: float
+    trainer: TrainerStats
     run: RunStats
+    pipeline: PipelineFacts = PipelineFacts()
     spans: tuple[Span, ...] = field(default=(), repr=False)
 
-
-class Received(Protocol):
-    """What an iterator has delivered."""
+    @property
+    def batches(self) -> int:
+        """Batches received so far."""
+        return self.trainer.batches
 
     @property
-    def steps(self) -> int: ...
+    def rows(self) -> int:
+        """Rows received so far."""
+        return self.trainer.rows
+
     @property
-    def rows(self) -> int: ...
+    def bytes(self) -> int:
+        """Bytes received so far, in memory."""
+        return self.trainer.bytes
+
     @property
-    def size_bytes(self) -> int: ...
+    def wait_seconds(self) -> float:
+        """Time that the trainer waited for batches, and for the start of the run."""
+        return self.trainer.wait_seconds
+
     @property
-    def wait_seconds(self) -> float: ...
+    def waits(self) -> Mapping[str, float]:
+        """Seconds that the trainer waited, by what it waited for.
 
+        Of tasks: ``"storage"``, ``"decode"``, ``"transform"``, ``"shuffle"``; in the trainer's process: ``"transfer"``,
+        ``"prepare"`` (transforms after the shuffle), ``"collate"`` (making batches), ``"device"``; tasks that could
+        not run: ``"memory"``, ``"cpus"``; and ``"start"`` and ``"other"``.
+        """
+        return self.trainer.waits
 
-@dataclass(frozen=True)
-class Tally:
-    """The totals of a shard's finished epochs."""
+    @property
+    def trainers(self) -> tuple[TrainerStats, ...]:
+        """All trainers of the run that have told about themselves; this one as of now."""
+        others = {trainer.shard: trainer for trainer in self.run.trainers}
+        if self.trainer.seconds or self.shard not in others:
+            others[self.shard] = self.trainer
+        return tuple(others[shard] for shard in sorted(others) if others[shard].seconds)
 
-    batches: int = 0
-    rows: int = 0
-    bytes: int = 0
-    wait_seconds: float = 0.0
-
-    def add(self, received: Received) -> Tally:
-        """Return the totals with one more epoch."""
-        return Tally(
-            self.batches + received.steps,
-            self.rows + received.rows,
-            self.bytes + received.size_bytes,
-            self.wait_seconds + received.wait_seconds,
+    @property
+    def bottleneck(self) -> Bottleneck:
+        """What limits the run, and what to change."""
+        run = self.run
+        return find_bottleneck(
+            self.trainers,
+            self.pipeline,
+            run.profile,
+            workers=run.workers,
+            nodes=run.nodes,
+            dropped_windows=run.dropped_windows,
+            missing_libraries=run.missing_libraries,
         )
+
+    def __str__(self) -> str:
+        from windrow.pipeline.coordinator.stats_table import format_stats
+
+        return format_stats(self)

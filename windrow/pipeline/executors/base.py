@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from threading import Event
@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.phases import Interval, TrainerStats
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.plan.job import Launch
@@ -96,6 +97,7 @@ class WindowData:
     starts: Sequence[tuple[int, int]] = ()
     corrupt: Sequence[int] = ()
     row_bytes: float = 0.0
+    history: Sequence[Interval] = ()
 
 
 class CoordinatorClient(Protocol):
@@ -133,8 +135,8 @@ class CoordinatorClient(Protocol):
     def acknowledge(self, place: Place) -> None:
         """Report that nothing before ``place`` is needed any more."""
 
-    def heartbeat(self) -> None:
-        """Report that the consumer is alive: it takes rows or waits for them."""
+    def heartbeat(self, stats: TrainerStats) -> None:
+        """Report that the consumer is alive: it takes rows or waits for them, and what it has received."""
 
     def note_delivered(self, row_bytes: float) -> None:
         """Report the size of a delivered row, where transforms after the shuffle change it."""
@@ -146,14 +148,17 @@ class CoordinatorClient(Protocol):
         If the consumer is compute-bound, one core is reserved for it.
         """
 
+    def describe_queue(self, start: float, stop: float) -> Mapping[str, float]:
+        """Seconds by phase of tasks that kept a submitted call from running; none if only other such calls did."""
+
     def diagnose(self) -> tuple[str, float]:
         """Describe what the shard waits for, and return the seconds since the last progress."""
 
     def run_stats(self, *, spans: bool) -> RunStats:
         """Statistics of the job so far, for all shards; a `StallError` if the coordinator does not answer."""
 
-    def close(self) -> None:
-        """Disconnect the shard."""
+    def close(self, stats: TrainerStats | None = None) -> None:
+        """Disconnect the shard, and report what its consumer has received."""
 
 
 class Session(Protocol):
@@ -166,6 +171,9 @@ class Session(Protocol):
         the program's if the shard was restored from a checkpoint. Raises a `StateError` if other shards of
         this session use another seed.
         """
+
+    def run_stats(self, *, spans: bool) -> RunStats | None:
+        """Statistics of the job for a process that has no shard connected; None if it cannot know them."""
 
     def export(self, shard: int) -> Session:
         """The session to pickle with one shard for another process."""

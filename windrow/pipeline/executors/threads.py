@@ -6,7 +6,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,8 +21,10 @@ from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.resume import make_seed_error
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.phases import TrainerStats
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.stats import RunStats
+from windrow.pipeline.coordinator.window_history import Capacity
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, Resources, Session, WindowData
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.job import Launch
@@ -99,6 +101,14 @@ class ThreadsSession:
                 self._job = weakref.ref(job)
         return _ThreadsClient(job, shard)
 
+    def run_stats(self, *, spans: bool) -> RunStats | None:
+        """Statistics of the job while a shard is connected."""
+        job = self._job() if self._job is not None else None
+        if job is None:
+            return None
+        with job.changed:
+            return job.driver.run_stats(spans=spans)
+
     def export(self, shard: int) -> Session:
         """A separate session for one shard, since processes cannot share this one."""
         warnings.warn(
@@ -169,6 +179,7 @@ class _RunningJob:
             workers=resources.workers,
             clock=time.monotonic,
             cache_bytes=budget.cache_bytes,
+            capacity=Capacity(resources.workers),
         )
         self._clients = 0
 
@@ -198,10 +209,10 @@ class _RunningJob:
         total_bytes = min(self.driver.estimated_bytes, self._budget.limit_bytes)
         self.memory.raise_limit(total_bytes - self._budget.processes_bytes)
 
-    def disconnect(self, shard: int) -> None:
+    def disconnect(self, shard: int, stats: TrainerStats | None) -> None:
         """Unregister a shard; the last one ends the job."""
         with self.changed:
-            self.driver.close_shard(shard)
+            self.driver.close_shard(shard, stats)
             self._clients -= 1
             last = self._clients == 0
         if last:
@@ -331,9 +342,9 @@ class _ThreadsClient:
             if not self._closed:
                 self._job.driver.acknowledge(self._shard, place)
 
-    def heartbeat(self) -> None:
+    def heartbeat(self, stats: TrainerStats) -> None:
         with self._job.changed:
-            self._job.driver.heartbeat(self._shard)
+            self._job.driver.heartbeat(self._shard, stats)
 
     def note_delivered(self, row_bytes: float) -> None:
         with self._job.changed:
@@ -345,6 +356,11 @@ class _ThreadsClient:
         self._job.workers.reserve_core(self._shard, pace.computes)
         return self._job.workers.submit((_URGENT if pace.works else _PLACE,), place)
 
+    def describe_queue(self, start: float, stop: float) -> Mapping[str, float]:
+        """What the tasks did that kept the pool's threads busy meanwhile."""
+        with self._job.changed:
+            return self._job.driver.history.describe_tasks(start, stop)
+
     def diagnose(self) -> tuple[str, float]:
         with self._job.changed:
             return self._job.driver.diagnose(self._shard)
@@ -353,8 +369,8 @@ class _ThreadsClient:
         with self._job.changed:
             return self._job.driver.run_stats(spans=spans)
 
-    def close(self) -> None:
+    def close(self, stats: TrainerStats | None = None) -> None:
         with self._job.changed:
             self._closed = True
         self._job.workers.reserve_core(self._shard, False)
-        self._job.disconnect(self._shard)
+        self._job.disconnect(self._shard, stats)

@@ -40,12 +40,13 @@ class Connection:
         self._consumer = consumer
         self._resources: _Resources | None = None
         self._closer: weakref.finalize[Any, Any] | None = None
-        self._last_stats = RunStats()
+        self._last_stats: RunStats | None = None
 
     def open(self, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Return the coordinator client, creating it if the shard is not connected."""
         if self._resources is None:
-            self._resources = _Resources(self._session.shard_client(self._consumer.shard, batch_rows, seed))
+            shard_client = self._session.shard_client(self._consumer.shard, batch_rows, seed)
+            self._resources = _Resources(shard_client, self._consumer)
             self._closer = weakref.finalize(self, in_background, self._resources.end)
         return self._resources.shard_client
 
@@ -129,6 +130,7 @@ class Connection:
             consumer=self._consumer,
             waiting=waiting_of(job.options),
             opening=opening,
+            profiled=delivery.background or (job.packing is not None and bool(job.after)),
         )
 
     def _set_prefetch_loop(self, prefetch_loop: PrefetchLoop) -> None:
@@ -145,8 +147,13 @@ class Connection:
             self._resources.prefetch_loop.stop()
 
     def run_stats(self, *, spans: bool) -> RunStats:
-        """Return the job's statistics; once disconnected, the last ones fetched with spans."""
+        """Return the job's statistics; once disconnected, the last ones fetched with spans.
+
+        Those of a shard that another process reads come from its session.
+        """
         if self._resources is None:
+            if self._last_stats is None:
+                return self._session.run_stats(spans=spans) or RunStats()
             return self._last_stats
         stats = self._resources.shard_client.run_stats(spans=spans)
         if spans:
@@ -173,14 +180,15 @@ class Connection:
 class _Resources:
     """What must be released when the connection closes; does not refer to the `Connection`."""
 
-    def __init__(self, shard_client: CoordinatorClient) -> None:
+    def __init__(self, shard_client: CoordinatorClient, consumer: Consumer) -> None:
         self.shard_client = shard_client
+        self._consumer = consumer
         self.prefetch_loop: PrefetchLoop | None = None
 
     def end(self) -> None:
         if self.prefetch_loop is not None:
             self.prefetch_loop.stop()
-        self.shard_client.close()
+        self.shard_client.close(self._consumer.totals.stats())
         if self.prefetch_loop is not None:
             self.prefetch_loop.join(_JOIN_SECONDS)
 

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from windrow.pipeline.coordinator.stats import Span
+from windrow.pipeline.shard.waits import Totals, WaitLog
 
 __all__ = ["Consumer", "CoreTime", "Pace"]
 
@@ -79,8 +80,13 @@ class CoreTime:
 
 @dataclass(frozen=True)
 class Consumer:
-    """The consumer of a shard, across epochs: its pace, and the latest spans of work done for it."""
+    """The consumer of a shard, across epochs: its pace, the latest spans of work done for it, and its waits."""
 
     shard: int
     pace: Pace = field(default_factory=Pace)
     spans: deque[Span] = field(default_factory=lambda: deque(maxlen=_MAX_SPANS))
+    log: WaitLog = field(default_factory=WaitLog)
+    totals: Totals = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "totals", Totals(self.shard))

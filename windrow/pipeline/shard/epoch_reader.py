@@ -15,12 +15,13 @@ from typing import Any, Protocol
 
 from windrow.core.errors import PlanError, StallError, StateError
 from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.phases import DEVICE
 from windrow.pipeline.coordinator.skipped_blocks import blocks_passed
 from windrow.pipeline.coordinator.stats import Span
 from windrow.pipeline.delivery.iteration_methods import Delivery
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.consumer_pace import CoreTime
-from windrow.pipeline.shard.progress import ProgressLine, is_shown
+from windrow.pipeline.shard.progress import ProgressView, is_shown
 from windrow.pipeline.shard.run_reader import RunReader
 
 __all__ = ["EpochReader", "Owner", "Prefetcher"]
@@ -49,7 +50,14 @@ class EpochReader:
     """
 
     def __init__(
-        self, owner: Owner, program: Program, reader: RunReader, delivery: Delivery, *, opened: Cursor
+        self,
+        owner: Owner,
+        program: Program,
+        reader: RunReader,
+        delivery: Delivery,
+        *,
+        opened: Cursor,
+        opening_seconds: float,
     ) -> None:
         self._opened = opened
         self._program = program
@@ -57,13 +65,13 @@ class EpochReader:
         self.epoch = self.facts.epoch
         self.start = self.facts.assignment.start_row // self.facts.assignment.step_rows
         self.steps = 0
-        self.wait_seconds = 0.0
         self.owner: Owner | None = owner
         self._end_lock = threading.Lock()
         self._reader = reader
         self._consumer = reader.consumer
         self._returned_at = time.time()
         self._core_time = CoreTime()
+        self._consumer.totals.begin(self, opening_seconds)
         self._progress = _make_progress(program, reader)
         self._batches: Any = reader.batches(self.facts.assignment.batch_rows)
         job = program.job
@@ -181,7 +189,9 @@ class EpochReader:
         try:
             batch = next(self._batches)
             if self._finish is not None:
+                finishing = time.time()
                 batch = self._finish(batch)
+                self._consumer.log.add(finishing, {DEVICE: 1.0})
             self._reader.send_heartbeat()
             self._note_wait(began, computed)
             self._returned_at = time.time()
@@ -220,6 +230,7 @@ class EpochReader:
         # ExitStack makes these calls in reverse order, each even if others fail
         with ExitStack() as calls:
             calls.callback(lambda: owner.ended(self, at, whole=whole, error=error))
+            calls.callback(self._consumer.totals.end, self)
             if error is None:
                 calls.callback(self._reader.leave_epoch)
             if self._progress is not None:
@@ -239,27 +250,25 @@ class EpochReader:
         return taken and self._reader.opening is None and self._reader.is_prefetched()
 
     def _note_wait(self, began: float, computed: float) -> None:
-        now = time.time()
-        self.wait_seconds += now - began
-        self._consumer.pace.add(worked=began - self._returned_at, waited=now - began, computed=computed)
-        if now - began > _SPAN_SECONDS:
-            span = Span("wait", self.epoch, self._reader.window, began, now, f"shard {self._consumer.shard}")
-            self._consumer.spans.append(span)
-        if self._progress is not None:
-            self._progress.show(
-                now,
-                window=self._reader.window,
-                step=self.start + self.steps + 1,
-                size_bytes=self.size_bytes,
-                wait_seconds=self.wait_seconds,
+        now, consumer = time.time(), self._consumer
+        worked, waited = began - self._returned_at, now - began
+        consumer.pace.add(worked=worked, waited=waited, computed=computed)
+        phases = consumer.log.take(began, now)
+        consumer.totals.note(worked=worked, waited=phases)
+        if waited > _SPAN_SECONDS:
+            lane, pairs = f"shard {consumer.shard}", tuple(phases.items())
+            consumer.spans.append(
+                Span("wait", self.epoch, self._reader.window, began, now, lane, began, pairs)
             )
+        if self._progress is not None:
+            self._progress.show(now, window=self._reader.window, step=self.start + self.steps + 1)
 
 
-def _make_progress(program: Program, reader: RunReader) -> ProgressLine | None:
+def _make_progress(program: Program, reader: RunReader) -> ProgressView | None:
     job, shard = program.job, reader.consumer.shard
     if shard != program.members[0] or not is_shown(job.options.progress):
         return None
-    return ProgressLine(reader.client, reader.facts, shard, job.epochs)
+    return ProgressView(reader.client, reader.facts, reader.consumer.totals, job.epochs)
 
 
 def _close(batches: Any) -> None:

@@ -7,7 +7,6 @@ import weakref
 from collections import deque
 
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.stats import Tally
 from windrow.pipeline.delivery.epoch_batches import EpochBatches
 from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.epoch_reader import EpochReader
@@ -32,7 +31,6 @@ class Position:
         self._at = start
         self._left_epoch = left_epoch
         self._connection = connection
-        self._tally = Tally()
         self._open: weakref.ReferenceType[EpochBatches] | None = None
         self._dropped_lock = threading.RLock()
         self._dropped: deque[EpochReader] = deque()
@@ -91,12 +89,6 @@ class Position:
         iterator = self.iterator
         return (self._at if iterator is None else iterator.epoch_reader.start_cursor).corrupt
 
-    @property
-    def tally(self) -> Tally:
-        """What has been received, including the open epoch."""
-        iterator = self.iterator
-        return self._tally if iterator is None else self._tally.add(iterator.epoch_reader)
-
     def move(self, cursor: Cursor) -> None:
         """Continue from another cursor; no epoch may be open."""
         # one that ended later would set the cursor back
@@ -137,7 +129,6 @@ class Position:
 
     def ended(self, reader: EpochReader, at: Cursor, *, whole: bool, error: BaseException | None) -> None:
         """Note how an epoch ended, and how far it was consumed."""
-        self._tally = self._tally.add(reader)
         self._open = None
         self.epochs += whole
         self._at = at

@@ -15,13 +15,16 @@ import pyarrow as pa
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError
+from windrow.core.phase_clock import PhaseClock, measuring, phase
 from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.phases import COLLATE, SHUFFLE, Interval
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.stats import Span
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, WindowData
 from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
 from windrow.pipeline.shard.run_reader import Converter, EpochRuns, PlacedRun
+from windrow.pipeline.shard.waits import phases_of
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import EpochRows, RowPositions, StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
@@ -34,6 +37,8 @@ __all__ = ["PrefetchLoop"]
 
 # shorter than the coordinator's timeout for silent shards: windows that it drops are then released here too
 _RELEASE_SECONDS = 4.0
+# what waits for a free thread for longer waits for something else
+_QUEUE_SECONDS = 1e-3
 
 # repeated rows that end an epoch, by place
 _PaddingRuns = list[tuple[int, Future[PlacedRun | None]]]
@@ -281,7 +286,7 @@ class PrefetchLoop:
     ) -> Future[PlacedRun | None]:
         # in a list that is emptied, so that no reference to map outputs is left when their slice is reported free
         map_outputs = [window.data.slices[run.slice]]
-        place = partial(self._place, window, map_outputs, run, part, takes_slot=takes_slot)
+        place = partial(self._place, window, map_outputs, run, part, time.time(), takes_slot=takes_slot)
         return self._client.submit(place, self._pace)
 
     def _place(
@@ -290,10 +295,29 @@ class PrefetchLoop:
         map_outputs: list[MapOutputs | OrderedOutputs],
         run: Run,
         part: slice,
+        submitted: float,
         *,
         takes_slot: bool,
     ) -> PlacedRun:
-        began = time.time()
+        began, clock = time.time(), PhaseClock()
+        with measuring(clock, SHUFFLE):
+            placed = self._place_run(window, map_outputs, run, part, takes_slot)
+        phases, stopped = phases_of(clock), time.time()
+        span = Span("reduce", window.runs.facts.epoch, window.number, began, stopped, f"shard {self._shard}")
+        self._spans.append(replace(span, submit_time=submitted, phases=tuple(phases.items())))
+        queued = began - submitted > _QUEUE_SECONDS and self._client.describe_queue(submitted, began)
+        waited = Interval(submitted, began, queued or phases)
+        placed.history = (*window.data.history, waited, Interval(began, stopped, phases))
+        return placed
+
+    def _place_run(
+        self,
+        window: _FetchedWindow,
+        map_outputs: list[MapOutputs | OrderedOutputs],
+        run: Run,
+        part: slice,
+        takes_slot: bool,
+    ) -> PlacedRun:
         epoch, number = window.runs.facts.epoch, window.number
         rows = _place(map_outputs.pop(), run, part, self._client.pool)
         window.uses.used(run.slice)
@@ -309,9 +333,8 @@ class PrefetchLoop:
         converter, converted = window.runs.converter, None
         if converter is not None:
             # the consumer converts again and raises the error, unless it wants another batch format
-            with suppress(Exception):
+            with suppress(Exception), phase(COLLATE):
                 converted = converter.function(rows)
-        self._spans.append(Span("reduce", epoch, number, began, time.time(), f"shard {self._shard}"))
         return PlacedRun(rows, number, takes_slot, converted, converter)
 
     def _positions(self, window: _FetchedWindow, place: int, rows: int) -> RowPositions:

@@ -1,19 +1,28 @@
-"""The progress line on standard error: epoch, window, step, speed, waiting, memory."""
+"""Progress on standard error: a live view in a terminal, a line every half minute in a log."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from windrow.core.byte_sizes import format_bytes
+from windrow.pipeline.coordinator.bottleneck import TRAINERS, find_bottleneck
+from windrow.pipeline.coordinator.phases import LABELS, TrainerStats
 from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts
+from windrow.pipeline.shard.waits import Totals
 
-__all__ = ["ProgressLine", "is_shown"]
+if TYPE_CHECKING:
+    from rich.live import Live
+
+__all__ = ["ProgressView", "is_shown"]
 
 _SHOW_SECONDS = 1.0
+_LOG_SECONDS = 30.0
+_BAR_WIDTH = 24
 
 
 def is_shown(progress: bool | Literal["auto"]) -> bool:
@@ -21,51 +30,118 @@ def is_shown(progress: bool | Literal["auto"]) -> bool:
     return sys.stderr.isatty() if progress == "auto" else progress
 
 
-class ProgressLine:
-    """Rewrites one line on standard error, about once a second: epoch, window, the next one, step, speed, memory."""
+class ProgressView:
+    """Shows the progress of an epoch: step, window, the next one, speed, memory, and what trainers wait for.
+
+    In a terminal it is two lines that are redrawn about once a second, else a line every half minute.
+    """
 
     def __init__(
-        self, shard_client: CoordinatorClient, facts: EpochFacts, shard: int, epochs: int | None
+        self, shard_client: CoordinatorClient, facts: EpochFacts, totals: Totals, epochs: int | None
     ) -> None:
         self._client = shard_client
         self._facts = facts
-        self._shard = shard
+        self._totals = totals
         self._epochs = epochs
-        self._began = time.time()
-        self._next = self._began + _SHOW_SECONDS
-        self._width = 0
+        self._is_live = sys.stderr.isatty()
+        self._seconds = _SHOW_SECONDS if self._is_live else _LOG_SECONDS
+        self._next = time.time() + self._seconds
+        self._before: Sequence[TrainerStats] = (totals.stats(),)
+        self._live: Live | None = None
 
-    def show(self, now: float, *, window: int, step: int, size_bytes: int, wait_seconds: float) -> None:
-        """Show the progress of the epoch, at most once a second."""
+    def show(self, now: float, *, window: int, step: int) -> None:
+        """Show the progress, if it is time to."""
         if now < self._next:
             return
-        self._next = now + _SHOW_SECONDS
-        seconds = max(now - self._began, 1e-9)
-        speed, wait_share = size_bytes / seconds, wait_seconds / seconds
-        self._write(self._describe(self._client.run_stats(spans=False), window, step, speed, wait_share))
-
-    def _describe(
-        self, run: RunStats, window: int, step: int, bytes_per_second: float, wait_share: float
-    ) -> str:
-        facts, epochs = self._facts, self._epochs
-        steps = "" if facts.total is None else f"/{facts.assignment.steps(facts.total, self._shard):,}"
-        return (
-            f"epoch {facts.epoch + 1}{'' if epochs is None else f'/{epochs}'}"
-            f" · window {window + 1}/{facts.windows}{_describe_next((facts.epoch, window), run)} · step {step:,}{steps}"
-            f" · {bytes_per_second / 1e9:.2f} GB/s · trainer waits {wait_share:.1%}"
-            f" · {format_bytes(run.held_bytes)} of {format_bytes(run.memory_bytes)}"
-        )
+        self._next = now + self._seconds
+        run, own = self._client.run_stats(spans=False), self._totals.stats()
+        trainers = [own, *(other for other in run.trainers if other.shard != own.shard)]
+        since = _subtract(trainers, self._before)
+        self._before = trainers
+        place, rest = self._describe(run, since, window=window, step=step)
+        if self._is_live:
+            self._draw(place, rest, step)
+        else:
+            sys.stderr.write(f"{place} · {rest}\n")
+            sys.stderr.flush()
 
     def end(self) -> None:
-        """Finish the line, leaving its last text on the screen."""
-        if self._width:
-            sys.stderr.write("\n")
-            self._width = 0
+        """Leave the last state on the screen."""
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
 
-    def _write(self, line: str) -> None:
-        sys.stderr.write("\r" + line.ljust(self._width))
-        sys.stderr.flush()
-        self._width = len(line)
+    @property
+    def _steps(self) -> int | None:
+        facts = self._facts
+        return None if facts.total is None else facts.assignment.steps(facts.total, self._totals.shard)
+
+    def _describe(
+        self, run: RunStats, since: Sequence[TrainerStats], *, window: int, step: int
+    ) -> tuple[str, str]:
+        """Where the shard is, and how it gets on; ``since`` is what trainers did since the last time."""
+        facts, steps = self._facts, self._steps
+        speed = sum(one.bytes_per_second for one in since)
+        waited, seconds = sum(one.wait_seconds for one in since), sum(one.seconds for one in since)
+        place = (
+            f"epoch {facts.epoch + 1}{'' if self._epochs is None else f'/{self._epochs}'}"
+            f" · step {step:,}{'' if steps is None else f'/{steps:,}'}"
+        )
+        rest = (
+            f"window {window + 1}/{facts.windows}{_describe_next((facts.epoch, window), run)}"
+            f" · {speed / 1e9:.2f} GB/s · trainers wait {waited / max(seconds, 1e-9):.1%}{_describe_cause(since)}"
+            f" · {format_bytes(run.held_bytes)} of {format_bytes(run.memory_bytes)}"
+        )
+        return place, rest
+
+    def _draw(self, place: str, rest: str, step: int) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        if self._live is None:
+            # nothing else that the program prints is redirected
+            self._live = Live(
+                console=Console(stderr=True),
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        self._live.update(_layout(place, rest, step, self._steps), refresh=True)
+
+
+def _layout(place: str, rest: str, step: int, steps: int | None) -> Any:
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    line = Table.grid(padding=(0, 1))
+    line.add_row(
+        Text(place), ProgressBar(total=steps or None, completed=step, width=_BAR_WIDTH, pulse=not steps)
+    )
+    return Group(line, Text(rest, overflow="ellipsis", no_wrap=True))
+
+
+def _subtract(now: Sequence[TrainerStats], before: Sequence[TrainerStats]) -> list[TrainerStats]:
+    """What each trainer has done meanwhile."""
+    earlier = {one.shard: one for one in before}
+    return [
+        TrainerStats(
+            one.shard,
+            bytes=one.bytes - old.bytes,
+            work_seconds=one.work_seconds - old.work_seconds,
+            waits={name: seconds - old.waits.get(name, 0.0) for name, seconds in one.waits.items()},
+        )
+        for one in now
+        for old in (earlier.get(one.shard, TrainerStats(one.shard)),)
+    ]
+
+
+def _describe_cause(since: Sequence[TrainerStats]) -> str:
+    """What trainers mainly wait for, if they do."""
+    cause = find_bottleneck(since).cause
+    return "" if cause == TRAINERS else f", for {LABELS[cause]}"
 
 
 def _describe_next(place: tuple[int, int], run: RunStats) -> str:

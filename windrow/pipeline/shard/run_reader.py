@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError, StallError
+from windrow.pipeline.coordinator.phases import Interval
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, WindowData
 from windrow.pipeline.shard.consumer_pace import Consumer
@@ -58,6 +59,8 @@ class PlacedRun:
     takes_slot: bool = True
     converted: list[Any] | None = None
     converter: Converter | None = None
+    # what the time until it was ready went to
+    history: Sequence[Interval] = ()
 
 
 class EpochRuns:
@@ -169,7 +172,8 @@ class RunReader:
     """The runs of one shard in one epoch that it has opened, in order.
 
     ``convert`` splits a span of whole batches and converts each batch. ``opening`` is the coordinator's
-    pending reply, if the epoch was opened without waiting for it; None once it has come.
+    pending reply, if the epoch was opened without waiting for it; None once it has come. ``profiled``: measure the
+    phases of each conversion, which may be slow.
     """
 
     def __init__(
@@ -182,6 +186,7 @@ class RunReader:
         consumer: Consumer,
         waiting: Waiting,
         opening: Future[EpochFacts] | None = None,
+        profiled: bool = False,
     ) -> None:
         self.client = shard_client
         self.consumer = consumer
@@ -189,6 +194,7 @@ class RunReader:
         self._prefetch_loop = prefetch_loop
         self.runs = runs
         self._convert = convert
+        self._profiled = profiled
         self.opening = opening
         self._run: PlacedRun | None = None
         # the consumer may still be using the previous epoch's last run until it takes the first one of this epoch
@@ -206,7 +212,9 @@ class RunReader:
         """Yield the converted batches: those made where runs were placed if they fit, else made here."""
         for span in align_runs(self._take_runs(), batch_rows):
             ready = self._take_converted(span)
-            yield from self._convert(span) if ready is None else ready
+            if ready is None:
+                ready = self.consumer.log.timed(self._convert(span), profiled=self._profiled)
+            yield from ready
 
     def _take_runs(self) -> Iterator[pa.RecordBatch]:
         while (run := self._next()) is not None:
@@ -222,7 +230,7 @@ class RunReader:
             self._run = run
             yield run.rows
 
-    def _take_converted(self, rows: pa.RecordBatch) -> list[Any] | None:
+    def _take_converted(self, rows: pa.RecordBatch) -> Iterable[Any] | None:
         """Return the converted batches of the latest run, once, if they were made of exactly these rows."""
         run, self._run = self._run, None
         if run is None or run.rows is not rows or run.converter != self.runs.converter:
@@ -286,8 +294,9 @@ class RunReader:
         return max(start for start in tuple(self.runs.starts.items()) if start[1] < row)
 
     def leave_epoch(self) -> None:
-        """Acknowledge the whole epoch."""
+        """Acknowledge the whole epoch, and report what the consumer has received."""
         self.client.acknowledge(Place(self.facts.epoch + 1, 0))
+        self.client.heartbeat(self.consumer.totals.stats())
 
     def close(self, *, continues: bool) -> None:
         """Release everything; stop the prefetch loop, unless it ``continues`` with a next epoch."""
@@ -302,7 +311,7 @@ class RunReader:
         self.runs.discard()
 
     def _next(self) -> PlacedRun | None:
-        began, warned = time.monotonic(), False
+        began, warned, asked = time.monotonic(), False, time.time()
         future: Future[PlacedRun | None] | None = None
         while True:
             try:
@@ -310,7 +319,10 @@ class RunReader:
                     future = self.runs.queue.get(timeout=_LOOK_SECONDS)
                 if not future.done():
                     self._prefetch_loop.release_consumed()
-                return future.result(timeout=_LOOK_SECONDS)
+                run = future.result(timeout=_LOOK_SECONDS)
+                if run is not None:
+                    self.consumer.log.add_wait(asked, run.history)
+                return run
             except CancelledError:
                 self.raise_closed()
             except (queue.Empty, FutureTimeoutError):
@@ -324,7 +336,7 @@ class RunReader:
         now = time.monotonic()
         if now - self._heartbeat_at >= _HEARTBEAT_SECONDS:
             self._heartbeat_at = now
-            self.client.heartbeat()
+            self.client.heartbeat(self.consumer.totals.stats())
 
     def raise_closed(self) -> NoReturn:
         """Raise PlanError because reading was stopped from outside."""

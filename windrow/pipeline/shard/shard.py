@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.shard.epoch_reader import EpochReader
+from windrow.pipeline.shard.make_stats import make_stats
 from windrow.pipeline.shard.position import Position
 from windrow.pipeline.shard.worker_shards import WorkerShards
 
@@ -313,17 +315,12 @@ class Shard(LoaderMethods):
     def stats(self) -> Stats:
         """Return what the shard has received so far, and statistics of the job that serves it."""
         self._position.end_dropped_readers()
-        run = self._connection.run_stats(spans=True)
-        tally = self._position.tally
-        return Stats(
-            shard=self._shard,
+        return make_stats(
+            self._program.job,
+            self._connection.run_stats(spans=True),
+            self._consumer.totals.stats(),
             epochs=self._position.epochs,
-            batches=tally.batches,
-            rows=tally.rows,
-            bytes=tally.bytes,
-            wait_seconds=tally.wait_seconds,
-            run=run,
-            spans=tuple(self._consumer.spans),
+            spans=self._consumer.spans,
         )
 
     def close(self) -> None:
@@ -362,10 +359,12 @@ class Shard(LoaderMethods):
     def _begin(self, delivery: Delivery) -> EpochBatches:
         with self._lock:
             self._check_free()
-            opened = self._position.upcoming
+            opened, began = self._position.upcoming, time.time()
             runs = self._connection.open_epoch(self._program, delivery, at=opened)
-            self._latest = runs.facts
-            reader = EpochReader(self._position, self._program, runs, delivery, opened=opened)
+            self._latest, took = runs.facts, time.time() - began
+            reader = EpochReader(
+                self._position, self._program, runs, delivery, opened=opened, opening_seconds=took
+            )
             iterator = EpochBatches(reader)
             self._position.enter(iterator, opened)
             return iterator

@@ -14,6 +14,7 @@ from typing import Any
 from windrow.core.errors import StallError
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.buffered_window import WindowReply
+from windrow.pipeline.coordinator.phases import Interval
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData
@@ -155,6 +156,7 @@ class WindowCollector:
         self.starts: tuple[tuple[int, int], ...] = ()
         self.corrupt: tuple[int, ...] = ()
         self.row_bytes = 0.0
+        self.history: tuple[Interval, ...] = ()
 
     def add(self, reply: WindowReply, attempt: object) -> None:
         """Add the outputs of a reply; those of an earlier attempt are discarded."""
@@ -165,6 +167,7 @@ class WindowCollector:
         self.starts = reply.starts
         self.corrupt = reply.corrupt
         self.row_bytes = reply.row_bytes
+        self.history = reply.history
         self.outputs.update(reply.outputs)
 
     @property
@@ -180,7 +183,9 @@ class WindowCollector:
     def window(self, user_warnings: Sequence[str]) -> WindowData:
         """Return the complete window; its handles must have been replaced by map outputs."""
         slices = [_join_outputs(chain.from_iterable(filter(None, of_slice))) for of_slice in self.slices()]
-        return WindowData(self.layout, slices, user_warnings, self.starts, self.corrupt, self.row_bytes)
+        return WindowData(
+            self.layout, slices, user_warnings, self.starts, self.corrupt, self.row_bytes, self.history
+        )
 
 
 def _join_outputs(outputs: Iterable[MapOutput | OrderedRows]) -> MapOutputs | OrderedOutputs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError
+from windrow.core.phase_clock import measuring, phase
 from windrow.core.source import BlockAddress, BlockPart, BlockReader
+from windrow.pipeline.coordinator.phases import DECODE, SHUFFLE, TaskProfile
 from windrow.pipeline.coordinator.scheduling.events import Work
 from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.cache.cached_reader import CachingReader, Tables
@@ -30,7 +32,8 @@ from windrow.pipeline.tasks.kept_rows import keep_part
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError, Shortfall
 from windrow.pipeline.tasks.row_generator import StoredRows
-from windrow.pipeline.tasks.sequence_packing import SequencePacking
+from windrow.pipeline.tasks.sequence_packing import SequencePacking, check_documents
+from windrow.pipeline.tasks.task_profile import TaskMeter, timed_parts
 from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 from windrow.pipeline.tasks.window_sort import WindowSort
 from windrow.shuffle.kernels.destinations import Destinations
@@ -49,7 +52,6 @@ __all__ = [
     "TaskContext",
     "TaskOutput",
     "TaskReport",
-    "check_documents",
     "run_task",
 ]
 
@@ -207,6 +209,8 @@ class TaskReport:
     documents: tuple[NDArray[np.int32], ...] | None = None
     # with a sort, the keys of each block that was read
     keys: tuple[pa.Table, ...] = ()
+    # what it spent its time on
+    profile: TaskProfile = TaskProfile()
 
 
 def run_task(
@@ -222,6 +226,20 @@ def run_task(
     ``tables`` holds the table of each block if an earlier task read them, ``cached`` the cached tables of the
     blocks in ``task.found``. ``pause`` is called every few milliseconds, between columns.
     """
+    meter = TaskMeter()
+    with measuring(meter.clock, SHUFFLE):
+        report, output, kept = _run_task(context, task, tables, pool, cached, pause)
+    return replace(report, profile=meter.profile()), output, kept
+
+
+def _run_task(
+    context: TaskContext,
+    task: Task,
+    tables: Sequence[pa.Table] | None,
+    pool: BufferPool,
+    cached: Sequence[Tables],
+    pause: Callable[[], None],
+) -> tuple[TaskReport, list[pa.Table] | TaskOutput, list[Tables]]:
     found = dict(zip(task.found, cached, strict=True))
     reader = CachingReader(
         context.reader, context.disk, task.blocks, task.addresses, found=found, keeps=task.keeps
@@ -319,7 +337,7 @@ def _block_parts(
     if tables is not None:
         return [tables[at]]
     if context.is_plain and task.ordering is not None:
-        return [_EMPTY_BLOCK] if at in task.skips else reader.parts(at)
+        return [_EMPTY_BLOCK] if at in task.skips else timed_parts(reader.parts(at))
     table = _EMPTY_BLOCK if at in task.skips else _read_block(context, task, reader, at, observed)
     if table is not _EMPTY_BLOCK and not context.is_plain:
         output_limit.check_sample(at, table, lambda sample: context.transform(sample, address, epoch)[0])
@@ -335,9 +353,10 @@ def _read_block(
     context: TaskContext, task: Task, reader: CachingReader, at: int, observed: _Observed
 ) -> pa.Table:
     """Read a block; returns `_EMPTY_BLOCK` if it is corrupt and can still be skipped."""
-    if not context.skips_corrupt or task.rows[at] is not None:
-        return reader.read(at)
-    found = find_corruption(partial(reader.read, at), task.blocks[at])
+    with phase(DECODE):
+        if not context.skips_corrupt or task.rows[at] is not None:
+            return reader.read(at)
+        found = find_corruption(partial(reader.read, at), task.blocks[at])
     if not isinstance(found, Corruption):
         return found
     observed.corrupt.append(found)
@@ -351,16 +370,6 @@ def _check_rows(task: Task, at: int, rows: int) -> None:
             f"{task.addresses[at].origin}: read {rows} rows, expected {expected}. "
             "The file changed, or a transform is not a pure function of its rows: "
             "list the dataset again, or pass preserves_rows=False"
-        )
-
-
-def check_documents(expected: NDArray[np.int32], lengths: NDArray[np.int32], origin: str) -> None:
-    """Raise SourceError if the documents of a block are not those that were counted before."""
-    if not np.array_equal(expected, lengths):
-        raise SourceError(
-            f"{origin}: read {len(lengths)} documents of {lengths.sum()} tokens, expected {len(expected)} of "
-            f"{expected.sum()}, each as long as it was before. The file changed, or a transform is not a pure "
-            "function of its rows: list the dataset again, or make the transform return the same tokens every time"
         )
 
 

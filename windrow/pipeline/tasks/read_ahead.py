@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.core.phase_clock import PhaseClock, counting, current_clock, phase
 from windrow.core.source import BlockAddress, BlockPart, BlockReader, RemoteReader
 from windrow.io.storage.io_threads import call_ahead
 
@@ -48,7 +49,8 @@ class ReadAhead:
         if started is None:
             yield from self._reader.parts(self._addresses[at])
             return
-        first, rest = started.result()
+        with phase("storage"):
+            first, rest = started.result()
         if first is not None:
             yield first
             del first
@@ -60,11 +62,14 @@ class ReadAhead:
             return
         for later in range(at + 1, min(at + 1 + _READ_AHEAD_BLOCKS, len(self._addresses))):
             if later not in self._started and self._will_be_read(later):
-                call = partial(_first_part, self._reader, self._addresses[later])
+                call = partial(_first_part, self._reader, self._addresses[later], current_clock())
                 (self._started[later],) = call_ahead([call], 1, "windrow-ahead")
 
 
-def _first_part(reader: BlockReader, address: BlockAddress) -> tuple[BlockPart | None, Iterator[BlockPart]]:
+def _first_part(
+    reader: BlockReader, address: BlockAddress, clock: PhaseClock | None
+) -> tuple[BlockPart | None, Iterator[BlockPart]]:
     """Get the first part of a block, which requests all bytes of the block."""
-    parts = reader.parts(address)
-    return next(parts, None), parts
+    with counting(clock):
+        parts = reader.parts(address)
+        return next(parts, None), parts

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.empty_tables import empty_table
-from windrow.core.errors import PlanError, TransformError
+from windrow.core.errors import PlanError, SourceError, TransformError
 from windrow.core.integers import as_integer
 from windrow.core.source import Source
 from windrow.pipeline.delivery.to_numpy import column_to_numpy, list_offsets
@@ -21,7 +21,7 @@ from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
 
-__all__ = ["SequencePacking", "sample_sequences", "transform_sequences"]
+__all__ = ["SequencePacking", "check_documents", "sample_sequences", "transform_sequences"]
 
 _DIGEST_DIGITS = 16
 
@@ -266,3 +266,13 @@ def _tokens(name: str, array: pa.Array, where: str) -> pa.Array:
             f"{where}the lists of column {name!r} hold nulls: replace them with map_batches before"
         )
     return values
+
+
+def check_documents(expected: NDArray[np.int32], lengths: NDArray[np.int32], origin: str) -> None:
+    """Raise SourceError if the documents of a block are not those that were counted before."""
+    if not np.array_equal(expected, lengths):
+        raise SourceError(
+            f"{origin}: read {len(lengths)} documents of {lengths.sum()} tokens, expected {len(expected)} of "
+            f"{expected.sum()}, each as long as it was before. The file changed, or a transform is not a pure "
+            "function of its rows: list the dataset again, or make the transform return the same tokens every time"
+        )

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import TransformError
+from windrow.core.phase_clock import phase
+from windrow.pipeline.coordinator.phases import TRANSFORM_PREFIX
 from windrow.pipeline.tasks.function_formats import function_batch
 from windrow.pipeline.tasks.held_arrays import copy_held, count_references
 from windrow.pipeline.tasks.map_batches import (
@@ -53,7 +55,8 @@ def apply_maps(
         if table.num_rows:
             decides_rows = bool(changing) and number <= changing[-1]
             batches = _Batches(stage, number, decides_rows, positions, f"{stage.name}, {origin}", failed)
-            table = batches.apply(table)
+            with phase(TRANSFORM_PREFIX + stage.name):
+                table = batches.apply(table)
     return table
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from windrow.pipeline.plan.window_budget import RowOverhead, RowSizes
 from windrow.shuffle.order.shard_assignment import ShardAssignment
@@ -204,13 +204,15 @@ class Run:
 class Drop:
     """Release these slices of a window, or (None) all of it and its running tasks.
 
-    With ``rebuild`` some shard still needs the window, so it will be prepared again.
+    With ``rebuild`` some shard still needs the window, so it will be prepared again; ``evicts`` tells that other
+    windows needed its memory.
     """
 
     epoch: int
     window: int
     slices: tuple[int, ...] | None = None
     rebuild: bool = False
+    evicts: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)

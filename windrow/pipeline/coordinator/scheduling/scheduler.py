@@ -59,6 +59,8 @@ class Scheduler:
         self._latest_epoch = -1
         self._instructions: list[Instruction] = []
         self.dropped_windows = 0
+        # the first window that could start a task now if there were more memory
+        self.short_of_memory: Key | None = None
         self.last_progress = 0.0
 
     # --- queries of the driver
@@ -228,10 +230,10 @@ class Scheduler:
             self._assignments.pop(epoch, None)
         self._priorities.forget_passed()
 
-    def _drop(self, key: Key, *, rebuild: bool = False) -> None:
+    def _drop(self, key: Key, *, rebuild: bool = False, evicts: bool = False) -> None:
         window = self._windows.pop(key)
         self._stale.update(window.running)
-        self._instructions.append(Drop(*key, rebuild=rebuild))
+        self._instructions.append(Drop(*key, rebuild=rebuild, evicts=evicts))
         self.dropped_windows += rebuild
 
     def _evict_windows(self, key: Key, size_bytes: int, urgent: list[Key], now: float) -> None:
@@ -250,11 +252,12 @@ class Scheduler:
             if other in self._windows and self._windows[other].held_bytes:
                 if self.shards.is_lagging(other, now):
                     self._priorities.abandon(other)
-                self._drop(other, rebuild=True)
+                self._drop(other, rebuild=True, evicts=True)
 
     # --- starting tasks
 
     def _start_work(self, now: float) -> None:
+        self.short_of_memory = None
         if self._latest_assignment is None:
             return
         urgent = self._priorities.urgent(now)
@@ -280,6 +283,8 @@ class Scheduler:
                 granted = None if blocked else self._find_memory(window, work, size_bytes, urgent, now)
                 blocked = granted is None
                 if blocked and size_bytes:
+                    if key in near:
+                        self.short_of_memory = self.short_of_memory or key
                     break
                 self._start(window, work, granted or 0, is_short=(granted or 0) < size_bytes)
                 free -= 1

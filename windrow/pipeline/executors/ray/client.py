@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 import ray
 
 from windrow.core.buffer_pool import BufferPool
-from windrow.core.errors import PlanError, StallError
+from windrow.core.errors import PlanError
 from windrow.core.machine import available_cores, use_batch_scheduling
 from windrow.io.storage.io_threads import call_ahead
 from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.phases import TrainerStats
 from windrow.pipeline.coordinator.requests import OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.stats import RunStats
@@ -27,7 +28,7 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
     POLL_SECONDS,
     PendingCalls,
     await_answer,
-    make_loss_error,
+    get_run_stats,
     notify,
 )
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
@@ -139,8 +140,8 @@ class RayClient:
         else:
             fetcher.acknowledge(place)
 
-    def heartbeat(self) -> None:
-        notify(self._coordinator.heartbeat, self._shard)
+    def heartbeat(self, stats: TrainerStats) -> None:
+        notify(self._coordinator.heartbeat, self._shard, stats)
 
     def note_delivered(self, row_bytes: float) -> None:
         notify(self._coordinator.note_delivered, row_bytes)
@@ -149,6 +150,10 @@ class RayClient:
         """Place a run's rows in this process."""
         self._workers.reserve_core(self._shard, pace.computes)
         return self._workers.submit((), place)
+
+    def describe_queue(self, start: float, stop: float) -> Mapping[str, float]:
+        """Return nothing: tasks do not run on these threads."""
+        return {}
 
     def diagnose(self) -> tuple[str, float]:
         try:
@@ -160,23 +165,9 @@ class RayClient:
         return answer
 
     def run_stats(self, *, spans: bool) -> RunStats:
-        missing = f"{self._who} has no statistics of its job"
-        if not ray.is_initialized():
-            raise StallError(f"{missing}: Ray has been shut down")
-        try:
-            stats: RunStats = ray.get(
-                self._coordinator.run_stats.remote(spans=spans), timeout=_ANSWER_SECONDS
-            )
-        except ray.exceptions.RayActorError as error:
-            raise make_loss_error(self._who, error) from error
-        except ray.exceptions.GetTimeoutError as error:
-            silent = f"the coordinator has not answered for {_ANSWER_SECONDS:.0f} s"
-            raise StallError(f"{missing}: {silent}") from error
-        except ray.exceptions.RayError as error:
-            raise StallError(f"{missing}: the coordinator could not answer ({error})") from error
-        return stats
+        return get_run_stats(self._coordinator, self._who, spans=spans)
 
-    def close(self) -> None:
+    def close(self, stats: TrainerStats | None = None) -> None:
         self._closed = True
         fetcher, self._fetcher = self._fetcher, None
         # the callbacks run last to first, each even if another raises
@@ -185,12 +176,12 @@ class RayClient:
             calls.callback(self._workers.close)
             if fetcher is not None:
                 calls.callback(fetcher.join)
-            calls.callback(self._notify_closed)
+            calls.callback(self._notify_closed, stats)
             if fetcher is not None:
                 calls.callback(fetcher.stop)
 
-    def _notify_closed(self) -> None:
-        closed = notify(self._coordinator.close_shard, self._shard, self._token)
+    def _notify_closed(self, stats: TrainerStats | None) -> None:
+        closed = notify(self._coordinator.close_shard, self._shard, self._token, stats)
         if self._job.cache == "disk" and closed is not None:
             # the last shard to close removes the cache files; exiting now would prevent that
             ray.wait([closed], timeout=_ANSWER_SECONDS)

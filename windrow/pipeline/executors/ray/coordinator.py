@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, CoordinatorCore
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.phases import TrainerStats
 from windrow.pipeline.coordinator.requests import OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
@@ -143,10 +144,10 @@ class Coordinator:
             if incarnation == self._incarnation:
                 self._dispatcher.note_heartbeat(key, copy)
 
-    async def heartbeat(self, shard: int) -> None:
-        """Record that a shard's consumer is alive."""
+    async def heartbeat(self, shard: int, stats: TrainerStats) -> None:
+        """Record that a shard's consumer is alive, and what it has received."""
         with self._failing_run():
-            self._core.heartbeat(shard)
+            self._core.heartbeat(shard, stats)
 
     async def note_delivered(self, row_bytes: float) -> None:
         """Record the measured size of a delivered row."""
@@ -154,11 +155,11 @@ class Coordinator:
             self._core.note_delivered(row_bytes)
             self._wake()
 
-    async def close_shard(self, shard: int, token: str) -> None:
+    async def close_shard(self, shard: int, token: str, stats: TrainerStats | None = None) -> None:
         """Disconnect a reader of a shard; the last one removes the cache files."""
         last = False
         with self._failing_run():
-            last = self._core.close_shard(shard, token)
+            last = self._core.close_shard(shard, token, stats)
         self._wake()
         if last:
             self._pools.end()

@@ -12,6 +12,7 @@ import ray
 
 from windrow.core.errors import StallError
 from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.shard.stall_watch import Waiting
 
 __all__ = [
@@ -21,12 +22,14 @@ __all__ = [
     "await_answer",
     "await_answer_until",
     "get_all",
+    "get_run_stats",
     "make_loss_error",
     "notify",
     "wait_for_any",
 ]
 
 POLL_SECONDS = 1.0
+_STATS_SECONDS = 60.0
 _CHECK_NODES = "see that nodes are alive and have CPUs that nothing else holds"
 
 
@@ -94,6 +97,23 @@ def await_answer_until(ref: Any, who: str, stopped: threading.Event) -> Any:
         except ray.exceptions.GetTimeoutError:
             continue
     return None
+
+
+def get_run_stats(coordinator: Any, who: str, *, spans: bool) -> RunStats:
+    """Get the statistics of a coordinator's job; a `StallError` if it does not answer."""
+    missing = f"{who} has no statistics of its job"
+    if not ray.is_initialized():
+        raise StallError(f"{missing}: Ray has been shut down")
+    try:
+        stats: RunStats = ray.get(coordinator.run_stats.remote(spans=spans), timeout=_STATS_SECONDS)
+    except ray.exceptions.RayActorError as error:
+        raise make_loss_error(who, error) from error
+    except ray.exceptions.GetTimeoutError as error:
+        silent = f"the coordinator has not answered for {_STATS_SECONDS:.0f} s"
+        raise StallError(f"{missing}: {silent}") from error
+    except ray.exceptions.RayError as error:
+        raise StallError(f"{missing}: the coordinator could not answer ({error})") from error
+    return stats
 
 
 def wait_for_any(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 
+from windrow.pipeline.coordinator.phases import TRANSFER, Interval, cover
 from windrow.pipeline.coordinator.requests import OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
@@ -158,13 +159,18 @@ class Fetcher:
     def _fetch(self, key: Key) -> WindowData | None:
         fetching = fetch_window(self._request.shard, *key)
         result: Any = None
+        transfers: list[Interval] = []
         while not self._cancelled.is_set():
             try:
                 step = fetching.send(result)
             except StopIteration as end:
                 data: WindowData = end.value
+                data.history = _with_transfers(data.history, transfers)
                 return data
+            began = time.time()
             result = self._perform(key, step)
+            if not isinstance(step, Ask):
+                transfers.append(Interval(began, time.time(), {TRANSFER: 1.0}))
         return None
 
     def _perform(self, key: Key, step: Ask | Load | Pause) -> Any:
@@ -220,3 +226,11 @@ class Fetcher:
             elif time.monotonic() - arrived_at > patience_seconds:
                 raise ray.exceptions.GetTimeoutError(f"{len(left)} map outputs did not arrive")
         return values
+
+
+def _with_transfers(history: Sequence[Interval], transfers: Sequence[Interval]) -> list[Interval]:
+    """What fetching a window went to: its production, and the transfers; also the way of the last answer."""
+    now = time.time()
+    complete = max((interval.stop for interval in history), default=now)
+    last = [Interval(complete, now, {TRANSFER: 1.0})] if complete < now else []
+    return cover(transfers, [*history, *last])

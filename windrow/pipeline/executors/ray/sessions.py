@@ -8,10 +8,11 @@ from typing import Any
 import ray
 
 from windrow.core.errors import StallError
+from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.base import CoordinatorClient, Session
 from windrow.pipeline.executors.ray.client import RayClient
 from windrow.pipeline.executors.ray.connect import NAMESPACE, ClusterAddress, connect
-from windrow.pipeline.executors.ray.coordinator_calls import await_answer
+from windrow.pipeline.executors.ray.coordinator_calls import await_answer, get_run_stats
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.stall_watch import waiting_of
 
@@ -36,6 +37,10 @@ class RaySession:
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Connect a shard in this process."""
         return RayClient(self._coordinator, self._program, shard, batch_rows, seed)
+
+    def run_stats(self, *, spans: bool) -> RunStats | None:
+        """Statistics of the job, which the coordinator also has when every shard has been closed."""
+        return get_run_stats(self._coordinator, "a process that reads no shard", spans=spans)
 
     def export(self, shard: int) -> Session:
         """Return this session: the coordinator serves every process."""
@@ -65,6 +70,10 @@ class SharedSession:
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Connect this process to Ray, and a shard to the run."""
         return RayClient(self._find_coordinator(), self.program, shard, batch_rows, seed)
+
+    def run_stats(self, *, spans: bool) -> RunStats | None:
+        """None: a process that has read nothing is not connected to Ray."""
+        return None
 
     def export(self, shard: int) -> Session:
         """Return this session: any process of these nodes can connect."""

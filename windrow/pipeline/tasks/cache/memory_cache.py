@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.map_task import Task
 
@@ -105,6 +106,17 @@ class JobCache:
     def held_bytes(self) -> int:
         """Bytes cached in memory now, plus all bytes written to disk."""
         return self._blocks.held_bytes + self.totals.disk_bytes
+
+    def add_stats(self, stats: RunStats) -> RunStats:
+        """Add the cache's part to the statistics of the run."""
+        return replace(
+            stats,
+            cache_hits=self.totals.hits,
+            cache_misses=self.totals.misses,
+            cache_bytes=self.held_bytes,
+            cache_errors=self.totals.errors,
+            cache_corrupt_blocks=self.totals.corrupt_blocks,
+        )
 
     def prepare(self, task: Task) -> tuple[Task, Collection[Any]]:
         """Set which blocks of a task are cached, and which it returns; also returns the former's handles."""

@@ -1,0 +1,138 @@
+"""What the time until a window was complete went to, by when its tasks waited and ran."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from windrow.pipeline.coordinator.phases import Interval, TaskProfile, add_seconds
+from windrow.pipeline.coordinator.scheduling.events import Work
+from windrow.pipeline.coordinator.window_history import (
+    Capacity,
+    TaskTimes,
+    WindowHistory,
+    describe_production,
+)
+
+DECODE = TaskProfile({"decode": 3.0, "storage": 1.0})
+
+
+def total(intervals: tuple[Interval, ...]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for interval in intervals:
+        found = add_seconds(found, interval.phases)
+    return {name: round(seconds, 1) for name, seconds in found.items() if seconds > 0.05}
+
+
+def times(*tasks: tuple[float, float, float], profile: TaskProfile = DECODE) -> list[TaskTimes]:
+    return [TaskTimes(*task, profile) for task in tasks]
+
+
+def describe(tasks: list[TaskTimes], workers: int = 2, **more: float) -> tuple[Interval, ...]:
+    running = [(task.start, task.stop) for task in tasks]
+    return describe_production(tasks, running=running, capacity=Capacity(workers), **more)  # type: ignore[arg-type]
+
+
+def test_intervals_are_consecutive_and_their_phases_add_up() -> None:
+    intervals = describe(times((0, 0, 4), (0, 0, 3), (0, 3, 8)))
+    assert (intervals[0].start, intervals[-1].stop) == (0.0, 8.0)
+    for before, after in pairwise(intervals):
+        assert before.stop == after.start
+    for interval in intervals:
+        assert sum(interval.phases.values()) == pytest.approx(interval.stop - interval.start)
+
+
+def test_running_tasks_give_their_phases() -> None:
+    assert total(describe(times((0, 0, 4), (0, 0, 4)))) == {"decode": 3.0, "storage": 1.0}
+
+
+def test_a_queue_behind_busy_workers_is_what_they_do() -> None:
+    tasks = times((0, 0, 4), (0, 0, 4), (0, 4, 8), (0, 4, 8))
+    assert total(describe(tasks)) == {"decode": 6.0, "storage": 2.0}
+
+
+def test_tasks_that_wait_while_workers_are_missing_wait_for_cpus() -> None:
+    tasks = times((0, 0, 4), (0, 4, 8), (0, 8, 12), (0, 12, 16))
+    found = total(describe(tasks, workers=4))
+    assert found["cpus"] > 6, (
+        "3, 2 and 1 of 4 workers were missing, for 4 s each: 75, 67 and 50 % of the time"
+    )
+    assert total(describe(tasks, workers=1)).keys() == {"decode", "storage"}
+
+
+def test_before_the_first_task_of_the_run_it_starts() -> None:
+    found = total(describe(times((0, 8, 16)), first_start=8.0))
+    assert found == {"start": 8.0, "decode": 6.0, "storage": 2.0}
+    assert "cpus" in total(describe(times((0, 8, 16)), first_start=-5.0))
+
+
+def test_memory_takes_the_last_part_of_a_wait() -> None:
+    intervals = describe(times((0, 0, 16)), blocked_seconds=4.0)
+    assert total(intervals) == {"decode": 9.0, "storage": 3.0, "memory": 4.0}
+    assert intervals[-1].phases == {"memory": 1.0}
+    assert total(describe(times((0, 0, 16)), rebuilt=True)) == {"memory": 16.0}
+
+
+def test_a_window_without_tasks_took_no_time() -> None:
+    assert describe([]) == ()
+
+
+class History:
+    """A history with a clock, and one window of two tasks."""
+
+    def __init__(self, workers: int = 2) -> None:
+        self.now = 0.0
+        self.history = WindowHistory(Capacity(workers), lambda: self.now)
+        self.works = [Work(0, 3, part, 0, attempt=1) for part in range(2)]
+
+    def run(self, start: float, stop: float) -> None:
+        self.now = start
+        for work in self.works:
+            self.history.submit(work)
+        self.now = stop
+        for work in self.works:
+            self.history.finish(work, "map", start, stop, DECODE, "worker 1")
+
+
+def test_blocked_time_counts_as_far_as_workers_are_idle() -> None:
+    one = History()
+    one.history.note_memory((0, 3), running=1)
+    one.now = 4.0
+    one.history.note_memory(None, running=0)
+    one.now = 9.0
+    one.run(10, 18)
+    assert total(one.history.describe((0, 3)))["memory"] == 2.0
+
+
+def test_a_dropped_window_that_is_prepared_again_waits_for_memory() -> None:
+    one = History()
+    one.run(0, 4)
+    one.history.drop((0, 3), rebuild=True)
+    assert one.history.describe((0, 3)) == ()
+    one = History()
+    one.run(0, 4)
+    one.history.drop((0, 3), rebuild=True)
+    one.run(8, 16)
+    assert total(one.history.describe((0, 3))) == {"memory": 8.0}
+
+
+def test_late_results_of_a_dropped_window_count_as_work_only() -> None:
+    one = History()
+    one.now = 0.0
+    for work in one.works:
+        one.history.submit(work)
+    one.history.drop((0, 3), rebuild=False)
+    for work in one.works:
+        one.history.finish(work, "map", 0, 4, DECODE, "worker 1")
+    assert one.history.describe((0, 3)) == ()
+    stats = one.history.run_stats(spans=True)
+    assert (stats.tasks, stats.profile.phases["decode"], len(stats.spans)) == (2, 6.0, 2)
+
+
+def test_spans_tell_when_tasks_were_submitted_and_what_they_did() -> None:
+    one = History()
+    one.run(0, 4)
+    (span, _) = one.history.spans
+    assert (span.submit_time, span.start_time, span.stop_time) == (0.0, 0, 4)
+    assert dict(span.phases) == {"decode": 3.0, "storage": 1.0}

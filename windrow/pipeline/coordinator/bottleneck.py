@@ -1,0 +1,254 @@
+"""Finds what limits a run from where its trainers' time went, and says it in a sentence with a fix; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from windrow.pipeline.coordinator.phases import (
+    COLLATE,
+    CPUS,
+    DECODE,
+    DEVICE,
+    LABELS,
+    MEMORY,
+    OTHER,
+    PREPARE,
+    SHUFFLE,
+    START,
+    STORAGE,
+    TRANSFER,
+    TRANSFORM,
+    TaskProfile,
+    TrainerStats,
+    add_seconds,
+)
+
+__all__ = ["TRAINERS", "Bottleneck", "PipelineFacts", "find_bottleneck"]
+
+TRAINERS = "trainers"
+# below this share of their time, trainers hardly wait
+_HARDLY = 0.05
+_SMALL_REQUEST_BYTES = 2**20
+_MANY_RETRIES = 0.02
+# decoding and shuffling that are on a core less than this share of their time lack one
+_CORE_SHARE = 0.5
+_NO_TASKS = TaskProfile()
+
+_SUBJECTS = {
+    STORAGE: "Reading from storage limits",
+    DECODE: "Decoding limits",
+    TRANSFORM: "Transforms before the shuffle limit",
+    SHUFFLE: "Shuffling limits",
+    TRANSFER: "The transfer of rows to the trainers limits",
+    PREPARE: "Transforms after the shuffle limit",
+    COLLATE: "Making batches (collate_fn, or the conversion to tensors) limits",
+    DEVICE: "Copying batches to the device limits",
+    MEMORY: "Memory limits",
+    CPUS: "Too few free CPUs limit",
+    START: "Starting limits",
+}
+
+
+@dataclass(frozen=True)
+class PipelineFacts:
+    """What the diagnosis has to know of a pipeline."""
+
+    executor: str = "threads"
+    # whether its files are in object storage
+    is_remote: bool = False
+    epochs: int | None = None
+    prefetch_windows: int = 1
+    cache: str | None = None
+    # the transforms before and after the shuffle
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """What limits a run.
+
+    Attributes
+    ----------
+    cause
+        A phase, such as ``"decode"``, or ``"trainers"``.
+    wait_share
+        The share of their time that trainers waited, without the start of the run.
+    cause_share
+        The share of that waiting that the cause has; 0 for ``"trainers"``.
+    causes
+        Seconds that all trainers together waited, by phase, the longest first.
+    sentence
+        What limits the run, and what to change.
+    """
+
+    cause: str
+    wait_share: float
+    cause_share: float
+    causes: tuple[tuple[str, float], ...]
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def find_bottleneck(
+    trainers: Sequence[TrainerStats],
+    facts: PipelineFacts = PipelineFacts(),
+    tasks: TaskProfile = _NO_TASKS,
+    *,
+    workers: int = 0,
+    nodes: int = 1,
+    dropped_windows: int = 0,
+    missing_libraries: Sequence[str] = (),
+) -> Bottleneck:
+    """Find what limits a run, and what to change.
+
+    Examples
+    --------
+    >>> found = find_bottleneck([TrainerStats(0, work_seconds=2.0, waits={"decode": 6.0, "shuffle": 2.0})])
+    >>> found.cause, found.wait_share, found.cause_share
+    ('decode', 0.8, 0.75)
+    """
+    waits: dict[str, float] = {}
+    for trainer in trainers:
+        waits = add_seconds(waits, trainer.waits)
+    worked = sum(trainer.work_seconds for trainer in trainers)
+    ranked = sorted(((name, s) for name, s in waits.items() if s > 0), key=lambda one: -one[1])
+    causes = [(name, seconds) for name, seconds in ranked if name not in (START, OTHER)]
+    waited = sum(seconds for name, seconds in ranked if name != START)
+    share = waited / (worked + waited) if waited else 0.0
+    if share < _HARDLY or not causes:
+        start = waits.get(START, 0.0)
+        return Bottleneck(TRAINERS, share, 0.0, tuple(ranked), _describe_trainers(share, start, worked))
+    cause, seconds = causes[0]
+    of_waits = seconds / waited
+    slowest = _find_slowest(trainers) if cause == MEMORY else None
+    if slowest is not None:
+        sentence = (
+            f"The trainer of shard {slowest.shard} limits this run: the others waited {share:.0%} of the time, mostly "
+            "for memory that windows take which it has not read yet. Give it less work or a faster machine, so that "
+            "all trainers step together, or raise options(memory_limit=...)"
+        )
+        return Bottleneck(TRAINERS, share, of_waits, tuple(ranked), sentence + ".")
+    evidence = f"trainers waited {share:.0%} of the time, {of_waits:.0%} of that for {LABELS[cause]}"
+    details = _describe_details(cause, tasks, workers, dropped_windows)
+    advice = _advise(cause, facts, tasks, workers < tasks.cores * nodes, missing_libraries)
+    sentence = f"{_SUBJECTS[cause]} this run: {evidence}{details}. {advice}."
+    return Bottleneck(cause, share, of_waits, tuple(ranked), sentence)
+
+
+def _describe_trainers(share: float, start: float, worked: float) -> str:
+    began = f", apart from {start:.1f} s for the start" if start > _HARDLY * worked else ""
+    return (
+        f"The trainers limit this run: they waited {share:.1%} of the time{began}. There is nothing to change in the "
+        "pipeline: make the training step faster, or use more trainers."
+    )
+
+
+def _find_slowest(trainers: Sequence[TrainerStats]) -> TrainerStats | None:
+    """A trainer that hardly waits although others do."""
+    slowest = min(trainers, key=lambda one: one.wait_seconds / max(1e-9, one.seconds))
+    hardly = slowest.wait_seconds - slowest.waits.get(START, 0.0) < _HARDLY * slowest.seconds
+    return slowest if hardly and len(trainers) > 1 else None
+
+
+def _describe_details(cause: str, tasks: TaskProfile, workers: int, dropped_windows: int) -> str:
+    if cause == TRANSFORM and tasks.functions:
+        name = _slowest_function(tasks.functions)
+        return f" ({tasks.functions[name] / sum(tasks.functions.values()):.0%} of it in {name})"
+    if cause == STORAGE and tasks.requests:
+        return f" ({tasks.requests:,} requests of {tasks.requested_bytes / tasks.requests / 1e6:.2g} MB each)"
+    if cause == MEMORY and dropped_windows:
+        return f" ({dropped_windows:,} windows were dropped and prepared again)"
+    if cause in (DECODE, SHUFFLE) and _lacks_cores(tasks):
+        share = tasks.cpu_seconds / _own_seconds(tasks)
+        return f" (tasks had a core for {share:.0%} of their time: other threads or programs use the CPUs)"
+    if cause in (DECODE, SHUFFLE, CPUS) and workers:
+        return f" (at most {workers:,} tasks run at once)"
+    return ""
+
+
+def _own_seconds(tasks: TaskProfile) -> float:
+    """Seconds of decoding and shuffling, which wait for nothing but a core, the GIL or a local disk."""
+    return tasks.phases.get(DECODE, 0.0) + tasks.phases.get(SHUFFLE, 0.0)
+
+
+def _lacks_cores(tasks: TaskProfile) -> bool:
+    return tasks.cpu_seconds < _CORE_SHARE * _own_seconds(tasks)
+
+
+def _slowest_function(functions: Mapping[str, float]) -> str:
+    return max(functions, key=lambda name: functions[name])
+
+
+def _advise(
+    cause: str,
+    facts: PipelineFacts,
+    tasks: TaskProfile,
+    has_free_cores: bool,
+    missing_libraries: Sequence[str],
+) -> str:
+    """What to change, the most effective first."""
+    can_cache = facts.cache is None and facts.epochs != 1
+    cache = ['keep decoded blocks with options(cache="memory") or options(cache="disk")'] if can_cache else []
+    cpus = "give Ray more CPUs" if facts.executor == "ray" and has_free_cores else "add CPUs"
+    if _lacks_cores(tasks):
+        cpus = "free the CPUs of other programs, or add some"
+    slow = _slowest_function(tasks.functions) if tasks.functions else "the transforms"
+    advice: list[str]
+    if cause == STORAGE:
+        small = tasks.requests and tasks.requested_bytes < tasks.requests * _SMALL_REQUEST_BYTES
+        retried = tasks.retries > _MANY_RETRIES * max(1, tasks.requests)
+        advice = [
+            *cache,
+            f"read more at once with options(prefetch_windows={facts.prefetch_windows + 1})",
+            *(["write larger row groups, so that requests are larger"] if small else []),
+            *([f"find out why {tasks.retries:,} requests had to be repeated"] if retried else []),
+            "move the data nearer" if facts.is_remote else "use a faster disk",
+        ]
+    elif cause == DECODE:
+        advice = [
+            *cache,
+            "read fewer columns with columns=",
+            "write the files with a faster codec, such as lz4 or snappy",
+            cpus,
+        ]
+    elif cause == TRANSFORM:
+        advice = [
+            f"let {slow} work on more rows at once (map_batches with batch_size=None, and vectorised code)",
+            "run it on more workers with compute=ActorPool(...)",
+            "write its result once and read that",
+        ]
+    elif cause == SHUFFLE:
+        built = [f"build the C libraries ({', '.join(missing_libraries)})"] if missing_libraries else []
+        advice = [*built, "read fewer or narrower columns with columns=", cpus]
+    elif cause == TRANSFER:
+        advice = [
+            "move fewer bytes: read only the columns that are needed with columns=, or drop others before the shuffle",
+            "use narrower types",
+            "let tasks run where trainers do with split(locality_hints=)",
+        ]
+    elif cause == PREPARE:
+        what = ", ".join(facts.after) or "them"
+        advice = [
+            f"move {what} before random_shuffle_each_window(), where tasks apply transforms on all CPUs",
+            "vectorise",
+        ]
+    elif cause == COLLATE:
+        advice = [
+            "do the work of collate_fn in map_batches(), on many rows at once and in parallel",
+            "vectorise it",
+            "use larger batches",
+        ]
+    elif cause == DEVICE:
+        advice = ["move fewer bytes, with narrower dtypes=", "raise prefetch_batches="]
+    elif cause == MEMORY:
+        advice = ["raise options(memory_limit=...)", "make windows smaller with window(bytes_per_window=...)"]
+    elif facts.executor == "ray":
+        advice = ["let trainers and others hold fewer CPUs (num_cpus=0 for trainers on GPUs)", "add CPUs"]
+    else:
+        advice = ["let the trainer use fewer threads, such as with torch.set_num_threads()", "add CPUs"]
+    text = advice[0] if len(advice) == 1 else f"{', '.join(advice[:-1])}, or {advice[-1]}"
+    return text[0].upper() + text[1:]

@@ -1,0 +1,219 @@
+"""What tasks and trainers spend their time on: phases, profiles of tasks, intervals of waiting, totals of trainers.
+
+Everything here is a value or a pure function. Times are seconds; those of intervals are Unix times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+__all__ = [
+    "COLLATE",
+    "CPUS",
+    "DECODE",
+    "DEVICE",
+    "LABELS",
+    "MEMORY",
+    "OTHER",
+    "PREPARE",
+    "SHUFFLE",
+    "START",
+    "STORAGE",
+    "TRANSFER",
+    "TRANSFORM",
+    "TRANSFORM_PREFIX",
+    "Interval",
+    "TaskProfile",
+    "TrainerStats",
+    "add_seconds",
+    "attribute",
+    "cover",
+    "scale_to",
+]
+
+# of map tasks
+STORAGE, DECODE, TRANSFORM, SHUFFLE = "storage", "decode", "transform", "shuffle"
+# of a trainer's process, beside the part of the shuffle that places rows
+TRANSFER, PREPARE, COLLATE, DEVICE = "transfer", "prepare", "collate", "device"
+# why tasks do not run
+MEMORY, CPUS = "memory", "cpus"
+# before the first task, and what is none of these
+START, OTHER = "start", "other"
+
+# the phases of a clock that are transforms: this and the name of each
+TRANSFORM_PREFIX = "transform:"
+
+# in the order in which tables show them
+LABELS = {
+    START: "starting the run",
+    STORAGE: "reading from storage",
+    DECODE: "decoding",
+    TRANSFORM: "transforms before the shuffle",
+    SHUFFLE: "shuffling",
+    TRANSFER: "transfer to the trainer",
+    PREPARE: "transforms after the shuffle",
+    COLLATE: "making batches",
+    DEVICE: "copying to the device",
+    MEMORY: "memory",
+    CPUS: "free CPUs",
+    OTHER: "other",
+}
+
+
+@dataclass(frozen=True)
+class TaskProfile:
+    """What one task, or all tasks together, spent its time on.
+
+    Attributes
+    ----------
+    phases
+        Seconds of storage, decode, transform and shuffle; they add up to the task's duration.
+    cpu_seconds
+        CPU time of decode and shuffle, which never wait for anything but a core, the GIL or a local disk.
+    functions
+        Seconds by the transform's name, of those before the shuffle.
+    requests, requested_bytes, retries
+        Requests to object storage, their bytes, and attempts repeated after transient errors.
+    cores
+        Cores of the machine that its process can use.
+    """
+
+    phases: Mapping[str, float] = field(default_factory=dict, hash=False)
+    cpu_seconds: float = 0.0
+    functions: Mapping[str, float] = field(default_factory=dict, hash=False)
+    requests: int = 0
+    requested_bytes: int = 0
+    retries: int = 0
+    cores: int = 0
+
+    def add(self, other: TaskProfile) -> TaskProfile:
+        """Return the sum of two profiles, with the larger number of cores."""
+        return TaskProfile(
+            add_seconds(self.phases, other.phases),
+            self.cpu_seconds + other.cpu_seconds,
+            add_seconds(self.functions, other.functions),
+            self.requests + other.requests,
+            self.requested_bytes + other.requested_bytes,
+            self.retries + other.retries,
+            max(self.cores, other.cores),
+        )
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A time during which something was waited for, and the seconds of it by phase, which add up to its length."""
+
+    start: float
+    stop: float
+    phases: Mapping[str, float] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class TrainerStats:
+    """What a trainer has received, and where its waiting time went.
+
+    Attributes
+    ----------
+    shard
+        The shard that it reads.
+    batches, rows, bytes
+        Received so far; ``bytes`` in memory.
+    work_seconds
+        Time that the trainer spent between batches, with what it does.
+    waits
+        Seconds that it waited for batches, by phase (`LABELS` has the phases).
+    """
+
+    shard: int
+    batches: int = 0
+    rows: int = 0
+    bytes: int = 0
+    work_seconds: float = 0.0
+    waits: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    @property
+    def wait_seconds(self) -> float:
+        """Seconds that the trainer waited for batches, the start included."""
+        return sum(self.waits.values())
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of work and waiting."""
+        return self.work_seconds + self.wait_seconds
+
+    @property
+    def rows_per_second(self) -> float:
+        """Mean rate since the trainer has begun."""
+        return self.rows / self.seconds if self.seconds else 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Mean rate since the trainer has begun, by the size in memory."""
+        return self.bytes / self.seconds if self.seconds else 0.0
+
+
+def add_seconds(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    """Add seconds by phase.
+
+    >>> add_seconds({"decode": 1.0}, {"decode": 2.0, "storage": 1.0})
+    {'decode': 3.0, 'storage': 1.0}
+    """
+    total = dict(one)
+    for name, seconds in other.items():
+        total[name] = total.get(name, 0.0) + seconds
+    return total
+
+
+def scale_to(seconds: float, phases: Mapping[str, float], otherwise: str = OTHER) -> dict[str, float]:
+    """Divide seconds in the proportions of some phases; all are ``otherwise`` if there are none.
+
+    >>> scale_to(1.0, {"decode": 3.0, "storage": 1.0})
+    {'decode': 0.75, 'storage': 0.25}
+    """
+    total = sum(phases.values())
+    if total <= 0:
+        return {otherwise: seconds}
+    return {name: seconds * share / total for name, share in phases.items() if share > 0}
+
+
+def attribute(
+    start: float, stop: float, intervals: Iterable[Interval], otherwise: str = OTHER
+) -> dict[str, float]:
+    """Divide the time from ``start`` to ``stop`` by what happened in it; the intervals must not overlap.
+
+    >>> attribute(0.0, 4.0, [Interval(-1.0, 1.0, {"storage": 2.0}), Interval(1.0, 3.0, {"decode": 2.0})])
+    {'storage': 1.0, 'decode': 2.0, 'other': 1.0}
+    """
+    found: dict[str, float] = {}
+    left = stop - start
+    for interval in intervals:
+        seconds = min(stop, interval.stop) - max(start, interval.start)
+        if seconds > 0:
+            found = add_seconds(found, scale_to(seconds, interval.phases))
+            left -= seconds
+    return add_seconds(found, {otherwise: left}) if left > 1e-9 else found
+
+
+def cover(upper: Sequence[Interval], lower: Iterable[Interval]) -> list[Interval]:
+    """Merge intervals in order of time; where both have one, the upper one counts.
+
+    >>> [(i.start, i.stop) for i in cover([Interval(2.0, 3.0, {})], [Interval(0.0, 4.0, {})])]
+    [(0.0, 2.0), (2.0, 3.0), (3.0, 4.0)]
+    """
+    pieces = list(upper)
+    for interval in lower:
+        start = interval.start
+        for above in sorted(upper, key=lambda one: one.start):
+            if above.stop <= start or above.start >= interval.stop:
+                continue
+            if above.start > start:
+                pieces.append(_cut(interval, start, above.start))
+            start = above.stop
+        if start < interval.stop:
+            pieces.append(_cut(interval, start, interval.stop))
+    return sorted(pieces, key=lambda one: one.start)
+
+
+def _cut(interval: Interval, start: float, stop: float) -> Interval:
+    return Interval(start, stop, scale_to(stop - start, interval.phases))

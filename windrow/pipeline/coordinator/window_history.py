@@ -1,0 +1,237 @@
+"""Records when the tasks of each window waited and ran, and tells what the time until it was ready went to."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.core.native_libraries import missing_libraries
+from windrow.pipeline.coordinator.phases import (
+    CPUS,
+    MEMORY,
+    SHUFFLE,
+    START,
+    Interval,
+    TaskProfile,
+    TrainerStats,
+    add_seconds,
+    scale_to,
+)
+from windrow.pipeline.coordinator.scheduling.events import Work
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.coordinator.stats import RunStats, Span
+
+__all__ = ["Capacity", "TaskTimes", "WindowHistory", "describe_production"]
+
+_MAX_SPANS = 20_000
+# finished tasks of other windows that count as running beside those of a window
+_RECENT_TASKS = 256
+# intervals that the production of a window is described by
+_INTERVALS = 16
+# what a task takes to start although a CPU is free
+_START_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many tasks of a run can be executed at once, on how many machines."""
+
+    workers: int
+    nodes: int = 1
+
+
+@dataclass(frozen=True)
+class TaskTimes:
+    """When a task was submitted, began and ended, and what it did; Unix times in seconds."""
+
+    submitted: float
+    start: float
+    stop: float
+    profile: TaskProfile
+
+
+class WindowHistory:
+    """The tasks of the windows that are held, the spans of all tasks, and the sum of their profiles."""
+
+    def __init__(self, capacity: Capacity, unix_clock: Callable[[], float] = time.time) -> None:
+        self.capacity = capacity
+        self.spans: deque[Span] = deque(maxlen=_MAX_SPANS)
+        self.profile = TaskProfile()
+        self.tasks = 0
+        self._now = unix_clock
+        self._submitted: dict[Work, float] = {}
+        self._times: dict[Key, list[TaskTimes]] = {}
+        self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT_TASKS)
+        self._first_start: float | None = None
+        # by window: seconds in which it could not use all workers for lack of memory
+        self._blocked: dict[Key, float] = {}
+        self._blocked_now: Key | None = None
+        self._blocked_since = self._idle_share = 0.0
+        # windows that are prepared once more
+        self._rebuilt: set[Key] = set()
+        self._described: dict[Key, tuple[Interval, ...]] = {}
+        # by shard, as it last reported
+        self._trainers: dict[int, TrainerStats] = {}
+
+    def run_stats(self, *, spans: bool) -> RunStats:
+        """What the history contributes to the statistics of the run."""
+        return RunStats(
+            tasks=self.tasks,
+            profile=self.profile,
+            workers=self.capacity.workers,
+            nodes=self.capacity.nodes,
+            trainers=tuple(self._trainers[shard] for shard in sorted(self._trainers)),
+            spans=tuple(self.spans) if spans else (),
+            missing_libraries=missing_libraries(),
+        )
+
+    def note_trainer(self, stats: TrainerStats | None) -> None:
+        """Note what a shard's consumer has received; None: it told nothing."""
+        if stats is not None:
+            self._trainers[stats.shard] = stats
+
+    def submit(self, work: Work) -> None:
+        """Note that a task has been handed to the executor."""
+        self._submitted[work] = self._now()
+
+    def finish(
+        self, work: Work, kind: str, start: float, stop: float, profile: TaskProfile, lane: str
+    ) -> None:
+        """Note that a task has ended."""
+        self.tasks += 1
+        self.profile = self.profile.add(profile)
+        submitted = self._submitted.pop(work, None)
+        is_current, submitted = submitted is not None, min(start, submitted or start)
+        self.spans.append(
+            Span(kind, work.epoch, work.window, start, stop, lane, submitted, tuple(profile.phases.items()))
+        )
+        self._recent.append((start, stop))
+        if self._first_start is None:
+            self._first_start = start
+        if is_current:
+            times = self._times.setdefault((work.epoch, work.window), [])
+            times.append(TaskTimes(submitted, start, stop, profile))
+
+    def note_memory(self, key: Key | None, running: int) -> None:
+        """Note which window cannot start a task for lack of memory, None for none, and how many tasks run."""
+        now = self._now()
+        if self._blocked_now is not None:
+            seconds = (now - self._blocked_since) * self._idle_share
+            self._blocked[self._blocked_now] = self._blocked.get(self._blocked_now, 0.0) + seconds
+        self._blocked_now, self._blocked_since = key, now
+        self._idle_share = max(0.0, 1 - running / self.capacity.workers)
+
+    def drop(self, key: Key, *, rebuild: bool) -> None:
+        """Forget a window; with ``rebuild``, the time until it is ready again is lost to memory."""
+        # results of its running tasks come too late
+        for work in [work for work in self._submitted if (work.epoch, work.window) == key]:
+            del self._submitted[work]
+        self._times.pop(key, None)
+        self._described.pop(key, None)
+        self._blocked.pop(key, None)
+        self._rebuilt.discard(key)
+        if rebuild:
+            self._rebuilt.add(key)
+
+    def describe_tasks(self, start: float, stop: float) -> dict[str, float]:
+        """Seconds by phase of the tasks that ran in a period and have ended."""
+        found: dict[str, float] = {}
+        for span in reversed(self.spans):
+            # tasks of about the same time are next to each other
+            if span.stop_time < start:
+                break
+            seconds = min(stop, span.stop_time) - max(start, span.start_time)
+            if seconds > 0:
+                found = add_seconds(found, scale_to(seconds, dict(span.phases), SHUFFLE))
+        return found
+
+    def describe(self, key: Key) -> tuple[Interval, ...]:
+        """What the time until a window was complete went to, from the submission of its first task."""
+        if key not in self._described:
+            self._described[key] = describe_production(
+                self._times.get(key, ()),
+                running=self._recent,
+                capacity=self.capacity,
+                first_start=self._first_start or 0.0,
+                blocked_seconds=self._blocked.get(key, 0.0),
+                rebuilt=key in self._rebuilt,
+            )
+        return self._described[key]
+
+
+def describe_production(
+    tasks: Sequence[TaskTimes],
+    *,
+    running: Sequence[tuple[float, float]],
+    capacity: Capacity,
+    first_start: float = 0.0,
+    blocked_seconds: float = 0.0,
+    rebuilt: bool = False,
+) -> tuple[Interval, ...]:
+    """What the time went to in which the tasks of a window waited and ran, as consecutive intervals.
+
+    Parameters
+    ----------
+    tasks
+        The tasks of the window.
+    running
+        When finished tasks of this and other windows began and ended.
+    capacity
+        How many tasks can run.
+    first_start
+        When the first task of the run began; waiting before that counts as the start.
+    blocked_seconds
+        How much earlier the window would have been complete with more memory. The trainer's wait ends when the window
+        is complete, so this is the last part of it.
+    rebuilt
+        Whether the window had been dropped for lack of memory.
+    """
+    if not tasks:
+        return ()
+    begin, end = min(task.submitted for task in tasks), max(task.stop for task in tasks)
+    if end <= begin:
+        return ()
+    names, shares = _tabulate(tasks)
+    edges = np.linspace(begin, end, _INTERVALS + 1)
+    starts, stops = np.array([(task.start, task.stop) for task in tasks]).T
+    work = _overlaps(edges, starts, stops)
+    submitted = np.array([task.submitted for task in tasks]) + _START_SECONDS
+    queued = _overlaps(edges, submitted, starts).sum(axis=1)
+    others = _overlaps(edges, *np.array(list(running) or [(begin, begin)]).T).sum(axis=1)
+    by_phase, all_phases = work @ shares, (stops - starts) @ shares
+    step = (end - begin) / _INTERVALS
+    intervals = []
+    for at, (start, stop) in enumerate(pairwise(edges.tolist())):
+        found = by_phase[at] if by_phase[at].any() else all_phases
+        phases = scale_to(step, dict(zip(names, found.tolist(), strict=True)), SHUFFLE)
+        busy, waiting = max(others[at], work[at].sum()) / step, queued[at] / step
+        idle = float(1 - busy / min(capacity.workers, busy + waiting)) if waiting > 0 else 0.0
+        if idle > 0:
+            reason = START if stop <= first_start + step else CPUS
+            phases = add_seconds(scale_to(step * (1 - idle), phases), {reason: step * idle})
+        if rebuilt or start >= end - blocked_seconds:
+            phases = {MEMORY: step}
+        intervals.append(Interval(start, stop, phases))
+    return tuple(intervals)
+
+
+def _tabulate(tasks: Sequence[TaskTimes]) -> tuple[list[str], NDArray[np.float64]]:
+    """The phases that occur, and (tasks, phases) the share of each task's time that it spent in each."""
+    profiles = [task.profile for task in tasks]
+    names = list(dict.fromkeys(name for profile in profiles for name in profile.phases)) or [SHUFFLE]
+    seconds = np.array([[profile.phases.get(name, 0.0) for name in names] for profile in profiles])
+    return names, seconds / np.maximum(seconds.sum(axis=1, keepdims=True), 1e-12)
+
+
+def _overlaps(
+    edges: NDArray[np.float64], starts: NDArray[np.float64], stops: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(intervals, n) seconds of each period that lie in each interval between two edges."""
+    lengths = np.minimum(stops[None], edges[1:, None]) - np.maximum(starts[None], edges[:-1, None])
+    return np.maximum(lengths, 0.0)

@@ -1,0 +1,35 @@
+"""Puts together the statistics of a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from windrow.core.source import RemoteReader
+from windrow.pipeline.coordinator.bottleneck import PipelineFacts
+from windrow.pipeline.coordinator.phases import TrainerStats
+from windrow.pipeline.coordinator.stats import RunStats, Span, Stats
+from windrow.pipeline.executors.choose_executor import resolve_executor
+from windrow.pipeline.plan.job import Job
+
+__all__ = ["describe_pipeline", "make_stats"]
+
+
+def describe_pipeline(job: Job) -> PipelineFacts:
+    """What the diagnosis has to know of a job."""
+    reader = job.source.reader
+    return PipelineFacts(
+        executor=resolve_executor(job.options.executor).name,
+        is_remote=isinstance(reader, RemoteReader) and reader.is_remote,
+        epochs=job.epochs,
+        prefetch_windows=job.options.prefetch_windows,
+        cache=job.cache,
+        before=tuple(stage.name for stage in job.before),
+        after=tuple(stage.name for stage in job.after),
+    )
+
+
+def make_stats(
+    job: Job, run: RunStats, trainer: TrainerStats, *, epochs: int, spans: Iterable[Span]
+) -> Stats:
+    """Return the statistics of a shard and its run."""
+    return Stats(trainer.shard, epochs, trainer, run, describe_pipeline(job), tuple(spans))

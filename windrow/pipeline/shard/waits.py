@@ -1,0 +1,158 @@
+"""Where a trainer's waiting time goes: intervals that the preparing threads log, and the shard's totals by phase."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
+
+from windrow.core.phase_clock import PhaseClock, measuring
+from windrow.pipeline.coordinator.phases import (
+    COLLATE,
+    OTHER,
+    PREPARE,
+    START,
+    TRANSFORM_PREFIX,
+    Interval,
+    TrainerStats,
+    add_seconds,
+    attribute,
+)
+
+__all__ = ["Totals", "WaitLog", "phases_of"]
+
+T = TypeVar("T")
+# what takes less is not logged: a batch that is a view takes as long
+_MIN_SECONDS = 20e-6
+# an interval is taken by the wait that it overlaps; without one, older ones are dropped
+_MAX_INTERVALS = 1_000
+_END: Any = object()
+
+
+def phases_of(clock: PhaseClock) -> dict[str, float]:
+    """The phases that a trainer's process has measured; its transforms are those after the shuffle."""
+    found: dict[str, float] = {}
+    for name, seconds in clock.seconds.items():
+        found = add_seconds(found, {PREPARE if name.startswith(TRANSFORM_PREFIX) else name: seconds})
+    return found
+
+
+class WaitLog:
+    """What the thread that prepares a shard's batches did, as intervals in order of time.
+
+    One thread adds intervals, and the consumer takes those of a wait. Both may be the same thread.
+    """
+
+    def __init__(self) -> None:
+        self._intervals: deque[Interval] = deque(maxlen=_MAX_INTERVALS)
+
+    def add(self, start: float, phases: Mapping[str, float]) -> None:
+        """Add the interval from ``start`` until now."""
+        stop = time.time()
+        if stop - start >= _MIN_SECONDS:
+            self._intervals.append(Interval(start, stop, phases))
+
+    def add_wait(self, start: float, history: Iterable[Interval]) -> None:
+        """Add a wait for rows that has lasted from ``start`` until now, given what their preparation went to."""
+        stop = time.time()
+        if stop - start >= _MIN_SECONDS:
+            self._intervals.append(Interval(start, stop, attribute(start, stop, history)))
+
+    def take(self, start: float, stop: float) -> dict[str, float]:
+        """Divide a wait by what happened in it, and forget what ended before it did."""
+        found: list[Interval] = []
+        while self._intervals:
+            try:
+                interval = self._intervals.popleft()
+            except IndexError:
+                break
+            if interval.start < stop:
+                found.append(interval)
+            if interval.stop > stop:
+                # the next wait overlaps it too
+                self._intervals.appendleft(interval)
+                break
+        return attribute(start, stop, found)
+
+    def timed(self, batches: Iterable[T], *, profiled: bool) -> Iterator[T]:
+        """Yield converted batches, and log the time of converting; ``profiled``: by phase, which costs microseconds."""
+        iterator = iter(batches)
+        while True:
+            began = time.time()
+            if profiled:
+                clock = PhaseClock()
+                with measuring(clock, COLLATE):
+                    batch = next(iterator, _END)
+                self.add(began, phases_of(clock))
+            else:
+                batch = next(iterator, _END)
+                self.add(began, {COLLATE: 1.0})
+            if batch is _END:
+                return
+            yield batch
+            # the consumer alone holds it while the next one is made
+            del batch
+
+
+class Received(Protocol):
+    """What a reader of an epoch has delivered."""
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+class Totals:
+    """What a shard's consumer has received, how long it worked, and how long it waited for what."""
+
+    def __init__(self, shard: int) -> None:
+        self.shard = shard
+        self._ended = TrainerStats(shard)
+        # not the reader itself, which refers to this
+        self._reader: Callable[[], Received | None] = lambda: None
+        self.work_seconds = 0.0
+        self.waits: dict[str, float] = {}
+
+    def begin(self, reader: Received, opening_seconds: float) -> None:
+        """An epoch has been opened, which took this long."""
+        self._reader = weakref.ref(reader)
+        self._wait({START: opening_seconds})
+
+    def note(self, *, worked: float, waited: Mapping[str, float]) -> None:
+        """The consumer has worked, and then waited for a batch."""
+        self.work_seconds += worked
+        if OTHER in waited and not self._has_batches:
+            # until the first batch, what has no other reason is the start of the run
+            waited = {START if name == OTHER else name: seconds for name, seconds in waited.items()}
+        self._wait(waited)
+
+    @property
+    def _has_batches(self) -> bool:
+        reader = self._reader()
+        return bool(self._ended.batches or (reader is not None and reader.steps))
+
+    def _wait(self, seconds: Mapping[str, float]) -> None:
+        for name, value in seconds.items():
+            self.waits[name] = self.waits.get(name, 0.0) + value
+
+    def end(self, reader: Received) -> None:
+        """The open epoch has ended."""
+        if self._reader() is reader:
+            self._ended, self._reader = self.stats(), lambda: None
+
+    def stats(self) -> TrainerStats:
+        """Everything so far."""
+        ended, reader = self._ended, self._reader()
+        return TrainerStats(
+            ended.shard,
+            ended.batches + (reader.steps if reader else 0),
+            ended.rows + (reader.rows if reader else 0),
+            ended.bytes + (reader.size_bytes if reader else 0),
+            self.work_seconds,
+            dict(self.waits),
+        )

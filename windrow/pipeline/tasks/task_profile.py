@@ -1,0 +1,117 @@
+"""Measures the phases of a map task: storage, decode, transforms and shuffle."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterable, Iterator
+from functools import lru_cache, partial
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.core.machine import available_cores
+from windrow.core.phase_clock import PhaseClock, phase
+from windrow.core.source import BlockPart
+from windrow.pipeline.coordinator.phases import (
+    DECODE,
+    SHUFFLE,
+    STORAGE,
+    TRANSFORM,
+    TRANSFORM_PREFIX,
+    TaskProfile,
+)
+
+__all__ = ["TaskMeter", "timed_parts"]
+
+# a major page fault waits at most about this long for a local disk
+_FAULT_SECONDS = 0.02
+
+
+class TaskMeter:
+    """The clock of one task, and its profile."""
+
+    def __init__(self) -> None:
+        self.clock = PhaseClock()
+        self._faults = _major_faults()
+
+    def profile(self) -> TaskProfile:
+        """What the task has spent its time on; call it when the clock has stopped."""
+        clock = self.clock
+        seconds, cpu = dict(clock.seconds), clock.cpu_seconds
+        functions = {
+            name.removeprefix(TRANSFORM_PREFIX): seconds.pop(name)
+            for name in list(seconds)
+            if name.startswith(TRANSFORM_PREFIX)
+        }
+        phases = {name: seconds.get(name, 0.0) for name in (STORAGE, DECODE, SHUFFLE)}
+        phases[TRANSFORM] = seconds.get(TRANSFORM, 0.0) + sum(functions.values())
+        own_cpu = cpu.get(DECODE, 0.0) + cpu.get(SHUFFLE, 0.0)
+        # reads in other threads, for which decoding waited; and pages of local files that came from a disk
+        off_core = max(0.0, phases[DECODE] - cpu.get(DECODE, 0.0))
+        waited = clock.elsewhere.get(STORAGE, 0.0) + _FAULT_SECONDS * (_major_faults() - self._faults)
+        from_storage = min(off_core, waited)
+        phases[DECODE] -= from_storage
+        phases[STORAGE] += from_storage
+        return TaskProfile(
+            phases,
+            own_cpu,
+            functions,
+            clock.requests,
+            clock.requested_bytes,
+            clock.retries,
+            _cores(),
+        )
+
+
+def timed_parts(parts: Iterable[BlockPart]) -> Iterator[BlockPart]:
+    """Yield the parts of a block such that what they decode counts as decoding."""
+    iterator = iter(parts)
+    while True:
+        with phase(DECODE):
+            # in a list, so that this frame does not hold a part while the next one is decoded
+            found = [part for part in (next(iterator, None),) if part is not None]
+        if not found:
+            return
+        yield found[0] if isinstance(found[0], pa.Table) else _TimedPart(found.pop())
+        found.clear()
+
+
+class _TimedPart:
+    """A part whose columns are decoded when they are used."""
+
+    __slots__ = ("_part",)
+
+    def __init__(self, part: BlockPart) -> None:
+        self._part = part
+
+    @property
+    def num_rows(self) -> int:
+        return self._part.num_rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._part.schema
+
+    def select(self, columns: list[int]) -> pa.Table:
+        with phase(DECODE):
+            return self._part.select(columns)
+
+    def __getattr__(self, name: str) -> Any:
+        # what only some parts have: statistics, and decoding straight into a destination
+        found = getattr(self._part, name)
+        return partial(_call_timed, found) if name.startswith("scatter_") else found
+
+
+def _call_timed(decode: Any, *args: Any) -> Any:
+    with phase(DECODE):
+        return decode(*args)
+
+
+def _major_faults() -> int:
+    who = getattr(resource, "RUSAGE_THREAD", None)
+    return 0 if who is None else resource.getrusage(who).ru_majflt
+
+
+@lru_cache(maxsize=1)
+def _cores() -> int:
+    return available_cores()
