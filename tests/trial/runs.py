@@ -14,7 +14,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from windrow.pipeline.coordinator.stats import Stats
 
-__all__ = ["ROWS", "SlowStore", "read", "sleeping", "write_rows"]
+__all__ = ["ROWS", "SlowStore", "check", "read", "sleeping", "write_rows"]
 
 ROWS = 16_000
 
@@ -65,3 +65,20 @@ def read(pipe: Any, *, work_seconds: float = 0.0, batch_size: int = 500, **optio
                 if work_seconds:
                     time.sleep(work_seconds)
         return shard.stats()
+
+
+def check(limited: Stats, cause: str, fix: str, fixed: Stats, *, by: str = "waiting") -> None:
+    """Check that the sentence names the cause and the fix, and that with the fix less than half of the time is left.
+
+    By default the time that the trainer waits, without the start, since starting depends on what ran before.
+    """
+    found = limited.bottleneck
+    assert found.cause == cause, f"{limited}"
+    assert fix in found.sentence
+    assert str(limited).endswith(found.sentence)
+    assert fixed.rows == limited.rows
+    times = [
+        stats.wait_seconds - stats.waits["start"] if by == "waiting" else stats.trainer.seconds
+        for stats in (limited, fixed)
+    ]
+    assert times[1] < times[0] / 2, f"{limited}\n\nwith the fix:\n{fixed}"

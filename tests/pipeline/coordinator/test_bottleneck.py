@@ -107,7 +107,7 @@ def test_cpus_that_others_use_are_told(cpu_seconds: float, is_said: bool) -> Non
     tasks = TaskProfile({"decode": 8.0, "shuffle": 2.0}, cpu_seconds=cpu_seconds, cores=2)
     found = find_bottleneck([trainer(decode=9.0)], tasks=tasks, workers=2)
     assert ("tasks had a core for 10% of their time" in found.sentence) is is_said
-    assert ("free the CPUs" in found.sentence) is is_said
+    assert (". Free the CPUs of other threads and programs, " in found.sentence) is is_said
 
 
 def test_ray_with_fewer_cpus_than_the_machines_gets_more() -> None:

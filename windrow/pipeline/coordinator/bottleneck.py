@@ -194,8 +194,6 @@ def _advise(
     can_cache = facts.cache is None and facts.epochs != 1
     cache = ['keep decoded blocks with options(cache="memory") or options(cache="disk")'] if can_cache else []
     cpus = "give Ray more CPUs" if facts.executor == "ray" and has_free_cores else "add CPUs"
-    if _lacks_cores(tasks):
-        cpus = "free the CPUs of other programs, or add some"
     slow = _slowest_function(tasks.functions) if tasks.functions else "the transforms"
     advice: list[str]
     if cause == STORAGE:
@@ -250,5 +248,7 @@ def _advise(
         advice = ["let trainers and others hold fewer CPUs (num_cpus=0 for trainers on GPUs)", "add CPUs"]
     else:
         advice = ["let the trainer use fewer threads, such as with torch.set_num_threads()", "add CPUs"]
+    if cause in (DECODE, SHUFFLE) and _lacks_cores(tasks):
+        advice.insert(0, "free the CPUs of other threads and programs")
     text = advice[0] if len(advice) == 1 else f"{', '.join(advice[:-1])}, or {advice[-1]}"
     return text[0].upper() + text[1:]

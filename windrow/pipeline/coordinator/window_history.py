@@ -30,7 +30,7 @@ from windrow.pipeline.coordinator.stats import RunStats, Span
 __all__ = ["Capacity", "TaskTimes", "WindowHistory", "describe_production"]
 
 _MAX_SPANS = 20_000
-# finished tasks of other windows that count as running beside those of a window
+# the latest tasks, of which those of other windows count as running beside those of a window
 _RECENT_TASKS = 256
 # intervals that the production of a window is described by
 _INTERVALS = 16
@@ -67,7 +67,7 @@ class WindowHistory:
         self._now = unix_clock
         self._submitted: dict[Work, float] = {}
         self._times: dict[Key, list[TaskTimes]] = {}
-        self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT_TASKS)
+        self._recent: deque[tuple[Key, float, float]] = deque(maxlen=_RECENT_TASKS)
         self._first_start: float | None = None
         # by window: seconds in which it could not use all workers for lack of memory
         self._blocked: dict[Key, float] = {}
@@ -111,7 +111,7 @@ class WindowHistory:
         self.spans.append(
             Span(kind, work.epoch, work.window, start, stop, lane, submitted, tuple(profile.phases.items()))
         )
-        self._recent.append((start, stop))
+        self._recent.append(((work.epoch, work.window), start, stop))
         if self._first_start is None:
             self._first_start = start
         if is_current:
@@ -156,7 +156,7 @@ class WindowHistory:
         if key not in self._described:
             self._described[key] = describe_production(
                 self._times.get(key, ()),
-                running=self._recent,
+                others=[(start, stop) for other, start, stop in self._recent if other != key],
                 capacity=self.capacity,
                 first_start=self._first_start or 0.0,
                 blocked_seconds=self._blocked.get(key, 0.0),
@@ -168,7 +168,7 @@ class WindowHistory:
 def describe_production(
     tasks: Sequence[TaskTimes],
     *,
-    running: Sequence[tuple[float, float]],
+    others: Sequence[tuple[float, float]],
     capacity: Capacity,
     first_start: float = 0.0,
     blocked_seconds: float = 0.0,
@@ -180,8 +180,8 @@ def describe_production(
     ----------
     tasks
         The tasks of the window.
-    running
-        When finished tasks of this and other windows began and ended.
+    others
+        When tasks of other windows began and ended.
     capacity
         How many tasks can run.
     first_start
@@ -201,24 +201,40 @@ def describe_production(
     edges = np.linspace(begin, end, _INTERVALS + 1)
     starts, stops = np.array([(task.start, task.stop) for task in tasks]).T
     work = _overlaps(edges, starts, stops)
-    submitted = np.array([task.submitted for task in tasks]) + _START_SECONDS
-    queued = _overlaps(edges, submitted, starts).sum(axis=1)
-    others = _overlaps(edges, *np.array(list(running) or [(begin, begin)]).T).sum(axis=1)
     by_phase, all_phases = work @ shares, (stops - starts) @ shares
+    without_memory = begin if rebuilt else max(begin, end - blocked_seconds)
+    with_cpus = without_memory - _lost_to_cpus(tasks, others, capacity, max(begin, first_start))
     step = (end - begin) / _INTERVALS
     intervals = []
     for at, (start, stop) in enumerate(pairwise(edges.tolist())):
         found = by_phase[at] if by_phase[at].any() else all_phases
-        phases = scale_to(step, dict(zip(names, found.tolist(), strict=True)), SHUFFLE)
-        busy, waiting = max(others[at], work[at].sum()) / step, queued[at] / step
-        idle = float(1 - busy / min(capacity.workers, busy + waiting)) if waiting > 0 else 0.0
-        if idle > 0:
-            reason = START if stop <= first_start + step else CPUS
-            phases = add_seconds(scale_to(step * (1 - idle), phases), {reason: step * idle})
-        if rebuilt or start >= end - blocked_seconds:
+        # most of it decides, which is exact enough for intervals this short
+        middle = (start + stop) / 2
+        if middle >= without_memory:
             phases = {MEMORY: step}
+        elif middle <= first_start:
+            phases = {START: step}
+        elif middle >= with_cpus:
+            phases = {CPUS: step}
+        else:
+            phases = scale_to(step, dict(zip(names, found.tolist(), strict=True)), SHUFFLE)
         intervals.append(Interval(start, stop, phases))
     return tuple(intervals)
+
+
+def _lost_to_cpus(
+    tasks: Sequence[TaskTimes], others: Sequence[tuple[float, float]], capacity: Capacity, begin: float
+) -> float:
+    """How much earlier the tasks would have ended if all workers had been there, while some of them were queued."""
+    end = max(task.stop for task in tasks)
+    spans = [*others, *((task.start, task.stop) for task in tasks)]
+    busy = sum(max(0.0, min(stop, end) - max(start, begin)) for start, stop in spans)
+    # neither sooner than its longest task, nor than all workers can do what was done meanwhile
+    ideal = max(busy / capacity.workers, *(task.stop - task.start for task in tasks))
+    queued_until = max(
+        (task.start for task in tasks if task.start - task.submitted > _START_SECONDS), default=begin
+    )
+    return max(0.0, min(end - begin - ideal, queued_until - begin))
 
 
 def _tabulate(tasks: Sequence[TaskTimes]) -> tuple[list[str], NDArray[np.float64]]:
