@@ -76,7 +76,7 @@ def test_before_the_first_task_of_the_run_it_starts() -> None:
 def test_memory_takes_the_last_part_of_a_wait() -> None:
     intervals = describe(times((0, 0, 16)), blocked_seconds=4.0)
     assert total(intervals) == {"decode": 9.0, "storage": 3.0, "memory": 4.0}
-    assert intervals[-1].phases == {"memory": 1.0}
+    assert intervals[-1].phases == {"memory": 2.0}
     assert total(describe(times((0, 0, 16)), rebuilt=True)) == {"memory": 16.0}
 
 

@@ -102,3 +102,12 @@ def test_an_epoch_that_ended_twice_counts_once() -> None:
     totals.end(reader)
     totals.end(reader)
     assert totals.stats().rows == 20
+
+
+def test_short_waits_are_other_ones() -> None:
+    totals, reader = Totals(0), Reader()
+    totals.begin(reader, 0.0)
+    totals.note_short(worked=1.0, waited=1e-6)
+    totals.note(worked=1.0, waited={"decode": 1.0, "other": 1.0})
+    assert totals.stats().waits == {"start": 0.0, "decode": 1.0, "other": 1.0 + 1e-6}
+    assert totals.stats().work_seconds == 2.0

@@ -33,7 +33,7 @@ _MAX_SPANS = 20_000
 # the latest tasks, of which those of other windows count as running beside those of a window
 _RECENT_TASKS = 256
 # intervals that the production of a window is described by
-_INTERVALS = 16
+_INTERVALS = 8
 # what a task takes to start although a CPU is free
 _START_SECONDS = 0.02
 

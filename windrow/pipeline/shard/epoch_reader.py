@@ -23,6 +23,7 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.consumer_pace import CoreTime
 from windrow.pipeline.shard.progress import ProgressView, is_shown
 from windrow.pipeline.shard.run_reader import RunReader
+from windrow.pipeline.shard.waits import MIN_WAIT_SECONDS
 
 __all__ = ["EpochReader", "Owner", "Prefetcher"]
 
@@ -253,8 +254,11 @@ class EpochReader:
         now, consumer = time.time(), self._consumer
         worked, waited = began - self._returned_at, now - began
         consumer.pace.add(worked=worked, waited=waited, computed=computed)
-        phases = consumer.log.take(began, now)
-        consumer.totals.note(worked=worked, waited=phases)
+        if waited < MIN_WAIT_SECONDS:
+            consumer.totals.note_short(worked=worked, waited=waited)
+        else:
+            phases = consumer.log.take(began, now)
+            consumer.totals.note(worked=worked, waited=phases)
         if waited > _SPAN_SECONDS:
             lane, pairs = f"shard {consumer.shard}", tuple(phases.items())
             consumer.spans.append(

@@ -21,11 +21,11 @@ from windrow.pipeline.coordinator.phases import (
     attribute,
 )
 
-__all__ = ["Totals", "WaitLog", "phases_of"]
+__all__ = ["MIN_WAIT_SECONDS", "Totals", "WaitLog", "phases_of"]
 
 T = TypeVar("T")
-# what takes less is not logged: a batch that is a view takes as long
-_MIN_SECONDS = 20e-6
+# waits and work that take less are not told apart: a batch that is a view takes as long
+MIN_WAIT_SECONDS = 20e-6
 # an interval is taken by the wait that it overlaps; without one, older ones are dropped
 _MAX_INTERVALS = 1_000
 _END: Any = object()
@@ -51,13 +51,13 @@ class WaitLog:
     def add(self, start: float, phases: Mapping[str, float]) -> None:
         """Add the interval from ``start`` until now."""
         stop = time.time()
-        if stop - start >= _MIN_SECONDS:
+        if stop - start >= MIN_WAIT_SECONDS:
             self._intervals.append(Interval(start, stop, phases))
 
     def add_wait(self, start: float, history: Iterable[Interval]) -> None:
         """Add a wait for rows that has lasted from ``start`` until now, given what their preparation went to."""
         stop = time.time()
-        if stop - start >= _MIN_SECONDS:
+        if stop - start >= MIN_WAIT_SECONDS:
             self._intervals.append(Interval(start, stop, attribute(start, stop, history)))
 
     def take(self, start: float, stop: float) -> dict[str, float]:
@@ -117,6 +117,7 @@ class Totals:
         self._reader: Callable[[], Received | None] = lambda: None
         self.work_seconds = 0.0
         self.waits: dict[str, float] = {}
+        self._short_seconds = 0.0
 
     def begin(self, reader: Received, opening_seconds: float) -> None:
         """An epoch has been opened, which took this long."""
@@ -130,6 +131,11 @@ class Totals:
             # until the first batch, what has no other reason is the start of the run
             waited = {START if name == OTHER else name: seconds for name, seconds in waited.items()}
         self._wait(waited)
+
+    def note_short(self, *, worked: float, waited: float) -> None:
+        """The consumer has worked, and got a batch at once."""
+        self.work_seconds += worked
+        self._short_seconds += waited
 
     @property
     def _has_batches(self) -> bool:
@@ -154,5 +160,5 @@ class Totals:
             ended.rows + (reader.rows if reader else 0),
             ended.bytes + (reader.size_bytes if reader else 0),
             self.work_seconds,
-            dict(self.waits),
+            add_seconds(self.waits, {OTHER: self._short_seconds} if self._short_seconds else {}),
         )
