@@ -13,10 +13,18 @@ pytestmark = pytest.mark.skipif(
     find_runtime() is None, reason="no C compiler with the address sanitizer is installed"
 )
 
-SHORT = ["test_native", "test_packed_rows", "test_place_rows"]
+SHORT = ["test_native", "test_nested_columns", "test_packed_rows", "test_place_rows"]
 SHORT = [f"shuffle/kernels/{name}" for name in SHORT]
 SHORT += [
-    f"io/parquet/{name}" for name in ("test_chunk_decoder", "test_decoding_pages", "test_text_decoding")
+    f"io/parquet/test_{name}"
+    for name in (
+        "chunk_decoder",
+        "decoded_columns",
+        "decoding_pages",
+        "nested_pages",
+        "pages_with_nulls",
+        "text_decoding",
+    )
 ]
 OTHERS = ["shuffle/kernels/test_bit_packing", "shuffle/kernels/test_group_rows"]
 OTHERS += ["shuffle/order/test_runs", "shuffle/order/test_permutation"]
