@@ -22,6 +22,7 @@ HEAVY = {
     "polars",
     "pyspark",
     "ray",
+    "rich",
     "s3fs",
     "scipy",
     "tensorflow",

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+import windrow
 from windrow.pipeline.coordinator.phases import TrainerStats
 from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.base import EpochFacts
@@ -133,3 +134,15 @@ def test_a_terminal_gets_two_lines_that_are_redrawn(
     assert "window 41/180" in text
     assert "1.0 GiB of 2.0 GiB" in text
     assert screen.getvalue().count("\x1b[2K") >= 2, "the lines before are erased"
+
+
+def test_only_the_first_shard_of_a_run_shows_progress(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_LOG_SECONDS", 0.0)
+    pipe = windrow.range(40).repeat(1).random_shuffle_each_window(seed=7).options(progress=True)
+    for shard in pipe.split(2):
+        for _ in shard.iter_batches(batch_size=5):
+            pass
+    lines = capsys.readouterr().err.splitlines()
+    assert [re.findall(r"step (\d)/4 · window 1/1", line) for line in lines] == [["1"], ["2"], ["3"], ["4"]]
