@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import importlib as _importlib
+import logging as _logging
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
@@ -67,8 +68,12 @@ if _typing.TYPE_CHECKING:
     from windrow.pipeline.shard.shard import Shard
     from windrow.pipeline.tasks.actor_pool import ActorPool
     from windrow.pipeline.tasks.row_generator import RowGenerator
+    from windrow.pipeline.timeline.timeline import Timeline
 
 __version__ = "0.1.0"
+
+# without a handler of the program's own, nothing is printed
+_logging.getLogger(__name__).addHandler(_logging.NullHandler())
 
 __all__ = [
     "ActorPool",
@@ -92,6 +97,7 @@ __all__ = [
     "StallError",
     "StateError",
     "Stats",
+    "Timeline",
     "TransformError",
     "WindrowError",
     "WriteResult",
@@ -189,6 +195,7 @@ _MODULES = {
     "ActorPool": "windrow.pipeline.tasks.actor_pool",
     "RowGenerator": "windrow.pipeline.tasks.row_generator",
     "Stats": "windrow.pipeline.coordinator.stats",
+    "Timeline": "windrow.pipeline.timeline.timeline",
 }
 
 

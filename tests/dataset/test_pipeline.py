@@ -88,8 +88,9 @@ def test_arguments_passed_to_open_shards(pipe: DatasetPipeline, monkeypatch: pyt
     shuffled.shard()
     ((job, n), split), ((own_job,), shard) = asked
     assert n == 2
-    assert split == {"equal": "pad", "locality_hints": ["a", None], "start": Cursor()}
-    assert shard == {"rank": 1, "world_size": 4, "equal": True, "start": Cursor(), "sessions": None}
+    latest = {"latest": shuffled._latest}
+    assert split == {"equal": "pad", "locality_hints": ["a", None], "start": Cursor(), **latest}
+    assert shard == {"rank": 1, "world_size": 4, "equal": True, "start": Cursor(), "sessions": None, **latest}
     assert isinstance(job, Job)
     assert job == own_job
     assert (job.epochs, job.seed, job.on_demand, len(job.after)) == (2, 3, False, 1)

@@ -14,19 +14,20 @@ from windrow.pipeline.delivery.iteration_methods import Delivery
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.shard.open_shards import open_shards
+from windrow.pipeline.shard.run_record import LatestRun
 
 __all__ = ["Passes", "read_epochs", "read_windows"]
 
 _WINDOW_BATCH_ROWS = 4096
 
 
-def read_epochs(job: Job) -> Generator[Epoch, None, None]:
-    """Yield the epochs of a job.
+def read_epochs(job: Job, latest: LatestRun | None = None) -> Generator[Epoch, None, None]:
+    """Yield the epochs of a job; ``latest`` notes the run.
 
     A generator that is dropped early does not close the shard: an epoch that it has yielded may still be read, and
     releases everything once it is dropped too.
     """
-    (shard,) = open_shards(job, 1, equal=False, locality_hints=None)
+    (shard,) = open_shards(job, 1, equal=False, locality_hints=None, latest=latest)
     yield from shard.iter_epochs()
     shard.close()
 
@@ -60,10 +61,10 @@ class Passes(Iterator[Any]):
     call rather than in the loop.
     """
 
-    def __init__(self, job: Job, delivery: Delivery) -> None:
+    def __init__(self, job: Job, delivery: Delivery, latest: LatestRun | None = None) -> None:
         self._times = job.epochs
         self._delivery = delivery
-        (self._shard,) = open_shards(job, 1, equal=False, locality_hints=None)
+        (self._shard,) = open_shards(job, 1, equal=False, locality_hints=None, latest=latest)
         self._epochs = self._shard.iter_epochs()
         self._delivered = 0
         try:

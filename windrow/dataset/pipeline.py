@@ -198,7 +198,9 @@ class DatasetPipeline(WindowMethods, CombineWindows):
         shards = check_count(n, "n")
         hints = check_hints(locality_hints, shards)
         job, start = self._resume(state_dict, allow_appended)
-        return open_shards(job, shards, equal=check_equal(equal), locality_hints=hints, start=start)
+        return open_shards(
+            job, shards, equal=check_equal(equal), locality_hints=hints, start=start, latest=self._latest
+        )
 
     def iterator(self, *, state_dict: Mapping[str, Any] | None = None, allow_appended: bool = False) -> Shard:
         """Return all rows as one shard, whose progress can be checkpointed.
@@ -276,7 +278,13 @@ class DatasetPipeline(WindowMethods, CombineWindows):
             job = replace(job, launch=find_launch(size))
         sessions = None if attachment is None else attachment.session
         return open_shard(
-            job, rank=own_rank, world_size=size, equal=check_equal(equal), start=start, sessions=sessions
+            job,
+            rank=own_rank,
+            world_size=size,
+            equal=check_equal(equal),
+            start=start,
+            sessions=sessions,
+            latest=self._latest,
         )
 
     def epoch_lineage(self, epoch: int, start: int, stop: int) -> list[RowOrigin]:
@@ -324,7 +332,7 @@ class DatasetPipeline(WindowMethods, CombineWindows):
         if max_epoch != -1:
             stop = check_count(max_epoch, "max_epoch", "or -1 for all")
             job = replace(job, epochs=stop if job.epochs is None else min(stop, job.epochs))
-        return read_epochs(job)
+        return read_epochs(job, self._latest)
 
     def explain(self, n: int = 1, *, equal: Equal = False, batch_size: int | None = None) -> Explanation:
         """Return a printable execution plan (rows, windows, steps, memory) without running the pipeline.

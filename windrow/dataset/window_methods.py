@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeVar
 
 from windrow.core.errors import PlanError
+from windrow.dataset.observed_runs import ObservedRuns
 from windrow.dataset.operations.derive import check_sort
-from windrow.dataset.readable import Readable
 from windrow.dataset.transform_methods import Transformable
 from windrow.pipeline.tasks.window_sort import WindowSort
 
@@ -17,7 +17,7 @@ __all__ = ["WindowMethods"]
 Self = TypeVar("Self", bound="WindowMethods")
 
 
-class WindowMethods(Readable):
+class WindowMethods(ObservedRuns):
     """Base class of DatasetPipeline: what is done to each window."""
 
     def rewindow(

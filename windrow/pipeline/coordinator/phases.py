@@ -24,6 +24,7 @@ __all__ = [
     "TRANSFORM",
     "TRANSFORM_PREFIX",
     "Interval",
+    "Span",
     "TaskProfile",
     "TrainerStats",
     "add_seconds",
@@ -110,6 +111,39 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Span:
+    """An interval of work or waiting.
+
+    Attributes
+    ----------
+    kind
+        ``"map"``, ``"read"``, ``"place"`` (tasks), ``"transfer"`` (map outputs on their way to the trainer's
+        node), ``"reduce"`` (placing a run's rows), ``"collate"`` (making batches), ``"device"`` (copying them),
+        ``"wait"`` (a trainer waited for a batch) and ``"work"`` (it did not).
+    epoch, window
+        The window it belongs to.
+    start_time, stop_time
+        Unix time in seconds.
+    lane
+        The worker or shard that spent it.
+    submit_time
+        When a task was handed to the executor; ``start_time`` of others.
+    phases
+        Pairs of a phase and its seconds, such as ``("decode", 0.2)``: of a task, its storage, decode, transform and
+        shuffle; of a wait, what it was for.
+    """
+
+    kind: str
+    epoch: int
+    window: int
+    start_time: float
+    stop_time: float
+    lane: str
+    submit_time: float = 0.0
+    phases: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
 class TrainerStats:
     """What a trainer has received, and where its waiting time went.
 
@@ -123,6 +157,8 @@ class TrainerStats:
         Time that the trainer spent between batches, with what it does.
     waits
         Seconds that it waited for batches, by phase (`LABELS` has the phases).
+    spans
+        In a report to the coordinator: what was not reported before.
     """
 
     shard: int
@@ -131,6 +167,7 @@ class TrainerStats:
     bytes: int = 0
     work_seconds: float = 0.0
     waits: Mapping[str, float] = field(default_factory=dict, hash=False)
+    spans: tuple[Span, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def wait_seconds(self) -> float:

@@ -6,41 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from windrow.pipeline.coordinator.bottleneck import Bottleneck, PipelineFacts, find_bottleneck
-from windrow.pipeline.coordinator.phases import TaskProfile, TrainerStats
+from windrow.pipeline.coordinator.phases import Span, TaskProfile, TrainerStats
 
 __all__ = ["RunStats", "Span", "Stats"]
-
-
-@dataclass(frozen=True)
-class Span:
-    """An interval of work or waiting.
-
-    Attributes
-    ----------
-    kind
-        ``"map"``, ``"read"``, ``"place"`` (tasks), ``"reduce"`` (placing a run's rows),
-        ``"wait"`` (a trainer waited for a batch).
-    epoch, window
-        The window it belongs to.
-    start_time, stop_time
-        Unix time in seconds.
-    lane
-        The worker or shard that spent it.
-    submit_time
-        When a task was handed to the executor; ``start_time`` of others.
-    phases
-        Pairs of a phase and its seconds, such as ``("decode", 0.2)``: of a task, its storage, decode, transform and
-        shuffle; of a wait, what it was for.
-    """
-
-    kind: str
-    epoch: int
-    window: int
-    start_time: float
-    stop_time: float
-    lane: str
-    submit_time: float = 0.0
-    phases: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +42,8 @@ class RunStats:
         By epoch and number of each window that is held or being prepared: the share that is ready.
     spans
         When tasks ran.
+    trainer_spans
+        What the processes of trainers did and waited for, as far as they have reported it.
     cache_hits, cache_misses
         Blocks found in the cache, and blocks read from the source.
     cache_bytes
@@ -104,6 +74,7 @@ class RunStats:
     epoch_rows: int | None = None
     windows_ready: Mapping[tuple[int, int], float] = field(default_factory=dict, repr=False, hash=False)
     spans: tuple[Span, ...] = field(default=(), repr=False)
+    trainer_spans: tuple[Span, ...] = field(default=(), repr=False)
     cache_hits: int = 0
     cache_misses: int = 0
     cache_bytes: int = 0
@@ -133,7 +104,7 @@ class Stats:
     pipeline
         What the diagnosis has to know of the pipeline.
     spans
-        Timeline of this shard's process: ``"reduce"`` and ``"wait"``.
+        Timeline of this shard's process: what the trainer did and waited for, and what was done for it.
 
     Examples
     --------

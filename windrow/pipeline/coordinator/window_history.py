@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -28,6 +29,8 @@ from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.coordinator.stats import RunStats, Span
 
 __all__ = ["Capacity", "TaskTimes", "WindowHistory", "describe_production"]
+
+logger = logging.getLogger(__name__)
 
 _MAX_SPANS = 20_000
 # the latest tasks, of which those of other windows count as running beside those of a window
@@ -76,6 +79,7 @@ class WindowHistory:
         # windows that are prepared once more
         self._rebuilt: set[Key] = set()
         self._described: dict[Key, tuple[Interval, ...]] = {}
+        self._trainer_spans: deque[Span] = deque(maxlen=_MAX_SPANS)
         # by shard, as it last reported
         self._trainers: dict[int, TrainerStats] = {}
 
@@ -88,13 +92,15 @@ class WindowHistory:
             nodes=self.capacity.nodes,
             trainers=tuple(self._trainers[shard] for shard in sorted(self._trainers)),
             spans=tuple(self.spans) if spans else (),
+            trainer_spans=tuple(self._trainer_spans) if spans else (),
             missing_libraries=missing_libraries(),
         )
 
     def note_trainer(self, stats: TrainerStats | None) -> None:
         """Note what a shard's consumer has received; None: it told nothing."""
         if stats is not None:
-            self._trainers[stats.shard] = stats
+            self._trainer_spans += stats.spans
+            self._trainers[stats.shard] = replace(stats, spans=())
 
     def submit(self, work: Work) -> None:
         """Note that a task has been handed to the executor."""
@@ -137,6 +143,7 @@ class WindowHistory:
         self._blocked.pop(key, None)
         self._rebuilt.discard(key)
         if rebuild:
+            logger.info("epoch %d, window %d is dropped, since other windows need its memory", *key)
             self._rebuilt.add(key)
 
     def describe_tasks(self, start: float, stop: float) -> dict[str, float]:

@@ -25,6 +25,7 @@ from windrow.pipeline.shard.packed_sequences import PackedSequences
 from windrow.pipeline.shard.partial_runs import Portions
 from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 from windrow.pipeline.shard.run_reader import Converter, RunReader
+from windrow.pipeline.shard.run_record import Ending, RunRecord
 from windrow.pipeline.shard.stall_watch import waiting_of
 
 __all__ = ["Connection"]
@@ -38,6 +39,8 @@ class Connection:
     def __init__(self, session: Session, consumer: Consumer) -> None:
         self._session = session
         self._consumer = consumer
+        # shards that were made together share one
+        self.record = RunRecord(session)
         self._resources: _Resources | None = None
         self._closer: weakref.finalize[Any, Any] | None = None
         self._last_stats: RunStats | None = None
@@ -46,8 +49,9 @@ class Connection:
         """Return the coordinator client, creating it if the shard is not connected."""
         if self._resources is None:
             shard_client = self._session.shard_client(self._consumer.shard, batch_rows, seed)
-            self._resources = _Resources(shard_client, self._consumer)
-            self._closer = weakref.finalize(self, in_background, self._resources.end)
+            ending = self.record.add_reader(self, self._consumer.shard, self._consumer.spans)
+            self._resources = _Resources(shard_client, self._consumer, ending)
+            self._closer = weakref.finalize(self, in_background, self._resources.drop)
         return self._resources.shard_client
 
     @property
@@ -158,7 +162,12 @@ class Connection:
         stats = self._resources.shard_client.run_stats(spans=spans)
         if spans:
             self._last_stats = stats
+            self.record.note_stats(stats)
         return stats
+
+    def record_stats(self) -> RunStats | None:
+        """Fetch the statistics, so that the run's record has them; None if the shard is not connected."""
+        return None if self._resources is None else self.run_stats(spans=True)
 
     def disconnect(self) -> None:
         """Close the connection without fetching statistics."""
@@ -180,15 +189,21 @@ class Connection:
 class _Resources:
     """What must be released when the connection closes; does not refer to the `Connection`."""
 
-    def __init__(self, shard_client: CoordinatorClient, consumer: Consumer) -> None:
+    def __init__(self, shard_client: CoordinatorClient, consumer: Consumer, ending: Ending) -> None:
         self.shard_client = shard_client
         self._consumer = consumer
+        self._ending = ending
         self.prefetch_loop: PrefetchLoop | None = None
 
+    def drop(self) -> None:
+        self._ending.note(self.shard_client)
+        self.end()
+
     def end(self) -> None:
+        self._ending.done.set()
         if self.prefetch_loop is not None:
             self.prefetch_loop.stop()
-        self.shard_client.close(self._consumer.totals.stats())
+        self.shard_client.close(self._consumer.report())
         if self.prefetch_loop is not None:
             self.prefetch_loop.join(_JOIN_SECONDS)
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from windrow.pipeline.coordinator.stats import Span
+from windrow.pipeline.coordinator.phases import TrainerStats
+from windrow.pipeline.shard.span_log import SpanLog
 from windrow.pipeline.shard.waits import Totals, WaitLog
 
 __all__ = ["Consumer", "CoreTime", "Pace"]
-
-_MAX_SPANS = 20_000
 
 # moving average over about eight runs; a wait counts as at most this multiple of the work
 _PACE_WEIGHT, _MAX_WAIT_RATIO = 1 / 8, 2
@@ -84,9 +82,16 @@ class Consumer:
 
     shard: int
     pace: Pace = field(default_factory=Pace)
-    spans: deque[Span] = field(default_factory=lambda: deque(maxlen=_MAX_SPANS))
-    log: WaitLog = field(default_factory=WaitLog)
+    spans: SpanLog = field(init=False)
+    log: WaitLog = field(init=False)
     totals: Totals = field(init=False)
 
     def __post_init__(self) -> None:
+        spans = SpanLog(self.shard)
+        object.__setattr__(self, "spans", spans)
+        object.__setattr__(self, "log", WaitLog(spans.add_conversion))
         object.__setattr__(self, "totals", Totals(self.shard))
+
+    def report(self) -> TrainerStats:
+        """Return what the coordinator shall know: the totals, and the spans since the last report."""
+        return replace(self.totals.stats(), spans=self.spans.take_unsent())

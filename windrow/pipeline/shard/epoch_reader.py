@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any, Protocol
@@ -17,7 +17,6 @@ from windrow.core.errors import PlanError, StallError, StateError
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.phases import DEVICE
 from windrow.pipeline.coordinator.skipped_blocks import blocks_passed
-from windrow.pipeline.coordinator.stats import Span
 from windrow.pipeline.delivery.iteration_methods import Delivery
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.consumer_pace import CoreTime
@@ -27,8 +26,6 @@ from windrow.pipeline.shard.waits import MIN_WAIT_SECONDS
 
 __all__ = ["EpochReader", "Owner", "Prefetcher"]
 
-# shorter waits get no span in the timeline
-_SPAN_SECONDS = 1e-3
 _POLL_SECONDS = 1.0
 # of batches that wait on a device, so that many large ones do not take its memory
 _READY_BYTES = 256 * 2**20
@@ -73,6 +70,7 @@ class EpochReader:
         self._returned_at = time.time()
         self._core_time = CoreTime()
         self._consumer.totals.begin(self, opening_seconds)
+        self._consumer.spans.add_opening((self.epoch, self.facts.first_window), opening_seconds)
         self._progress = _make_progress(program, reader)
         self._batches: Any = reader.batches(self.facts.assignment.batch_rows)
         job = program.job
@@ -198,6 +196,7 @@ class EpochReader:
             self._returned_at = time.time()
             self._core_time.begin()
         except StopIteration:
+            self._consumer.spans.add_work(self._returned_at, began)
             self._check_opening()
             if not self.end(whole=True):
                 self._reader.raise_closed()
@@ -232,6 +231,7 @@ class EpochReader:
         with ExitStack() as calls:
             calls.callback(lambda: owner.ended(self, at, whole=whole, error=error))
             calls.callback(self._consumer.totals.end, self)
+            calls.callback(self._consumer.spans.end_work)
             if error is None:
                 calls.callback(self._reader.leave_epoch)
             if self._progress is not None:
@@ -254,16 +254,13 @@ class EpochReader:
         now, consumer = time.time(), self._consumer
         worked, waited = began - self._returned_at, now - began
         consumer.pace.add(worked=worked, waited=waited, computed=computed)
+        phases: Mapping[str, float] = {}
         if waited < MIN_WAIT_SECONDS:
             consumer.totals.note_short(worked=worked, waited=waited)
         else:
             phases = consumer.log.take(began, now)
             consumer.totals.note(worked=worked, waited=phases)
-        if waited > _SPAN_SECONDS:
-            lane, pairs = f"shard {consumer.shard}", tuple(phases.items())
-            consumer.spans.append(
-                Span("wait", self.epoch, self._reader.window, began, now, lane, began, pairs)
-            )
+        consumer.spans.add_batch((self.epoch, self._reader.window), self._returned_at, began, now, phases)
         if self._progress is not None:
             self._progress.show(now, window=self._reader.window, step=self.start + self.steps + 1)
 

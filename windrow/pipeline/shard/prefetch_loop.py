@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,9 +17,8 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError
 from windrow.core.phase_clock import PhaseClock, measuring, phase
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.phases import COLLATE, SHUFFLE, Interval
+from windrow.pipeline.coordinator.phases import COLLATE, SHUFFLE, TRANSFER, Interval, Span
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.coordinator.stats import Span
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, WindowData
 from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
@@ -219,6 +218,7 @@ class PrefetchLoop:
             data = self._client.window(runs.facts.epoch, window, self.stopped)
             if data is None:
                 return False
+            self._note_transfers(runs.facts.epoch, window, data.history)
             runs.add_window(data)
             if data.layout is None:
                 _acknowledge(runs, window, 0, True)
@@ -231,6 +231,12 @@ class PrefetchLoop:
                 return False
         self._pace.begin()
         return True
+
+    def _note_transfers(self, epoch: int, window: int, history: Sequence[Interval]) -> None:
+        for one in history:
+            if list(one.phases) == [TRANSFER] and one.stop - one.start > _QUEUE_SECONDS:
+                lane = f"shard {self._shard}"
+                self._spans.append(Span("transfer", epoch, window, one.start, one.stop, lane, one.start))
 
     def _submit_runs(
         self, window: _FetchedWindow, layout: WindowRuns, first: int, padding_runs: _PaddingRuns

@@ -225,6 +225,7 @@ class RunReader:
             self.rows += run.rows.num_rows
             self.size_bytes += self._size_of(run.rows)
             self.window = run.window
+            self.consumer.spans.converting = (self.facts.epoch, run.window)
             self._check_schema(run)
             self._warn()
             self._run = run
@@ -296,7 +297,7 @@ class RunReader:
     def leave_epoch(self) -> None:
         """Acknowledge the whole epoch, and report what the consumer has received."""
         self.client.acknowledge(Place(self.facts.epoch + 1, 0))
-        self.client.heartbeat(self.consumer.totals.stats())
+        self.client.heartbeat(self.consumer.report())
 
     def close(self, *, continues: bool) -> None:
         """Release everything; stop the prefetch loop, unless it ``continues`` with a next epoch."""
@@ -336,7 +337,7 @@ class RunReader:
         now = time.monotonic()
         if now - self._heartbeat_at >= _HEARTBEAT_SECONDS:
             self._heartbeat_at = now
-            self.client.heartbeat(self.consumer.totals.stats())
+            self.client.heartbeat(self.consumer.report())
 
     def raise_closed(self) -> NoReturn:
         """Raise PlanError because reading was stopped from outside."""

@@ -26,12 +26,13 @@ from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.shard.epoch_reader import EpochReader
 from windrow.pipeline.shard.make_stats import make_stats
 from windrow.pipeline.shard.position import Position
+from windrow.pipeline.shard.timeline_methods import TimelineMethods
 from windrow.pipeline.shard.worker_shards import WorkerShards
 
 __all__ = ["Shard"]
 
 
-class Shard(LoaderMethods):
+class Shard(LoaderMethods, TimelineMethods):
     """The stream that one trainer consumes, made by ``split``, ``iterator`` or ``shard``.
 
     A shard can be pickled and read in another process. It supports one iterator at a time: either epoch

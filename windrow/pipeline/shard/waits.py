@@ -45,14 +45,18 @@ class WaitLog:
     One thread adds intervals, and the consumer takes those of a wait. Both may be the same thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[float, float, Mapping[str, float]], None] | None = None) -> None:
         self._intervals: deque[Interval] = deque(maxlen=_MAX_INTERVALS)
+        # is told of what was added
+        self._note = note
 
     def add(self, start: float, phases: Mapping[str, float]) -> None:
         """Add the interval from ``start`` until now."""
         stop = time.time()
         if stop - start >= MIN_WAIT_SECONDS:
             self._intervals.append(Interval(start, stop, phases))
+            if self._note is not None:
+                self._note(start, stop, phases)
 
     def add_wait(self, start: float, history: Iterable[Interval]) -> None:
         """Add a wait for rows that has lasted from ``start`` until now, given what their preparation went to."""

@@ -1,0 +1,86 @@
+"""What was done for a shard's trainer and what the trainer did, as spans of the timeline."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from windrow.pipeline.coordinator.phases import COLLATE, DEVICE, START, Span, scale_to
+
+__all__ = ["SpanLog"]
+
+_MAX_SPANS = 20_000
+# what one report carries at most; older ones are dropped
+_MAX_UNSENT = 5_000
+# what is shorter gets no span of its own
+_SPAN_SECONDS = 1e-3
+
+
+class SpanLog:
+    """The latest spans of one shard's process, and those that were not reported to the coordinator yet.
+
+    Several threads add spans. The trainer's own work is merged until it waits, or begins another window.
+    """
+
+    def __init__(self, shard: int) -> None:
+        self._lane = f"shard {shard}"
+        self._spans: deque[Span] = deque(maxlen=_MAX_SPANS)
+        self._unsent: deque[Span] = deque(maxlen=_MAX_UNSENT)
+        # epoch and window of the rows that are being converted, and of the batch that the trainer has
+        self.converting = self._trained = (0, 0)
+        # the work that no span has yet
+        self._started: float | None = None
+        self._stopped = 0.0
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(tuple(self._spans))
+
+    def append(self, span: Span) -> None:
+        """Add a span."""
+        self._spans.append(span)
+        self._unsent.append(span)
+
+    def add_conversion(self, start: float, stop: float, phases: Mapping[str, float]) -> None:
+        """Add the making of a batch, or its copy to a device."""
+        if stop - start >= _SPAN_SECONDS:
+            kind = DEVICE if DEVICE in phases else COLLATE
+            pairs = tuple(scale_to(stop - start, phases).items())
+            self.append(Span(kind, *self.converting, start, stop, self._lane, start, pairs))
+
+    def add_batch(
+        self, window: tuple[int, int], returned: float, began: float, now: float, phases: Mapping[str, float]
+    ) -> None:
+        """Note that the trainer worked from ``returned`` to ``began``, and waited to ``now`` for a window's batch."""
+        if self._started is None:
+            self._started = returned
+        self._stopped = began
+        waited = now - began > _SPAN_SECONDS
+        if not waited and window == self._trained:
+            return
+        self.end_work()
+        self._trained = window
+        if waited:
+            self.append(Span("wait", *window, began, now, self._lane, began, tuple(phases.items())))
+
+    def add_opening(self, window: tuple[int, int], seconds: float) -> None:
+        """Note that opening an epoch, which has just ended, took the trainer this long."""
+        self._trained = self.converting = window
+        if seconds > _SPAN_SECONDS:
+            now = time.time()
+            self.append(Span("wait", *window, now - seconds, now, self._lane, 0.0, ((START, seconds),)))
+
+    def add_work(self, start: float, stop: float) -> None:
+        """Note that the trainer worked."""
+        self._started = start if self._started is None else self._started
+        self._stopped = stop
+
+    def end_work(self) -> None:
+        """Add the work so far as one span."""
+        start, self._started = self._started, None
+        if start is not None and self._stopped > start:
+            self.append(Span("work", *self._trained, start, self._stopped, self._lane, start))
+
+    def take_unsent(self) -> tuple[Span, ...]:
+        """Return what was added since the last call; other threads may add meanwhile."""
+        return tuple(self._unsent.popleft() for _ in range(len(self._unsent)))

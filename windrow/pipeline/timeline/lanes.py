@@ -1,0 +1,110 @@
+"""Arranges the spans of a run in lanes: windows, tasks, what trainers' processes do, and the trainers themselves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from windrow.pipeline.coordinator.phases import COLLATE, DECODE, DEVICE, SHUFFLE, STORAGE, TRANSFORM, Span
+
+__all__ = ["GROUPS", "Lane", "arrange", "cut_phases", "describe_windows", "merge_spans", "pack_lanes"]
+
+# the groups of lanes, in the order in which rows flow, and the kinds of their spans
+GROUPS = {
+    "window": ("window",),
+    "task": ("map", "read", "place"),
+    "transfer": ("transfer",),
+    "placing": ("reduce",),
+    "batches": (COLLATE, DEVICE),
+    "trainer": ("work", "wait"),
+}
+# what a task does, in the order in which it does most of it
+_TASK_PHASES = (STORAGE, DECODE, TRANSFORM, SHUFFLE)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One row of a timeline: spans that do not overlap."""
+
+    group: str
+    name: str
+    spans: tuple[Span, ...]
+
+
+def merge_spans(tasks: Iterable[Span], trainers: Iterable[Iterable[Span]]) -> tuple[Span, ...]:
+    """All spans of a run in order of time, without those that two sources know."""
+    found = {*tasks, *(span for spans in trainers for span in spans)}
+    return tuple(sorted(found, key=lambda span: (span.start_time, span.stop_time, span.kind, span.lane)))
+
+
+def describe_windows(spans: Iterable[Span]) -> list[Span]:
+    """A span for each window: from the submission of its first task until the last trainer is done with it."""
+    starts: dict[tuple[int, int], float] = {}
+    stops: dict[tuple[int, int], float] = {}
+    for span in spans:
+        key = span.epoch, span.window
+        if span.kind == "wait":
+            # a trainer waits for the window after the one that it has
+            continue
+        start = min(span.start_time, span.submit_time or span.start_time)
+        starts[key] = min(start, starts.get(key, start))
+        stops[key] = max(span.stop_time, stops.get(key, span.stop_time))
+    windows = [Span("window", *key, starts[key], stops[key], "windows") for key in starts]
+    return sorted(windows, key=lambda span: (span.start_time, span.epoch, span.window))
+
+
+def pack_lanes(spans: Iterable[Span], name: str) -> list[Span]:
+    """Assign spans that overlap to as few lanes as possible, named ``"name 1"``, ``"name 2"`` and so on.
+
+    >>> overlapping = [Span("map", 0, 0, start, start + 2.0, "a") for start in (0.0, 1.0, 2.0)]
+    >>> [span.lane for span in pack_lanes(overlapping, "task")]
+    ['task 1', 'task 2', 'task 1']
+    """
+    ends: list[float] = []
+    packed = []
+    for span in sorted(spans, key=lambda one: one.start_time):
+        lane = next((at for at, end in enumerate(ends) if end <= span.start_time), len(ends))
+        if lane == len(ends):
+            ends.append(0.0)
+        ends[lane] = span.stop_time
+        packed.append(replace(span, lane=f"{name} {lane + 1}"))
+    return packed
+
+
+def arrange(spans: Sequence[Span]) -> list[Lane]:
+    """The lanes of a timeline, from windows to trainers; a trainer keeps its lane, what else overlaps is packed."""
+    lanes: list[Lane] = []
+    for group, kinds in GROUPS.items():
+        chosen = describe_windows(spans) if group == "window" else [s for s in spans if s.kind in kinds]
+        if group == "trainer":
+            chosen = [replace(span, lane=span.lane.replace("shard", "trainer")) for span in chosen]
+        else:
+            chosen = pack_lanes(chosen, group)
+        by_lane: dict[str, list[Span]] = defaultdict(list)
+        for span in chosen:
+            by_lane[span.lane].append(span)
+        names = sorted(by_lane, key=lambda name: (len(name), name))
+        lanes += [Lane(group, name, tuple(by_lane[name])) for name in names]
+    return lanes
+
+
+def cut_phases(span: Span) -> list[tuple[str, float, float]]:
+    """What a task did, as consecutive intervals of its span: name, start and stop.
+
+    A task reads, decodes and groups a few columns at a time, so its phases alternate. Their lengths are measured; their
+    order within the task is that of a row's way.
+
+    >>> cut_phases(Span("map", 0, 0, 0.0, 4.0, "a", phases=(("decode", 1.0), ("storage", 3.0))))
+    [('storage', 0.0, 3.0), ('decode', 3.0, 4.0)]
+    """
+    seconds = dict(span.phases)
+    names = [*_TASK_PHASES, *(name for name in seconds if name not in _TASK_PHASES)]
+    total = sum(seconds.values())
+    found, start = [], span.start_time
+    for name in names:
+        if seconds.get(name, 0.0) > 0:
+            stop = start + seconds[name] / total * (span.stop_time - span.start_time)
+            found.append((name, start, stop))
+            start = stop
+    return found
