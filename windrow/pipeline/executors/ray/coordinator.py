@@ -35,6 +35,7 @@ from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_pickla
 from windrow.pipeline.executors.ray.placement import Placement, Planner
 from windrow.pipeline.executors.ray.pools.start_pools import RunPools
 from windrow.pipeline.executors.ray.ray_task import cancel_copy, remove_on_all_nodes, submit_task
+from windrow.pipeline.executors.ray.run_metrics import RunMetrics
 from windrow.pipeline.executors.ray.task_dispatch import Cluster, Dispatcher, Submitted
 from windrow.pipeline.executors.ray.worker_deaths import is_conclusive, make_death_error
 from windrow.pipeline.plan.program import Program
@@ -74,7 +75,7 @@ class Coordinator:
         self._divided: dict[int, tuple[Any, Any]] = {}
         self._transforms = bool(program.context.before)
         self._ticking = False
-        self._name = name
+        self._name, self._metrics = name, RunMetrics(name[-8:])
         self._incarnation = uuid.uuid4().hex
         self._warnings: list[str] = []
         cluster = Cluster(
@@ -160,6 +161,7 @@ class Coordinator:
         last = False
         with self._failing_run():
             last = self._core.close_shard(shard, token, stats)
+            self._metrics.update(self._core.run_stats(spans=False))
         self._wake()
         if last:
             self._pools.end()
@@ -224,6 +226,7 @@ class Coordinator:
             self._refresh_nodes()
             self._dispatcher.tick()
             self._core.tick()
+            self._metrics.update(self._core.run_stats(spans=False))
         self._wake()
 
     async def _wait_for_change(self, seconds: float) -> bool:
