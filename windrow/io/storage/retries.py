@@ -12,6 +12,7 @@ only.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import threading
@@ -24,6 +25,8 @@ from windrow.core.errors import PlanError, WindrowError
 from windrow.core.phase_clock import count_retry, phase
 
 __all__ = ["DEFAULT_RETRIES", "GaveUpError", "Retries", "ShortReadError", "call_within", "is_transient"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -124,6 +127,11 @@ class Retries:
                 failures.append((at, error))
             if time.monotonic() - begin + wait > self.seconds:
                 break
+            # not its text, which may contain what a URL or a credential says
+            kind = type(failures[-1][1]).__name__
+            logger.info(
+                "attempt %d failed after %.1f s (%s): next one in %.2f s", len(failures), at, kind, wait
+            )
             time.sleep(wait)
             count_retry()
         elapsed = time.monotonic() - begin

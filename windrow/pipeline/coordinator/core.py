@@ -7,6 +7,7 @@ threads or read a clock; its environment does (an actor on Ray, a simulation in 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
@@ -28,6 +29,8 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.map_task import Task
 
 __all__ = ["TICK_SECONDS", "Answer", "CoordinatorCore", "Environment", "group_by_node"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 TICK_SECONDS = 1.0
@@ -105,6 +108,7 @@ class CoordinatorCore:
         if self._disagreement is not None:
             return self._disagreement
         if self._driver is not None and self._driver.failure is not None:
+            logger.info("the run starts again after a failure, since shard %d opens an epoch", request.shard)
             self._driver = None
         return self._capture(lambda: self._open(request))
 
@@ -184,6 +188,8 @@ class CoordinatorCore:
         if self._driver is None:
             return False
         last = self._driver.close_shard(shard, stats)
+        if last:
+            logger.info("the run ends: its last shard, %d, has closed", shard)
         if not last and not self._opened and self._environment.is_restarted():
             # other shards may have closed with the coordinator that died; any that still reads opens its epoch again
             for other in self._program.members:
@@ -304,6 +310,7 @@ class CoordinatorCore:
         incarnation, _, attempt = lost.rpartition("-")
         is_this = incarnation == self._incarnation and self._opened.get(request.shard) == request
         if lost and is_this and self._driver is not None:
+            logger.warning("epoch %d, window %d has lost objects: it is prepared again", *key)
             self._driver.abandon(*key, int(attempt))
 
     def _acknowledge(self, driver: Driver, shard: int, place: Place) -> None:
@@ -358,6 +365,13 @@ class CoordinatorCore:
             resources = self._resources
             budget = budget_program(self._program, resources, batch_rows)
             self._incarnation = self._environment.name_driver()
+            if self._environment.is_restarted():
+                logger.warning(
+                    "the coordinator was restarted: what it held is prepared again, driver %s",
+                    self._incarnation,
+                )
+            else:
+                logger.info("a run of %d shards starts, driver %s", self._program.shards, self._incarnation)
             self._acknowledged.clear()
             self._driver = Driver(
                 self._program,

@@ -11,6 +11,7 @@ position. A block that was readable then and is found corrupt later is an error 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -20,6 +21,8 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.corrupt_blocks import Corruption, make_late_corruption_error
 
 __all__ = ["MAX_BLOCKS", "SkippedBlocks", "blocks_passed"]
+
+logger = logging.getLogger(__name__)
 
 # A state names them all, and more corruption than this is not an accident.
 MAX_BLOCKS = 8
@@ -97,7 +100,9 @@ class SkippedBlocks:
                 f"{corruption.error}"
             )
         rows = int(self._program.job.source.blocks.rows[corruption.block])
-        return f"a corrupt block is skipped, {rows:,} stored rows: {corruption.error}"
+        text = f"a corrupt block is skipped, {rows:,} stored rows: {corruption.error}"
+        logger.warning("epoch %d, window %d: %s", epoch, window, text)
+        return text
 
     def _describe(self, block: int) -> str:
         return self._errors[block] or self._name((block,))[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import warnings
@@ -38,6 +39,8 @@ from windrow.pipeline.tasks.cache.disk_cache import DiskCache, open_disk
 from windrow.pipeline.tasks.map_task import Task, TaskReport, run_task
 
 __all__ = ["ThreadsExecutor"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _POLL_SECONDS = 1.0
@@ -182,6 +185,7 @@ class _RunningJob:
             capacity=Capacity(resources.workers),
         )
         self._clients = 0
+        logger.info("a run of %d shards starts on %d threads", program.shards, resources.workers)
 
     def connect(self, seed: int | None) -> bool:
         """Register one more shard; False if the job has ended or failed."""
@@ -220,6 +224,7 @@ class _RunningJob:
 
     def close(self) -> None:
         """Stop the threads, and wake all waiting shards."""
+        logger.info("the run ends: its last shard has closed")
         self.ended = True
         self._finalizer.detach()
         _close_resources(self.workers, self.disk)

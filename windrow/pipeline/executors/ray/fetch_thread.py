@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
 from windrow.pipeline.shard.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 
 __all__ = ["Fetcher"]
+
+logger = logging.getLogger(__name__)
 
 # A consumer that waits this long sends a pending acknowledgement: the window may be waiting for that memory.
 _ACKNOWLEDGE_SECONDS = 0.2
@@ -181,8 +184,10 @@ class Fetcher:
         try:
             return self._load(step.reply, step.patience_seconds)
         except ray.exceptions.GetTimeoutError:
+            logger.info("epoch %d, window %d: objects are silent, and requested again", *key)
             return UNHEARD
         except ray.exceptions.ObjectLostError as error:
+            logger.warning("epoch %d, window %d: objects are lost (%s)", *key, type(error).__name__)
             return Lost(error)
 
     def _poll(self, key: Key, attempt: str, have: frozenset[int], lost: str) -> Any:

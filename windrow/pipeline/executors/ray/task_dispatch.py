@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,8 @@ from typing import Any
 from windrow.pipeline.executors.ray.placement import Node, Placement, Planner
 
 __all__ = ["Cluster", "Dispatcher", "Submitted"]
+
+logger = logging.getLogger(__name__)
 
 # A tick this late means that this process got no CPU time, so heartbeats were delayed too.
 _LATE_SECONDS = 3.0
@@ -112,6 +115,8 @@ class Dispatcher:
 
     def _place(self, placed: Sequence[tuple[int, int, Placement]]) -> None:
         for key, copy, placement in placed:
+            if copy:
+                logger.info("task %d sends no heartbeat: copy %d is started", key, copy)
             try:
                 self._submit(key, copy, placement)
             except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,8 @@ from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.map_task import Task
 
 __all__ = ["BlockCache", "JobCache"]
+
+logger = logging.getLogger(__name__)
 
 
 class BlockCache:
@@ -137,6 +140,7 @@ class JobCache:
 
     def evict_lost_blocks(self, task: Task) -> Task:
         """Evict the cached blocks of a task, which were lost; returns the task that reads them again."""
+        logger.warning("%d cached blocks are lost, and read again", len(task.found))
         self._blocks.evict(task.blocks[at] for at in task.found)
         return replace(task, found=())
 

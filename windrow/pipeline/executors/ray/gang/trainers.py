@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -20,6 +21,8 @@ from windrow.pipeline.executors.ray.nodes import this_node
 from windrow.pipeline.launch.gang import GangPlan
 
 __all__ = ["run_trainers"]
+
+logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1.0
 # each trainer waits in one call at a time
@@ -70,6 +73,7 @@ def run_trainers(plan: GangPlan) -> list[Any]:
                 if final:
                     tried = f" in attempt {attempt + 1}" if attempt else ""
                     raise TransformError(f"run_gang(): {failure}{tried}") from failure.error
+                logger.warning("%s; all %d trainers start again", failure, plan.size)
                 warnings.warn(
                     f"run_gang(): {failure}; all {plan.size} trainers start again from their last save (restart "
                     f"{attempt + 1} of {plan.max_restarts})",

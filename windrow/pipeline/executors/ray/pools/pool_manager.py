@@ -8,6 +8,7 @@ nothing is left to release. If an actor dies, Ray starts it again and repeats it
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ from windrow.pipeline.tasks.map_batches import Call, MapBatches
 from windrow.pipeline.tasks.transforms import call_function
 
 __all__ = ["PoolManager", "describe_shortage"]
+
+logger = logging.getLogger(__name__)
 
 # an actor that dies while it runs a batch gets the batch again; one that no actor survives must end
 _CALL_RETRIES = 3
@@ -138,6 +141,7 @@ class PoolManager:
             member.started, member.idle_since = True, time.monotonic()
         except Exception as error:
             self._start_error = f"{type(error).__name__}: {error}"
+            logger.warning("an actor of %s has not started: %s", self._name, self._start_error)
             self._members.remove(member)
         if any(one.started for one in self._members) or not self._members:
             self._first_started.set()
@@ -147,6 +151,7 @@ class PoolManager:
             await done
         except ray.exceptions.RayActorError:
             # its process has died again and again: others get the next batches until a new one has started
+            logger.warning("an actor of %s has died: another one replaces it", self._name)
             if member in self._members:
                 self._members.remove(member)
                 if len(self._members) < self._least:
