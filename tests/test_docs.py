@@ -125,6 +125,16 @@ def test_shuffle_example_finds_what_a_shuffle_gains(
     assert all(f">{name}<" in picture for name in chosen)
 
 
+def test_timeline_example_draws_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    files = [tmp_path / "run.svg", tmp_path / "run.json"]
+    options = ["--rows", "100000", "--picture", str(files[0]), "--trace", str(files[1])]
+    monkeypatch.setattr(sys, "argv", ["timeline.py", *options])
+    runpy.run_path(str(DOCS / "examples" / "timeline.py"), run_name="timeline")
+    assert ">trainer 1<" in files[0].read_text()
+    assert "epoch 1, window 0" in files[1].read_text()
+
+
 def _launch(folder: Path, script: str, processes: int) -> list[str]:
     torchrun = [
         sys.executable,

@@ -12,10 +12,10 @@ import numpy as np
 import windrow
 
 
-def generate(folder):
-    """Write 1.6 million rows of 8 columns, 100 MB."""
+def generate(folder, rows):
+    """Write four files of 8 columns."""
     for part in range(4):
-        values = np.random.Generator(np.random.Philox(part)).standard_normal((8, 400_000))
+        values = np.random.Generator(np.random.Philox(part)).standard_normal((8, rows // 4))
         ds = windrow.from_numpy(
             {f"c{at}": column for at, column in enumerate(values)}, target_block_bytes="4MB"
         )
@@ -35,9 +35,10 @@ def train(shard):
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--picture", default="timeline.png")
 parser.add_argument("--trace")
+parser.add_argument("--rows", type=int, default=1_600_000)
 options = parser.parse_args()
 with tempfile.TemporaryDirectory() as folder:
-    generate(folder)
+    generate(folder, options.rows)
     ds = windrow.read_parquet(folder, target_block_bytes="4MB").map_batches(normalise)
     pipe = ds.window(bytes_per_window="24MB").repeat(2).random_shuffle_each_window(seed=7)
     pipe = pipe.options(executor="threads", progress=False)
