@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +18,8 @@ import windrow
 from tests.conftest import REPOSITORY
 from windrow.io.storage.retries import GaveUpError, Retries
 from windrow.pipeline.coordinator.window_history import Capacity, WindowHistory
+from windrow.pipeline.tasks.cache import system_calls
+from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 
 PACKAGE = REPOSITORY / "windrow"
 
@@ -114,6 +118,36 @@ def test_a_window_dropped_for_memory(lines: list[tuple[str, int, str]]) -> None:
             "epoch 3, window 8 is dropped, since other windows need its memory",
         )
     ]
+
+
+@pytest.mark.parametrize("persistent", [False, True], ids=["job", "persistent"])
+def test_a_disk_cache_that_cannot_be_written_is_logged_once(
+    lines: list[tuple[str, int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, persistent: bool
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    disk = DiskCache(str(tmp_path), "cache", "x", None, persistent=persistent)
+    table = pa.table({"x": range(10)})
+    assert disk.put(0, [table]) > 0
+    monkeypatch.setattr(system_calls, "pwrite", fail)
+    assert disk.put(1, [table]) == 0
+    assert disk.put(2, [table]) == 0
+    (line,) = lines
+    assert line[:2] == ("disk_cache", logging.WARNING)
+    assert line[2].startswith(f"decoded blocks are no longer cached in {disk.path}: ")
+    assert "No space left on device" in line[2]
+
+
+def test_a_corrupt_cached_block(lines: list[tuple[str, int, str]], tmp_path: Path) -> None:
+    disk = DiskCache(str(tmp_path), "cache", "x", None, persistent=True)
+    disk.put(3, [pa.table({"x": range(1_000)})])
+    file = disk.path / "3.arrows"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert DiskCache(str(tmp_path), "cache", "x", None, persistent=True).find(3) is None
+    text = f"cached block 3 in {disk.path} is corrupt (the checksum differs): it is read again"
+    assert lines == [("disk_cache", logging.WARNING, text)]
 
 
 def test_nothing_is_printed_by_default(tmp_path: Path) -> None:

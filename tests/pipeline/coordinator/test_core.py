@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import weakref
 from collections.abc import Generator, Sequence
 from dataclasses import replace
@@ -398,6 +399,25 @@ def test_a_restarted_coordinator_learns_from_requests_where_everybody_is() -> No
     attempt, reply = ask(coordination, request(0), Place(0, 1), (0, 1), "driver0-7", frozenset({0}))  # type: ignore[misc]
     assert isinstance(reply, WindowReply)
     assert (attempt, set(reply.outputs)) == ("driver1-1", {0, 1})
+
+
+def test_a_shard_that_reconnects_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    coordination = make(Host())
+    with caplog.at_level(logging.INFO, "windrow"):
+        coordination.open_epoch(request(0))
+        for _ in range(2):
+            assert waits(coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE))
+        assert [record.getMessage() for record in caplog.records] == [
+            "a run of 2 shards starts, driver driver1"
+        ]
+        caplog.clear()
+        coordination = make(Host(restarted=True))
+        for _ in range(2):
+            assert waits(coordination.poll(request(0), Place(0, 1), (0, 1), "driver0-7", NONE))
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
+        (logging.WARNING, "the coordinator was restarted: it prepares windows again, as driver1"),
+        (logging.INFO, "shard 0 reconnects at epoch 0, window 1"),
+    ]
 
 
 def test_retried_request_can_acknowledge_less_than_the_next_one() -> None:

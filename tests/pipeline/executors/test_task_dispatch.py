@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -135,7 +136,7 @@ def test_original_can_answer_before_its_copy() -> None:
     assert play(script).taken == [(0, "first")]
 
 
-def test_a_copy_that_fails_leaves_it_to_the_others() -> None:
+def test_a_copy_that_fails_leaves_it_to_the_others(caplog: pytest.LogCaptureFixture) -> None:
     async def script(double: Double) -> None:
         double.run()
         double.pass_time(MIN_SILENCE_SECONDS)
@@ -143,7 +144,12 @@ def test_a_copy_that_fails_leaves_it_to_the_others() -> None:
         assert not double.taken
         await double.end(0, "first")
 
-    assert play(script).taken == [(0, "first")]
+    with caplog.at_level(logging.INFO, "windrow"):
+        assert play(script).taken == [(0, "first")]
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
+        (logging.INFO, "task 0 sends no heartbeat: copy 1 is started"),
+        (logging.INFO, "task 0: copy 1 failed (OSError), another one runs"),
+    ]
 
 
 def test_what_would_end_every_copy_ends_the_task() -> None:

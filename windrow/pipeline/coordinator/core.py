@@ -290,6 +290,7 @@ class CoordinatorCore:
             # the coordinator or its driver has restarted since the shard opened its epoch
             self._open(request)
             if opened is None or opened.token != request.token:
+                logger.info("shard %d reconnects at epoch %d, window %d", request.shard, *key)
                 self._recovered.add(request.shard)
             # a shard that polls a window may have rows of all windows before it
             epoch, window = key
@@ -367,8 +368,7 @@ class CoordinatorCore:
             self._incarnation = self._environment.name_driver()
             if self._environment.is_restarted():
                 logger.warning(
-                    "the coordinator was restarted: what it held is prepared again, driver %s",
-                    self._incarnation,
+                    "the coordinator was restarted: it prepares windows again, as %s", self._incarnation
                 )
             else:
                 logger.info("a run of %d shards starts, driver %s", self._program.shards, self._incarnation)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from tests.pipeline.coordinator.scheduling.test_memory_limit import memory_budget as make_room
@@ -70,6 +72,15 @@ def test_slices_are_released_once_even_before_they_exist() -> None:
     assert window.held_bytes == 13
     assert window.release(3) == (1, 2)
     assert (window.held_bytes, window.first_kept) == (0, 3)
+
+
+def test_a_task_repeated_with_a_higher_limit_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    window, work = state(MAP), Work(1, 4, 1, 0, 9)
+    window.start(work, 20)
+    with caplog.at_level(logging.DEBUG, "windrow"):
+        window.overflow(Overflowed(work, 0.5, 1, 70, 80))
+    text = "epoch 1, window 4, part 1: its task stopped at its output limit and is repeated, with 80 bytes"
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.DEBUG, text)]
 
 
 def test_measured_splits_estimate_the_window() -> None:

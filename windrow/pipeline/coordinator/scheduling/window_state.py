@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -11,6 +12,8 @@ from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryLimit
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["WindowState"]
+
+logger = logging.getLogger(__name__)
 
 
 class WindowState:
@@ -158,6 +161,8 @@ class WindowState:
         self.started_bytes -= self.parts[work.part].size_bytes
         self._min_bytes[work.part] = max(self.min_bytes(work.part), event.min_bytes)
         self._waiting[work.stage].appendleft(work.part)
+        text = "epoch %d, window %d, part %d: its task stopped at its output limit and is repeated, with %d bytes"
+        logger.debug(text, work.epoch, work.window, work.part, self.min_bytes(work.part))
 
     def _end(self, work: Work) -> int:
         self._max_bytes.pop(work, None)

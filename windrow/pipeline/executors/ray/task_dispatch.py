@@ -142,6 +142,10 @@ class Dispatcher:
         left = task is not None and task.copies
         if task is None or (failure is not None and left and not self._cluster.is_conclusive(failure)):
             # another copy was first, or can still answer: drop this copy's references and their objects
+            if left:
+                logger.info(
+                    "task %d: copy %d failed (%s), another one runs", key, copy, type(failure).__name__
+                )
             self._planner.end_copy(key, copy)
             self._refill()
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import tempfile
 import threading
@@ -24,6 +25,8 @@ from windrow.pipeline.tasks.cache.persistent_store import PersistentStore
 from windrow.pipeline.tasks.cache.shared_folder import end_folder, sweep_folders
 
 __all__ = ["DiskCache", "open_disk"]
+
+logger = logging.getLogger(__name__)
 
 # The version of the file format; increase it with every change of what is written.
 _VERSION = 3
@@ -182,7 +185,9 @@ class DiskCache:
         self._record_failure(f"decoded blocks are no longer cached in {self.path}: {error}")
 
     def _record_failure(self, failure: str) -> None:
-        self.failure = self.failure or f"{failure}. The job continues and reads them from the source"
+        if not self.failure:
+            logger.warning("%s", failure)
+            self.failure = f"{failure}. The job continues and reads them from the source"
         self._add_report(CacheReport(errors=1, first_error=self.failure))
 
     def _record_corrupt_block(
@@ -192,6 +197,7 @@ class DiskCache:
             f"a cached block in {self.path} is corrupt ({error}); it is read from the source again. "
             "stats() counts all corrupt ones"
         )
+        logger.warning("cached block %d in %s is corrupt (%s): it is read again", block, self.path, error)
         self._add_report(CacheReport(corrupt_blocks=1, first_corruption=text))
         try:
             store.evict(block)
