@@ -121,7 +121,7 @@ def test_a_window_dropped_for_memory(lines: list[tuple[str, int, str]]) -> None:
 
 
 @pytest.mark.parametrize("persistent", [False, True], ids=["job", "persistent"])
-def test_a_disk_cache_that_cannot_be_written_is_logged_once(
+def test_a_disk_cache_that_fails_is_logged_once(
     lines: list[tuple[str, int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, persistent: bool
 ) -> None:
     def fail(*_: object) -> int:
@@ -132,7 +132,10 @@ def test_a_disk_cache_that_cannot_be_written_is_logged_once(
     assert disk.put(0, [table]) > 0
     monkeypatch.setattr(system_calls, "pwrite", fail)
     assert disk.put(1, [table]) == 0
-    assert disk.put(2, [table]) == 0
+    monkeypatch.setattr(type(disk._store), "find", fail)
+    # reads go on after an error, and fail each time
+    assert disk.find(0) is disk.find(0) is None
+    assert disk.take_report().errors == 3
     (line,) = lines
     assert line[:2] == ("disk_cache", logging.WARNING)
     assert line[2].startswith(f"decoded blocks are no longer cached in {disk.path}: ")
