@@ -17,6 +17,7 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError
 from windrow.core.native_libraries import address_of
 from windrow.core.text_types import offset_width
+from windrow.shuffle.kernels.arrow_columns import move_column
 from windrow.shuffle.kernels.fixed_width import fixed_width_bytes
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.nested_columns import NestedColumn, Targets, can_move_nested, move_nested
@@ -353,3 +354,12 @@ def test_only_types_that_are_ranges_at_every_level_are_moved() -> None:
         assert not can_move_nested(kind)
         assert not can_move_nested(pa.list_(kind))
         assert not can_move_nested(pa.struct({"a": pa.int8(), "b": kind}))
+
+
+def test_arrow_moves_views_beside_fixed_lists_of_fixed_lists_of_a_slice() -> None:
+    """Arrow 26 alone ignores the offset of the slice in the inner lists, and takes the values of other rows."""
+    kind = pa.struct({"text": pa.string_view(), "matrix": pa.list_(pa.list_(pa.int64(), 2), 2)})
+    rows = [{"text": str(i), "matrix": [[i, i], [i, -i]]} for i in range(9)]
+    column = pa.array(rows, kind).slice(4)
+    moved = move_column(column, np.array([3, 0, 4], np.int64), "name", BufferPool(2**20))
+    assert moved.to_pylist() == [rows[7], rows[4], rows[8]]

@@ -99,7 +99,7 @@ class _TimedPart:
     def __getattr__(self, name: str) -> Any:
         # what only some parts have: statistics, and decoding straight into a destination
         found = getattr(self._part, name)
-        return partial(_call_timed, found) if name.startswith("scatter_") else found
+        return partial(_call_timed, found) if name.startswith(("scatter_", "decode_")) else found
 
 
 def _call_timed(decode: Any, *args: Any) -> Any:

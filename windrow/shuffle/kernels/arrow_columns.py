@@ -54,13 +54,13 @@ def _index(rows: NDArray[np.int64]) -> pa.Array:
 
 
 def _take(array: pa.Array, index: pa.Array) -> pa.Array:
+    if _has_fixed_lists_in_fixed_lists(array.type):
+        # a copy without offsets: Arrow 26 ignores those of the inner lists, and takes other values
+        array = pa.concat_arrays([array, array.slice(0, 0)])
     substitute = _without_views(array.type)
     if substitute is not None:
         # Arrow has no `take` for string views, and views would keep the whole source buffer alive
         return array.cast(substitute).take(index).cast(array.type)
-    if _has_fixed_lists_in_fixed_lists(array.type):
-        # a copy without offsets: Arrow 26 ignores those of the inner lists, and takes other values
-        array = pa.concat_arrays([array, array.slice(0, 0)])
     taken = array.take(index)
     return _prune(taken) if pa.types.is_dictionary(array.type) else taken
 
