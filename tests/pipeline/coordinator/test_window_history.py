@@ -123,6 +123,16 @@ def test_a_dropped_window_that_is_prepared_again_waits_for_memory() -> None:
     assert total(one.history.describe((0, 3))) == {"memory": 8.0}
 
 
+def test_blocked_time_before_a_window_is_dropped_is_forgotten() -> None:
+    one = History()
+    one.history.note_memory((0, 3), running=0)
+    one.now = 4.0
+    one.history.drop((0, 3), rebuild=False)
+    one.history.note_memory(None, running=0)
+    one.run(10, 18)
+    assert "memory" not in total(one.history.describe((0, 3)))
+
+
 def test_late_results_of_a_dropped_window_count_as_work_only() -> None:
     one = History()
     one.now = 0.0

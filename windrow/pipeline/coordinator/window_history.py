@@ -141,6 +141,8 @@ class WindowHistory:
         self._times.pop(key, None)
         self._described.pop(key, None)
         self._blocked.pop(key, None)
+        if self._blocked_now == key:
+            self._blocked_now = None
         self._rebuilt.discard(key)
         if rebuild:
             logger.info("epoch %d, window %d is dropped, since other windows need its memory", *key)
