@@ -34,18 +34,42 @@ static int64_t read_levels(Column *column, Reader levels, int64_t count, const u
     if (column->valid == NULL) return DECLINED;
     uint32_t *values = column->compact, *nulls = column->compact + column->rows;
     const uint32_t *rows = *targets;
-#define ONE(at, v)          \
-    *values = rows[at];     \
-    nulls[-1] = rows[at];   \
-    values += v;            \
-    nulls -= 1 - v;
-#define RUN(at, many, v)                                                   \
-    if (v > 1) return DECLINED;                                            \
-    for (int64_t j = 0; j < many && v; j++) *values++ = rows[(at) + j];    \
-    for (int64_t j = 0; j < many && !v; j++) *--nulls = rows[(at) + j];
-    EACH_RUN(1, count, ONE, RUN);
-#undef ONE
-#undef RUN
+    for (int64_t i = 0; i < count;) {
+        const uint64_t head = read_varint(r);
+        const int64_t length = (int64_t)(head >> 1);
+        if (r->bad || head >> 33 || !length) return DECLINED;
+        if (head & 1) {
+            if (length > r->end - r->at) return DECLINED;
+            for (const uint8_t *group = r->at; group < r->at + length && i < count; group++) {
+                const int64_t some = count - i < 8 ? count - i : 8;
+                if (*group == 0xFF && some == 8) {
+                    /* most groups have no null */
+                    memcpy(values, rows + i, 8 * sizeof *values);
+                    values += 8;
+                } else {
+                    for (int64_t k = 0; k < some; k++) {
+                        const int is_value = *group >> k & 1;
+                        *values = nulls[-1] = rows[i + k];
+                        values += is_value;
+                        nulls -= !is_value;
+                    }
+                }
+                i += some;
+            }
+            r->at += length;
+        } else {
+            const int64_t many = length < count - i ? length : count - i;
+            if (r->at >= r->end || *r->at > 1) return DECLINED;
+            if (*r->at++) {
+                memcpy(values, rows + i, many * sizeof *values);
+                values += many;
+            } else {
+                nulls -= many;
+                memcpy(nulls, rows + i, many * sizeof *nulls);
+            }
+            i += many;
+        }
+    }
     clear_nulls(column, nulls, column->compact + column->rows - nulls);
     *targets = column->compact;
     return values - column->compact;
