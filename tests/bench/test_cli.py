@@ -62,6 +62,7 @@ def test_cost_of_ray_itself_is_a_limit(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.ray
 @pytest.mark.timeout(120)
 def test_memory_is_measured_on_ray_and_a_plan_error_is_a_breach(

@@ -54,6 +54,7 @@ def _texts(tokens: np.ndarray) -> list[str]:
     return [part[part != EOS].astype(np.uint8).tobytes().decode() for part in np.split(tokens, ends + 1)[:-1]]
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.parametrize("executor", ["threads", "ray"])
 def test_text_comes_back_in_the_order_of_its_documents(
     folder: Path, paragraphs: list[str], executor: str, request: pytest.FixtureRequest

@@ -155,6 +155,7 @@ def test_interrupt_during_an_epoch(tmp_path: Path, executor: str, numbers: Path)
     assert out.endswith("interrupted []\n40000 rows\n")
 
 
+@pytest.mark.ray_at_night
 def test_exceptions_of_the_main_script(tmp_path: Path, executor: str, numbers: Path) -> None:
     assert (
         _finish(_start(tmp_path, _FAILING + _LEFT_OPEN, executor, numbers)) == "right\n" * 4 + "left open\n"

@@ -87,6 +87,7 @@ def _read_all(shard: Shard) -> tuple[np.ndarray, RunStats]:
     return keys, shard.stats().run
 
 
+@pytest.mark.ray_at_night
 def test_added_columns_are_estimated_and_stay_within_the_limit(executor: str, wide: Path) -> None:
     limit = 600_000_000
     ds = windrow.read_parquet(str(wide), target_block_bytes=1, columns=["key"]).map_batches(_widen)
@@ -156,6 +157,7 @@ def test_larger_windows_of_integers_fit(executor: str, tmp_path: Path) -> None:
     assert 15_000_000 < run.peak_held_bytes <= budget.window_bytes
 
 
+@pytest.mark.ray_at_night
 def test_memory_limit_does_not_change_the_order(executor: str, wide: Path) -> None:
     ds = windrow.read_parquet(str(wide), target_block_bytes=1, columns=["key"])
     pipe = ds.window(bytes_per_window="16MB").random_shuffle_each_window(seed=1)

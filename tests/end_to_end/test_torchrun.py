@@ -75,6 +75,7 @@ def test_ranks_without_ray_read_for_themselves(data: str, tmp_path: Path) -> Non
         )
 
 
+@pytest.mark.nightly
 def test_bad_use_is_one_error_on_every_rank(data: str, tmp_path: Path) -> None:
     cases = ["other_seed", "other_pipeline", "other_batch_size", "absent_rank"]
     done = run_torchrun(SCRIPT, 2, [data, str(tmp_path / "state"), *cases])

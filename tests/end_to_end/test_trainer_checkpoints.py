@@ -121,6 +121,7 @@ def _train(config: dict[str, Any]) -> None:
         raise RuntimeError("this worker fails")
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")  # Ray Train's advice
 def test_ray_train_checkpoints(ray_local: Any, path: Path, tmp_path: Path) -> None:
     from ray import train

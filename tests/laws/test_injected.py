@@ -12,6 +12,7 @@ from tests.conftest import REPOSITORY
 from tests.laws.injected import CALLERS, CASES
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("executor", CALLERS)
 @pytest.mark.parametrize(

@@ -192,6 +192,7 @@ def _fail(batch: Any) -> Any:
     return batch
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.usefixtures("small_tasks")
 @pytest.mark.parametrize("executor", ["threads", "ray"])
 def test_errors_of_transforms_end_the_exchange(executor: str, request: pytest.FixtureRequest) -> None:
