@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,14 @@ def _auto_is_threads(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("windrow.pipeline.executors.choose_executor.ray_is_initialized", is_requested)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_handler_of_dead_children() -> Iterator[None]:
+    """Remove torch's handler of children that end: it raises in whatever runs when one of a test before dies."""
+    yield
+    if callable(signal.getsignal(signal.SIGCHLD)):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
