@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.choices import choose_names
 from bench.machine import describe_machine
 from bench.operations.data import make_files
 from bench.progress import ProgressLine
@@ -105,11 +106,11 @@ def add_operations(parser: argparse.ArgumentParser) -> None:
 
 def run_operations(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if all that windrow has to reach is met."""
-    operations = _choose("--operations", options.operations, tuple(OPERATIONS))
-    executors = _choose(
+    operations = choose_names("--operations", options.operations, tuple(OPERATIONS))
+    executors = choose_names(
         "--executor", "threads,ray" if options.executor == "both" else options.executor, _EXECUTORS
     )
-    peers = [] if options.peers == "none" else _choose("--peers", options.peers, _PEERS)
+    peers = [] if options.peers == "none" else choose_names("--peers", options.peers, _PEERS)
     if options.rounds < 1:
         raise ValueError("--rounds: 1 or more")
     names = ["plain", *(f"windrow-{name}" for name in executors), *peers]
@@ -137,14 +138,6 @@ def run_operations(options: argparse.Namespace) -> int:
             json.dumps({"machine": machine, "size": options.size, "operations": found}, indent=1)
         )
     return int(bool(missed or [text for text in errors if not text.endswith("is not installed")]))
-
-
-def _choose(option: str, text: str, known: Sequence[str]) -> list[str]:
-    names: list[str] = text.split(",")
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ValueError(f"{option} {unknown[0]}: choose from {', '.join(known)}")
-    return [name for name in known if name in names]
 
 
 def _takes_part(name: str, operation: str) -> bool:

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from bench.choices import choose_names
 from bench.machine import describe_machine
 from bench.progress import ProgressLine
 from bench.shapes.data import SHAPES, find_files
@@ -54,10 +55,10 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
 
 def run_shapes(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if every shape reaches what is asked."""
-    names = _choose("--shapes", options.shapes, tuple(SHAPES))
+    names = choose_names("--shapes", options.shapes, tuple(SHAPES))
     executor = "threads,ray" if options.executor == "both" else options.executor
-    executors = _choose("--executor", executor, EXECUTORS)
-    formats = _choose("--formats", options.formats, FORMATS)
+    executors = choose_names("--executor", executor, EXECUTORS)
+    formats = choose_names("--formats", options.formats, FORMATS)
     if options.rounds < 1 or options.epochs < 1:
         raise ValueError("--rounds and --epochs: 1 or more")
     size_bytes = read_size(options.size, "--size")
@@ -104,14 +105,6 @@ def run_shapes(options: argparse.Namespace) -> int:
     if options.plot is not None:
         draw_shares(rows, options.plot)
     return int(bool(missed or errors))
-
-
-def _choose(option: str, text: str, known: Sequence[str]) -> list[str]:
-    names: list[str] = text.split(",")
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ValueError(f"{option} {unknown[0]}: choose from {', '.join(known)}")
-    return [name for name in known if name in names]
 
 
 def _measure(
