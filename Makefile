@@ -66,9 +66,10 @@ docs: $(STAMP) ## build the documentation into build/docs
 
 # Most of their time tests wait for processes, so three go at once on two cores; a file's tests share fixtures.
 # Several raylets and the shared local Ray do not live in one process, so clusters have a pass of their own.
+# A process that dies ends the pass: with another in its place pytest-xdist can wait for ever for the dead one's tests.
 tests: $(STAMP) ## the tests alone
-	$(BIN)/python -m pytest --quiet --numprocesses 3 --dist loadfile --no-loadscope-reorder
-	$(BIN)/python -m pytest --quiet -m "cluster and not nightly" --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --quiet --numprocesses 3 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --quiet -m "cluster and not nightly" --numprocesses 3 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 
 # The first line also restores the newest versions where it renews the environment, so the second is always run.
 oldest: ## long: the tests with the oldest supported versions, in .venv-oldest (Python 3.10 to 3.12)
@@ -85,7 +86,7 @@ wheel: $(STAMP) ## build the sdist and a manylinux wheel into dist/
 
 nightly: $(STAMP) ## long: the laws on many more examples, and what is marked nightly
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --no-build-isolation --editable '.[nightly]'
-	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not cluster"
+	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly --numprocesses 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "not cluster"
 	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly -m cluster
 	$(BIN)/python -m bench simulate --seeds 100000
 	$(BIN)/python -m bench chaos --minutes 10

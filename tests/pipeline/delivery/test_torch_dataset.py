@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, get_worker_info
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import windrow
@@ -170,15 +170,31 @@ def test_fork_of_a_process_on_ray_is_an_error(pipe: windrow.DatasetPipeline, ray
             next(iter(loader))
 
 
+class _KilledAtSecondBatch(IterableDataset[Any]):
+    """A dataset of which worker 1 is killed before its second batch, with nothing of it on the way to the trainer.
+
+    Killed at another moment, it could hold a lock of torch's queues, or tensors that the trainer has yet to fetch.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        assert worker is not None
+        for number, batch in enumerate(self.dataset):
+            if worker.id == 1 and number == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+
 def test_killed_worker_is_an_error_of_torch(shard: windrow.Shard) -> None:
-    loader = _loader(shard.as_torch_dataset(batch_size=BATCH), 2)
-    batches: Any = iter(loader)
-    next(batches)
+    dataset = _KilledAtSecondBatch(shard.as_torch_dataset(batch_size=BATCH))
+    batches: Any = iter(_loader(dataset, 2, prefetch_factor=1))
     # torch's handler raises wherever this thread is, again and again until the worker is reaped: without it, torch
     # looks every few seconds
     handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
-        os.kill(batches._workers[1].pid, signal.SIGKILL)
         with pytest.raises(RuntimeError, match=r"DataLoader worker .* exited unexpectedly"):
             _take(batches)
     finally:
