@@ -15,6 +15,7 @@ from bench.gpu.command import add_gpu, run_gpu
 from bench.launched import measure_launched
 from bench.memory_command import measure_memory
 from bench.netns.command import add_netns, run_netns
+from bench.observability import add_observability, run_observability
 from bench.operations.command import add_operations, run_operations
 from bench.options import add_data, add_memory, add_throughput, read_memory, read_ranks, read_throughput
 from bench.progress import ProgressLine
@@ -91,6 +92,12 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     add_shapes(shapes)
     shapes.set_defaults(run=run_shapes)
+    observability = commands.add_parser(
+        "observability",
+        help="measure what stats(), timelines and metrics cost, with and without them in turns",
+    )
+    add_observability(observability)
+    observability.set_defaults(run=run_observability)
     resume = commands.add_parser(
         "resume", help="measure the cost of resuming from a state, anywhere in an epoch"
     )

@@ -97,7 +97,8 @@ def _measure(request: dict[str, Any], executor: str, clock: Callable[[], float])
     if request["window"]:
         dataset = dataset.window(bytes_per_window=request["window"])
     # the first epoch touches memory for the first time; the one after the last keeps prefetching as it was
-    pipe = dataset.repeat(epochs + 2).random_shuffle_each_window(seed=7).options(executor=executor)
+    pipe = dataset.repeat(epochs + 2).random_shuffle_each_window(seed=7)
+    pipe = pipe.options(executor=executor, profile=request.get("profile", True))
     with closing(_epochs(pipe, request["form"], request.get("ragged"))) as rows:
         next(rows)
         return _time(lambda: next(rows), epochs, clock)

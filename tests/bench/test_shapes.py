@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.cli import main
+from bench.observability import compare_pairs
 from bench.shapes.command import summarize_shape
 from bench.shapes.data import SHAPES, find_files
 
@@ -48,6 +49,21 @@ def test_threads_to_every_format(tmp_path: Path, capsys: pytest.CaptureFixture[s
     }
     assert all(len(counts) == 1 for counts in rows.values()), rows
     assert "structs" in drawn.read_text()
+
+
+def test_what_measuring_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = tmp_path / "out.json"
+    options = ["--shapes", "nulls", "--size", "1MB", "--pairs", "2", "--epochs", "1"]
+    assert main(["observability", *options, "--folder", str(tmp_path), "--json", str(written)]) in (0, 1)
+    pairs = json.loads(written.read_text())["pairs"]["nulls threads"]
+    assert len(pairs["on"]) == len(pairs["off"]) == 2, capsys.readouterr().out
+
+
+def test_cost_is_that_of_pairs() -> None:
+    # a pair on a slow machine has the same weight
+    assert compare_pairs([1.1, 11.0], [1.0, 10.0]) == pytest.approx((0.1, 0.0))
+    cost, error = compare_pairs([1.2, 1.0], [1.0, 1.0])
+    assert (cost, error) == pytest.approx((0.1, 0.1))
 
 
 def _measured(cpu_seconds: float) -> list[dict[str, Any]]:

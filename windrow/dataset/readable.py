@@ -110,6 +110,7 @@ class Readable(Deliverable, Writable, Convertible, Transformable):
         prefetch_windows: int | EllipsisType = ...,
         on_error: Literal["raise", "skip"] | EllipsisType = ...,
         progress: bool | Literal["auto"] | EllipsisType = ...,
+        profile: bool | EllipsisType = ...,
         cache: Literal["memory", "disk"] | EllipsisType | None = ...,
         cache_limit: int | str | EllipsisType | None = ...,
         cache_dir: str | os.PathLike[str] | EllipsisType | None = ...,
@@ -147,6 +148,10 @@ class Readable(Deliverable, Writable, Convertible, Transformable):
         progress
             Whether to show a progress line; ``"auto"`` (the default): if standard error is a
             terminal.
+        profile
+            Whether to measure what tasks spend their time on and what trainers wait for, for
+            ``stats()``, ``timeline()`` and metrics; True by default. False: ``stats()`` still has
+            all counts, and how long trainers waited.
         cache
             Where to cache decoded blocks (the selected columns, after the filter and before any
             ``map_batches``), so that later epochs do not decode them again: ``"memory"``, within
@@ -182,6 +187,7 @@ class Readable(Deliverable, Writable, Convertible, Transformable):
             prefetch_windows=prefetch_windows,
             on_error=on_error,
             progress=progress,
+            profile=profile,
             cache=cache,
             cache_limit=cache_limit,
             cache_dir=cache_dir,

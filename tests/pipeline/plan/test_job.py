@@ -23,6 +23,7 @@ from windrow.pipeline.plan.job import Job, Options
         {"prefetch_windows": True},
         {"on_error": "ignore"},
         {"progress": "always"},
+        {"profile": 1},
         {"cache": "gpu"},
         {"cache_limit": "8", "cache": "disk"},
         {"cache_limit": "8GiB"},

@@ -60,6 +60,8 @@ class PipelineFacts:
     epochs: int | None = None
     prefetch_windows: int = 1
     cache: str | None = None
+    # whether it was measured what trainers waited for
+    profiled: bool = True
     # the transforms before and after the shuffle
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
@@ -72,7 +74,7 @@ class Bottleneck:
     Attributes
     ----------
     cause
-        A phase, such as ``"decode"``, or ``"trainers"``.
+        A phase, such as ``"decode"``, or ``"trainers"``; ``"other"`` with ``options(profile=False)``.
     wait_share
         The share of their time that trainers waited, without the start of the run.
     cause_share
@@ -119,6 +121,12 @@ def find_bottleneck(
     causes = [(name, seconds) for name, seconds in ranked if name not in (START, OTHER)]
     waited = sum(seconds for name, seconds in ranked if name != START)
     share = waited / (worked + waited) if waited else 0.0
+    if not facts.profiled and share >= _HARDLY:
+        sentence = (
+            f"Trainers waited {share:.0%} of the time. What for was not measured: "
+            "options(profile=True) measures it."
+        )
+        return Bottleneck(OTHER, share, 1.0, tuple(ranked), sentence)
     if share < _HARDLY or not causes:
         start = waits.get(START, 0.0)
         return Bottleneck(TRAINERS, share, 0.0, tuple(ranked), _describe_trainers(share, start, worked))

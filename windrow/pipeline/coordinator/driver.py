@@ -91,7 +91,7 @@ class Driver:
         self._unaccounted: dict[int, ShardAssignment] = {}
         self._events: deque[Event] = deque()
         self._handling = self._widened = False
-        self.history = WindowHistory(capacity or Capacity(workers))
+        self.history = WindowHistory(capacity or Capacity(workers), profiled=job.options.profile)
         prefetch = job.options.prefetch_windows
         limits = Limits(
             shards=program.members,

@@ -60,10 +60,16 @@ class TaskTimes:
 
 
 class WindowHistory:
-    """The tasks of the windows that are held, the spans of all tasks, and the sum of their profiles."""
+    """The tasks of the windows that are held, the spans of all tasks, and the sum of their profiles.
 
-    def __init__(self, capacity: Capacity, unix_clock: Callable[[], float] = time.time) -> None:
+    Unless the run is ``profiled``, it only counts tasks and keeps what trainers report.
+    """
+
+    def __init__(
+        self, capacity: Capacity, unix_clock: Callable[[], float] = time.time, *, profiled: bool = True
+    ) -> None:
         self.capacity = capacity
+        self._profiled = profiled
         self.spans: deque[Span] = deque(maxlen=_MAX_SPANS)
         self.profile = TaskProfile()
         self.tasks = 0
@@ -104,13 +110,16 @@ class WindowHistory:
 
     def submit(self, work: Work) -> None:
         """Note that a task has been handed to the executor."""
-        self._submitted[work] = self._now()
+        if self._profiled:
+            self._submitted[work] = self._now()
 
     def finish(
         self, work: Work, kind: str, start: float, stop: float, profile: TaskProfile, lane: str
     ) -> None:
         """Note that a task has ended."""
         self.tasks += 1
+        if not self._profiled:
+            return
         self.profile = self.profile.add(profile)
         submitted = self._submitted.pop(work, None)
         is_current, submitted = submitted is not None, min(start, submitted or start)
@@ -126,6 +135,8 @@ class WindowHistory:
 
     def note_memory(self, key: Key | None, running: int) -> None:
         """Note which window cannot start a task for lack of memory, None for none, and how many tasks run."""
+        if not self._profiled:
+            return
         now = self._now()
         if self._blocked_now is not None:
             seconds = (now - self._blocked_since) * self._idle_share
@@ -162,6 +173,8 @@ class WindowHistory:
 
     def describe(self, key: Key) -> tuple[Interval, ...]:
         """What the time until a window was complete went to, from the submission of its first task."""
+        if not self._profiled:
+            return ()
         if key not in self._described:
             self._described[key] = describe_production(
                 self._times.get(key, ()),

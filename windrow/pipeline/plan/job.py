@@ -42,6 +42,7 @@ class Options:
     prefetch_windows: int = 1
     on_error: Literal["raise", "skip"] = "raise"
     progress: bool | Literal["auto"] = "auto"
+    profile: bool = True
     cache: Literal["memory", "disk"] | None = None
     cache_limit: int | str | None = None
     cache_dir: str | os.PathLike[str] | None = None
@@ -61,6 +62,8 @@ class Options:
             raise PlanError(f"on_error={self.on_error!r} must be 'raise' or 'skip'")
         if self.progress not in _PROGRESS:
             raise PlanError(f"progress={self.progress!r} must be 'auto', True or False")
+        if not isinstance(self.profile, bool):
+            raise PlanError(f"profile={self.profile!r} must be True or False")
         self._check_stall_timeout()
         self._check_cache()
 

@@ -90,6 +90,7 @@ class Program:
             skips_corrupt=job.skips_corrupt,
             sort=job.sort,
             seed=job.seed or 0,
+            profiled=job.options.profile,
         )
 
     @property

@@ -81,15 +81,17 @@ class Consumer:
     """The consumer of a shard, across epochs: its pace, the latest spans of work done for it, and its waits."""
 
     shard: int
+    # whether to measure what is done for it, and what it waits for
+    profiled: bool = True
     pace: Pace = field(default_factory=Pace)
     spans: SpanLog = field(init=False)
     log: WaitLog = field(init=False)
     totals: Totals = field(init=False)
 
     def __post_init__(self) -> None:
-        spans = SpanLog(self.shard)
+        spans = SpanLog(self.shard, kept=self.profiled)
         object.__setattr__(self, "spans", spans)
-        object.__setattr__(self, "log", WaitLog(spans.add_conversion))
+        object.__setattr__(self, "log", WaitLog(spans.add_conversion, kept=self.profiled))
         object.__setattr__(self, "totals", Totals(self.shard))
 
     def report(self) -> TrainerStats:

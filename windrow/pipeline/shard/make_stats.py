@@ -23,6 +23,7 @@ def describe_pipeline(job: Job) -> PipelineFacts:
         epochs=job.epochs,
         prefetch_windows=job.options.prefetch_windows,
         cache=job.cache,
+        profiled=job.options.profile,
         before=tuple(stage.name for stage in job.before),
         after=tuple(stage.name for stage in job.after),
     )

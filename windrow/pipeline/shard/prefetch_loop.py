@@ -82,6 +82,7 @@ class PrefetchLoop:
         self._after = after
         self._seed = seed
         self._spans = consumer.spans
+        self._profiled = consumer.profiled
         self._leads_on = leads_on
         self._slots = threading.Semaphore(depth)
         self._pace = consumer.pace
@@ -305,6 +306,8 @@ class PrefetchLoop:
         *,
         takes_slot: bool,
     ) -> PlacedRun:
+        if not self._profiled:
+            return self._place_run(window, map_outputs, run, part, takes_slot)
         began, clock = time.time(), PhaseClock()
         with measuring(clock, SHUFFLE):
             placed = self._place_run(window, map_outputs, run, part, takes_slot)

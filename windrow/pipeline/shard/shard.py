@@ -62,7 +62,7 @@ class Shard(LoaderMethods, TimelineMethods):
 
     def _prepare(self) -> None:
         self._lock = threading.Lock()
-        self._consumer = Consumer(self._shard)
+        self._consumer = Consumer(self._shard, self._program.job.options.profile)
         self._connection = Connection(self._session, self._consumer)
         self._position = Position(self._start, self._connection, left_epoch=self._left_epoch)
         # set once as_torch_dataset() has taken the shard over

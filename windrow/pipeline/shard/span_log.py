@@ -21,9 +21,11 @@ class SpanLog:
     """The latest spans of one shard's process, and those that were not reported to the coordinator yet.
 
     Several threads add spans. The trainer's own work is merged until it waits, or begins another window.
+    Unless spans are ``kept``, it has none.
     """
 
-    def __init__(self, shard: int) -> None:
+    def __init__(self, shard: int, *, kept: bool = True) -> None:
+        self._kept = kept
         self._lane = f"shard {shard}"
         self._spans: deque[Span] = deque(maxlen=_MAX_SPANS)
         self._unsent: deque[Span] = deque(maxlen=_MAX_UNSENT)
@@ -38,6 +40,8 @@ class SpanLog:
 
     def append(self, span: Span) -> None:
         """Add a span."""
+        if not self._kept:
+            return
         self._spans.append(span)
         self._unsent.append(span)
 
@@ -52,6 +56,8 @@ class SpanLog:
         self, window: tuple[int, int], returned: float, began: float, now: float, phases: Mapping[str, float]
     ) -> None:
         """Note that the trainer worked from ``returned`` to ``began``, and waited to ``now`` for a window's batch."""
+        if not self._kept:
+            return
         if self._started is None:
             self._started = returned
         self._stopped = began

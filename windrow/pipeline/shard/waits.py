@@ -43,15 +43,21 @@ class WaitLog:
     """What the thread that prepares a shard's batches did, as intervals in order of time.
 
     One thread adds intervals, and the consumer takes those of a wait. Both may be the same thread.
+    Unless intervals are ``kept``, no wait has a known reason.
     """
 
-    def __init__(self, note: Callable[[float, float, Mapping[str, float]], None] | None = None) -> None:
+    def __init__(
+        self, note: Callable[[float, float, Mapping[str, float]], None] | None = None, *, kept: bool = True
+    ) -> None:
+        self._kept = kept
         self._intervals: deque[Interval] = deque(maxlen=_MAX_INTERVALS)
         # is told of what was added
         self._note = note
 
     def add(self, start: float, phases: Mapping[str, float]) -> None:
         """Add the interval from ``start`` until now."""
+        if not self._kept:
+            return
         stop = time.time()
         if stop - start >= MIN_WAIT_SECONDS:
             self._intervals.append(Interval(start, stop, phases))
@@ -60,6 +66,8 @@ class WaitLog:
 
     def add_wait(self, start: float, history: Iterable[Interval]) -> None:
         """Add a wait for rows that has lasted from ``start`` until now, given what their preparation went to."""
+        if not self._kept:
+            return
         stop = time.time()
         if stop - start >= MIN_WAIT_SECONDS:
             self._intervals.append(Interval(start, stop, attribute(start, stop, history)))
@@ -82,6 +90,9 @@ class WaitLog:
 
     def timed(self, batches: Iterable[T], *, profiled: bool) -> Iterator[T]:
         """Yield converted batches, and log the time of converting; ``profiled``: by phase, which costs microseconds."""
+        if not self._kept:
+            yield from batches
+            return
         iterator = iter(batches)
         while True:
             began = time.time()

@@ -84,6 +84,8 @@ class TaskContext:
     stays_here: bool = False
     # that of the shuffle, for transforms that draw random numbers; 0 without one
     seed: int = 0
+    # whether to measure what tasks spend their time on
+    profiled: bool = True
 
     @property
     def is_plain(self) -> bool:
@@ -226,6 +228,8 @@ def run_task(
     ``tables`` holds the table of each block if an earlier task read them, ``cached`` the cached tables of the
     blocks in ``task.found``. ``pause`` is called every few milliseconds, between columns.
     """
+    if not context.profiled:
+        return _run_task(context, task, tables, pool, cached, pause)
     meter = TaskMeter()
     with measuring(meter.clock, SHUFFLE):
         report, output, kept = _run_task(context, task, tables, pool, cached, pause)
@@ -337,7 +341,9 @@ def _block_parts(
     if tables is not None:
         return [tables[at]]
     if context.is_plain and task.ordering is not None:
-        return [_EMPTY_BLOCK] if at in task.skips else timed_parts(reader.parts(at))
+        if at in task.skips:
+            return [_EMPTY_BLOCK]
+        return timed_parts(reader.parts(at)) if context.profiled else reader.parts(at)
     table = _EMPTY_BLOCK if at in task.skips else _read_block(context, task, reader, at, observed)
     if table is not _EMPTY_BLOCK and not context.is_plain:
         output_limit.check_sample(at, table, lambda sample: context.transform(sample, address, epoch)[0])

@@ -75,7 +75,7 @@ class Coordinator:
         self._divided: dict[int, tuple[Any, Any]] = {}
         self._transforms = bool(program.context.before)
         self._ticking = False
-        self._name, self._metrics = name, RunMetrics(name[-8:])
+        self._name, self._metrics = name, RunMetrics(name[-8:], published=program.job.options.profile)
         self._incarnation = uuid.uuid4().hex
         self._warnings: list[str] = []
         cluster = Cluster(

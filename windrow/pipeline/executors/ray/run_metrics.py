@@ -57,23 +57,23 @@ METRICS = {
 
 
 class RunMetrics:
-    """Publishes the statistics of one run; ``run`` is the value of the tag that tells runs apart."""
+    """Publishes the statistics of one run, if they are ``published``; ``run`` tells runs apart in the tags."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, *, published: bool = True) -> None:
         self._run = run
         self._published: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         self._metrics: dict[str, Any] = {}
-        self._failed = False
+        self._is_on = published
 
     def update(self, stats: RunStats) -> None:
         """Publish what has changed. An error of Ray's metrics ends the metrics, and not the run."""
-        if self._failed:
+        if not self._is_on:
             return
         try:
             for name, tags, value in read_values(stats):
                 self._publish(METRICS[name], tags, value)
         except Exception:
-            self._failed = True
+            self._is_on = False
             logger.warning("metrics of run %s are not published any more", self._run, exc_info=True)
 
     def _publish(self, metric: Metric, tags: dict[str, str], value: float) -> None:

@@ -1,0 +1,106 @@
+"""``python -m bench observability``: what measuring a run costs, with and without ``options(profile=)`` in turns."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from bench.choices import choose_names
+from bench.machine import describe_machine
+from bench.progress import ProgressLine
+from bench.shapes.data import SHAPES, find_files
+from bench.shapes.systems import EXECUTORS
+from bench.sizes import read_size
+from bench.system_process import SystemProcess
+from bench.table import align_table
+
+__all__ = ["add_observability", "compare_pairs", "run_observability"]
+
+_MAX_COST = 0.01
+_HEADS = ("shape", "executor", "off CPU s", "on CPU s", "cost", "error")
+_NOTE = (
+    "A pair is some epochs with profile=True and as many with profile=False, in turns in one process, each after an "
+    "epoch that does not count. cost: mean of the pairs' CPU seconds, on over off; error: its standard error. On Ray, "
+    "CPU seconds are those of all its processes."
+)
+
+
+def add_observability(parser: argparse.ArgumentParser) -> None:
+    """Options of ``observability``."""
+    parser.add_argument("--shapes", default="plain,tokens,text", help="the shapes (default: %(default)s)")
+    parser.add_argument("--size", default="200MB", help="decoded size of each (default: %(default)s)")
+    parser.add_argument("--executor", default="threads", help="threads, ray or both (default: %(default)s)")
+    parser.add_argument("--window", metavar="SIZE", help="bytes per window (default: one window)")
+    parser.add_argument("--pairs", type=int, default=40, help="pairs of each shape (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=4, help="epochs in each half (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, default=Path(".bench/shapes"), help="folder of generated data")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
+
+
+def run_observability(options: argparse.Namespace) -> int:
+    """Measure and print the table; the exit status is 1 if a cost is above 1 % by more than its error."""
+    names = choose_names("--shapes", options.shapes, tuple(SHAPES))
+    executors = choose_names(
+        "--executor", "threads,ray" if options.executor == "both" else options.executor, EXECUTORS
+    )
+    if options.pairs < 2 or options.epochs < 1:
+        raise ValueError("--pairs: 2 or more; --epochs: 1 or more")
+    size_bytes = read_size(options.size, "--size")
+    window = None if options.window is None else read_size(options.window, "--window")
+    machine = describe_machine()
+    print(
+        f"{machine['cores']} cores, {machine['processor']}, load {machine['load_1min']:.1f} at the start",
+        flush=True,
+    )
+    rows, found, is_met = [], {}, True
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for executor in executors:
+        log = options.folder / f"{executor}.log"
+        with closing(SystemProcess(executor, ["bench.shapes.systems", executor], log, 600.0)) as process:
+            for name in names:
+                request = {
+                    "paths": find_files(name, options.folder, size_bytes),
+                    "epochs": options.epochs,
+                    "window": window,
+                    "form": "arrow",
+                }
+                on, off = _measure_pairs(name, request, process, options.pairs)
+                cost, error = compare_pairs(on, off)
+                is_met = is_met and cost - error <= _MAX_COST
+                found[f"{name} {executor}"] = {"on": on, "off": off}
+                seconds = (f"{statistics.mean(each):.4f}" for each in (off, on))
+                rows.append((SHAPES[name].title, executor, *seconds, f"{cost:+.2%}", f"{error:.2%}"))
+    print(align_table(_HEADS, rows, ("shape", "executor")), _NOTE, sep="\n")
+    if options.json is not None:
+        options.json.write_text(json.dumps({"machine": machine, "pairs": found}, indent=1))
+    return int(not is_met)
+
+
+def _measure_pairs(
+    name: str, request: dict[str, Any], process: SystemProcess, pairs: int
+) -> tuple[list[float], list[float]]:
+    """CPU seconds of an epoch with and without measuring, pair by pair."""
+    line = ProgressLine(sys.stderr)
+    found: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(pairs):
+        line.start(f"{name}, pair {number + 1} of {pairs}")
+        # what drifts meets both alike
+        for profile in (True, False) if number % 2 else (False, True):
+            answer = process.run(json.dumps({**request, "profile": profile}))
+            if "error" in answer:
+                raise ValueError(f"{name} on {process.name}: {answer['error']}")
+            found[profile].append(answer["cpu_seconds"])
+        line.finish("")
+    return found[True], found[False]
+
+
+def compare_pairs(on: Sequence[float], off: Sequence[float]) -> tuple[float, float]:
+    """The mean relative difference of pairs, and its standard error."""
+    ratios = [with_it / without - 1 for with_it, without in zip(on, off, strict=True)]
+    return statistics.mean(ratios), statistics.stdev(ratios) / len(ratios) ** 0.5
