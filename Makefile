@@ -66,7 +66,7 @@ docs: $(STAMP) ## build the documentation into build/docs
 
 # Most of their time tests wait for processes, so three go at once on two cores; a file's tests share fixtures.
 # Several raylets and the shared local Ray do not live in one process, so clusters have a pass of their own.
-# A process that dies ends the pass: with another in its place pytest-xdist can wait for ever for the dead one's tests.
+# A process that dies ends the pass: with another in its place pytest-xdist can wait forever for the dead one's tests.
 tests: $(STAMP) ## the tests alone
 	$(BIN)/python -m pytest --quiet --numprocesses 3 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m pytest --quiet -m "cluster and not nightly" --numprocesses 3 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
