@@ -138,7 +138,8 @@ EXPORT void windrow_decode_chunks(int64_t count, stored_chunk *chunks, const sys
 
 /* Locates the text values of a chunk.
  *
- * Pages that contain text are decompressed to `text` from offset `used` on; at[targets[i]] receives the offset of
+ * Pages that contain text are decompressed to `text` from offset `used` on, unless the chunk is in `text` and
+ * uncompressed: then they stay where they are, and `used` is behind the chunk. at[targets[i]] receives the offset of
  * value i's length, which the value follows. Nulls have offset 0, where the caller put a length of 0. Returns the bytes
  * of `text` used then, of which SLACK bytes stay free; -1 if the chunk is declined.
  */

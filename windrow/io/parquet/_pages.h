@@ -95,7 +95,12 @@ typedef struct {
     int64_t done;
 } Column;
 
-/* Decompresses a page after its first `skip` bytes, which are uncompressed; `keep` puts it into column->text. */
+static int is_in_text(const Column *column, const uint8_t *at) {
+    return at >= column->text && at < column->text + column->text_bytes;
+}
+
+/* Decompresses a page after its first `skip` bytes, which are uncompressed; `keep` puts it into column->text, if it is
+ * not there yet. */
 static int decompress_page(Column *column, Reader *r, const Page *page, int64_t skip, int keep, Reader *body) {
     const uint8_t *at = r->at + skip;
     int64_t stored = page->stored_bytes - skip, raw = page->raw_bytes - skip;
@@ -104,8 +109,9 @@ static int decompress_page(Column *column, Reader *r, const Page *page, int64_t 
     if (skip < 0 || stored < 0 || raw < 0) return DECLINED;
     if (column->codec == RAW || !page->compressed) {
         *body = (Reader){at, at + stored, 0};
-        if (stored != raw || (keep && raw > capacity)) return DECLINED;
-        if (!keep) return 0;
+        if (stored != raw) return DECLINED;
+        if (!keep || is_in_text(column, at)) return 0;
+        if (raw > capacity) return DECLINED;
         memcpy(to, at, raw);
     } else if (raw > capacity || decompress(column->codec, column->system, at, stored, to, raw)) {
         return DECLINED;

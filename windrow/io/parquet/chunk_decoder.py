@@ -23,7 +23,8 @@ from windrow.core.native_libraries import address_of
 from windrow.core.source import ScatteredColumn
 from windrow.core.text_types import fits_offsets, offset_width
 from windrow.io.parquet import decoder_library
-from windrow.io.parquet.decoder_library import SCRATCH, read_pages
+from windrow.io.parquet.codecs import UNCOMPRESSED
+from windrow.io.parquet.decoder_library import SCRATCH, read_into, read_pages
 from windrow.io.parquet.stored_chunks import Chunk
 
 __all__ = ["decode", "decode_text"]
@@ -112,11 +113,6 @@ def decode_text(
     capacity = _NULL_BYTES + sum(chunk.raw_bytes for chunk in chunks) + _SLACK_BYTES
     if capacity > _MAX_TEXT_BYTES or not all(chunk.is_text for chunk in chunks):
         return None
-    stored = [
-        pages for chunk in chunks if (pages := read_pages(file, chunk.start, chunk.size_bytes)) is not None
-    ]
-    if len(stored) < len(chunks):
-        return None
     text, at = pool.take(capacity), pool.take(targets.nbytes).view(np.uint32)
     # the empty text that nulls point to
     text[:_NULL_BYTES] = 0
@@ -124,7 +120,11 @@ def decode_text(
     addresses = address_of(at), 0 if valid is None else address_of(valid)
     scratch, compact = SCRATCH.memory, _take_compact([chunks], pool)
     first, nulls, used = 0, 0, _NULL_BYTES
-    for chunk, pages in zip(chunks, stored, strict=True):
+    for chunk in chunks:
+        # keeps the buffer alive, since jobs hold raw addresses
+        pages, used = _read_text(file, chunk, text, used)
+        if pages is None:
+            return None
         job = np.array(_make_job(chunk, pages, Packing(4, 0), first, addresses), np.int64)
         job[-1] = nulls
         used = decoder_library.LIBRARY.windrow_locate_text(
@@ -148,6 +148,18 @@ def decode_text(
     ]
     found = [array for array in arrays if array is not None]
     return found if len(found) == len(arrays) else None
+
+
+def _read_text(
+    file: pa.NativeFile, chunk: Chunk, text: NDArray[np.uint8], used: int
+) -> tuple[pa.Buffer | None, int]:
+    """The pages of a chunk, and the bytes of ``text`` used then: uncompressed ones are read to where they stay."""
+    end = used + chunk.size_bytes
+    if chunk.codec == UNCOMPRESSED and end <= len(text) - _SLACK_BYTES:
+        place = text[used:end]
+        if read_into(file, chunk.start, place):
+            return pa.py_buffer(place), end
+    return read_pages(file, chunk.start, chunk.size_bytes), used
 
 
 def _gather(

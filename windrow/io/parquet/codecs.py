@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CODECS", "Codec", "SystemCodecs"]
+__all__ = ["CODECS", "UNCOMPRESSED", "Codec", "SystemCodecs"]
+
+UNCOMPRESSED = "UNCOMPRESSED"
 
 
 def _load(*names: str) -> Any:
@@ -49,7 +51,7 @@ class Codec:
 
 def _find_codecs() -> dict[str, Codec]:
     # Snappy encodes 64 bytes in at least 3, LZ4 255 in at least 1; the ratio of zstd has no limit
-    found = {"UNCOMPRESSED": Codec(0, 1), "SNAPPY": Codec(1, 24)}
+    found = {UNCOMPRESSED: Codec(0, 1), "SNAPPY": Codec(1, 24)}
     if _HAS_ZSTD:
         found["ZSTD"] = Codec(2, 256)
     if _lz4_decompress is not None:

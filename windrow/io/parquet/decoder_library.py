@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from windrow.core.native_libraries import Address, load_library
 from windrow.io.parquet.codecs import SystemCodecs
 
-__all__ = ["LIBRARY", "SCRATCH", "read_pages"]
+__all__ = ["LIBRARY", "SCRATCH", "read_into", "read_pages"]
 
 # holds a dictionary and a page; writers make both about 1 MiB, sometimes slightly more
 _SCRATCH_BYTES = 4 * 2**20
@@ -45,6 +47,13 @@ class _Scratch(threading.local):
 
 
 SCRATCH = _Scratch()
+
+
+def read_into(file: pa.NativeFile, start: int, out: NDArray[np.uint8]) -> bool:
+    """Read bytes of a local file into memory, which costs less than mapping and copying them; False if it cannot."""
+    if not isinstance(file, pa.MemoryMappedFile):
+        return False
+    return os.preadv(file.fileno(), [out.data], start) == len(out)
 
 
 def read_pages(file: pa.NativeFile, start: int, size_bytes: int) -> pa.Buffer | None:

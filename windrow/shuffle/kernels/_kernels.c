@@ -317,6 +317,31 @@ static inline void copy_bytes(char *to, const char *from, int64_t count) {
     if (wrong < 0) return -1;                                                     \
     for (int64_t k = 0; k < rows; k++) ends[k] = (WORD)(total += ends[k]);
 
+#define COMMON_LENGTH(WORD)                                                       \
+    for (int64_t part = 0; part < parts; part++) {                                \
+        const WORD *at = (const WORD *)(intptr_t)offsets[part];                   \
+        const int64_t count = counts[part];                                       \
+        if (count == 0) continue;                                                 \
+        if (common < 0) common = (int64_t)((uint64_t)at[1] - (uint64_t)at[0]);    \
+        if (common < 0 || at[0] < 0 || at[count] > sizes[part]) return -1;        \
+        for (int64_t i = 0; i < count;) {                                         \
+            /* lengths that differ mostly do so at once */                        \
+            const int64_t stop = count - i < 512 ? count : i + 512;               \
+            uint64_t differs = 0;                                                 \
+            for (; i < stop; i++)                                                 \
+                differs |= ((uint64_t)at[i + 1] - (uint64_t)at[i]) ^ (uint64_t)common; \
+            if (differs) return -1;                                               \
+        }                                                                         \
+    }
+
+/* The length that the ranges of all rows have, if they are inside the values; else -1. */
+EXPORT int64_t windrow_common_length(int64_t width, int64_t parts, const int64_t *offsets, const int64_t *sizes,
+                                     const int64_t *counts) {
+    int64_t common = -1;
+    if (width == 4) { COMMON_LENGTH(offset4) } else { COMMON_LENGTH(offset8) }
+    return common;
+}
+
 /* Compute the offsets of ranges of values, such as text, whose row i of each part goes to row targets[i] - first; rows outside [0, rows) are
  * dropped. `sizes` has the number of values of each part. Writes rows + 1 offsets of `width` bytes. Returns their
  * total, which can exceed what 4-byte offsets can represent, or -1 if offsets decrease or are outside the values. */
@@ -370,7 +395,7 @@ EXPORT void windrow_scatter_rows(int64_t width, int64_t parts, const int64_t *va
         default:
             for (int64_t i = 0; i < counts[part]; i++) {
                 const uint32_t row = to[i] - (uint32_t)first;
-                if (row < (uint64_t)rows) memcpy(out + row * width, from + i * width, width);
+                if (row < (uint64_t)rows) copy_bytes(out + row * width, from + i * width, width);
             }
         }
     }

@@ -58,6 +58,7 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_check_places": ([_INT, _POINTER, _POINTER, _INT, _POINTER], _INT),
     "windrow_place_joined": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, *_PACKED_ROWS, _POINTER], None),
     "windrow_move_validity": ([_INT, *[_POINTER] * 4, _INT, _INT, _POINTER], _INT),
+    "windrow_common_length": ([_INT, _INT, *[_POINTER] * 3], _INT),
     "windrow_checked_offsets": ([_INT, _INT, *[_POINTER] * 4, _INT, _INT, _POINTER], _INT),
     "windrow_scatter_rows": ([_INT, _INT, *[_POINTER] * 3, _INT, _INT, _POINTER], None),
     "windrow_move_ranges": (

@@ -199,6 +199,7 @@ class _Moved(NamedTuple):
 
     offsets: NDArray[Any]  # (rows + 1,)
     items: int
+    length: int  # of every range; -1: they differ
 
 
 class _Moving:
@@ -251,13 +252,23 @@ class _Moving:
         offsets = self._pool.take(width * (self._count + 1))
         held, addresses = self._range_addresses(columns, width)
         sizes = np.array([each.items for each in held], np.int64)
-        where = (self._addresses, self._counts, self._rows.start, self._count)
-        total = native.LIBRARY.windrow_checked_offsets(width, len(columns), addresses, sizes, *where, offsets)
+        length = native.LIBRARY.windrow_common_length(width, len(columns), addresses, sizes, self._counts)
+        if length >= 0:
+            # codes, hashes and the like: where rows go is where their values go
+            total = length * self._count
+        else:
+            where = (self._addresses, self._counts, self._rows.start, self._count)
+            total = native.LIBRARY.windrow_checked_offsets(
+                width, len(columns), addresses, sizes, *where, offsets
+            )
         if total < 0:
             raise _make_corrupt_error(self._name, _WRONG_OFFSETS)
         if not fits_offsets(total, width):
             raise _TooManyValuesError
-        return _Moved(offsets.view(f"i{width}"), total)
+        found = offsets.view(f"i{width}")
+        if length >= 0:
+            np.multiply(np.arange(self._count + 1, dtype=found.dtype), length, out=found)
+        return _Moved(found, total, length)
 
     def _range_addresses(
         self, columns: Sequence[NestedColumn], width: int
@@ -285,6 +296,11 @@ class _Moving:
         offset_bytes = moved.offsets.itemsize
         held, addresses = self._range_addresses(columns, offset_bytes)
         where = (self._addresses, self._counts, self._rows.start, self._count)
+        if moved.length >= 0:
+            starts = [int(each.offsets[first]) for each, first in zip(held, self._firsts, strict=True)]
+            rows = sources + np.array(starts, np.int64) * width
+            native.LIBRARY.windrow_scatter_rows(moved.length * width, len(rows), rows, *where, out)
+            return out
         native.LIBRARY.windrow_move_ranges(
             offset_bytes, len(held), addresses, sources, width, *where, moved.offsets, out
         )
