@@ -37,8 +37,22 @@ def test_an_inner_phase_does_not_count_in_the_outer_one() -> None:
     assert clock.seconds["shuffle"] >= 0.01
     assert clock.seconds["decode"] < clock.seconds["storage"]
     assert sum(clock.seconds.values()) <= took
-    assert clock.cpu_seconds["shuffle"] >= 0.01
-    assert clock.cpu_seconds["storage"] < 0.02
+    assert clock.cpu_seconds == 0, "it was not asked for"
+
+
+def test_cpu_time_is_that_outside_of_phases_that_are_aside() -> None:
+    clock = PhaseClock(counts_cpu=True)
+    spin(0.02)
+    with measuring(clock, "shuffle"):
+        spin(0.02)
+        with phase("decode"):
+            spin(0.02)
+        with phase("transform", aside=True), phase("storage"), phase("transform", aside=True):
+            spin(0.1)
+        spin(0.02)
+        time.sleep(0.2)
+    spin(0.02)
+    assert 0.06 <= clock.cpu_seconds < 0.1
 
 
 def test_an_error_ends_its_phases() -> None:

@@ -21,6 +21,9 @@ _local = threading.local()
 class PhaseClock:
     """Seconds by phase of the thread that runs under `measuring`, and counts of requests from all threads.
 
+    With ``counts_cpu``, also the CPU time of that thread outside of phases that are ``aside``. It is not counted by
+    phase, because threads are preempted where they ask for it: with the GIL, all others would wait.
+
     Examples
     --------
     >>> clock = PhaseClock()
@@ -31,10 +34,9 @@ class PhaseClock:
     (['decode', 'shuffle'], 1, 100)
     """
 
-    def __init__(self) -> None:
-        # wall and CPU seconds by phase
+    def __init__(self, *, counts_cpu: bool = False) -> None:
         self.seconds: dict[str, float] = {}
-        self.cpu_seconds: dict[str, float] = {}
+        self.cpu_seconds = 0.0
         # requests to object storage, their bytes, and repeated attempts
         self.requests = self.requested_bytes = self.retries = 0
         # seconds by phase that other threads spent on behalf of this one, which waited for them meanwhile
@@ -42,24 +44,39 @@ class PhaseClock:
         self._lock = threading.Lock()
         self._stack: list[str] = []
         self._wall = self._cpu = 0.0
+        self._counts_cpu = counts_cpu
+        self._asides = 0
 
-    def enter(self, name: str) -> None:
+    def enter(self, name: str, *, aside: bool = False) -> None:
         """Begin a phase inside the current one; in the measured thread."""
         self._add()
+        if aside or not self._stack:
+            self._add_cpu()
         self._stack.append(name)
+        self._asides += aside
 
-    def leave(self) -> None:
-        """End the current phase."""
+    def leave(self, *, aside: bool = False) -> None:
+        """End the current phase, ``aside`` as it began."""
         self._add()
+        if aside or len(self._stack) == 1:
+            self._add_cpu()
         self._stack.pop()
+        self._asides -= aside
 
     def _add(self) -> None:
-        wall, cpu = time.perf_counter(), time.thread_time()
+        wall = time.perf_counter()
         if self._stack:
             name = self._stack[-1]
             self.seconds[name] = self.seconds.get(name, 0.0) + wall - self._wall
-            self.cpu_seconds[name] = self.cpu_seconds.get(name, 0.0) + cpu - self._cpu
-        self._wall, self._cpu = wall, cpu
+        self._wall = wall
+
+    def _add_cpu(self) -> None:
+        if not self._counts_cpu:
+            return
+        cpu = time.thread_time()
+        if self._stack and not self._asides:
+            self.cpu_seconds += cpu - self._cpu
+        self._cpu = cpu
 
     def count(self, *, requests: int = 0, size_bytes: int = 0, retries: int = 0) -> None:
         """Count requests; in any thread."""
@@ -75,23 +92,26 @@ class PhaseClock:
 
 
 class phase:  # noqa: N801
-    """Count the time inside a ``with`` block as one phase of the thread's clock, if it has one."""
+    """Count the time inside a ``with`` block as one phase of the thread's clock, if it has one.
 
-    __slots__ = ("_began", "_clock", "_name")
+    The CPU time of a phase ``aside`` does not count.
+    """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    __slots__ = ("_aside", "_began", "_clock", "_name")
+
+    def __init__(self, name: str, *, aside: bool = False) -> None:
+        self._name, self._aside = name, aside
 
     def __enter__(self) -> None:
         clock = self._clock = getattr(_local, "clock", None)
         if clock is not None:
-            clock.enter(self._name)
+            clock.enter(self._name, aside=self._aside)
             return
         self._began = time.perf_counter() if getattr(_local, "counts", None) is not None else 0.0
 
     def __exit__(self, *error: Any) -> None:
         if self._clock is not None:
-            self._clock.leave()
+            self._clock.leave(aside=self._aside)
         elif self._began and (clock := getattr(_local, "counts", None)) is not None:
             clock.add_elsewhere(self._name, (time.perf_counter() - self._began) / _local.lanes)
 

@@ -49,9 +49,9 @@ def test_no_clock_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     entered: list[str] = []
     enter = phase_clock.PhaseClock.enter
 
-    def note(clock: phase_clock.PhaseClock, name: str) -> None:
+    def note(clock: phase_clock.PhaseClock, name: str, **more: bool) -> None:
         entered.append(name)
-        enter(clock, name)
+        enter(clock, name, **more)
 
     monkeypatch.setattr(phase_clock.PhaseClock, "enter", note)
     _read("threads", profile=False)[1].close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -252,14 +252,22 @@ class _StoredPart:
                 # as in `scatter_text`
                 return None
 
-    def _find_chunks(self, column: int, rows: int) -> list[Chunk]:
+    def _find_chunks(self, column: int, rows: int) -> Sequence[Chunk]:
         """The chunks of a column; none if the C decoder does not support one, or they do not hold ``rows`` rows."""
-        stored = self.reader.stored_fields[column]
-        if decoder_library.LIBRARY is None or stored is None:
-            return []
-        found = [self.block.footer.chunk(number, *stored) for number in self.numbers]
-        chunks = [chunk for chunk in found if chunk is not None]
-        return chunks if len(chunks) == len(found) and sum(chunk.rows for chunk in chunks) == rows else []
+        # a chunk has the rows of its row group
+        return self._chunks[column] if rows == self.num_rows else ()
+
+    @cached_property
+    def _chunks(self) -> list[tuple[Chunk, ...]]:
+        """By column, its chunk in each row group; none if the C decoder does not support one."""
+        fields = self.reader.stored_fields
+        if decoder_library.LIBRARY is None:
+            return [()] * len(fields)
+        groups = [self.block.footer.chunks(number, fields) for number in self.numbers]
+        return [
+            () if None in chunks else cast("tuple[Chunk, ...]", chunks)
+            for chunks in zip(*groups, strict=True)
+        ]
 
 
 def _count_rows(stored: Any, numbers: Iterable[int]) -> int:

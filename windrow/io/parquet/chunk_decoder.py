@@ -24,7 +24,7 @@ from windrow.core.source import ScatteredColumn
 from windrow.core.text_types import fits_offsets, offset_width
 from windrow.io.parquet import decoder_library
 from windrow.io.parquet.codecs import UNCOMPRESSED
-from windrow.io.parquet.decoder_library import SCRATCH, read_into, read_pages
+from windrow.io.parquet.decoder_library import SCRATCH, read_chunks, read_into, read_pages
 from windrow.io.parquet.stored_chunks import Chunk
 
 __all__ = ["decode", "decode_text"]
@@ -50,15 +50,18 @@ def decode(
     Nulls become zeros. Returns None for each column without chunks, or with a chunk that is declined or holds a
     value that does not fit its packing; ``out`` can be partially written then.
     """
-    jobs, pages, stops, masks = [], [], [0], []
+    # the buffers are kept, since jobs hold addresses; a chunk without pages is declined
+    where, buffers = read_chunks(
+        file, [(chunk.start, chunk.size_bytes) for chunks in columns for chunk in chunks]
+    )
+    jobs: list[tuple[int, ...]] = []
+    stops, masks = [0], []
     for chunks, packing, out in zip(columns, packings, outs, strict=True):
         first = 0
         masks.append(pool.take(len(targets)) if any(chunk.has_nulls for chunk in chunks) else None)
         addresses = address_of(out), 0 if masks[-1] is None else address_of(masks[-1])
         for chunk in chunks:
-            # keeps the buffers alive, since jobs hold raw addresses; a chunk without pages is declined
-            pages.append(read_pages(file, chunk.start, chunk.size_bytes))
-            jobs.append(_make_job(chunk, pages[-1], packing, first, addresses))
+            jobs.append((*where[len(jobs)], *chunk.facts, *packing, first, *addresses, False, 0))
             first += chunk.rows
         stops.append(len(jobs))
     job_table = np.array(jobs, np.int64).reshape(len(jobs), -1)
@@ -73,6 +76,7 @@ def decode(
         len(scratch),
         compact,
     )
+    del buffers
     decoded, nulls = job_table[:, -2].tolist(), job_table[:, -1].tolist()
     return [
         ScatteredColumn(mask if nulls[stop - 1] else None)
@@ -80,13 +84,6 @@ def decode(
         else None
         for (start, stop), mask in zip(pairwise(stops), masks, strict=True)
     ]
-
-
-def _make_job(
-    chunk: Chunk, pages: pa.Buffer | None, packing: Packing, first: int, addresses: tuple[int, int]
-) -> tuple[int, ...]:
-    where = (0, 0) if pages is None else (pages.address, pages.size)
-    return (*where, *chunk.facts, *packing, first, *addresses, False, 0)
 
 
 def _take_compact(columns: Iterable[Sequence[Chunk]], pool: BufferPool) -> NDArray[np.uint32] | None:
@@ -125,8 +122,8 @@ def decode_text(
         pages, used = _read_text(file, chunk, text, used)
         if pages is None:
             return None
-        job = np.array(_make_job(chunk, pages, Packing(4, 0), first, addresses), np.int64)
-        job[-1] = nulls
+        where = pages.address, pages.size
+        job = np.array([*where, *chunk.facts, *Packing(4, 0), first, *addresses, False, nulls], np.int64)
         used = decoder_library.LIBRARY.windrow_locate_text(
             job,
             SCRATCH.codecs.addresses,

@@ -61,12 +61,16 @@ class NestedLeaf:
     max_level: int  # the definition level of a value
 
 
+Fields = Sequence[tuple[str, pa.DataType] | None]
+"""Name and type of columns; None for those of partitions."""
+
+
 class StoredFooter:
     """A parsed footer with memoized lookups of chunks and bounds."""
 
     def __init__(self, metadata: Any) -> None:
         self.metadata = metadata
-        self._chunks: dict[tuple[int, str], tuple[pa.DataType, Chunk | None]] = {}
+        self._chunks: dict[int, tuple[Fields, list[Chunk | None]]] = {}
         self._bounds: dict[tuple[int, str], tuple[int, int] | None] = {}
         self._nested: dict[tuple[int, str], tuple[pa.DataType, tuple[NestedLeaf, ...] | None]] = {}
 
@@ -76,10 +80,15 @@ class StoredFooter:
 
     def chunk(self, group: int, name: str, kind: pa.DataType) -> Chunk | None:
         """The chunk of a column that Arrow would read as ``kind``; None if the C decoder does not support it."""
-        found = self._chunks.get((group, name))
-        # another dataset can read the same column as another type
-        if found is None or found[0] != kind:
-            found = self._chunks[group, name] = (kind, self._find(group, name, kind))
+        return self.chunks(group, [(name, kind)])[0]
+
+    def chunks(self, group: int, fields: Fields) -> list[Chunk | None]:
+        """`chunk` of each field, None for those that are not stored; remembered for the ``fields`` that came last."""
+        found = self._chunks.get(group)
+        # tasks share one object, and another dataset can read the same columns as other types
+        if found is None or found[0] is not fields:
+            chunks = [None if field is None else self._find(group, *field) for field in fields]
+            found = self._chunks[group] = (fields, chunks)
         return found[1]
 
     def nested(self, group: int, name: str, kind: pa.DataType) -> tuple[NestedLeaf, ...] | None:

@@ -71,7 +71,7 @@ class TaskProfile:
     phases
         Seconds of storage, decode, transform and shuffle; they add up to the task's duration.
     cpu_seconds
-        CPU time of decode and shuffle, which never wait for anything but a core, the GIL or a local disk.
+        CPU time of all but transforms; decode and shuffle never wait for anything but a core, the GIL or a local disk.
     functions
         Seconds by the transform's name, of those before the shuffle.
     requests, requested_bytes, retries

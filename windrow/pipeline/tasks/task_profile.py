@@ -31,13 +31,13 @@ class TaskMeter:
     """The clock of one task, and its profile."""
 
     def __init__(self) -> None:
-        self.clock = PhaseClock()
+        self.clock = PhaseClock(counts_cpu=True)
         self._faults = _major_faults()
 
     def profile(self) -> TaskProfile:
         """What the task has spent its time on; call it when the clock has stopped."""
         clock = self.clock
-        seconds, cpu = dict(clock.seconds), clock.cpu_seconds
+        seconds = dict(clock.seconds)
         functions = {
             name.removeprefix(TRANSFORM_PREFIX): seconds.pop(name)
             for name in list(seconds)
@@ -45,16 +45,15 @@ class TaskMeter:
         }
         phases = {name: seconds.get(name, 0.0) for name in (STORAGE, DECODE, SHUFFLE)}
         phases[TRANSFORM] = seconds.get(TRANSFORM, 0.0) + sum(functions.values())
-        own_cpu = cpu.get(DECODE, 0.0) + cpu.get(SHUFFLE, 0.0)
         # reads in other threads, for which decoding waited; and pages of local files that came from a disk
-        off_core = max(0.0, phases[DECODE] - cpu.get(DECODE, 0.0))
+        off_core = max(0.0, phases[DECODE] + phases[SHUFFLE] - clock.cpu_seconds)
         waited = clock.elsewhere.get(STORAGE, 0.0) + _FAULT_SECONDS * (_major_faults() - self._faults)
-        from_storage = min(off_core, waited)
+        from_storage = min(off_core, waited, phases[DECODE])
         phases[DECODE] -= from_storage
         phases[STORAGE] += from_storage
         return TaskProfile(
             phases,
-            own_cpu,
+            clock.cpu_seconds,
             functions,
             clock.requests,
             clock.requested_bytes,

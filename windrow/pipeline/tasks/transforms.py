@@ -55,7 +55,7 @@ def apply_maps(
         if table.num_rows:
             decides_rows = bool(changing) and number <= changing[-1]
             batches = _Batches(stage, number, decides_rows, positions, f"{stage.name}, {origin}", failed)
-            with phase(TRANSFORM_PREFIX + stage.name):
+            with phase(TRANSFORM_PREFIX + stage.name, aside=True):
                 table = batches.apply(table)
     return table
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from windrow.core.frame_of_reference import is_packable
 from windrow.shuffle.kernels.fixed_width import fixed_width_bytes
 
 __all__ = ["ColumnWidths", "column_widths"]
@@ -26,6 +27,8 @@ class ColumnWidths:
         The type of each column.
     widths
         Bytes per row of each column; 0 for those without a fixed width.
+    packable
+        Whether each column can be frame-of-reference encoded.
     fixed, others
         The columns with and without a fixed width.
     by_width
@@ -35,6 +38,7 @@ class ColumnWidths:
     schema: pa.Schema
     kinds: tuple[pa.DataType, ...]
     widths: tuple[int, ...]
+    packable: tuple[bool, ...]
     fixed: tuple[int, ...]
     others: tuple[int, ...]
     by_width: dict[int, list[int]]
@@ -63,5 +67,6 @@ def column_widths(schema: pa.Schema) -> ColumnWidths:
     others = tuple(number for number, width in enumerate(widths) if not width)
     if len(_known) >= _KNOWN_SCHEMAS:
         _known.clear()
-    found = _known[id(schema)] = ColumnWidths(schema, kinds, widths, fixed, others, by_width)
+    packable = tuple(map(is_packable, kinds))
+    found = _known[id(schema)] = ColumnWidths(schema, kinds, widths, packable, fixed, others, by_width)
     return found

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool
 from windrow.core.errors import WindrowError
-from windrow.core.frame_of_reference import Packing, is_packable
+from windrow.core.frame_of_reference import Packing
 from windrow.core.native_libraries import address_of
 from windrow.core.source import BlockPart, can_scatter, column_bounds
 from windrow.core.text_types import offset_width
@@ -123,12 +123,10 @@ def _move_columns(
 def _choose_packing(part: BlockPart) -> dict[int, Packing]:
     """Choose the packing of each fixed-width column, from its statistics or, in a table, from its values."""
     chosen = {}
-    columns = column_widths(part.schema)
+    columns, in_memory = column_widths(part.schema), isinstance(part, pa.Table)
     for number in columns.fixed:
-        kind, width = columns.kinds[number], columns.widths[number]
-        bounds = None
-        if is_packable(kind) and part.num_rows:
-            in_memory = isinstance(part, pa.Table)
+        width, bounds = columns.widths[number], None
+        if columns.packable[number] and part.num_rows:
             bounds = (
                 find_ranges([part.select([number]).column(0)]) if in_memory else column_bounds(part, number)
             )
@@ -156,7 +154,9 @@ class _FixedWidthMover:
         pause: Callable[[], None],
     ) -> None:
         self._part, self._moving, self._arenas, self._pool, self._pause = part, moving, arenas, pool, pause
+        self._rows = part.num_rows
         self._decodes = can_scatter(part)
+        self._scatters = self._decodes and moving.compiled_targets is not None
         # columns that the part will scatter
         self._decodable: list[int] = []
         # their bytes, unpacked and packed
@@ -167,9 +167,9 @@ class _FixedWidthMover:
     def add(self, number: int) -> None:
         """Move a column now, or later in a batch."""
         width = self._widths[number]
-        size_bytes = width * self._part.num_rows
-        if self._decodes and self._moving.compiled_targets is not None and width <= _MAX_DECODED_WIDTH:
-            packed_bytes = self._arenas.columns[number].packing.bytes * self._part.num_rows
+        size_bytes = width * self._rows
+        if self._scatters and width <= _MAX_DECODED_WIDTH:
+            packed_bytes = self._arenas.columns[number].packing.bytes * self._rows
             fits = self._packed_bytes + packed_bytes <= DECODED_TOGETHER_BYTES
             if not fits or self._decodable_bytes + size_bytes > _BATCH_BYTES:
                 self._decode()

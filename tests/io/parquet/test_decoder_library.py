@@ -1,0 +1,45 @@
+"""What the C decoder is given to read: the bytes of chunks, adjacent ones at once."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from windrow.io.parquet.decoder_library import read_chunks
+
+CONTENT = bytes(range(200))
+
+
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize(
+    ("chunks", "buffers"),
+    [
+        ([(10, 5), (15, 20), (35, 1)], 1),
+        # in another order, with a gap, and one of them twice
+        ([(40, 10), (10, 20), (30, 10), (60, 5), (60, 5)], 3),
+        # the last ones are beyond the end
+        ([(180, 10), (190, 10), (200, 1)], 1),
+        ([(180, 10), (190, 11)], 1),
+        ([], 0),
+    ],
+)
+def test_each_chunk_has_its_bytes(
+    tmp_path: Path, local: bool, chunks: list[tuple[int, int]], buffers: int
+) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(CONTENT)
+    file: Any = pa.memory_map(str(path)) if local else pa.PythonFile(path.open("rb"), mode="r")
+    with file:
+        found, held = read_chunks(file, chunks)
+        assert len(held) == (buffers if local else len(chunks))
+        for (start, size), (address, found_size) in zip(chunks, found, strict=True):
+            if start + size > len(CONTENT):
+                assert (address, found_size) == (0, 0)
+            else:
+                assert ctypes.string_at(address, found_size) == CONTENT[start : start + size]
+        # a buffer of a map must not outlive it
+        del held
