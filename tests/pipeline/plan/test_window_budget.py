@@ -43,8 +43,10 @@ def test_budget_stays_within_the_limit(
     assert budget.windows_bytes <= max(rest, 0)
     assert budget.windows_bytes >= window * min(windows, 1)
     assert budget.windows_bytes <= budget.windows_limit_bytes <= max(rest, 0)
-    # the estimate is the limit that the scheduler enforces
-    assert budget.total_bytes == budget.windows_limit_bytes + runs + tasks
+    # what is needed is the limit that the scheduler enforces
+    assert budget.needed_bytes == budget.windows_limit_bytes + runs + tasks
+    # of small numbers as much again is kept for reuse, where the limit covers it
+    assert budget.total_bytes == (min(limit, 2 * budget.needed_bytes) if all_ else budget.needed_bytes)
     assert budget.windows <= windows
     assert (budget.slices == 1) == (budget.windows == windows)
 
@@ -65,6 +67,17 @@ def test_extra_windows_are_held_only_if_requested_ones_fit_whole(
         assert roomy.windows * window <= roomy.windows_bytes <= limit
 
 
+def test_memory_for_reuse_is_a_part_of_much_and_never_beyond_the_limit() -> None:
+    gib = 2**30
+    few, some, much = (plan(size, 1, 100 * gib) for size in (2**20, gib // 2, 8 * gib))
+    assert few.reuse_bytes == few.needed_bytes
+    assert some.reuse_bytes == 192 * 2**20
+    assert much.reuse_bytes == much.needed_bytes // 8
+    assert plan(8 * gib, 1, much.needed_bytes + 5).reuse_bytes == 5
+    # on Ray, stores and workers have limits of their own
+    assert plan(2**20, 1, gib, all_=False).reuse_bytes == 0
+
+
 def test_estimate_can_grow_up_to_the_limit() -> None:
     budget = plan_budget(
         window_bytes=100,
@@ -75,7 +88,7 @@ def test_estimate_can_grow_up_to_the_limit() -> None:
         limit_covers_all=True,
         exact=False,
     )
-    assert (budget.windows_bytes, budget.windows_limit_bytes, budget.total_bytes) == (200, 950, 250)
+    assert (budget.windows_bytes, budget.windows_limit_bytes, budget.needed_bytes) == (200, 950, 250)
     assert plan(100, 2, 1000).windows_limit_bytes == 200
 
 

@@ -201,6 +201,8 @@ class Explanation:
         ]
         if budget.cache_bytes:
             parts.append(f"cache {format_bytes(budget.cache_bytes)}")
+        if budget.reuse_bytes:
+            parts.append(f"reuse {format_bytes(budget.reuse_bytes)}")
         if budget.processes_bytes:
             parts.append(f"processes {format_bytes(budget.processes_bytes)}")
         total = ("≤ " if budget.exact else "about ") + format_bytes(budget.total_bytes)

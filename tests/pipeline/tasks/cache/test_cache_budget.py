@@ -36,7 +36,7 @@ def told(epochs: int | None = 3, **options: Any) -> list[str]:
 def test_all_blocks_are_cached_where_memory_suffices() -> None:
     plain, cached = budget(), budget(cache="memory")
     assert DATA_BYTES <= cached.cache_bytes <= DATA_BYTES * 9 // 8
-    assert cached.total_bytes == plain.total_bytes + cached.cache_bytes
+    assert cached.needed_bytes == plain.needed_bytes + cached.cache_bytes
     assert (cached.limit_bytes, cached.slices) == (plain.limit_bytes, plain.slices)
     assert told(cache="memory") == ["memory, up to 8.6 MiB: all of 10 blocks"]
 
@@ -44,7 +44,7 @@ def test_all_blocks_are_cached_where_memory_suffices() -> None:
 def test_cache_gets_a_share_of_the_memory_left_by_windows() -> None:
     plain = budget()
     left = 4 * BLOCK_BYTES
-    limit = plain.total_bytes + left
+    limit = plain.needed_bytes + left
     cached = budget(cache="memory", memory_limit=limit)
     assert cached.cache_bytes == int(left * 0.8)
     assert cached.total_bytes <= limit
@@ -53,7 +53,7 @@ def test_cache_gets_a_share_of_the_memory_left_by_windows() -> None:
 
 def test_cache_does_not_shrink_windows() -> None:
     plain = budget()
-    tight = plain.total_bytes - plain.window_bytes // 2
+    tight = plain.needed_bytes - plain.window_bytes // 2
     assert budget(memory_limit=tight).slices > 1
     assert budget(cache="memory", memory_limit=tight).cache_bytes == 0
     assert told(cache="memory", memory_limit=tight) == ["none: windows leave no memory for it"]
@@ -61,15 +61,15 @@ def test_cache_does_not_shrink_windows() -> None:
 
 def test_cache_limit_is_reserved_before_windows_are_planned() -> None:
     plain = budget()
-    cached = budget(cache="memory", cache_limit=3 * BLOCK_BYTES, memory_limit=plain.total_bytes)
+    cached = budget(cache="memory", cache_limit=3 * BLOCK_BYTES, memory_limit=plain.needed_bytes)
     assert cached.cache_bytes == 3 * BLOCK_BYTES
     assert cached.slices > 1
-    assert cached.total_bytes <= plain.total_bytes
+    assert cached.total_bytes <= plain.needed_bytes
 
 
 def test_cache_limit_that_leaves_no_window_raises() -> None:
     plain = budget()
-    limit = plain.total_bytes - plain.window_bytes + BLOCK_BYTES
+    limit = plain.needed_bytes - plain.window_bytes + BLOCK_BYTES
     with pytest.raises(
         PlanError, match=r"the cache takes .* does not fit into the rest: lower options\(cache"
     ):

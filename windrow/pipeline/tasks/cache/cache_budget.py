@@ -26,10 +26,9 @@ class CacheBudget(Budget):
     cache_bytes: int = 0
 
     @property
-    def total_bytes(self) -> int:
-        """The memory estimate, with the cache."""
-        total = super().total_bytes + self.cache_bytes
-        return min(total, self.limit_bytes) if self.shared and self.overhead is not None else total
+    def needed_bytes(self) -> int:
+        """Everything that is in use at the same time, with the cache."""
+        return super().needed_bytes + self.cache_bytes
 
     @property
     def shared_bytes(self) -> int:
