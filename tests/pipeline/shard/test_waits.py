@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -36,6 +37,24 @@ def test_an_interval_longer_than_a_wait_stays_for_the_next_one() -> None:
     assert rounded(log.take(4, 6)) == {"decode": 2.0}
     assert rounded(log.take(9, 12)) == {"decode": 1.0, "other": 2.0}
     assert rounded(log.take(12, 13)) == {"other": 1.0}, "it has ended"
+
+
+def test_an_interval_that_is_added_meanwhile_to_a_full_log_is_not_lost() -> None:
+    class FilledMeanwhile(deque[Interval]):
+        """The preparing thread adds an interval whenever the consumer has taken one."""
+
+        def popleft(self) -> Interval:
+            first = super().popleft()
+            self.append(Interval(20, 30, {"device": 10.0}))
+            return first
+
+    log = WaitLog()
+    log._intervals = FilledMeanwhile(
+        [Interval(0, 10, {"decode": 10.0}), Interval(10, 20, {"storage": 10.0})], maxlen=2
+    )
+    assert rounded(log.take(1, 2)) == {"decode": 1.0}
+    assert [one.start for one in log._intervals] == [10, 20]
+    assert rounded(log.take(2, 25)) == {"decode": 8.0, "storage": 10.0, "device": 5.0}
 
 
 def test_a_wait_for_rows_has_the_phases_of_their_preparation() -> None:

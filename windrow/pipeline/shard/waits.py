@@ -51,6 +51,9 @@ class WaitLog:
     ) -> None:
         self._kept = kept
         self._intervals: deque[Interval] = deque(maxlen=_MAX_INTERVALS)
+        # An interval that the next wait overlaps too. It is not put back: the deque may have filled up meanwhile, and
+        # would drop its newest interval.
+        self._unfinished: Interval | None = None
         # is told of what was added
         self._note = note
 
@@ -75,18 +78,21 @@ class WaitLog:
     def take(self, start: float, stop: float) -> dict[str, float]:
         """Divide a wait by what happened in it, and forget what ended before it did."""
         found: list[Interval] = []
-        while self._intervals:
-            try:
-                interval = self._intervals.popleft()
-            except IndexError:
-                break
+        interval, self._unfinished = self._unfinished or self._pop(), None
+        while interval is not None:
             if interval.start < stop:
                 found.append(interval)
             if interval.stop > stop:
-                # the next wait overlaps it too
-                self._intervals.appendleft(interval)
+                self._unfinished = interval
                 break
+            interval = self._pop()
         return attribute(start, stop, found)
+
+    def _pop(self) -> Interval | None:
+        try:
+            return self._intervals.popleft()
+        except IndexError:
+            return None
 
     def timed(self, batches: Iterable[T], *, profiled: bool) -> Iterator[T]:
         """Yield converted batches, and log the time of converting; ``profiled``: by phase, which costs microseconds."""
