@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["check_layout"]
+__all__ = ["check_dictionary_indices", "check_layout"]
 
 
 def check_layout(table: pa.Table) -> None:
@@ -29,6 +29,39 @@ def check_layout(table: pa.Table) -> None:
         # Arrow raises an IndexError for a view whose buffer does not exist
         except (pa.ArrowInvalid, pa.lib.ArrowIndexError) as error:
             raise pa.ArrowInvalid(f"column {name!r}: {error}") from error
+
+
+def check_dictionary_indices(name: str, column: pa.ChunkedArray) -> None:
+    """Check the dictionary indices of a column; one that has none at any level costs nothing.
+
+    Raises ``pyarrow.ArrowInvalid``. Arrow checks few of them itself: concatenating arrays with different
+    dictionaries reads beyond the end of Arrow's memory.
+
+    >>> indices = pa.array([0, 2], pa.int8())
+    >>> column = pa.chunked_array([pa.DictionaryArray.from_arrays(indices, ["a", "b"], safe=False)])
+    >>> check_dictionary_indices("s", column)
+    Traceback (most recent call last):
+    pyarrow.lib.ArrowInvalid: column 's': Index 2 out of bounds
+    """
+    if not _holds_dictionaries(column.type):
+        return
+    if not pa.types.is_dictionary(column.type):
+        check_layout(pa.table({name: column}))
+        return
+    try:
+        for chunk in column.chunks:
+            # its bounds are checked against the number of values, and no value is read
+            pa.DictionaryArray.from_arrays(chunk.indices, pa.nulls(len(chunk.dictionary)))
+    except pa.lib.ArrowIndexError as error:
+        raise pa.ArrowInvalid(f"column {name!r}: {error}") from error
+
+
+def _holds_dictionaries(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _holds_dictionaries(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(_holds_dictionaries(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def _without_text(array: pa.Array) -> pa.Array:

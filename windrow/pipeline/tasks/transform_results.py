@@ -23,6 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import TransformError
+from windrow.core.offsets import check_dictionary_indices
 from windrow.pipeline.tasks.read_only import as_immutable
 from windrow.pipeline.tasks.to_arrow import to_arrow
 
@@ -78,7 +79,9 @@ def _chunked(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _column(name: str, values: Any, batch: pa.RecordBatch) -> pa.ChunkedArray:
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        return _chunked(values)
+        column = _chunked(values)
+        _check_dictionaries(name, column)
+        return column
     if isinstance(values, (str, bytes, Mapping)) or not (
         isinstance(values, (list, tuple)) or getattr(values, "ndim", 0) > 0
     ):
@@ -96,6 +99,16 @@ def _column(name: str, values: Any, batch: pa.RecordBatch) -> pa.ChunkedArray:
             f"returned {_describe(values)} as column {name!r}, which Arrow cannot hold "
             f"({type(exc).__name__}: {exc}); return numbers, text, bytes, times, or lists of these, "
             "all of one type"
+        ) from exc
+
+
+def _check_dictionaries(name: str, column: pa.ChunkedArray) -> None:
+    try:
+        check_dictionary_indices(name, column)
+    except pa.ArrowInvalid as exc:
+        raise TransformError(
+            f"returned a dictionary array with an index that its dictionary does not have ({exc}); make it with "
+            "pa.DictionaryArray.from_arrays(indices, dictionary), which checks indices unless safe=False"
         ) from exc
 
 
