@@ -17,6 +17,7 @@ _TEXTS = ["", "a", "wind", "row" * 9, "ünïcode"]
 _DAYS = [dt.date(1970, 1, 1), dt.date(2024, 2, 29), dt.date(1815, 6, 18)]
 _TIMES = [dt.datetime(1970, 1, 1), dt.datetime(2024, 2, 29, 12, 30, 1), dt.datetime(1815, 6, 18, 11)]
 _POINT = pa.struct([("x", pa.int32()), ("name", pa.string())])
+_PAIRS = pa.list_(pa.field("pair", pa.list_(pa.int8(), 2), nullable=False), 2)
 
 # Each type with some of its values.
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -60,6 +61,10 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "fixed_list_deep": (pa.list_(pa.list_(pa.int8(), 2), 2), [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]),
     "fixed_list_text": (pa.list_(pa.string(), 2), [["a", "b"], ["", "dd"]]),
     "struct": (_POINT, [{"x": 1, "name": "a"}, {"x": None, "name": ""}]),
+    "struct_with_view": (
+        pa.struct([("text", pa.string_view()), ("pairs", _PAIRS)]),
+        [{"text": "longer than twelve bytes", "pairs": [[1, 2], [3, 4]]}, {"text": None, "pairs": None}],
+    ),
     "map": (pa.map_(pa.string(), pa.int32()), [[], [("a", 1)], [("b", 2), ("c", None)]]),
     "null": (pa.null(), [None]),
     "tensor": (pa.fixed_shape_tensor(pa.int32(), [2, 2]), [[1, 2, 3, 4], [5, 6, 7, 8]]),

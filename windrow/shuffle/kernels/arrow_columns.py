@@ -54,15 +54,28 @@ def _index(rows: NDArray[np.int64]) -> pa.Array:
 
 
 def _take(array: pa.Array, index: pa.Array) -> pa.Array:
+    substitute = _without_views(array.type)
+    if substitute is not None and pa.types.is_struct(array.type):
+        return _take_fields(array, index)
     if _has_fixed_lists_in_fixed_lists(array.type):
         # a copy without offsets: Arrow 26 ignores those of the inner lists, and takes other values
         array = pa.concat_arrays([array, array.slice(0, 0)])
-    substitute = _without_views(array.type)
     if substitute is not None:
         # Arrow has no `take` for string views, and views would keep the whole source buffer alive
         return array.cast(substitute).take(index).cast(array.type)
     taken = array.take(index)
     return _prune(taken) if pa.types.is_dictionary(array.type) else taken
+
+
+def _take_fields(array: pa.StructArray, index: pa.Array) -> pa.Array:
+    """Take rows field by field, so that only views are cast.
+
+    Arrow 26 does not cast fixed-size lists of non-nullable ones to their own type, as a cast of the whole struct
+    would, if any of them is null.
+    """
+    fields = [_take(array.field(place), index) for place in range(array.type.num_fields)]
+    validity = array.is_valid().take(index).buffers()[1] if array.null_count else None
+    return pa.Array.from_buffers(array.type, len(index), [validity], children=fields)
 
 
 def _has_fixed_lists_in_fixed_lists(kind: pa.DataType) -> bool:
