@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -74,6 +77,60 @@ def test_interrupted_premix_goes_on(
     stamps = {path: path.stat().st_mtime_ns for path in target.iterdir()}
     assert main(["premix", str(data), str(target), "--quiet", *SMALL]) == 0
     assert {path: path.stat().st_mtime_ns for path in target.iterdir()} == stamps
+
+
+# dies in the n-th write of a file to the target: of a part, its marker or the manifest
+_DIE = """
+import os, signal, sys
+from windrow.cli.main import main
+from windrow.io.sinks.local_store import LocalStore
+
+put, calls = LocalStore.put, []
+
+def put_or_die(store, relative, fill):
+    calls.append(relative)
+    dies = sys.argv[2] in (str(len(calls)), relative.partition("-")[0])
+
+    def fill_or_die(stream):
+        fill(stream)
+        if dies and sys.argv[1] == "before":
+            stream.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    put(store, relative, fill_or_die)
+    if dies:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+LocalStore.put = put_or_die
+main(sys.argv[3:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "write"), [("before", "1"), ("after", "3"), ("before", "_manifest"), ("after", "_manifest")]
+)
+def test_killed_premix_goes_on(moment: str, write: str, data: Path, tmp_path: Path) -> None:
+    target, spill = tmp_path / "mixed", tmp_path / "spill"
+    spill.mkdir()
+    command = ["premix", str(data), str(target), "--quiet", "--spill-dir", str(spill), *SMALL]
+    killed = subprocess.run(
+        [sys.executable, "-c", _DIE, moment, write, *command], capture_output=True, timeout=120, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    marked = {json.loads(path.read_text())["files"][0]["path"] for path in target.glob("_part-*.json")}
+    kept = {path: path.stat().st_mtime_ns for path in target.glob("*.parquet") if path.name in marked}
+    if write == "_manifest":
+        assert set(kept) == set(target.glob("*.parquet"))
+    assert main(command) == 0
+    # every row once, in the order of a run that nothing interrupts
+    expected = [int(row["row"]) for row in windrow.read_parquet(data).random_shuffle(seed=0).iter_rows()]
+    assert rows_of(target) == expected
+    assert sorted(expected) == list(range(12_000))
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert list(spill.iterdir()) == []
+    # a temporary file of a killed write stays, since another process could be writing it; readers skip it
+    left = {path.name for path in target.iterdir() if not path.name.startswith(".")}
+    assert {name.partition("-")[0] for name in left} == {"part", "_manifest"}
 
 
 @pytest.mark.parametrize(

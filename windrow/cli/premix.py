@@ -6,7 +6,6 @@ import argparse
 import os
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -20,10 +19,12 @@ from windrow.cli.source_arguments import add_source_arguments, open_dataset, par
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
+from windrow.io.adapters.temporary_folder import LeasedFolder
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.sinks.commit import lie_within
 from windrow.io.sinks.open_store import find_store
 from windrow.io.sinks.store import Store
+from windrow.io.sinks.written_manifest import WriteResult
 
 __all__ = ["add_arguments", "run"]
 
@@ -74,30 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
     store = find_store(arguments.target, None, options)
     _check_apart(dataset, arguments, store)
     compression = _CODECS[arguments.compression or _find_codec(dataset)]
-    with tempfile.TemporaryDirectory(
-        prefix="windrow-premix-", dir=arguments.spill_dir, ignore_cleanup_errors=True
-    ) as spill:
-        given: dict[str, Any] = {} if arguments.memory is None else {"memory_limit": arguments.memory}
-        mixed = dataset.options(executor=arguments.executor, cache="disk", cache_dir=spill, **given)
-        mixed = mixed.random_shuffle(seed=arguments.seed, target_block_bytes=arguments.file_bytes)
-        decoded = int(dataset._plan.source.blocks.memory_bytes.sum())
-        _warn_of_space(spill, decoded, arguments)
-        started = time.monotonic()
-        try:
-            with _Progress(store, spill, decoded, mixed.num_blocks(), quiet=arguments.quiet):
-                result = mixed.write_parquet(
-                    arguments.target, compression=compression, mode="resume", storage_options=options
-                )
-        except PlanError as error:
-            if "mode='resume'" not in str(error):
-                raise
-            raise PlanError(
-                f"{store.url} holds other files, or an interrupted premix of other data or with other arguments: give "
-                "an empty target, or the arguments that began it"
-            ) from error
-        except KeyboardInterrupt:
-            print("premix: files that are complete stay; the same command goes on with them", file=sys.stderr)
-            raise
+    started = time.monotonic()
+    spill = _make_spill_folder(arguments.spill_dir)
+    try:
+        result = _write(dataset, store, spill.path, compression, arguments)
+    finally:
+        spill.delete()
     seconds = time.monotonic() - started
     if arguments.json:
         print_json(
@@ -110,6 +93,39 @@ def run(arguments: argparse.Namespace) -> int:
             f"in the order of seed {arguments.seed}"
         )
     return 0
+
+
+def _make_spill_folder(parent: str | None) -> LeasedFolder:
+    """Make the folder for spilled rows, and delete those of runs that were killed."""
+    if parent is not None and not os.path.isdir(parent):
+        raise PlanError(f"--spill-dir {parent} is not a directory: create it, or give another one")
+    return LeasedFolder(parent)
+
+
+def _write(
+    dataset: Dataset, store: Store, spill: str, compression: str | None, arguments: argparse.Namespace
+) -> WriteResult:
+    given: dict[str, Any] = {} if arguments.memory is None else {"memory_limit": arguments.memory}
+    mixed = dataset.options(executor=arguments.executor, cache="disk", cache_dir=spill, **given)
+    mixed = mixed.random_shuffle(seed=arguments.seed, target_block_bytes=arguments.file_bytes)
+    decoded = int(dataset._plan.source.blocks.memory_bytes.sum())
+    _warn_of_space(spill, decoded, arguments)
+    options = parse_options(arguments.target_storage_option or arguments.storage_option) or None
+    try:
+        with _Progress(store, spill, decoded, mixed.num_blocks(), quiet=arguments.quiet):
+            return mixed.write_parquet(
+                arguments.target, compression=compression, mode="resume", storage_options=options
+            )
+    except PlanError as error:
+        if "mode='resume'" not in str(error):
+            raise
+        raise PlanError(
+            f"{store.url} holds other files, or an interrupted premix of other data or with other arguments: give "
+            "an empty target, or the arguments that began it"
+        ) from error
+    except KeyboardInterrupt:
+        print("premix: files that are complete stay; the same command goes on with them", file=sys.stderr)
+        raise
 
 
 def _check_apart(dataset: Dataset, arguments: argparse.Namespace, target: Store) -> None:

@@ -39,6 +39,10 @@ class LeasedFolder:
         fcntl.flock(lease, fcntl.LOCK_SH)
         self._finalizer = weakref.finalize(self, _remove, self.path, lease, os.getpid())
 
+    def delete(self) -> None:
+        """Delete the folder now."""
+        self._finalizer()
+
     def __reduce__(self) -> tuple[Any, ...]:
         # another process can still read the folder after this object is garbage-collected
         remaining = self._finalizer.detach()

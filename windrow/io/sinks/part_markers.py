@@ -59,12 +59,14 @@ def find_finished(job: WriteJob) -> WriteResult | dict[str, FinishedPart]:
                 f"mode='resume' goes on with a write of the same data, transforms and format, and {others[0]} does "
                 "not belong to one: give another path, or mode='overwrite' to write everything again"
             )
+        pattern = re.compile(re.escape(_marker_name(job, "\0")).replace("\0", "(.*)"))
+        found = [match for match in map(pattern.fullmatch, listed) if match is not None]
         if manifest_name(job.name) in listed:
             result = parse_manifest(store.url, manifest_name(job.name), store.get(manifest_name(job.name)))
             if _are_complete(result.files, listed):
+                # of a commit that was interrupted after its manifest
+                store.remove([match[0] for match in found])
                 return result
-        pattern = re.compile(re.escape(_marker_name(job, "\0")).replace("\0", "(.*)"))
-        found = [match for match in map(pattern.fullmatch, listed) if match is not None]
         with ThreadPoolExecutor(_READING_THREADS, "windrow-markers") as threads:
             parts = list(threads.map(lambda match: _read(store, match[0]), found))
     return {
