@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.io.files import open_parquet, read_all, write
@@ -149,6 +150,26 @@ def test_fingerprint_is_stable() -> None:
     sliced = {**vars(manifest), "paths": pa.array(["x", "a.parquet", "k=ä/b.parquet"], pa.large_string())[1:]}
     sliced.pop("fingerprint")
     assert Manifest(**sliced).fingerprint == manifest.fingerprint
+
+
+def test_codecs_are_those_of_the_footers_and_older_manifests_have_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"x": np.arange(5_000), "y": np.arange(5_000) % 7})
+    write(tmp_path / "d" / "a.parquet", table, compression={"x": "zstd", "y": "none"}, row_group_size=1_000)
+    write(tmp_path / "d" / "b.parquet", table, compression="snappy")
+    manifest = open_parquet(tmp_path / "d").manifest
+    assert set(manifest.codecs) == {"zstd", "uncompressed", "snappy"}
+    chunk = pq.read_metadata(tmp_path / "d" / "a.parquet").row_group(0).column(0)
+    assert manifest.codecs["zstd"] == chunk.total_compressed_size
+    save_manifest(manifest, tmp_path / "m.npz")
+    loaded = load_manifest(tmp_path / "m.npz")
+    assert (loaded.codecs, loaded.fingerprint) == (manifest.codecs, manifest.fingerprint)
+    dumps = json.dumps
+    monkeypatch.setattr(json, "dumps", lambda head: dumps({n: v for n, v in head.items() if n != "codecs"}))
+    save_manifest(manifest, tmp_path / "m.npz")
+    loaded = load_manifest(tmp_path / "m.npz")
+    assert (loaded.codecs, loaded.fingerprint) == ({}, manifest.fingerprint)
 
 
 def test_narrowed_uses_the_smallest_integer_type() -> None:

@@ -95,6 +95,29 @@ def test_the_advice_on_storage_fits_the_pipeline(
     assert (text in found.sentence) is is_said
 
 
+@pytest.mark.parametrize(
+    ("codec", "subject", "advice"),
+    [
+        (
+            "zstd",
+            "Decoding zstd limits",
+            "write the files with a faster codec than zstd, such as lz4 or snappy",
+        ),
+        ("", "Decoding limits", "write the files with a faster codec, such as lz4 or snappy"),
+        ("snappy", "Decoding snappy limits", None),
+        ("lz4", "Decoding lz4 limits", None),
+        ("uncompressed", "Decoding limits", None),
+    ],
+)
+def test_the_codec_is_named_if_decoding_limits(codec: str, subject: str, advice: str | None) -> None:
+    facts = PipelineFacts(codec=codec)
+    sentence = find_bottleneck([trainer(decode=9.0)], facts).sentence
+    assert sentence.startswith(f"{subject} this run: ")
+    assert ("codec" in sentence) == (advice is not None)
+    assert advice is None or advice in sentence
+    assert "zstd" not in find_bottleneck([trainer(shuffle=9.0)], facts).sentence
+
+
 def test_the_slowest_transform_is_named() -> None:
     tasks = TaskProfile(functions={"map_batches(quick)": 1.0, "map_batches(slow)": 3.0})
     found = find_bottleneck([trainer(transform=9.0)], RAY, tasks)

@@ -171,6 +171,7 @@ class _ManifestBuilder:
         self._variable: dict[str, tuple[array[int], array[int]]] = {}
         self._nulls: dict[str, int | None] = {}
         self._ranges: dict[str, _Range] = {}
+        self._codecs: dict[str, int] = {}
         self._filled = 0
 
     def add(self, name: str, fragment: Fragment) -> None:
@@ -190,6 +191,8 @@ class _ManifestBuilder:
             if place >= 0:
                 own = _Range(schema.field(place).type, low, high)
                 self._ranges[column] = own.join(self._ranges.get(column))
+        for codec, size in facts.codecs.items():
+            self._codecs[codec] = self._codecs.get(codec, 0) + size
         self._rows.extend(facts.rows)
         self._encoded.extend(facts.encoded_bytes)
         self._sizes.append(fragment.version.size_bytes)
@@ -226,6 +229,7 @@ class _ManifestBuilder:
             stamps=np.array(self._stamps, np.uint64),
             format=format.name,
             options=format.options,
+            codecs=self._codecs,
         )
 
     def _known_ranges(self, schema: pa.Schema) -> dict[str, tuple[int, int]]:

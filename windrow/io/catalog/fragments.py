@@ -40,6 +40,8 @@ class FragmentFacts:
     nulls: Mapping[str, int | None]  # by column; None where unknown
     # minimum and maximum of integer and time columns, where statistics of all row groups state them
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    # stored bytes by codec, such as "zstd", of the first row group, where the metadata names codecs
+    codecs: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_possible(self) -> bool:

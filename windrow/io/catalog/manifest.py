@@ -42,7 +42,7 @@ class VariableBytes:
 class Manifest:
     """The files of a dataset and their row groups, in stored order: arrays of one value a fragment or row group."""
 
-    root: str  # root, ranges and stamps are not part of the fingerprint
+    root: str  # root, ranges, stamps and codecs are not part of the fingerprint
     schema: pa.Schema  # of the files, unified
     paths: pa.LargeStringArray  # by fragment, below the root, with "/"
     file_bytes: NDArray[np.int64]  # by fragment
@@ -56,6 +56,7 @@ class Manifest:
     stamps: NDArray[np.uint64] | None = None
     format: str = "Parquet"
     options: str = ""  # those of the format that change the rows or columns that the files hold
+    codecs: Mapping[str, int] = field(default_factory=dict)  # those of first row groups, with stored bytes
 
     def __repr__(self) -> str:
         return f"Manifest({self.fragments} fragments, {self.row_groups} row groups, {self.root!r})"
@@ -119,6 +120,7 @@ def save_manifest(manifest: Manifest, path: Any) -> None:
         "null_counts": dict(manifest.null_counts),
         "ranges": dict(manifest.ranges),
         "variable": list(manifest.variable),
+        "codecs": dict(manifest.codecs),
     }
     offsets, text = _text_arrays(manifest.paths)
     arrays: dict[str, Any] = {
@@ -178,11 +180,12 @@ def _assemble(head: Mapping[str, Any], arrays: Mapping[str, Any]) -> Manifest:
         paths=paths,
         variable=variable,
         null_counts=head["null_counts"],
-        # manifests of older versions of windrow have no ranges
+        # manifests of older versions of windrow have no ranges or codecs
         ranges={name: (low, high) for name, (low, high) in head.get("ranges", {}).items()},
         # and no format: they were all of Parquet
         format=head.get("file_format", "Parquet"),
         options=head.get("file_options", ""),
+        codecs=head.get("codecs", {}),
         **{name: arrays[name] for name in _ARRAYS},
     )
 

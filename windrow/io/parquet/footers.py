@@ -118,10 +118,20 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
             variable[field.name] = _sizes(field.type, [group.num_rows for group in groups], chunks, stated)
     encoded = [max(group.total_byte_size, 0) for group in groups]
     rows = [group.num_rows for group in groups]
-    facts = FragmentFacts(schema, rows, encoded, variable, nulls, ranges)
+    facts = FragmentFacts(schema, rows, encoded, variable, nulls, ranges, _count_codecs(groups))
     if not facts.is_possible:
         raise SourceError(f"{name} has a corrupt Parquet footer: it states impossible sizes; {_FIX}")
     return facts
+
+
+def _count_codecs(groups: list[Any]) -> dict[str, int]:
+    """Stored bytes by codec, of the first row group: writers choose codecs by column, for the whole file."""
+    codecs: dict[str, int] = {}
+    for group in groups[:1]:
+        for chunk in map(group.column, range(group.num_columns)):
+            codec = chunk.compression.lower()
+            codecs[codec] = codecs.get(codec, 0) + chunk.total_compressed_size
+    return codecs
 
 
 def _count_nulls(kind: pa.DataType, chunk_statistics: list[Any]) -> int | None:

@@ -163,7 +163,9 @@ def fit_file(
         else int(rows.sum()) * (absent[column.name] is None)
         for column in stored
     }
-    return FragmentFacts(stored, rows.tolist(), facts.encoded_bytes, variable, nulls), fitted
+    return FragmentFacts(
+        stored, rows.tolist(), facts.encoded_bytes, variable, nulls, codecs=facts.codecs
+    ), fitted
 
 
 def _count_nulls(nulls: int | None, deleted: Ints) -> int | None:

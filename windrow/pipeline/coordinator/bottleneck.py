@@ -34,6 +34,8 @@ _MANY_RETRIES = 0.02
 # decoding and shuffling that are on a core less than this share of their time lack one
 _CORE_SHARE = 0.5
 _NO_TASKS = TaskProfile()
+_UNCOMPRESSED = "uncompressed"
+_FAST_CODECS = ("lz4", "snappy", _UNCOMPRESSED)
 
 _SUBJECTS = {
     STORAGE: "Reading from storage limits",
@@ -65,6 +67,8 @@ class PipelineFacts:
     # the transforms before and after the shuffle
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    # of most of the bytes in its files, such as "zstd" or "uncompressed"; empty if they name none
+    codec: str = ""
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,9 @@ def find_bottleneck(
     evidence = f"trainers waited {share:.0%} of the time, {of_waits:.0%} of that for {LABELS[cause]}"
     details = _describe_details(cause, tasks, workers, dropped_windows)
     advice = _advise(cause, facts, tasks, workers < tasks.cores * nodes, missing_libraries)
-    sentence = f"{_SUBJECTS[cause]} this run: {evidence}{details}. {advice}."
+    names_codec = cause == DECODE and facts.codec not in ("", _UNCOMPRESSED)
+    subject = f"Decoding {facts.codec} limits" if names_codec else _SUBJECTS[cause]
+    sentence = f"{subject} this run: {evidence}{details}. {advice}."
     return Bottleneck(cause, share, of_waits, tuple(ranked), sentence)
 
 
@@ -215,10 +221,12 @@ def _advise(
             "move the data nearer" if facts.is_remote else "use a faster disk",
         ]
     elif cause == DECODE:
+        faster = f"a faster codec than {facts.codec}" if facts.codec else "a faster codec"
+        slow_codec = facts.codec not in _FAST_CODECS
         advice = [
             *cache,
             "read fewer columns with columns=",
-            "write the files with a faster codec, such as lz4 or snappy",
+            *([f"write the files with {faster}, such as lz4 or snappy"] if slow_codec else []),
             cpus,
         ]
     elif cause == TRANSFORM:

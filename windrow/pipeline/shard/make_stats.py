@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from windrow.core.source import RemoteReader
+from windrow.core.source import RemoteReader, Source
+from windrow.io.catalog.file_source import FileSource
+from windrow.io.catalog.row_ids import RowIdSource
 from windrow.pipeline.coordinator.bottleneck import PipelineFacts
 from windrow.pipeline.coordinator.phases import TrainerStats
 from windrow.pipeline.coordinator.stats import RunStats, Span, Stats
@@ -26,7 +28,17 @@ def describe_pipeline(job: Job) -> PipelineFacts:
         profiled=job.options.profile,
         before=tuple(stage.name for stage in job.before),
         after=tuple(stage.name for stage in job.after),
+        codec=_find_codec(job.source),
     )
+
+
+def _find_codec(source: Source) -> str:
+    """The codec that stores most of the bytes; empty where files name none."""
+    stored = source.stored if isinstance(source, RowIdSource) else source
+    codecs = stored.manifest.codecs if isinstance(stored, FileSource) else {}
+    codec = max(codecs, key=lambda name: codecs[name], default="")
+    # the file format has two of this name
+    return "lz4" if codec == "lz4_raw" else codec
 
 
 def make_stats(

@@ -1,0 +1,35 @@
+"""What the statistics know of a pipeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import windrow
+from windrow.pipeline.shard.make_stats import describe_pipeline
+
+
+@pytest.mark.parametrize(("codec", "name"), [("zstd", "zstd"), ("lz4", "lz4"), ("none", "uncompressed")])
+def test_the_codec_is_that_of_most_bytes_with_and_without_row_ids(
+    tmp_path: Path, codec: str, name: str
+) -> None:
+    # random values, which no codec makes smaller than the few of the other column
+    table = pa.table({"x": np.random.default_rng(0).random(5_000), "y": np.zeros(5_000)})
+    pq.write_table(table, tmp_path / "t.parquet", compression={"x": codec, "y": "gzip"})
+    pipe = windrow.read_parquet(tmp_path / "t.parquet").repeat(1)
+    for each in (pipe, pipe.options(row_id_column="id")):
+        assert describe_pipeline(each._job()).codec == name
+    with pipe.iterator() as shard:
+        for epoch in shard.iter_epochs():
+            list(epoch.iter_batches(batch_size=1_000))
+        assert shard.stats().pipeline.codec == name
+
+
+def test_rows_in_memory_and_other_formats_have_no_codec(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x\n1\n")
+    for dataset in (windrow.range(10), windrow.read_csv(tmp_path / "t.csv")):
+        assert describe_pipeline(dataset.repeat(1)._job()).codec == ""
