@@ -188,6 +188,39 @@ class _KilledAtSecondBatch(IterableDataset[Any]):
             yield batch
 
 
+def test_statistics_without_workers_are_those_of_the_shard(shard: windrow.Shard) -> None:
+    dataset = shard.as_torch_dataset(batch_size=BATCH)
+    batches = len(_take(_loader(dataset, 0)))
+    assert (shard.stats().batches, shard.stats().epochs) == (batches, 1)
+    assert dataset.stats().rows == shard.stats().rows == ROWS // 2
+
+
+def _with_rows_read(batch: Any) -> tuple[int, int]:
+    info: Any = get_worker_info()
+    return info.id, info.dataset.stats().rows
+
+
+@pytest.mark.parametrize(
+    ("workers", "who"), [(1, "1 worker of a DataLoader reads"), (2, "2 workers of a DataLoader read")]
+)
+def test_statistics_say_that_workers_read_and_where_their_own_are(
+    shard: windrow.Shard, workers: int, who: str
+) -> None:
+    dataset = shard.as_torch_dataset(batch_size=BATCH)
+    read = dict(_loader(dataset, workers, collate_fn=_with_rows_read))
+    assert sum(read.values()) == ROWS // 2
+    assert len(read) == workers
+    stats = shard.stats()
+    assert stats.loader_workers == workers
+    assert str(stats).startswith(f"shard 1: {who} this shard in other processes")
+    assert (stats.bottleneck.cause, stats.bottleneck.sentence in str(stats)) == ("other", True)
+    with pytest.raises(PlanError, match=r"in a worker, as torch\.utils\.data\.get_worker_info"):
+        dataset.stats()
+    # the last pass counts
+    assert len(_take(_loader(dataset, 0)))
+    assert (shard.stats().loader_workers, shard.stats().rows) == (0, ROWS // 2)
+
+
 def test_killed_worker_is_an_error_of_torch(shard: windrow.Shard) -> None:
     dataset = _KilledAtSecondBatch(shard.as_torch_dataset(batch_size=BATCH))
     batches: Any = iter(_loader(dataset, 2, prefetch_factor=1))

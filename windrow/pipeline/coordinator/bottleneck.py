@@ -24,7 +24,7 @@ from windrow.pipeline.coordinator.phases import (
     add_seconds,
 )
 
-__all__ = ["TRAINERS", "Bottleneck", "PipelineFacts", "find_bottleneck"]
+__all__ = ["TRAINERS", "Bottleneck", "PipelineFacts", "describe_loader", "find_bottleneck"]
 
 TRAINERS = "trainers"
 # below this share of their time, trainers hardly wait
@@ -78,7 +78,8 @@ class Bottleneck:
     Attributes
     ----------
     cause
-        A phase, such as ``"decode"``, or ``"trainers"``; ``"other"`` with ``options(profile=False)``.
+        A phase, such as ``"decode"``, or ``"trainers"``; ``"other"`` with ``options(profile=False)``, and for a shard
+        that DataLoader workers read.
     wait_share
         The share of their time that trainers waited, without the start of the run.
     cause_share
@@ -158,6 +159,16 @@ def _describe_trainers(share: float, start: float, worked: float) -> str:
     return (
         f"The trainers limit this run: they waited {share:.1%} of the time{began}. There is nothing to change in the "
         "pipeline: make the training step faster, or use more trainers."
+    )
+
+
+def describe_loader(workers: int) -> str:
+    """The sentence of a shard that the workers of a DataLoader read, which measure their own waits."""
+    who = "1 worker of a DataLoader reads" if workers == 1 else f"{workers:,} workers of a DataLoader read"
+    return (
+        f"{who} this shard in other processes, and these statistics do not include what they do. To find what limits "
+        "the pipeline, read with num_workers=0, or call torch.utils.data.get_worker_info().dataset.stats() in a "
+        "worker, such as in collate_fn."
     )
 
 

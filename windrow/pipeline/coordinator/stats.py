@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from windrow.pipeline.coordinator.bottleneck import Bottleneck, PipelineFacts, find_bottleneck
-from windrow.pipeline.coordinator.phases import Span, TaskProfile, TrainerStats
+from windrow.pipeline.coordinator.bottleneck import (
+    Bottleneck,
+    PipelineFacts,
+    describe_loader,
+    find_bottleneck,
+)
+from windrow.pipeline.coordinator.phases import OTHER, Span, TaskProfile, TrainerStats
 
 __all__ = ["RunStats", "Span", "Stats"]
 
@@ -105,6 +110,8 @@ class Stats:
         What the diagnosis has to know of the pipeline.
     spans
         Timeline of this shard's process: what the trainer did and waited for, and what was done for it.
+    loader_workers
+        The worker processes of a DataLoader that read the shard. The other statistics do not include what they read.
 
     Examples
     --------
@@ -127,6 +134,7 @@ class Stats:
     run: RunStats
     pipeline: PipelineFacts = PipelineFacts()
     spans: tuple[Span, ...] = field(default=(), repr=False)
+    loader_workers: int = 0
 
     @property
     def batches(self) -> int:
@@ -169,6 +177,8 @@ class Stats:
     @property
     def bottleneck(self) -> Bottleneck:
         """What limits the run, and what to change."""
+        if self.loader_workers:
+            return Bottleneck(OTHER, 0.0, 0.0, (), describe_loader(self.loader_workers))
         run = self.run
         return find_bottleneck(
             self.trainers,

@@ -19,6 +19,8 @@ _MAX_TRAINERS = 16
 def format_stats(stats: Stats) -> str:
     """Return the statistics as lines; the last one says what limits the run, and what to change."""
     one = stats.trainer
+    if stats.loader_workers:
+        return f"shard {stats.shard}: {stats.bottleneck.sentence}"
     epochs = "1 epoch" if stats.epochs == 1 else f"{stats.epochs:,} epochs"
     lines = [
         f"shard {stats.shard}: {epochs}, {one.batches:,} batches, {one.rows:,} rows, {format_bytes(one.bytes)}",

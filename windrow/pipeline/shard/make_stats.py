@@ -42,7 +42,13 @@ def _find_codec(source: Source) -> str:
 
 
 def make_stats(
-    job: Job, run: RunStats, trainer: TrainerStats, *, epochs: int, spans: Iterable[Span]
+    job: Job,
+    run: RunStats,
+    trainer: TrainerStats,
+    *,
+    epochs: int,
+    spans: Iterable[Span],
+    loader_workers: int = 0,
 ) -> Stats:
     """Return the statistics of a shard and its run."""
-    return Stats(trainer.shard, epochs, trainer, run, describe_pipeline(job), tuple(spans))
+    return Stats(trainer.shard, epochs, trainer, run, describe_pipeline(job), tuple(spans), loader_workers)

@@ -13,7 +13,6 @@ from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.checkpoint.resume import resume, skip_steps
 from windrow.pipeline.checkpoint.state import State, describe_stream
-from windrow.pipeline.coordinator.stats import Stats
 from windrow.pipeline.delivery.epoch_batches import EpochBatches
 from windrow.pipeline.delivery.iteration_methods import Delivery, check_drop_last, check_number
 from windrow.pipeline.delivery.loader_methods import LoaderMethods
@@ -24,15 +23,14 @@ from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.shard.epoch_reader import EpochReader
-from windrow.pipeline.shard.make_stats import make_stats
+from windrow.pipeline.shard.observing_methods import ObservingMethods
 from windrow.pipeline.shard.position import Position
-from windrow.pipeline.shard.timeline_methods import TimelineMethods
 from windrow.pipeline.shard.worker_shards import WorkerShards
 
 __all__ = ["Shard"]
 
 
-class Shard(LoaderMethods, TimelineMethods):
+class Shard(LoaderMethods, ObservingMethods):
     """The stream that one trainer consumes, made by ``split``, ``iterator`` or ``shard``.
 
     A shard can be pickled and read in another process. It supports one iterator at a time: either epoch
@@ -312,17 +310,6 @@ class Shard(LoaderMethods, TimelineMethods):
     def is_at(self, cursor: Cursor) -> bool:
         """Whether the next ``iter_*`` call would start at a cursor."""
         return not self._closed and self._position.upcoming == cursor
-
-    def stats(self) -> Stats:
-        """Return what the shard has received so far, and statistics of the job that serves it."""
-        self._position.end_dropped_readers()
-        return make_stats(
-            self._program.job,
-            self._connection.run_stats(spans=True),
-            self._consumer.totals.stats(),
-            epochs=self._position.epochs,
-            spans=self._consumer.spans,
-        )
 
     def close(self) -> None:
         """Stop reading and release everything that is held for this shard."""

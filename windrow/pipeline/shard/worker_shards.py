@@ -20,8 +20,9 @@ __all__ = ["Passes", "WorkerShards"]
 
 # of passes that other loaders, or abandoned ones, have begun
 _REMEMBERED = 32
-# the number of passes, what to add to a pass's number for its epoch, the number + 1 of the last pass that was resumed
-_COUNT, _OFFSET, _RESUMED, _HEADER = range(4)
+# the number of passes, what to add to a pass's number for its epoch, the number + 1 of the last pass that was resumed,
+# and the worker processes of the last pass
+_COUNT, _OFFSET, _RESUMED, _WORKERS, _HEADER = range(5)
 
 
 class Passes:
@@ -57,8 +58,13 @@ class Passes:
         """The number of the last pass that continued from a worker's state; -1: none."""
         return int(self._values[_RESUMED]) - 1
 
-    def begin(self, seed: int, repetition: int) -> int:
-        """The number of the pass that a worker begins for the ``repetition``-th time with a seed."""
+    @property
+    def workers(self) -> int:
+        """The worker processes of the pass that began last; 0: the process of the loop reads itself."""
+        return int(self._values[_WORKERS])
+
+    def begin(self, seed: int, repetition: int, workers: int) -> int:
+        """The number of the pass that one of ``workers`` begins for the ``repetition``-th time with a seed."""
         with self._lock:
             values = self._values
             for at in range(_HEADER, len(values), 3):
@@ -66,6 +72,7 @@ class Passes:
                     return int(values[at + 2]) - 1
             number = int(values[_COUNT])
             values[_COUNT] = number + 1
+            values[_WORKERS] = workers
             at = _HEADER + 3 * (number % _REMEMBERED)
             values[at : at + 3] = [seed, repetition, number + 1]
             return number
@@ -102,6 +109,16 @@ class WorkerShards:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
 
+    @property
+    def workers(self) -> int:
+        """The worker processes of the pass that began last; 0: the process of the loop reads itself."""
+        return self.passes.workers
+
+    @property
+    def opened(self) -> Any:
+        """The shard that this process has opened; None: none."""
+        return self._opened[1] if self._opened is not None and self._opened[0] == os.getpid() else None
+
     def cursor(self, number: int) -> Cursor:
         """Where a pass starts."""
         epochs = self.passes.epochs(number)
@@ -109,11 +126,11 @@ class WorkerShards:
 
     def open(self, cursor: Cursor, worker: int, workers: int) -> Any:
         """The shard of a worker at a cursor; the one of the pass before, if it has got there."""
-        if self._opened is not None and self._opened[0] == os.getpid():
-            shard = self._opened[1]
-            if shard.is_at(cursor):
-                return shard
-            shard.close()
+        before = self.opened
+        if before is not None:
+            if before.is_at(cursor):
+                return before
+            before.close()
         program, session, number = self.program, self.session, self.shard
         if workers > 1:
             program = program.divided(workers)
@@ -165,6 +182,6 @@ class WorkerShards:
 
     def close(self) -> None:
         """Close the shard that this process has opened."""
-        if self._opened is not None and self._opened[0] == os.getpid():
-            self._opened[1].close()
+        if self.opened is not None:
+            self.opened.close()
         self._opened = None

@@ -11,6 +11,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.stats import Stats
 from windrow.pipeline.delivery.iteration_methods import BatchIterator
 
 __all__ = ["TorchDataset"]
@@ -19,7 +20,7 @@ _MAIN_SEED = -1
 
 
 class _Passes(Protocol):
-    def begin(self, seed: int, repetition: int) -> int: ...
+    def begin(self, seed: int, repetition: int, workers: int) -> int: ...
 
 
 class _Shard(Protocol):
@@ -27,12 +28,17 @@ class _Shard(Protocol):
 
     def state_dict(self) -> dict[str, Any]: ...
 
+    def stats(self) -> Stats: ...
+
 
 class _Shards(Protocol):
     """What the dataset needs of `WorkerShards`, which is above this module."""
 
     @property
     def passes(self) -> _Passes: ...
+
+    @property
+    def opened(self) -> _Shard | None: ...
 
     def cursor(self, number: int) -> Cursor: ...
 
@@ -87,7 +93,7 @@ class TorchDataset(IterableDataset[Any]):
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         seed = _MAIN_SEED if info is None else info.seed - info.id
         repetition = self._begun[seed] = self._begun.get(seed, -1) + 1
-        number = self._shards.passes.begin(seed, repetition)
+        number = self._shards.passes.begin(seed, repetition, 0 if info is None else workers)
         return _Pass(self._shards, number, worker, workers, self._batch_size, self._deliver)
 
     def _deliver(self, shard: _Shard) -> BatchIterator:
@@ -120,6 +126,25 @@ class TorchDataset(IterableDataset[Any]):
         if count is None or count < 0:
             raise PlanError(f"state_after({batches!r}): give the number of batches, an integer of 0 or more")
         return self._shards.state_after(count, self._batch_size, drop_last=self._drop_last)
+
+    def stats(self) -> Stats:
+        """Return the statistics of what this process reads; in a worker of a DataLoader, those of its own shard.
+
+        Call it there as ``torch.utils.data.get_worker_info().dataset.stats()``, for example in ``collate_fn``. A
+        worker's waits are not those of the training loop, because the loader prepares batches ahead.
+
+        Raises
+        ------
+        PlanError
+            If this process reads nothing: the workers of a DataLoader do, or no batch has been requested.
+        """
+        shard = self._shards.opened
+        if shard is None:
+            raise PlanError(
+                "this process has read nothing: with num_workers= above 0, call stats() in a worker, as "
+                "torch.utils.data.get_worker_info().dataset.stats()"
+            )
+        return shard.stats()
 
     def close(self) -> None:
         """Release what this process holds for the dataset."""

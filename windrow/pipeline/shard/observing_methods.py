@@ -1,0 +1,73 @@
+"""The methods of a shard that tell about its run: statistics and timeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windrow.pipeline.coordinator.stats import Stats
+from windrow.pipeline.shard.make_stats import make_stats
+
+if TYPE_CHECKING:
+    from windrow.pipeline.plan.program import Program
+    from windrow.pipeline.shard.connection import Connection
+    from windrow.pipeline.shard.consumer_pace import Consumer
+    from windrow.pipeline.shard.position import Position
+    from windrow.pipeline.shard.run_record import RunRecord
+    from windrow.pipeline.shard.worker_shards import WorkerShards
+    from windrow.pipeline.timeline.timeline import Timeline
+
+__all__ = ["ObservingMethods"]
+
+
+class ObservingMethods:
+    """Base class of Shard."""
+
+    _connection: Connection
+    _consumer: Consumer
+    _divided: WorkerShards | None
+    _position: Position
+    _program: Program
+
+    def _join(self, record: RunRecord) -> None:
+        """Note what is read here in the record that the shards of a run share."""
+        self._connection.record = record
+
+    def stats(self) -> Stats:
+        """Return what the shard has received so far, and statistics of the job that serves it.
+
+        What DataLoader workers have read is in `TorchDataset.stats` of each worker.
+        """
+        divided = self._divided
+        if divided is not None and not divided.workers and divided.opened is not None:
+            return divided.opened.stats()
+        self._position.end_dropped_readers()
+        return make_stats(
+            self._program.job,
+            self._connection.run_stats(spans=True),
+            self._consumer.totals.stats(),
+            epochs=self._position.epochs,
+            spans=self._consumer.spans,
+            loader_workers=0 if divided is None else divided.workers,
+        )
+
+    def timeline(self) -> Timeline:
+        """Return the timeline of the run that serves this shard: windows, tasks, and when trainers were idle.
+
+        It has all shards of the run. What other processes did is known up to their last report, which is at most some
+        seconds old.
+
+        Raises
+        ------
+        PlanError
+            If nothing has been read yet.
+
+        Examples
+        --------
+        >>> import windrow
+        >>> with windrow.range(100).repeat(1).random_shuffle_each_window(seed=7).iterator() as shard:
+        ...     rows = sum(len(batch["id"]) for batch in shard.iter_batches(batch_size=10))
+        ...     timeline = shard.timeline()
+        >>> list(timeline.idle)
+        [0]
+        """
+        return self._connection.record.timeline()
