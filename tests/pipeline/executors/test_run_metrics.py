@@ -113,6 +113,16 @@ def test_counters_grow_and_gauges_follow(published: Series) -> None:
     assert _values(published)["windrow_held_bytes"] == 100
 
 
+def test_gauges_are_set_each_time_since_ray_drops_old_ones(published: Series) -> None:
+    from windrow.pipeline.executors.ray.run_metrics import METRICS, RunMetrics
+
+    metrics = RunMetrics("a1b2")
+    metrics.update(_stats(1))
+    published.clear()
+    metrics.update(_stats(1))
+    assert set(_values(published)) == {name for name, metric in METRICS.items() if not metric.grows}
+
+
 def test_an_error_of_metrics_ends_them_and_not_the_run(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -129,11 +139,16 @@ def test_an_error_of_metrics_ends_them_and_not_the_run(
     assert [record.message for record in caplog.records] == ["metrics of run a1b2 are not published any more"]
 
 
-def test_dashboard_asks_for_exactly_these_metrics() -> None:
+@pytest.fixture(scope="module")
+def dashboard() -> Any:
+    return json.loads(DASHBOARD.read_text(encoding="utf-8"))
+
+
+def test_dashboard_asks_for_exactly_these_metrics(dashboard: Any) -> None:
     from windrow.pipeline.executors.ray.run_metrics import METRICS
 
-    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    assert all(query.count('{run=~"$run"}') == query.count("ray_windrow_") for query in queries)
     queries.append(dashboard["templating"]["list"][1]["query"]["query"])
     asked = set(re.findall(r"\bray_windrow_\w+", " ".join(queries)))
     assert asked == {metric.exported_name for metric in METRICS.values()}
@@ -144,7 +159,57 @@ def test_dashboard_asks_for_exactly_these_metrics() -> None:
             assert tag in by_name[name].tags, query
         # counters are shown as rates, and gauges as they are
         assert all(by_name[name].grows for name in re.findall(r"(?:rate|increase)\((\w+)", query)), query
-    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_dashboard_divides_only_what_has_the_same_labels(dashboard: Any) -> None:
+    """PromQL matches both sides of an operator by all labels, and a scalar with everything."""
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            query = re.sub(r"scalar\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)", "1", target["expr"])
+            assert "scalar" not in query
+            labels = set(re.findall(r"\b(?:avg|count|max|min|sum)( by \(\w+\))?", query))
+            assert len(labels) == 1, query
+            # a legend can only show labels that are left
+            shown = re.findall(r"{{(\w+)}}", target["legendFormat"])
+            assert labels == {f" by ({shown[0]})" if shown else ""}
+
+
+def test_dashboard_is_what_grafana_documents(dashboard: Any) -> None:
+    """The fields of Grafana's JSON model: https://grafana.com/docs/grafana/latest/dashboards/build-dashboards/."""
+    assert isinstance(dashboard["schemaVersion"], int)
+    assert dashboard["schemaVersion"] >= 36, "data sources by type and uid"
+    assert {"title", "uid", "tags", "time", "templating", "panels"} <= set(dashboard)
+    # of an instance, which importing must not find
+    assert not {"id", "__inputs", "__requires"} & set(dashboard)
+    variables = {variable["name"]: variable for variable in dashboard["templating"]["list"]}
+    assert variables["datasource"]["type"] == "datasource"
+    assert variables["run"]["query"]["query"] == "label_values(ray_windrow_tasks_total, run)"
+    text = DASHBOARD.read_text(encoding="utf-8")
+    used = set(re.findall(r"\$\{?(\w+)", text))
+    assert used == {*variables, "__rate_interval", "__all"}
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        assert panel["type"] == "timeseries"
+        assert panel["title"]
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        place = panel["gridPos"]
+        assert place["w"] > 0
+        assert place["h"] > 0
+        # the grid has 24 columns
+        assert place["x"] + place["w"] <= 24
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        targets = panel["targets"]
+        assert targets
+        assert len({target["refId"] for target in targets}) == len(targets)
+        assert all(target["expr"].strip() and target["legendFormat"] for target in targets)
 
 
 @pytest.mark.ray

@@ -45,7 +45,7 @@ METRICS = {
         Metric("windrow_storage_bytes", "Bytes requested from object storage."),
         Metric("windrow_retries", "Requests repeated after transient errors."),
         Metric("windrow_cache_hits", "Blocks found in the cache."),
-        Metric("windrow_cache_misses", "Blocks read from the source although there is a cache."),
+        Metric("windrow_cache_misses", "Blocks read from the source."),
         Metric("windrow_dropped_windows", "Windows dropped while a shard still needed them."),
         Metric("windrow_held_bytes", "Bytes of map outputs that are held.", grows=False),
         Metric("windrow_memory_limit_bytes", "Limit of the bytes that are held.", grows=False),
@@ -66,7 +66,10 @@ class RunMetrics:
         self._is_on = published
 
     def update(self, stats: RunStats) -> None:
-        """Publish what has changed. An error of Ray's metrics ends the metrics, and not the run."""
+        """Publish the gauges, and what counters have grown by.
+
+        An error of Ray's metrics ends the metrics, and not the run.
+        """
         if not self._is_on:
             return
         try:
@@ -79,7 +82,8 @@ class RunMetrics:
     def _publish(self, metric: Metric, tags: dict[str, str], value: float) -> None:
         key = metric.name, tuple(sorted(tags.items()))
         before, self._published[key] = self._published.get(key), value
-        if before == value:
+        # Ray exports a counter until the process ends, but drops a gauge that was not set for 20 seconds
+        if metric.grows and before == value:
             return
         if metric.name not in self._metrics:
             made = (Counter if metric.grows else Gauge)(
