@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 
 from windrow.io.parquet import decoder_library
 from windrow.io.parquet.codecs import CODECS
+from windrow.io.parquet.stored_chunks import Chunk, NestedLeaf
 
 __all__ = [
     "BIT_RUNS",
@@ -24,6 +28,7 @@ __all__ = [
     "PLAIN",
     "SPLIT",
     "WRITING",
+    "lay_out",
     "needs_library",
     "page",
     "page_v2",
@@ -31,9 +36,11 @@ __all__ = [
     "runs",
     "sized",
     "varint",
+    "words",
     "write",
 ]
 
+T = TypeVar("T", Chunk, NestedLeaf)
 needs_library = pytest.mark.skipif(decoder_library.LIBRARY is None, reason="built without a C compiler")
 DATA, INDEX, DICTIONARY = 0, 1, 2
 PLAIN, BIT_RUNS, DELTA, BY_DICTIONARY, SPLIT = 0, 3, 5, 8, 9
@@ -98,6 +105,20 @@ def runs(width: int, *values: int) -> bytes:
     groups = -(-len(values) // 8)
     bits = sum(value << width * at for at, value in enumerate(values))
     return varint(groups << 1 | 1) + bits.to_bytes(width * groups, "little")
+
+
+def words(*numbers: int) -> bytes:
+    """Plain numbers of eight bytes."""
+    return np.array(numbers, np.int64).tobytes()
+
+
+def lay_out(chunks: Sequence[tuple[T, bytes]], before: bytes = b"") -> tuple[list[T], bytes]:
+    """Append the pages of chunks to a file; returns the chunks with their places, and the content of the file."""
+    placed = []
+    for chunk, pages in chunks:
+        placed.append(replace(chunk, start=len(before), size_bytes=len(pages)))
+        before += pages
+    return placed, before
 
 
 def sized(content: bytes) -> bytes:

@@ -93,6 +93,11 @@ def make_array(of_type: pa.DataType, cells: list[Any]) -> pa.Array:
     return pa.array(cells, of_type)
 
 
+def contents_of(array: pa.Array) -> list[bytes | None]:
+    """All bytes of an array's buffers: also of values below nulls, which no comparison of Arrow looks at."""
+    return [None if each is None else each.to_pybytes() for each in array.buffers()]
+
+
 def make_table(kinds: list[str], rows: int, rng: np.random.Generator, nulls: list[bool]) -> pa.Table:
     """Make a table with columns of the given kinds; without columns it still has rows."""
     if not kinds:

@@ -11,20 +11,22 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
+from tests.core.pools import GuardedPool
 from tests.io.chunks import (
     BY_DICTIONARY,
     DATA,
     DELTA,
     DICTIONARY,
     PLAIN,
+    lay_out,
     needs_library,
     page,
     page_v2,
     run_of,
     runs,
     sized,
+    words,
 )
-from tests.shuffle.kernels.test_native import GuardedPool
 from windrow.core.buffer_pool import BufferPool
 from windrow.io.parquet import decoder_library, nested_decoder
 from windrow.io.parquet.nested_decoder import decode_nested
@@ -41,10 +43,7 @@ def decode_groups(*groups: Sequence[tuple[NestedLeaf, bytes]], kind: pa.DataType
     """The rows of a column, None if it is declined. Checks that nothing is written out of bounds."""
     content, pool, found = b"", GuardedPool(), []
     for group in groups:
-        leaves = []
-        for leaf, pages in group:
-            leaves.append(replace(leaf, start=len(content), size_bytes=len(pages)))
-            content += pages
+        leaves, content = lay_out(group, content)
         found.append(tuple(leaves))
     array = decode_nested(pa.BufferReader(content), found, kind, pool)
     pool.assert_guarded()
@@ -58,10 +57,6 @@ def decode_lists(
     rows: int, values: int, *pages: bytes, leaf: NestedLeaf = LEAF, **options: Any
 ) -> list[Any] | None:
     return decode_groups([(replace(leaf, rows=rows, values=values), b"".join(pages))], **options)
-
-
-def words(*numbers: int) -> bytes:
-    return np.array(numbers, np.int64).tobytes()
 
 
 def lists(rep: bytes, definition: bytes, *numbers: int, count: int) -> tuple[bytes, bytes]:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.core.pools import GuardedPool
 from tests.io.chunks import (
     BIT_RUNS,
     BY_DICTIONARY,
@@ -17,6 +18,7 @@ from tests.io.chunks import (
     DICTIONARY,
     PLAIN,
     SPLIT,
+    lay_out,
     needs_library,
     page,
     page_v2,
@@ -24,8 +26,8 @@ from tests.io.chunks import (
     runs,
     sized,
     varint,
+    words,
 )
-from tests.shuffle.kernels.test_native import GuardedPool
 from windrow.core.frame_of_reference import Packing
 from windrow.io.parquet.chunk_decoder import decode
 from windrow.io.parquet.codecs import CODECS
@@ -39,10 +41,7 @@ WIDTHS = {NUMBERS: 8, BOOLEANS: 1, DECIMALS: 16}
 
 def decode_chunks(*chunks: tuple[Chunk, bytes], packing: Packing | None = None) -> list[int | None] | None:
     """The values of chunks, None for nulls; None if one is declined. Checks that nothing is written out of bounds."""
-    found, content = [], b""
-    for chunk, pages in chunks:
-        found.append(replace(chunk, start=len(content), size_bytes=len(pages)))
-        content += pages
+    found, content = lay_out(chunks)
     rows = sum(chunk.rows for chunk in found)
     how = packing or Packing(WIDTHS[found[0].kind], 0)
     targets, pool = np.arange(rows, dtype=np.uint32)[::-1].copy(), GuardedPool()
@@ -63,10 +62,6 @@ def decode_chunks(*chunks: tuple[Chunk, bytes], packing: Packing | None = None) 
 
 def decode_rows(rows: int, *pages: bytes, chunk: Chunk = NUMBER, **options: Any) -> list[int | None] | None:
     return decode_chunks((replace(chunk, rows=rows), b"".join(pages)), **options)
-
-
-def words(*numbers: int) -> bytes:
-    return np.array(numbers, np.int64).tobytes()
 
 
 # --- levels

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.core.pools import GuardedPool
 from tests.pipeline.tasks.cache.test_cached_reader import LazyPart
-from tests.shuffle.kernels.test_native import GuardedPool, needs_library, without_library
+from tests.shuffle.kernels.test_native import needs_library, without_library
 from tests.shuffle.tables import rows_of
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing, is_packable

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.core.pools import GuardedPool
 from tests.shuffle.tables import KINDS, make_table, rows_of
-from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool
+from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError, WindrowError
 from windrow.core.native_libraries import address_of
 from windrow.core.text_types import offset_width
@@ -29,26 +30,6 @@ from windrow.shuffle.order.permutation import Permutation
 
 needs_library = pytest.mark.skipif(native.LIBRARY is None, reason="built without a C compiler")
 POOL = BufferPool(1 << 20)
-
-
-class GuardedPool(BufferPool):
-    """Lends memory between guard bytes that must not be written to."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self._lent: list[NDArray[np.uint8]] = []
-
-    def take_many(self, nbytes: int, count: int) -> list[NDArray[np.uint8]]:
-        lent = super().take_many(nbytes + 2 * ALIGNMENT_BYTES, count)
-        for whole in lent:
-            whole[:] = 0xAB
-        self._lent += lent
-        return [whole[ALIGNMENT_BYTES:-ALIGNMENT_BYTES] for whole in lent]
-
-    def assert_guarded(self) -> None:
-        for whole in self._lent:
-            assert (whole[:ALIGNMENT_BYTES] == 0xAB).all()
-            assert (whole[-ALIGNMENT_BYTES:] == 0xAB).all()
 
 
 @contextmanager

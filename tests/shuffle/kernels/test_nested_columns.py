@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.shuffle.kernels.test_native import GuardedPool, needs_library, without_library
+from tests.core.pools import FilledPool, GuardedPool
+from tests.shuffle.kernels.test_native import needs_library, without_library
+from tests.shuffle.tables import contents_of
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError
 from windrow.core.native_libraries import address_of
@@ -113,21 +115,6 @@ def test_rows_move_to_their_targets(seed: int, depth: int) -> None:
     # not by Arrow's take: version 26 takes other values of lists of fixed size in such lists that are sliced
     rows = whole.to_pylist()
     assert moved.to_pylist() == [rows[at] for at in np.argsort(targets)[low:high]]
-
-
-def contents_of(array: pa.Array) -> list[bytes | None]:
-    return [None if each is None else each.to_pybytes() for each in array.buffers()]
-
-
-class FilledPool(BufferPool):
-    """A pool whose memory holds one byte everywhere."""
-
-    def __init__(self, byte: int) -> None:
-        super().__init__(0)
-        self._byte = byte
-
-    def take_many(self, nbytes: int, count: int) -> list[NDArray[np.uint8]]:
-        return [np.full(nbytes, self._byte, np.uint8) for _ in range(count)]
 
 
 @needs_library

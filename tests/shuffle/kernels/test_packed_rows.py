@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.core.pools import GuardedPool
 from tests.shuffle.kernels.test_bit_packing import SPANS, words
-from tests.shuffle.kernels.test_native import GuardedPool, needs_library, without_library
+from tests.shuffle.kernels.test_native import needs_library, without_library
 from windrow.core.frame_of_reference import Packing
 from windrow.shuffle.kernels import packed_rows
 from windrow.shuffle.kernels.group_rows import group_rows
