@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
@@ -123,7 +124,22 @@ def test_an_epoch_that_ended_twice_counts_once() -> None:
     assert totals.stats().rows == 20
 
 
-def test_short_waits_are_other_ones() -> None:
+def test_short_waits_are_divided_by_what_took_as_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = WaitLog()
+    monkeypatch.setattr("windrow.pipeline.shard.waits.time", SimpleNamespace(time=lambda: 100.0))
+    log.add(100 - 5e-4, {"collate": 1.0})
+    log.add(100 - 3e-4, {"device": 2.0, "collate": 1.0})
+    log.add(99.0, {"decode": 1.0})
+    few, many = log.divide_short(4e-4), log.divide_short(1.0)
+    assert few == pytest.approx({"collate": 3e-4, "device": 1e-4})
+    assert many == pytest.approx({"collate": 6e-4, "device": 2e-4, "other": 1 - 8e-4})
+    totals = Totals(0, log.divide_short)
+    totals.note_short(worked=1.0, waited=4e-4)
+    assert totals.stats().waits == few
+
+
+def test_short_waits_are_other_ones_where_nothing_was_logged() -> None:
+    assert WaitLog().divide_short(1.0) == {"other": 1.0}
     totals, reader = Totals(0), Reader()
     totals.begin(reader, 0.0)
     totals.note_short(worked=1.0, waited=1e-6)

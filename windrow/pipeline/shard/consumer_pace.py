@@ -91,8 +91,9 @@ class Consumer:
     def __post_init__(self) -> None:
         spans = SpanLog(self.shard, kept=self.profiled)
         object.__setattr__(self, "spans", spans)
-        object.__setattr__(self, "log", WaitLog(spans.add_conversion, kept=self.profiled))
-        object.__setattr__(self, "totals", Totals(self.shard))
+        log = WaitLog(spans.add_conversion, kept=self.profiled)
+        object.__setattr__(self, "log", log)
+        object.__setattr__(self, "totals", Totals(self.shard, log.divide_short))
 
     def report(self) -> TrainerStats:
         """Return what the coordinator shall know: the totals, and the spans since the last report."""

@@ -22,7 +22,7 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.consumer_pace import CoreTime
 from windrow.pipeline.shard.progress import ProgressView, is_shown
 from windrow.pipeline.shard.run_reader import RunReader
-from windrow.pipeline.shard.waits import MIN_WAIT_SECONDS
+from windrow.pipeline.shard.waits import SHORT_WAIT_SECONDS
 
 __all__ = ["EpochReader", "Owner", "Prefetcher"]
 
@@ -255,7 +255,7 @@ class EpochReader:
         worked, waited = began - self._returned_at, now - began
         consumer.pace.add(worked=worked, waited=waited, computed=computed)
         phases: Mapping[str, float] = {}
-        if waited < MIN_WAIT_SECONDS:
+        if waited < SHORT_WAIT_SECONDS:
             consumer.totals.note_short(worked=worked, waited=waited)
         else:
             phases = consumer.log.take(began, now)

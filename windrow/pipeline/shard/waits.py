@@ -19,13 +19,17 @@ from windrow.pipeline.coordinator.phases import (
     TrainerStats,
     add_seconds,
     attribute,
+    scale_to,
 )
 
-__all__ = ["MIN_WAIT_SECONDS", "Totals", "WaitLog", "phases_of"]
+__all__ = ["SHORT_WAIT_SECONDS", "Totals", "WaitLog", "phases_of"]
 
 T = TypeVar("T")
-# waits and work that take less are not told apart: a batch that is a view takes as long
-MIN_WAIT_SECONDS = 20e-6
+# Work that takes less is not logged: a batch that is a view takes as long.
+_MIN_SECONDS = 20e-6
+# Shorter waits are divided together, since dividing one takes 20 µs, which is a hundredth of a small batch.
+SHORT_WAIT_SECONDS = 1e-3
+_CONVERTING: Mapping[str, float] = {COLLATE: 1.0}
 # an interval is taken by the wait that it overlaps; without one, older ones are dropped
 _MAX_INTERVALS = 1_000
 _END: Any = object()
@@ -56,23 +60,30 @@ class WaitLog:
         self._unfinished: Interval | None = None
         # is told of what was added
         self._note = note
+        # seconds by phase of what was too short to be waited for long
+        self._short: dict[str, float] = {}
 
     def add(self, start: float, phases: Mapping[str, float]) -> None:
         """Add the interval from ``start`` until now."""
         if not self._kept:
             return
         stop = time.time()
-        if stop - start >= MIN_WAIT_SECONDS:
-            self._intervals.append(Interval(start, stop, phases))
-            if self._note is not None:
-                self._note(start, stop, phases)
+        seconds = stop - start
+        if seconds < _MIN_SECONDS:
+            return
+        self._intervals.append(Interval(start, stop, phases))
+        if seconds < SHORT_WAIT_SECONDS:
+            for name, share in scale_to(seconds, phases).items():
+                self._short[name] = self._short.get(name, 0.0) + share
+        elif self._note is not None:
+            self._note(start, stop, phases)
 
     def add_wait(self, start: float, history: Iterable[Interval]) -> None:
         """Add a wait for rows that has lasted from ``start`` until now, given what their preparation went to."""
         if not self._kept:
             return
         stop = time.time()
-        if stop - start >= MIN_WAIT_SECONDS:
+        if stop - start >= _MIN_SECONDS:
             self._intervals.append(Interval(start, stop, attribute(start, stop, history)))
 
     def take(self, start: float, stop: float) -> dict[str, float]:
@@ -87,6 +98,13 @@ class WaitLog:
                 break
             interval = self._pop()
         return attribute(start, stop, found)
+
+    def divide_short(self, seconds: float) -> dict[str, float]:
+        """Divide the sum of short waits by what took as short."""
+        logged = dict(self._short)
+        total = sum(logged.values())
+        found = scale_to(min(seconds, total), logged) if total else {}
+        return add_seconds(found, {OTHER: seconds - total}) if seconds > total else found
 
     def _pop(self) -> Interval | None:
         try:
@@ -109,7 +127,7 @@ class WaitLog:
                 self.add(began, phases_of(clock))
             else:
                 batch = next(iterator, _END)
-                self.add(began, {COLLATE: 1.0})
+                self.add(began, _CONVERTING)
             if batch is _END:
                 return
             yield batch
@@ -129,10 +147,18 @@ class Received(Protocol):
 
 
 class Totals:
-    """What a shard's consumer has received, how long it worked, and how long it waited for what."""
+    """What a shard's consumer has received, how long it worked, and how long it waited for what.
 
-    def __init__(self, shard: int) -> None:
+    ``divide_short`` tells what short waits went to, given their sum.
+    """
+
+    def __init__(
+        self,
+        shard: int,
+        divide_short: Callable[[float], Mapping[str, float]] = lambda seconds: {OTHER: seconds},
+    ) -> None:
         self.shard = shard
+        self._divide_short = divide_short
         self._ended = TrainerStats(shard)
         # not the reader itself, which refers to this
         self._reader: Callable[[], Received | None] = lambda: None
@@ -154,7 +180,7 @@ class Totals:
         self._wait(waited)
 
     def note_short(self, *, worked: float, waited: float) -> None:
-        """The consumer has worked, and got a batch at once."""
+        """The consumer has worked, and got a batch nearly at once."""
         self.work_seconds += worked
         self._short_seconds += waited
 
@@ -181,5 +207,5 @@ class Totals:
             ended.rows + (reader.rows if reader else 0),
             ended.bytes + (reader.size_bytes if reader else 0),
             self.work_seconds,
-            add_seconds(self.waits, {OTHER: self._short_seconds} if self._short_seconds else {}),
+            add_seconds(self.waits, self._divide_short(self._short_seconds) if self._short_seconds else {}),
         )
