@@ -114,6 +114,7 @@ def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: 
         paths=tuple(paths),
         columns=tuple(facts.schema.names),
         tensor_columns=facts.tensor_columns,
+        list_columns=facts.list_columns,
         rows=facts.rows,
         key=facts.key,
         sum_columns=tuple(facts.sums),

@@ -1,4 +1,4 @@
-"""Verification of exactly-once delivery: by key if there is one, or else by sums.
+"""Verification of exactly-once delivery: by key if there is one, by content if there are no numbers, or by sums.
 
 Keys are only recorded while an epoch runs and compared afterwards, so that the
 check adds only a few milliseconds to the measured time and gives no system a pause.
@@ -8,11 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KeyLog", "SumLog", "Sums", "Verdict", "add_sums", "check_keys", "check_sums", "sum_column"]
+__all__ = [
+    "KeyLog",
+    "SumLog",
+    "Sums",
+    "Verdict",
+    "add_sums",
+    "check_count",
+    "check_keys",
+    "check_sums",
+    "sum_column",
+]
 
 Sums = Mapping[str, tuple[int, int, int]]
 """For each column: count, sum and sum of squares of its values, modulo 2**64."""
@@ -42,11 +53,11 @@ class Verdict:
 
 
 class KeyLog:
-    """The keys that one trainer received in each epoch, in order of arrival."""
+    """The keys or fingerprints that one trainer received in each epoch, in order of arrival."""
 
-    def __init__(self, rows: int, capacity: int, epochs: int) -> None:
+    def __init__(self, dtype: type[np.integer[Any]], capacity: int, epochs: int) -> None:
         # ones instead of empty, so that the pages are touched before the idle memory is measured
-        self._keys = np.ones((epochs, capacity), dtype=np.uint32 if rows < 2**32 else np.int64)
+        self._keys = np.ones((epochs, capacity), dtype=dtype)
         self._counts: list[int] = []
 
     def open_epoch(self) -> None:
@@ -103,13 +114,20 @@ def add_sums(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[in
     return one[0] + other[0], (one[1] + other[1]) % 2**64, (one[2] + other[2]) % 2**64
 
 
-def check_keys(trainers: Sequence[NDArray[np.generic]], rows: int, allowed: int = 0) -> Verdict:
+def check_keys(
+    trainers: Sequence[NDArray[np.generic]], rows: int, allowed: int = 0, method: str = "key"
+) -> Verdict:
     """Compare one epoch's keys, over all trainers, with 0 .. rows - 1."""
     keys = np.concatenate([np.asarray(part, dtype=np.int64) for part in trainers])
     inside = keys[(keys >= 0) & (keys < rows)]
     counts = np.bincount(inside, minlength=rows)
     missing = int((counts == 0).sum())
-    return Verdict("key", missing, len(keys) - (rows - missing), allowed)
+    return Verdict(method, missing, len(keys) - (rows - missing), allowed)
+
+
+def check_count(delivered: int, rows: int, allowed: int = 0) -> Verdict:
+    """Compare the number of an epoch's rows with that of the files."""
+    return Verdict("row count", max(0, rows - delivered), max(0, delivered - rows), allowed)
 
 
 def check_sums(trainers: Sequence[Sums], expected: Sums, rows: int, allowed: int = 0) -> Verdict:

@@ -38,6 +38,20 @@ class Facts:
         """The columns that become tensors."""
         return tuple(field.name for field in self.schema if _fits_tensor(field.type))
 
+    @property
+    def delivered_columns(self) -> tuple[str, ...]:
+        """The columns that become tensors, or all columns if none does."""
+        return self.tensor_columns or tuple(self.schema.names)
+
+    @property
+    def list_columns(self) -> tuple[str, ...]:
+        """The columns that hold lists."""
+        return tuple(
+            field.name
+            for field in self.schema
+            if pa.types.is_list(field.type) or pa.types.is_large_list(field.type)
+        )
+
 
 def read_facts(paths: Sequence[str], columns: Sequence[str] | None, key: str | None, threads: int) -> Facts:
     """Read every row group of some files once.

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bench.estimate import MemoryEstimate
-from bench.exactly_once import Sums, Verdict, check_keys, check_sums
+from bench.exactly_once import Sums, Verdict, check_count, check_keys, check_sums
+from bench.fingerprints import find_rows, read_fingerprints
 from bench.object_store import ObjectStoreUse
 from bench.order import Randomness, measure_randomness
 from bench.request import Request
@@ -23,7 +27,8 @@ class EpochResult:
     """One epoch over all trainers; times are on the monotonic clock.
 
     An epoch lasts from the end of the previous one (the first from the start of the run)
-    until the last trainer has received its last batch.
+    until the last trainer has received its last batch. One that does not ``counts`` took longer because the
+    content of its rows was read.
     """
 
     number: int
@@ -38,6 +43,7 @@ class EpochResult:
     randomness: Randomness | None
     peak_bytes: int | None = None
     paced: bool = False
+    counts: bool = True
     slowed: float | None = None
     coreless: float | None = None
 
@@ -73,7 +79,8 @@ class SystemResult:
     def steady(self) -> list[EpochResult]:
         """The epochs that count: the paced ones, or else those after the first, or the only one."""
         paced = [epoch for epoch in self.epochs if epoch.paced]
-        return paced or [epoch for epoch in self.epochs if epoch.number > 0] or self.epochs
+        later = [epoch for epoch in self.epochs if epoch.number > 0]
+        return paced or [epoch for epoch in later if epoch.counts] or later or self.epochs
 
     def median_seconds(self) -> float:
         """Median duration of the steady epochs in seconds."""
@@ -121,6 +128,8 @@ def merge_trainers(
     counts = {len(trainer.epochs) for trainer in trainers}
     if len(counts) != 1:
         raise ValueError(f"the trainers had different numbers of epochs: {sorted(counts)}")
+    if delivers and request.content is not None:
+        trainers = _number_rows(trainers, read_fingerprints(request.paths, request.content))
     epochs: list[EpochResult] = []
     for number in range(counts.pop()):
         times = [trainer.epochs[number] for trainer in trainers]
@@ -129,6 +138,16 @@ def merge_trainers(
         if delivers:
             _check_epoch(epochs[-1], request, expected, trainers)
     return epochs
+
+
+def _number_rows(trainers: Sequence[TrainerResult], stored: NDArray[np.uint64]) -> Sequence[TrainerResult]:
+    """The numbers of the rows instead of their fingerprints."""
+    epochs = zip(*(trainer.arrived for trainer in trainers), strict=True)
+    numbered = [find_rows(fingerprints, stored) for fingerprints in epochs]
+    return [
+        replace(trainer, arrived=[rows[number] for rows in numbered])
+        for number, trainer in enumerate(trainers)
+    ]
 
 
 def _merge_epoch(
@@ -170,11 +189,17 @@ def _check_epoch(
 ) -> None:
     arrived = [trainer.arrived[epoch.number] for trainer in trainers]
     allowed = request.trainers - 1 if request.equal else 0
-    if request.key is None:
+    if request.key is None and request.content is None:
         epoch.verdict = check_sums(arrived, expected, request.rows, allowed)
         return
-    before = [trainer.arrived[epoch.number - 1] for trainer in trainers] if epoch.number else None
-    epoch.verdict = check_keys(arrived, request.rows, allowed)
+    if not request.identifies(epoch.number):
+        epoch.verdict = check_count(epoch.rows, request.rows, allowed)
+        return
+    earlier = [number for number in range(epoch.number) if request.identifies(number)]
+    before = [trainer.arrived[earlier[-1]] for trainer in trainers] if earlier else None
+    epoch.counts = request.content is None
+    method = "key" if request.content is None else "content"
+    epoch.verdict = check_keys(arrived, request.rows, allowed, method)
     epoch.randomness = measure_randomness(
         arrived, before, request.rows, batch_size=request.batch_size, row_groups=request.row_groups
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.facts import Facts
+from bench.order import Randomness
 from bench.peers import PEERS
-from bench.results import SystemResult
+from bench.results import EpochResult, SystemResult
 
 __all__ = ["Summary", "describe_title", "summarize", "worst_verdict"]
 
@@ -46,7 +48,7 @@ def summarize(result: SystemResult, facts: Facts, scan_seconds: float | None) ->
     waits = [epoch.wait_share for epoch in steady if epoch.wait_share is not None]
     slowed = [epoch.slowed for epoch in steady if epoch.slowed is not None]
     coreless = [epoch.coreless for epoch in steady if epoch.coreless is not None]
-    orders = [epoch.randomness for epoch in steady if epoch.randomness is not None]
+    orders = _orders(steady) or _orders(result.epochs)
     return Summary(
         title=describe_title(result),
         seconds=seconds,
@@ -67,6 +69,10 @@ def summarize(result: SystemResult, facts: Facts, scan_seconds: float | None) ->
         slowed_share=statistics.median(slowed) if slowed else None,
         coreless_share=statistics.median(coreless) if coreless else None,
     )
+
+
+def _orders(epochs: Sequence[EpochResult]) -> list[Randomness]:
+    return [epoch.randomness for epoch in epochs if epoch.randomness is not None]
 
 
 def describe_title(result: SystemResult) -> str:

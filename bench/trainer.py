@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from bench.agreement import agree_on_maximum
 from bench.compute import Computing, slowed_share
 from bench.exactly_once import KeyLog, SumLog
+from bench.fingerprints import count_rows, fingerprint_rows
 from bench.model import SmallModel
 from bench.request import Request
 from bench.spans import Span, SpanLog
@@ -61,7 +64,7 @@ class TrainerResult:
 
 
 class Trainer:
-    """Consumes epochs of batches of tensors.
+    """Consumes epochs of batches of tensors, or of lists and strings.
 
     Parameters
     ----------
@@ -77,7 +80,7 @@ class Trainer:
         capacity = -(-request.rows // request.trainers) + request.batch_size
         self._request = request
         self._key = request.key
-        self._keys = KeyLog(request.rows, capacity, request.epochs) if request.key else None
+        self._keys = KeyLog(_choose_dtype(request), capacity, request.epochs) if _logs_rows(request) else None
         self._sums = SumLog(request.sum_columns)
         self._model = _make_model(request)
         self._spans = SpanLog(lane)
@@ -121,7 +124,7 @@ class Trainer:
         for batch in batches:
             got = time.monotonic()
             times.first = times.first or got
-            rows = self._take(batch, times)
+            rows = self._take(batch, times, number)
             times.rows, times.batches = times.rows + rows, times.batches + 1
             times.wait_seconds += got - requested
             self._spend_step(got, times.step_seconds)
@@ -180,8 +183,13 @@ class Trainer:
         epoch.coreless = epoch.slowed - with_cores
         self._computed_seconds = self._coreless_seconds = 0.0
 
-    def _take(self, batch: Mapping[str, Any], times: EpochTimes) -> int:
-        if self._keys is not None and self._key is not None:
+    def _take(self, batch: Mapping[str, Any], times: EpochTimes, number: int) -> int:
+        if self._keys is not None and self._request.content is not None:
+            column = batch[self._request.content]
+            rows = count_rows(column)
+            if self._request.identifies(number):
+                self._keys.add(fingerprint_rows(column))
+        elif self._keys is not None and self._key is not None:
             keys = batch[self._key].numpy()
             self._keys.add(keys)
             rows = len(keys)
@@ -191,6 +199,17 @@ class Trainer:
         if self._model is not None:
             times.losses.append(self._model.step(batch))
         return rows
+
+
+def _logs_rows(request: Request) -> bool:
+    """Whether each row can be identified, by its key or by its content."""
+    return request.key is not None or request.content is not None
+
+
+def _choose_dtype(request: Request) -> type[np.integer[Any]]:
+    if request.content is not None:
+        return np.uint64
+    return np.uint32 if request.rows < 2**32 else np.int64
 
 
 def _make_model(request: Request) -> SmallModel | None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.exactly_once import KeyLog, SumLog, Sums, check_keys, check_sums, sum_column
+from bench.exactly_once import KeyLog, SumLog, Sums, check_count, check_keys, check_sums, sum_column
 
 
 def _shuffled(rows: int) -> NDArray[np.int64]:
@@ -31,13 +31,19 @@ def test_equal_shards_may_drop_but_not_repeat_rows() -> None:
     assert not check_keys([np.zeros(1000, dtype=np.int64)], 1000, allowed=2).good
 
 
+def test_row_counts_are_compared() -> None:
+    assert str(check_count(999, 1000, allowed=1)) == "yes (row count, 1 left out)"
+    assert str(check_count(998, 1000, allowed=1)) == "NO: 2 missing, 0 too many"
+    assert str(check_count(1001, 1000)) == "NO: 0 missing, 1 too many"
+
+
 def test_unknown_key_counts_as_repeated() -> None:
     verdict = check_keys([np.array([0, 1, 2, 99])], 3)
     assert (verdict.missing, verdict.repeated) == (0, 1)
 
 
 def test_key_log_separates_epochs_and_grows() -> None:
-    log = KeyLog(rows=10, capacity=4, epochs=1)
+    log = KeyLog(np.uint32, capacity=4, epochs=1)
     for epoch in range(2):
         log.open_epoch()
         log.add(np.arange(3) + epoch)
