@@ -7,7 +7,6 @@ from typing import Any
 
 from bench.peers.one_trainer import OneTrainer
 from bench.peers.rows import load_by_workers
-from bench.tensors import TableToTensors
 
 __all__ = ["HFStreaming", "HFStreamingBatches"]
 
@@ -37,6 +36,8 @@ class HFStreaming(OneTrainer):
             cache_dir=self._request.converted,
         )
         buffers = self._request.cores if self.workers else 1  # each worker has its own buffer
+        if self._request.list_columns:
+            rows = rows.with_format("numpy")  # lists as arrays, not as lists of Python numbers
         self._dataset = rows.shuffle(seed=self._request.seed, buffer_size=self.buffer_rows // buffers)
 
     def read_epoch(self, number: int) -> Iterable[Any]:
@@ -51,7 +52,7 @@ class HFStreamingBatches(HFStreaming):
     workers = False
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """Convert Arrow batches to tensors without a copy."""
+        """Arrow batches, as tensors without a copy if they are numbers."""
         self._dataset.set_epoch(number)
         batches = self._dataset.with_format("arrow").iter(batch_size=self._request.batch_size)
-        return map(TableToTensors(self._request.tensor_columns), batches)
+        return map(self.convert_table, batches)

@@ -6,16 +6,22 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bench.peers.one_trainer import OneTrainer
-from bench.peers.rows import SHARDS, convert_once, iterate_rows
+from bench.peers.rows import SHARDS, choose_collate, convert_once, iterate_rows
 
 __all__ = ["LitData"]
+
+# rows that are shuffled among each other by default; it decodes fewer large rows at once, and those again and again
+_SHUFFLED_ROWS = 256
 
 
 class LitData(OneTrainer):
     """The default shuffle: of chunks, and of rows within the ranges of a chunk that it decodes together.
 
-    It can permute complete chunks (``item_shuffle_window=0``) at a fraction of the speed.
+    It can permute complete chunks (``item_shuffle_window=0``) at a fraction of the speed. Lists are rows of
+    their own length; its ``TokensLoader`` would cut them into blocks of one length.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -28,9 +34,20 @@ class LitData(OneTrainer):
 
         super().prepare()
         home = convert_once(self._request, self._convert)
-        dataset = StreamingDataset(str(home), shuffle=True, drop_last=False, seed=self._request.seed)
+        dataset = StreamingDataset(
+            str(home),
+            shuffle=True,
+            drop_last=False,
+            seed=self._request.seed,
+            batch_decode=_SHUFFLED_ROWS,
+        )
         # without worker processes: passing batches between processes costs more than they save
-        self._loader = StreamingDataLoader(dataset, batch_size=self._request.batch_size, num_workers=0)
+        self._loader = StreamingDataLoader(
+            dataset,
+            batch_size=self._request.batch_size,
+            num_workers=0,
+            collate_fn=choose_collate(self._request),
+        )
 
     def read_epoch(self, number: int) -> Iterable[Any]:
         """The loader counts its epochs itself."""
@@ -51,4 +68,12 @@ class LitData(OneTrainer):
 
 
 def _read_file(path: str) -> Iterable[dict[str, Any]]:
-    yield from iterate_rows([path])
+    for row in iterate_rows([path]):
+        yield {name: _to_stored(value) for name, value in row.items()}
+
+
+def _to_stored(value: Any) -> Any:
+    """Lists as tensors, which it stores without a header."""
+    import torch
+
+    return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from bench.peers.one_trainer import OneTrainer
 from bench.peers.rows import SHARDS, convert_once, iterate_rows, iterate_tables, load_by_workers
 
@@ -48,11 +50,19 @@ class MosaicMLStreaming(OneTrainer):
         from streaming import MDSWriter
 
         schema = next(iterate_tables(self._request.paths)).schema
-        columns = {field.name: str(field.type).replace("double", "float64") for field in schema}
-        size = self._request.rows * 8 * len(columns) // SHARDS
+        columns = {field.name: _name_encoding(field.type) for field in schema}
+        size = sum(table.nbytes for table in iterate_tables(self._request.paths)) // SHARDS
         with MDSWriter(out=str(home), columns=columns, size_limit=size) as writer:
             for row in iterate_rows(self._request.paths):
                 writer.write(row)
+
+
+def _name_encoding(kind: pa.DataType) -> str:
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return "str"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"ndarray:{kind.value_type}"
+    return str(kind).replace("double", "float64")
 
 
 def _stand_in_for_torchvision() -> None:

@@ -18,7 +18,8 @@ class PeerName:
     that ``trains`` does so even if the others only take batches; one that ``streams`` must not spill.
     A ``rival`` is a system other than windrow. One that is ``by_row`` processes rows one at a time, so it is
     measured on a sample and with small batches; systems that are ``small_too`` are measured with
-    small batches as well. One that is ``cached`` always caches decoded blocks in memory. ``environment`` names
+    small batches as well. Systems that are ``variable_too`` also deliver columns of variable width: lists and
+    strings. One that is ``cached`` always caches decoded blocks in memory. ``environment`` names
     the file in ``bench/peers/requirements`` with the versions that a rival needs if they differ from ours;
     ``library`` is the library it belongs to.
     """
@@ -32,19 +33,33 @@ class PeerName:
     rival: bool = False
     by_row: bool = False
     small_too: bool = False
+    variable_too: bool = False
     cached: bool = False
     library: str | None = None
     environment: str | None = None
 
 
-def _name_ray(adapter: str, title: str, *, small_too: bool = False) -> PeerName:
+def _name_ray(adapter: str, title: str, *, small_too: bool = False, variable_too: bool = False) -> PeerName:
     return PeerName(
-        f"bench.peers.{adapter}", f"Ray Data {title}", "full", rival=True, small_too=small_too, library="ray"
+        f"bench.peers.{adapter}",
+        f"Ray Data {title}",
+        "full",
+        rival=True,
+        small_too=small_too,
+        variable_too=variable_too,
+        library="ray",
     )
 
 
 def _name_rival(
-    adapter: str, title: str, shuffle: str, environment: str, *, by_row: bool = False
+    adapter: str,
+    title: str,
+    shuffle: str,
+    environment: str,
+    *,
+    by_row: bool = False,
+    variable_too: bool = False,
+    library: str | None = None,
 ) -> PeerName:
     return PeerName(
         f"bench.peers.{adapter}",
@@ -52,13 +67,16 @@ def _name_rival(
         shuffle,
         rival=True,
         by_row=by_row,
-        library=environment.removeprefix("hf-"),
+        variable_too=variable_too,
+        library=library or environment.removeprefix("hf-"),
         environment=environment,
     )
 
 
 _LIMITS = {
-    "scan": PeerName("bench.peers.scan:Scan", "limit: raw Parquet scan", "none", delivers=False),
+    "scan": PeerName(
+        "bench.peers.scan:Scan", "limit: raw Parquet scan", "none", delivers=False, variable_too=True
+    ),
     "torch-scan": PeerName(
         "bench.peers.torch_scan:TorchScan", "limit: scan to torch", "none", small_too=True
     ),
@@ -71,10 +89,19 @@ _LIMITS = {
 }
 _OURS = {
     "windrow-threads": PeerName(
-        "bench.peers.windrow_threads:WindrowThreads", "windrow threads", "full", small_too=True
+        "bench.peers.windrow_threads:WindrowThreads",
+        "windrow threads",
+        "full",
+        small_too=True,
+        variable_too=True,
     ),
     "windrow-ray": PeerName(
-        "bench.peers.windrow_ray:WindrowRay", "windrow ray", "full", streams=True, small_too=True
+        "bench.peers.windrow_ray:WindrowRay",
+        "windrow ray",
+        "full",
+        streams=True,
+        small_too=True,
+        variable_too=True,
     ),
     "windrow-torchrun": PeerName(
         "bench.peers.windrow_torchrun:WindrowTorchrun", "windrow torchrun", "full", streams=True
@@ -90,7 +117,7 @@ _OURS = {
     ),
 }
 _RAY = {
-    "ray-shuffle": _name_ray("ray_shuffle:RayShuffle", "random_shuffle"),
+    "ray-shuffle": _name_ray("ray_shuffle:RayShuffle", "random_shuffle", variable_too=True),
     "ray-shuffle-split": _name_ray("ray_shuffle_split:RayShuffleSplit", "random_shuffle, split"),
     "ray-materialize": _name_ray("ray_materialize:RayMaterialize", "materialize, shuffle", small_too=True),
 }
@@ -103,7 +130,22 @@ _BY_BATCH = {
         "petastorm:PetastormMemory", "Petastorm InMemBatchedDataLoader", "full", "petastorm"
     ),
     "hf-streaming-batches": _name_rival(
-        "hf_streaming:HFStreamingBatches", "HF datasets streaming, Arrow batches", _BUFFER, "hf-datasets"
+        "hf_streaming:HFStreamingBatches",
+        "HF datasets streaming, Arrow batches",
+        _BUFFER,
+        "hf-datasets",
+        variable_too=True,
+    ),
+    "lance": _name_rival(
+        "lance:LanceTake", "Lance, take", "full", "lance", variable_too=True, library="pylance"
+    ),
+    "lance-batches": _name_rival(
+        "lance:LanceBatches",
+        "Lance, torch dataset",
+        "batches, whose rows stay together",
+        "lance",
+        variable_too=True,
+        library="pylance",
     ),
 }
 _BY_ROW = {
@@ -113,14 +155,18 @@ _BY_ROW = {
         f"shards, spread over 1/{BUFFER_SHARE} of the rows",
         "mosaicml-streaming",
         by_row=True,
+        variable_too=True,
     ),
-    "litdata": _name_rival("litdata:LitData", "LitData", "chunks, 256 rows in each", "litdata", by_row=True),
+    "litdata": _name_rival(
+        "litdata:LitData", "LitData", "chunks, 256 rows in each", "litdata", by_row=True, variable_too=True
+    ),
     "hf-streaming": _name_rival(
         "hf_streaming:HFStreaming",
         "HF datasets streaming",
         _BUFFER,
         "hf-datasets",
         by_row=True,
+        variable_too=True,
     ),
     "grain": _name_rival("grain:Grain", "Grain", "full", "grain", by_row=True),
     "webdataset": _name_rival(

@@ -9,6 +9,7 @@ from typing import Any
 from bench.peers.names import BUFFER_SHARE
 from bench.request import Request
 from bench.run_details import RunDetails
+from bench.tensors import TableToTensors
 from bench.trainer import Progress, Trainer, TrainerResult
 
 __all__ = ["OneTrainer"]
@@ -42,6 +43,11 @@ class OneTrainer:
     def run(self) -> Sequence[TrainerResult]:
         """Deliver every epoch."""
         return [self._trainer.train(self.read_epoch(number) for number in range(self._request.epochs))]
+
+    def convert_table(self, table: Any) -> Any:
+        """Arrow as tensors, or as it is if there are only lists and strings."""
+        columns = self._request.tensor_columns
+        return TableToTensors(columns)(table) if columns else table
 
     def read_epoch(self, number: int) -> Iterable[Any]:
         """The batches of one epoch."""

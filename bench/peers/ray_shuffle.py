@@ -34,9 +34,11 @@ class RayShuffle(OneTrainer):
         """Read, shuffle and deliver."""
         if self._dataset is None:
             self._dataset = self.read()
-        return self._dataset.random_shuffle().iter_torch_batches(
-            batch_size=self._request.batch_size, **make_collate(self._request)
-        )
+        shuffled, batch_size = self._dataset.random_shuffle(), self._request.batch_size
+        if self._request.content is not None:
+            batches: Iterable[Any] = shuffled.iter_batches(batch_size=batch_size, batch_format="pyarrow")
+            return batches
+        return shuffled.iter_torch_batches(batch_size=batch_size, **make_collate(self._request))
 
     def read(self) -> Any:
         """The dataset that each epoch shuffles."""

@@ -47,7 +47,7 @@ def build_pipeline(request: Request, executor: str) -> Any:
     elif request.window is not None:
         pipeline = dataset.window(bytes_per_window=request.window)
     pipeline = pipeline.repeat(request.epochs + 1).random_shuffle_each_window(seed=request.seed)
-    if not request.only_tensors:
+    if request.content is None and not request.only_tensors:
         # once per run, on the workers; a collate_fn would be called for every batch
         pipeline = pipeline.map_batches(KeepTensorColumns(request.tensor_columns), batch_format="pyarrow")
     return pipeline.options(
@@ -89,7 +89,7 @@ def estimate_memory(pipeline: Any, request: Request) -> MemoryEstimate:
 
 
 class ShardEpochs:
-    """A shard's epochs as torch batches, consumed by a trainer in a thread or an actor.
+    """A shard's epochs as batches of tensors, or of Arrow for strings, consumed by a trainer in a thread or an actor.
 
     ``includes_run_spans``: whether the spans of the run's tasks are included, which is set for one of the shards.
     """
@@ -97,13 +97,18 @@ class ShardEpochs:
     def __init__(self, shard: Any, request: Request, *, includes_run_spans: bool) -> None:
         self._shard = shard
         self._batch_size = request.batch_size
+        self._ragged = dict.fromkeys(request.list_columns, "offsets")
+        self._is_arrow = request.content is not None and not request.list_columns
         self._epochs = request.epochs
         self._includes_run_spans = includes_run_spans
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over epochs, each an iterable of batches."""
         for epoch in islice(self._shard.iter_epochs(), self._epochs):
-            yield epoch.iter_torch_batches(batch_size=self._batch_size)
+            if self._is_arrow:
+                yield epoch.iter_batches(batch_size=self._batch_size, batch_format="pyarrow")
+            else:
+                yield epoch.iter_torch_batches(batch_size=self._batch_size, ragged=self._ragged or None)
 
     def spans(self) -> Sequence[Span]:
         """Spans of reading and placing from the shard's statistics; closes the shard."""

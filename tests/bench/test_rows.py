@@ -3,11 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.peers.rows import convert_once, iterate_rows
+from bench.peers.rows import choose_collate, convert_once, iterate_rows
 from tests.bench.test_results import REQUEST
 
 
@@ -18,6 +19,19 @@ def test_rows_are_in_stored_order(tmp_path: Path) -> None:
             pa.table({"key": [number * 3, number * 3 + 1, number * 3 + 2]}), path, row_group_size=2
         )
     assert [row["key"] for row in iterate_rows(paths)] == list(range(6))
+
+
+def test_rows_of_lists_are_arrays_and_their_batches_lists(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"tokens": [[1, 2], [3]], "text": ["a", "b"]}), path)
+    rows = list(iterate_rows([path]))
+    assert [(type(row["tokens"]), row["text"]) for row in rows] == [(np.ndarray, "a"), (np.ndarray, "b")]
+    collate = choose_collate(replace(REQUEST, tensor_columns=()))
+    assert collate is not None
+    batch = collate(rows)
+    assert [row.tolist() for row in batch["tokens"]] == [[1, 2], [3]]
+    assert batch["text"] == ["a", "b"]
+    assert choose_collate(REQUEST) is None
 
 
 def test_files_are_converted_once_and_completely(tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""Lance: rows taken by index in a random order, and the batches of its torch dataset in a random order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bench.peers.one_trainer import OneTrainer
+from bench.peers.rows import convert_once, iterate_tables
+
+__all__ = ["LanceBatches", "LanceTake"]
+
+
+class _Lance(OneTrainer):
+    """Opens the converted files."""
+
+    libraries = ("lance",)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._dataset: Any = None
+
+    def prepare(self) -> None:
+        """Convert the files and open the dataset."""
+        import lance
+
+        super().prepare()
+        self._dataset = lance.dataset(str(convert_once(self._request, self._convert)))
+
+    def _convert(self, home: Path) -> None:
+        import lance
+
+        tables = iterate_tables(self._request.paths)
+        first = next(tables).select(list(self._request.columns))
+
+        def read() -> Iterator[pa.RecordBatch]:
+            yield from first.to_batches()
+            for table in tables:
+                yield from table.select(list(self._request.columns)).to_batches()
+
+        lance.write_dataset(pa.RecordBatchReader.from_batches(first.schema, read()), str(home))
+
+
+class LanceTake(_Lance):
+    """Every batch is one ``take`` of random rows, a few of them ahead on threads.
+
+    Its ``get_safe_loader`` takes the same rows in worker processes, and makes Python objects of all values.
+    """
+
+    def read_epoch(self, number: int) -> Iterable[Any]:
+        """Use a new permutation per epoch."""
+        order = np.random.default_rng([self._request.seed, number]).permutation(self._request.rows)
+        size = self._request.batch_size
+        ahead: deque[Future[Any]] = deque()
+        with ThreadPoolExecutor(self._request.cores) as pool:
+            for first in range(0, len(order), size):
+                ahead.append(pool.submit(self._take, order[first : first + size]))
+                if len(ahead) > 2 * self._request.cores:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+
+    def _take(self, indices: Any) -> Any:
+        return self.convert_table(self._dataset.take(indices))
+
+
+class LanceBatches(_Lance):
+    """Its dataset for torch, with the sampler that shuffles: of batches, whose rows stay as they are stored."""
+
+    def read_epoch(self, number: int) -> Iterable[Any]:
+        """Use a new seed per epoch."""
+        from lance.sampler import ShardedBatchSampler
+        from lance.torch.data import LanceDataset
+
+        sampler = ShardedBatchSampler(0, 1, randomize=True, seed=self._request.seed + number)
+        batches = LanceDataset(
+            self._dataset,
+            self._request.batch_size,
+            sampler=sampler,
+            to_tensor_fn=None,  # its own function makes tensors of numbers only
+        )
+        return map(self.convert_table, batches)
