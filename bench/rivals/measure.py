@@ -1,6 +1,6 @@
-"""Comparison with all rivals, in two parts: large batches and small batches.
+"""Comparison with all rivals, in four parts: a table in large and in small batches, tokens, and text.
 
-Loaders that process rows one at a time run in the second part, on a sample of the rows: they
+Loaders that process rows one at a time run on a sample of the rows, in small batches: they
 would need an hour for a complete epoch, and their throughput does not depend on its length.
 Throughput is compared in bytes.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from bench.config import BenchConfig, find_data
@@ -21,26 +22,70 @@ from bench.report import draw_table, print_head, write_json
 from bench.results import SystemResult
 from bench.rivals.environments import find_version, is_ready, make_environment
 from bench.rivals.orders import draw_orders
-from bench.rivals.part import Files, Part
+from bench.rivals.part import Files, Part, find_scan_rate
 from bench.rivals.sample import make_sample
-from bench.rivals.targets import LARGE_TARGETS, SMALL_TARGETS
+from bench.rivals.targets import CONTENT_TARGETS, LARGE_TARGETS, SMALL_TARGETS, Target
 from bench.rounds import run_rounds
+from bench.shapes.data import find_files
 
-__all__ = ["measure_rivals"]
+__all__ = ["PARTS", "measure_rivals"]
+
+PARTS = ("large", "small", *CONTENT_TARGETS)
 
 
-def measure_rivals(config: BenchConfig, small_batch_size: int, sample_rows: int) -> int:
+def measure_rivals(config: BenchConfig, parts: Sequence[str], small_batch_size: int, sample_rows: int) -> int:
     """Run all systems and print the tables; the exit status is 0 if all ran and every target was met."""
     line = ProgressLine(sys.stderr)
+    chosen = [name for name in config.systems if any(_takes_part(name, part) for part in parts)]
+    config = replace(config, systems=tuple(chosen))
+    machine = describe_machine()
+    unable = dict(_set_up(config, line))
+    able = replace(config, systems=tuple(name for name in chosen if name not in unable))
+    small = replace(able, batch_size=small_batch_size)
+    measured: list[Part] = []
+    if "large" in parts or "small" in parts:
+        whole = _find_table(able, machine, line)
+        if "large" in parts:
+            measured.append(_measure("large", able, whole, LARGE_TARGETS, sample_rows, line))
+        if "small" in parts:
+            rate = measured[0].scan_rate if measured else None
+            measured.append(_measure("small", small, whole, SMALL_TARGETS, sample_rows, line, rate))
+    for kind, targets in CONTENT_TARGETS.items():
+        if kind in parts:
+            content = _configure_content(small, kind)
+            whole = _find_content(content, machine)
+            measured.append(_measure(kind, content, whole, targets, sample_rows, line))
+    return _report(config, measured, list(unable.values()), machine)
+
+
+def _configure_content(config: BenchConfig, kind: str) -> BenchConfig:
+    """One epoch more, because the last, in which rows are identified, does not count."""
+    epochs, rival_epochs = config.epochs + 1, config.rival_epochs + 1
+    return replace(config, kind=kind, columns=None, train=False, epochs=epochs, rival_epochs=rival_epochs)
+
+
+def _takes_part(system: str, part: str) -> bool:
+    peer = PEERS[system]
+    if part in CONTENT_TARGETS:
+        return peer.variable_too
+    return not peer.by_row if part == "large" else peer.by_row or peer.small_too
+
+
+def _find_table(config: BenchConfig, machine: dict[str, Any], line: ProgressLine) -> Files:
     paths = find_data(config, line)
     whole = Files(paths, read_facts(paths, config.columns, config.key, count_cores()))
-    machine = describe_machine()
     print_head(config, whole.facts, machine, len(paths))
-    unable = dict(_set_up(config, line))
-    able = replace(config, systems=tuple(name for name in config.systems if name not in unable))
-    large = _measure_large(able, whole, line)
-    small = _measure_small(replace(able, batch_size=small_batch_size), whole, sample_rows, line)
-    return _report(config, [large, small], list(unable.values()), machine)
+    return whole
+
+
+def _find_content(config: BenchConfig, machine: dict[str, Any]) -> Files:
+    paths = [
+        str(Path(path).resolve())
+        for path in find_files(config.kind, config.folder / "shapes", config.size_bytes)
+    ]
+    whole = Files(paths, read_facts(paths, None, config.key, count_cores()))
+    print_head(config, whole.facts, machine, len(paths))
+    return whole
 
 
 def _set_up(config: BenchConfig, line: ProgressLine) -> Iterator[tuple[str, str]]:
@@ -58,19 +103,25 @@ def _set_up(config: BenchConfig, line: ProgressLine) -> Iterator[tuple[str, str]
             yield from ((system, f"{PEERS[system].title}: FAILED, {error}") for system in lacking)
 
 
-def _measure_large(config: BenchConfig, whole: Files, line: ProgressLine) -> Part:
-    systems = [name for name in config.systems if not PEERS[name].by_row]
-    return Part(config, whole.facts, _run(config, systems, whole, line), LARGE_TARGETS)
-
-
-def _measure_small(config: BenchConfig, whole: Files, sample_rows: int, line: ProgressLine) -> Part:
-    systems = [name for name in config.systems if PEERS[name].small_too]
-    part = Part(config, whole.facts, _run(config, systems, whole, line), SMALL_TARGETS)
-    by_row = [name for name in config.systems if PEERS[name].by_row]
+def _measure(
+    name: str,
+    config: BenchConfig,
+    whole: Files,
+    targets: Sequence[Target],
+    sample_rows: int,
+    line: ProgressLine,
+    scan_rate: float | None = None,
+) -> Part:
+    """Measure one part; its own scan gives the rate of the scan unless that is known."""
+    systems = [system for system in config.systems if _takes_part(system, name)]
+    results = _run(config, [system for system in systems if not PEERS[system].by_row], whole, line)
+    rate = scan_rate or find_scan_rate(results, whole.facts)
+    part = Part(name, config, whole.facts, results, targets, rate)
+    by_row = [system for system in systems if PEERS[system].by_row]
     if not by_row:
         return part
     rows = min(sample_rows, whole.facts.rows)
-    paths = make_sample(whole.paths, whole.facts.tensor_columns, rows, config.folder)
+    paths = make_sample(whole.paths, whole.facts.delivered_columns, rows, config.folder)
     sample = Files(paths, read_facts(paths, None, config.key, count_cores()))
     return replace(part, sample=sample.facts, by_row=_run(config, by_row, sample, line))
 
@@ -82,12 +133,11 @@ def _run(config: BenchConfig, systems: Sequence[str], files: Files, line: Progre
 def _report(
     config: BenchConfig, parts: Sequence[Part], unable: Sequence[str], machine: dict[str, Any]
 ) -> int:
-    rate = parts[0].scan_rate()
     for part in parts:
-        if summaries := part.summaries(rate):
+        if summaries := part.summaries():
             print("", _write_head(part), "", draw_table(list(summaries.values())), sep="\n")
             print("", draw_orders(summaries, config.window), sep="\n")
-    target_results = [one for part in parts for one in part.check_targets(rate)]
+    target_results = [one for part in parts for one in part.check_targets()]
     breaches = [*unable, *(breach for part in parts for breach in part.breaches())]
     print("", _write_versions(config.systems), *[one.text for one in target_results], *breaches, sep="\n")
     if config.json is not None:
@@ -95,13 +145,13 @@ def _report(
             "targets": [asdict(one) for one in target_results],
             "breaches": breaches,
             "versions": _list_versions(config.systems),
-            "parts": [part.describe(rate, machine) for part in parts],
+            "parts": [part.describe(machine) for part in parts],
         }
         write_json(config.json, report)
     if config.plot is not None:
         from bench.plot import draw_plot
 
-        draw_plot(parts[0].results, list(parts[0].summaries(rate).values()), config.plot)
+        draw_plot(parts[0].results, list(parts[0].summaries().values()), config.plot)
         print(f"written: {config.plot}")
     return 1 if breaches or not all(one.met for one in target_results) else 0
 
@@ -119,4 +169,6 @@ def _write_versions(systems: Sequence[str]) -> str:
 
 def _write_head(part: Part) -> str:
     head = f"batches of {part.config.batch_size:,}"
+    if part.title in CONTENT_TARGETS:
+        head = f"{part.title}: {part.whole.rows:,} rows, {part.whole.decoded_bytes / 1e6:,.0f} MB decoded; {head}"
     return head if part.sample is None else f"{head}; loaders by row on the first {part.sample.rows:,} rows"

@@ -8,7 +8,7 @@ from bench.peers import PEERS
 from bench.summary import Summary
 from bench.table import align_table, write_cell
 
-__all__ = ["draw_orders"]
+__all__ = ["describe_shuffle", "draw_orders", "shuffles_as_well"]
 
 _HEADS = ("system", "shuffle", "exactly once", "row groups a batch", "neighbours adjacent_percent %", "order")
 _NOTE = (
@@ -17,10 +17,33 @@ _NOTE = (
 )
 
 
+_AS_WELL = 0.95
+
+
 def draw_orders(summaries: Mapping[str, Summary], window: str | None) -> str:
     """One line per system that delivers rows, with the worst of its steady epochs."""
     lines = [_write_line(name, one, window) for name, one in summaries.items() if PEERS[name].delivers]
     return "\n".join([align_table(_HEADS, lines, {"system", "shuffle", "exactly once"}), _NOTE])
+
+
+def shuffles_as_well(one: Summary, other: Summary) -> bool:
+    """Whether the first order is as random as the second, but for a twentieth, by every measure of it.
+
+    Those are the distance in storage of rows delivered next to each other, the row groups in a batch compared with
+    a uniform order, and the rows that stay beside a neighbour. An order that was not measured is not as random.
+    """
+    measured, wanted = _measure_order(one), _measure_order(other)
+    if measured is None or wanted is None:
+        return False
+    return all(mine >= _AS_WELL * theirs for mine, theirs in zip(measured, wanted, strict=True))
+
+
+def _measure_order(one: Summary) -> tuple[float, float, float] | None:
+    if one.neighbour_distance is None or one.neighbours_kept is None:
+        return None
+    if one.groups_a_batch is None or not one.groups_expected:
+        return None
+    return one.neighbour_distance, one.groups_a_batch / one.groups_expected, 1 - one.neighbours_kept
 
 
 def _write_line(name: str, one: Summary, window: str | None) -> tuple[str, ...]:

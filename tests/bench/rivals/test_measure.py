@@ -24,7 +24,7 @@ SMALL = [
 
 @pytest.mark.nightly
 @pytest.mark.timeout(120)
-def test_both_parts_are_measured_and_missing_environment_is_a_failure(
+def test_all_parts_are_measured_and_missing_environment_is_a_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -40,13 +40,24 @@ def test_both_parts_are_measured_and_missing_environment_is_a_failure(
     assert output.splitlines().count("batches of 100") == 1
     assert "Grain: FAILED, no network" in output
     assert re.search(r"^versions: grain [\d.]+$", output, re.MULTILINE)
-    assert output.count("windrow threads") == 4  # two tables per part
+    assert output.count("windrow threads") == 8  # two tables per part
+    assert output.count("yes (content)") == 4
     assert output.count("8.0 of 8.0") == 2
     report = json.loads((tmp_path / "out.json").read_text())
-    assert [part["options"]["batch_size"] for part in report["parts"]] == [2000, 100]
-    assert [len(part["systems"]) for part in report["parts"]] == [3, 2]
+    assert [part["part"] for part in report["parts"]] == ["large", "small", "tokens", "text"]
+    assert [part["options"]["batch_size"] for part in report["parts"]] == [2000, 100, 100, 100]
+    assert [len(part["systems"]) for part in report["parts"]] == [3, 2, 2, 2]
+    assert [part["data"]["columns"] for part in report["parts"][2:]] == [
+        {"tokens": "large_list<element: int32>"},
+        dict.fromkeys(["body", "title", "url", "language"], "string"),
+    ]
     assert report["parts"][1]["summaries"][0]["of_scan"] > 0
     assert (tmp_path / "out.png").exists()
+
+
+def test_unknown_part_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["peers", "--parts", "tokens,images", "--folder", str(tmp_path)]) == 2
+    assert "--parts images: choose from large, small, tokens, text" in capsys.readouterr().err
 
 
 def test_throughput_names_the_missing_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

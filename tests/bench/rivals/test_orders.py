@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.rivals.orders import describe_shuffle, draw_orders
+import pytest
+
+from bench.rivals.orders import describe_shuffle, draw_orders, shuffles_as_well
 from bench.summary import summarize
 from tests.bench.test_results import FACTS, merge_results
 
@@ -30,6 +32,29 @@ def test_order_is_empty_without_a_key() -> None:
         neighbours_kept=None,
     )
     assert draw_orders({"daft": summaries}, None).splitlines()[2].split()[-3:-1] == ["-", "-"]
+
+
+@pytest.mark.parametrize(
+    ("order", "as_well"),
+    [
+        ({}, True),
+        ({"neighbour_distance": 0.96}, True),
+        ({"neighbour_distance": 0.94}, False),
+        ({"groups_a_batch": 16.0, "groups_expected": 64.0}, False),
+        ({"neighbours_kept": 0.1}, False),
+        ({"neighbour_distance": None}, False),
+        ({"groups_expected": None}, False),
+    ],
+)
+def test_order_is_as_random_by_every_measure(order: dict[str, float | None], as_well: bool) -> None:
+    ours = replace(
+        summarize(merge_results(), FACTS, None),
+        neighbour_distance=1.0,
+        groups_a_batch=16.0,
+        groups_expected=16.0,
+        neighbours_kept=0.01,
+    )
+    assert shuffles_as_well(replace(ours, **order), ours) is as_well  # type: ignore[arg-type]
 
 
 def test_shuffle_of_windrow_is_the_configured_window() -> None:

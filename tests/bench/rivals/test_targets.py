@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from bench.peers import PEERS
-from bench.rivals.targets import LARGE_TARGETS, SMALL_TARGETS, Target, check_targets
+from bench.rivals.targets import CONTENT_TARGETS, LARGE_TARGETS, SMALL_TARGETS, Target, check_targets
+from bench.shapes.data import SHAPES
 from bench.summary import Summary, summarize
 from tests.bench.test_results import FACTS, merge_results
 
@@ -32,15 +33,43 @@ def test_target_compares_the_best_windrow_system_with_the_fastest_rival() -> Non
     assert not check_targets([TARGET], summaries)[0].met
 
 
+def test_rivals_that_shuffle_worse_do_not_count_if_they_have_to_shuffle_as_well() -> None:
+    summaries = {
+        name: replace(
+            _at(rate, name),
+            neighbour_distance=distance,
+            groups_a_batch=16.0,
+            groups_expected=16.0,
+            neighbours_kept=0.0,
+        )
+        for name, rate, distance in [
+            ("windrow-threads", 60, 1.0),
+            ("windrow-ray", 60, 0.9),
+            ("daft", 10, 0.9),
+            ("petastorm", 30, 0.8),
+        ]
+    }
+    as_well = replace(TARGET, as_well=True)
+    (found,) = check_targets([as_well], summaries)
+    assert (found.met, "fastest: daft" in found.text) == (True, True)
+    (found,) = check_targets([TARGET], summaries)
+    assert (found.met, "fastest: petastorm" in found.text) == (False, True)
+    del summaries["daft"]
+    assert check_targets([as_well], summaries) == []
+
+
 @pytest.mark.parametrize("measured", [["daft"], ["windrow-threads"], []])
 def test_targets_without_measurements_are_skipped(measured: list[str]) -> None:
     assert check_targets([TARGET], {name: _at(1, name) for name in measured}) == []
 
 
 def test_targets_name_known_systems() -> None:
-    for target in (*LARGE_TARGETS, *SMALL_TARGETS):
+    contents = [target for targets in CONTENT_TARGETS.values() for target in targets]
+    for target in (*LARGE_TARGETS, *SMALL_TARGETS, *contents):
         assert set(target.ours) | set(target.rivals) <= set(PEERS)
         assert all(PEERS[name].rival for name in target.rivals)
     assert all(
         PEERS[name].small_too or PEERS[name].by_row for target in SMALL_TARGETS for name in target.rivals
     )
+    assert all(PEERS[name].variable_too for target in contents for name in (*target.rivals, *target.ours))
+    assert set(CONTENT_TARGETS) <= set(SHAPES)

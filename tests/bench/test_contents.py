@@ -1,0 +1,116 @@
+"""Lists and strings through the systems that deliver them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.exactly_once import Verdict
+from bench.facts import Facts, read_facts
+from bench.fingerprints import read_fingerprints
+from bench.launch import run_system
+from bench.peers import PEERS
+from bench.peers.windrow_threads import WindrowThreads
+from bench.request import Request
+from bench.results import SystemResult, merge_trainers
+from bench.rivals.environments import find_python
+from bench.rivals.sample import make_sample
+from bench.rivals.targets import CONTENT_TARGETS
+from bench.shapes.data import find_files
+from bench.summary import summarize
+from bench.trainer import EpochTimes, TrainerResult
+from tests.bench.test_results import REQUEST
+
+FOLDER = Path(__file__).resolve().parents[2] / ".bench"
+SYSTEMS = [name for name, peer in PEERS.items() if peer.variable_too]
+SIZE_BYTES = 1_500_000
+
+
+def _find(kind: str, folder: Path) -> tuple[Request, Facts]:
+    paths = find_files(kind, folder, SIZE_BYTES)
+    facts = read_facts(paths, None, "key", threads=1)
+    request = replace(
+        REQUEST,
+        paths=tuple(paths),
+        columns=tuple(facts.schema.names),
+        tensor_columns=(),
+        list_columns=facts.list_columns,
+        rows=facts.rows,
+        row_groups=facts.row_groups,
+        key=None,
+        sum_columns=(),
+        batch_size=100,
+        epochs=4,
+        trainers=1,
+        object_store_bytes=150_000_000,
+        converted=str(folder / "converted"),
+    )
+    return request, facts
+
+
+@pytest.mark.parametrize("kind", CONTENT_TARGETS)
+def test_every_row_is_identified_by_its_content(kind: str, tmp_path: Path) -> None:
+    request, facts = _find(kind, tmp_path)
+    assert (request.content, request.list_columns) == (
+        ("tokens", ("tokens",)) if kind == "tokens" else ("body", ())
+    )
+    trainers = WindrowThreads(request, lambda *_: None).run()
+    epochs = merge_trainers(request, {}, trainers, delivers=True)
+    methods = ["content", "row count", "row count", "content"]
+    assert [epoch.verdict for epoch in epochs] == [Verdict(method, 0, 0) for method in methods]
+    for epoch in (epochs[0], epochs[-1]):
+        assert epoch.randomness is not None
+        assert epoch.randomness.neighbour_distance == pytest.approx(1.0, abs=0.1)
+        assert epoch.randomness.groups_a_batch == pytest.approx(16, abs=0.5)
+        assert epoch.randomness.same_as_before < 0.1
+    result = SystemResult("windrow-threads", 1, epochs)
+    assert [epoch.number for epoch in result.steady] == [1, 2]
+    assert summarize(result, facts, None).neighbour_distance == min(
+        epoch.randomness.neighbour_distance for epoch in epochs if epoch.randomness is not None
+    )
+
+
+@pytest.mark.parametrize("kind", CONTENT_TARGETS)
+def test_missing_and_repeated_rows_are_found_by_content(kind: str, tmp_path: Path) -> None:
+    request, _ = _find(kind, tmp_path)
+    request = replace(request, epochs=2)
+    stored = read_fingerprints(request.paths, request.columns[0])
+    times = [EpochTimes(0.0, end=1.0, rows=request.rows) for _ in range(2)]
+    arrived = [stored[1:], np.concatenate([stored[1:2], stored[1:]])]
+    epochs = merge_trainers(request, {}, [TrainerResult(times, arrived, [])], delivers=True)
+    assert [epoch.verdict for epoch in epochs] == [Verdict("content", 1, 0), Verdict("content", 1, 1)]
+
+
+@pytest.mark.parametrize("kind", CONTENT_TARGETS)
+def test_sample_keeps_lists_and_strings(kind: str, tmp_path: Path) -> None:
+    request, facts = _find(kind, tmp_path)
+    sample = read_facts(
+        make_sample(request.paths, facts.delivered_columns, 200, tmp_path), None, "key", threads=1
+    )
+    assert (sample.rows, sample.schema) == (200, facts.schema)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", CONTENT_TARGETS)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_systems_deliver_lists_and_strings(system: str, kind: str, tmp_path: Path) -> None:
+    request, facts = _find(kind, tmp_path)
+    environment, python = PEERS[system].environment, None
+    if environment is not None:
+        try:
+            python = str(find_python(FOLDER, environment))
+        except ValueError as absent:
+            pytest.skip(str(absent))
+    request = replace(request, system=system, python=python)
+    result = run_system(
+        request, facts.sums, log=tmp_path / "log", timeout_seconds=100, progress=lambda *_: None
+    )
+    assert result.error is None
+    delivers = PEERS[system].delivers
+    assert [epoch.rows for epoch in result.epochs] == [facts.rows] * request.epochs
+    methods = ["yes (content)", "yes (row count)", "yes (row count)", "yes (content)"]
+    assert [str(epoch.verdict) for epoch in result.epochs] == (methods if delivers else ["None"] * 4)
