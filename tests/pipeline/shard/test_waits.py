@@ -136,6 +136,13 @@ def test_short_waits_are_divided_by_what_took_as_short(monkeypatch: pytest.Monke
     totals = Totals(0, log.divide_short)
     totals.note_short(worked=1.0, waited=4e-4)
     assert totals.stats().waits == few
+    # what has no reason is explained by it, too
+    totals.begin(reader := Reader(), 0.0)
+    totals.note(worked=0.0, waited={"memory": 1.0, "other": 0.8})
+    assert totals.stats().waits == pytest.approx(
+        {"start": 0.0, "memory": 1.0, **log.divide_short(0.8 + 4e-4)}
+    )
+    totals.end(reader)
 
 
 def test_short_waits_are_other_ones_where_nothing_was_logged() -> None:

@@ -225,11 +225,15 @@ def attribute(
     found: dict[str, float] = {}
     left = stop - start
     for interval in intervals:
+        if interval.stop <= start or interval.start >= stop:
+            continue
         seconds = min(stop, interval.stop) - max(start, interval.start)
-        if seconds > 0:
-            found = add_seconds(found, scale_to(seconds, interval.phases))
-            left -= seconds
-    return add_seconds(found, {otherwise: left}) if left > 1e-9 else found
+        left -= seconds
+        for name, share in scale_to(seconds, interval.phases).items():
+            found[name] = found.get(name, 0.0) + share
+    if left > 1e-9:
+        found[otherwise] = found.get(otherwise, 0.0) + left
+    return found
 
 
 def cover(upper: Sequence[Interval], lower: Iterable[Interval]) -> list[Interval]:

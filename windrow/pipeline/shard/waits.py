@@ -69,14 +69,15 @@ class WaitLog:
             return
         stop = time.time()
         seconds = stop - start
-        if seconds < _MIN_SECONDS:
-            return
-        self._intervals.append(Interval(start, stop, phases))
-        if seconds < SHORT_WAIT_SECONDS:
-            for name, share in scale_to(seconds, phases).items():
+        if seconds >= SHORT_WAIT_SECONDS:
+            self._intervals.append(Interval(start, stop, phases))
+            if self._note is not None:
+                self._note(start, stop, phases)
+        elif seconds >= _MIN_SECONDS:
+            for name, share in (
+                scale_to(seconds, phases).items() if len(phases) > 1 else ((next(iter(phases)), seconds),)
+            ):
                 self._short[name] = self._short.get(name, 0.0) + share
-        elif self._note is not None:
-            self._note(start, stop, phases)
 
     def add_wait(self, start: float, history: Iterable[Interval]) -> None:
         """Add a wait for rows that has lasted from ``start`` until now, given what their preparation went to."""
@@ -193,6 +194,12 @@ class Totals:
         for name, value in seconds.items():
             self.waits[name] = self.waits.get(name, 0.0) + value
 
+    def _divided_waits(self) -> Mapping[str, float]:
+        """The waits, of which the short ones and what has no reason went to what took as short."""
+        unknown = self._short_seconds + self.waits.get(OTHER, 0.0)
+        known = {name: seconds for name, seconds in self.waits.items() if name != OTHER}
+        return add_seconds(known, self._divide_short(unknown)) if unknown else known
+
     def end(self, reader: Received) -> None:
         """The open epoch has ended."""
         if self._reader() is reader:
@@ -207,5 +214,5 @@ class Totals:
             ended.rows + (reader.rows if reader else 0),
             ended.bytes + (reader.size_bytes if reader else 0),
             self.work_seconds,
-            add_seconds(self.waits, self._divide_short(self._short_seconds) if self._short_seconds else {}),
+            self._divided_waits(),
         )

@@ -78,18 +78,9 @@ def timed_parts(parts: Iterable[BlockPart]) -> Iterator[BlockPart]:
 class _TimedPart:
     """A part whose columns are decoded when they are used."""
 
-    __slots__ = ("_part",)
-
     def __init__(self, part: BlockPart) -> None:
         self._part = part
-
-    @property
-    def num_rows(self) -> int:
-        return self._part.num_rows
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._part.schema
+        self.num_rows, self.schema = part.num_rows, part.schema
 
     def select(self, columns: list[int]) -> pa.Table:
         with phase(DECODE):
@@ -98,7 +89,11 @@ class _TimedPart:
     def __getattr__(self, name: str) -> Any:
         # what only some parts have: statistics, and decoding straight into a destination
         found = getattr(self._part, name)
-        return partial(_call_timed, found) if name.startswith(("scatter_", "decode_")) else found
+        if name.startswith(("scatter_", "decode_")):
+            found = partial(_call_timed, found)
+        # the next time it is found at once
+        setattr(self, name, found)
+        return found
 
 
 def _call_timed(decode: Any, *args: Any) -> Any:
