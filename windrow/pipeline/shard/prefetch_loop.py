@@ -312,8 +312,10 @@ class PrefetchLoop:
         with measuring(clock, SHUFFLE):
             placed = self._place_run(window, map_outputs, run, part, takes_slot)
         phases, stopped = phases_of(clock), time.time()
-        span = Span("reduce", window.runs.facts.epoch, window.number, began, stopped, f"shard {self._shard}")
-        self._spans.append(replace(span, submit_time=submitted, phases=tuple(phases.items())))
+        facts, lane = window.runs.facts, f"shard {self._shard}"
+        self._spans.append(
+            Span("reduce", facts.epoch, window.number, began, stopped, lane, submitted, tuple(phases.items()))
+        )
         queued = began - submitted > _QUEUE_SECONDS and self._client.describe_queue(submitted, began)
         waited = Interval(submitted, began, queued or phases)
         placed.history = (*window.data.history, waited, Interval(began, stopped, phases))
