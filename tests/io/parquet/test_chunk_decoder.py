@@ -268,3 +268,29 @@ def test_page_larger_than_the_scratch_memory_is_declined(tmp_path: Path, rows: i
     )
     found = decode_group(tmp_path / "x.parquet", metadata, 0, column.type, np.arange(rows, dtype=np.uint32))
     assert (found is not None) == decoded
+
+
+def test_chunks_are_found_once_for_each_of_a_few_datasets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"x": range(4), "y": range(4)}), tmp_path / "x.parquet", row_group_size=2)
+    footer = StoredFooter(pq.read_metadata(tmp_path / "x.parquet"))
+    looked: list[str] = []
+    find = StoredFooter._find
+
+    def note(self: StoredFooter, group: int, name: str, kind: pa.DataType) -> Any:
+        looked.append(name)
+        return find(self, group, name, kind)
+
+    monkeypatch.setattr(StoredFooter, "_find", note)
+    both, other = [("x", pa.int64()), None, ("y", pa.int64())], [("y", pa.int32())]
+    for fields in (both, other) * 3:
+        found = [footer.chunks(group, fields) for group in range(2)]
+        assert [[chunk is not None for chunk in chunks] for chunks in found] == (
+            [[True, False, True]] * 2 if fields is both else [[False]] * 2
+        )
+    assert looked == ["x", "y", "x", "y", "y", "y"]
+    # many datasets are not remembered all
+    for _ in range(100):
+        footer.chunks(0, [("x", pa.int64())])
+    assert len(footer._chunks) <= 8

@@ -18,6 +18,8 @@ __all__ = ["Chunk", "NestedLeaf", "StoredFooter", "integer_bounds", "is_list"]
 
 _WIDTHS = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
 _INTEGERS = ("INT32", "INT64")
+# datasets of the same file whose chunks are remembered
+_KNOWN_FIELDS = 4
 # what chunks hold, as in C
 NUMBERS, TEXT, BOOLEANS, DECIMALS = range(4)
 _DECIMAL_BYTES = 16
@@ -70,7 +72,7 @@ class StoredFooter:
 
     def __init__(self, metadata: Any) -> None:
         self.metadata = metadata
-        self._chunks: dict[int, tuple[Fields, list[Chunk | None]]] = {}
+        self._chunks: dict[tuple[int, int], tuple[Fields, list[Chunk | None]]] = {}
         self._bounds: dict[tuple[int, str], tuple[int, int] | None] = {}
         self._nested: dict[tuple[int, str], tuple[pa.DataType, tuple[NestedLeaf, ...] | None]] = {}
 
@@ -80,15 +82,18 @@ class StoredFooter:
 
     def chunk(self, group: int, name: str, kind: pa.DataType) -> Chunk | None:
         """The chunk of a column that Arrow would read as ``kind``; None if the C decoder does not support it."""
-        return self.chunks(group, [(name, kind)])[0]
+        return self._find(group, name, kind)
 
     def chunks(self, group: int, fields: Fields) -> list[Chunk | None]:
         """`chunk` of each field, None for those that are not stored; remembered for the ``fields`` that came last."""
-        found = self._chunks.get(group)
-        # tasks share one object, and another dataset can read the same columns as other types
+        # Tasks share one object, and another dataset can read the same columns as other types. The entry keeps its
+        # fields alive, so that no others can have their id.
+        found = self._chunks.get((group, id(fields)))
         if found is None or found[0] is not fields:
             chunks = [None if field is None else self._find(group, *field) for field in fields]
-            found = self._chunks[group] = (fields, chunks)
+            if len(self._chunks) >= _KNOWN_FIELDS * self.metadata.num_row_groups:
+                self._chunks.clear()
+            found = self._chunks[group, id(fields)] = (fields, chunks)
         return found[1]
 
     def nested(self, group: int, name: str, kind: pa.DataType) -> tuple[NestedLeaf, ...] | None:

@@ -145,7 +145,7 @@ class Budget:
         >>> overhead = RowOverhead(runs=4, run_rows=1000, batch_rows=1, min_run_bytes=5, tasks=1, block_rows=1)
         >>> budget = plan_budget(window_bytes=10, window_rows=2, windows=2, runs_bytes=20, tasks_bytes=2,
         ...     limit_bytes=100, limit_covers_all=True, exact=False, overhead=overhead)
-        >>> budget.total_bytes, budget.grown(RowSizes(7, 3, 5)).total_bytes
+        >>> budget.needed_bytes, budget.grown(RowSizes(7, 3, 5)).needed_bytes
         (42, 73)
         >>> budget.grown(RowSizes(7, 3, 500)).total_bytes
         100
