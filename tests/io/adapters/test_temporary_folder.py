@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import pickle
 import signal
@@ -9,7 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from windrow.io.adapters.temporary_folder import LeasedFolder
+import pytest
+
+from windrow.io.adapters.temporary_folder import LeasedFolder, sweep_folders
 
 _MAKE = """
 import os, pickle, signal, sys
@@ -50,6 +53,23 @@ def test_sweep_deletes_folders_of_killed_processes_but_not_leased_ones(tmp_path:
     assert len(list(tmp_path.iterdir())) == 2
     another = LeasedFolder(tmp_path)
     assert {str(path) for path in tmp_path.iterdir()} == {held.path, another.path}
+
+
+def test_a_sweep_while_a_folder_is_made_does_not_delete_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, swept = fcntl.flock, []
+
+    def sweep_first(descriptor: int, operation: int) -> None:
+        if operation == fcntl.LOCK_SH:
+            swept.append(list(tmp_path.iterdir()))
+            sweep_folders(tmp_path, "windrow-staged-", "lease")
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    folder = LeasedFolder(tmp_path)
+    assert swept == [[Path(folder.path)]]
+    assert Path(folder.path, "lease").exists()
 
 
 def test_unpickled_copy_does_not_own_the_folder(tmp_path: Path) -> None:

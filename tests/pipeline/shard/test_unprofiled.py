@@ -41,7 +41,7 @@ def test_counts_and_total_waits_remain(executor: str, request: pytest.FixtureReq
         assert set(stats.waits) <= {"start", "other"}
         assert not stats.run.profile.phases
         assert not (*stats.spans, *stats.run.spans, *stats.run.trainer_spans)
-        with pytest.raises(PlanError, match=r"options\(profile=True\)"):
+        with pytest.raises(PlanError, match=r"without options\(profile=False\)"):
             shard.timeline()
 
 

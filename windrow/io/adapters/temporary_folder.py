@@ -35,8 +35,11 @@ class LeasedFolder:
         prefix = f"{_PREFIX}{socket.gethostname()}-"
         sweep_folders(where, prefix, _LEASE)
         self.path = tempfile.mkdtemp(prefix=prefix, dir=where)
-        lease = os.open(Path(self.path, _LEASE), os.O_RDWR | os.O_CREAT, 0o600)
+        # the lease gets its name once it is locked: another process's sweep would delete the folder before
+        unlocked = Path(self.path, f".{_LEASE}")
+        lease = os.open(unlocked, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lease, fcntl.LOCK_SH)
+        unlocked.rename(unlocked.with_name(_LEASE))
         self._finalizer = weakref.finalize(self, _remove, self.path, lease, os.getpid())
 
     def delete(self) -> None:

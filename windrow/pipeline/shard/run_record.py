@@ -91,8 +91,8 @@ class RunRecord:
         spans = merge_spans(stats.spans, [stats.trainer_spans, *self._spans.values()])
         if not spans:
             raise PlanError(
-                "there is no timeline yet: nothing has been read, or not with options(profile=True), the default. Read "
-                "some batches first; of shards that other processes read, keep the list that split() returned, and "
+                "there is no timeline yet: nothing has been read. Read some batches first, without "
+                "options(profile=False); of shards that other processes read, keep the list that split() returned, and "
                 "call timeline() a second after they began"
             )
         return Timeline(spans)
