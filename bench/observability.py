@@ -8,14 +8,13 @@ import statistics
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from bench.choices import choose_names
 from bench.machine import describe_machine
 from bench.progress import ProgressLine
+from bench.shapes.command import add_measured, choose_executors
 from bench.shapes.data import SHAPES, find_files
-from bench.shapes.systems import EXECUTORS
 from bench.sizes import read_size
 from bench.system_process import SystemProcess
 from bench.table import align_table
@@ -33,22 +32,15 @@ _NOTE = (
 
 def add_observability(parser: argparse.ArgumentParser) -> None:
     """Options of ``observability``."""
-    parser.add_argument("--shapes", default="plain,tokens,text", help="the shapes (default: %(default)s)")
-    parser.add_argument("--size", default="200MB", help="decoded size of each (default: %(default)s)")
-    parser.add_argument("--executor", default="threads", help="threads, ray or both (default: %(default)s)")
-    parser.add_argument("--window", metavar="SIZE", help="bytes per window (default: one window)")
+    add_measured(parser, shapes="plain,tokens,text")
     parser.add_argument("--pairs", type=int, default=40, help="pairs of each shape (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=4, help="epochs in each half (default: %(default)s)")
-    parser.add_argument("--folder", type=Path, default=Path(".bench/shapes"), help="folder of generated data")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
 
 
 def run_observability(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 1 if a cost by CPU is above 1 % by more than its error."""
     names = choose_names("--shapes", options.shapes, tuple(SHAPES))
-    executors = choose_names(
-        "--executor", "threads,ray" if options.executor == "both" else options.executor, EXECUTORS
-    )
+    executors = choose_executors(options)
     if options.pairs < 2 or options.epochs < 1:
         raise ValueError("--pairs: 2 or more; --epochs: 1 or more")
     size_bytes = read_size(options.size, "--size")

@@ -21,7 +21,7 @@ from bench.sizes import read_size
 from bench.system_process import SystemProcess
 from bench.table import align_table, write_cell
 
-__all__ = ["add_shapes", "run_shapes", "summarize_shape"]
+__all__ = ["add_measured", "add_shapes", "choose_executors", "run_shapes", "summarize_shape"]
 
 _HEADS = ("shape", "system", "to", "s", "CPU s", "of the scan", "by CPU", "asked")
 _NOTE = (
@@ -38,26 +38,36 @@ Found = Mapping[tuple[str, str], Sequence[Mapping[str, float]]]
 
 def add_shapes(parser: argparse.ArgumentParser) -> None:
     """Options of ``shapes``."""
-    parser.add_argument("--shapes", default=",".join(SHAPES), help="the shapes (default: %(default)s)")
-    parser.add_argument("--size", default="200MB", help="decoded size of each (default: %(default)s)")
-    parser.add_argument("--executor", default="threads", help="threads, ray or both (default: %(default)s)")
+    add_measured(parser, shapes=",".join(SHAPES))
     parser.add_argument("--formats", default="arrow", help="of arrow, numpy, torch (default: %(default)s)")
-    parser.add_argument("--window", metavar="SIZE", help="bytes per window (default: one window)")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=8, help="epochs in each (default: %(default)s)")
-    parser.add_argument("--folder", type=Path, default=Path(".bench/shapes"), help="folder of generated data")
     parser.add_argument(
         "--timeout", type=float, default=600.0, help="seconds for one measurement (%(default)s)"
     )
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
     parser.add_argument("--plot", type=Path, metavar="PATH", help="draw the shares of the scan as SVG or PNG")
+
+
+def add_measured(parser: argparse.ArgumentParser, *, shapes: str) -> None:
+    """Options that say what is measured, of this and other commands on the same data."""
+    parser.add_argument("--shapes", default=shapes, help="the shapes (default: %(default)s)")
+    parser.add_argument("--size", default="200MB", help="decoded size of each (default: %(default)s)")
+    parser.add_argument("--executor", default="threads", help="threads, ray or both (default: %(default)s)")
+    parser.add_argument("--window", metavar="SIZE", help="bytes per window (default: one window)")
+    parser.add_argument("--folder", type=Path, default=Path(".bench/shapes"), help="folder of generated data")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
+
+
+def choose_executors(options: argparse.Namespace) -> list[str]:
+    """The executors that ``--executor`` names."""
+    given = "threads,ray" if options.executor == "both" else options.executor
+    return list(choose_names("--executor", given, EXECUTORS))
 
 
 def run_shapes(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if every shape reaches what is asked."""
     names = choose_names("--shapes", options.shapes, tuple(SHAPES))
-    executor = "threads,ray" if options.executor == "both" else options.executor
-    executors = choose_names("--executor", executor, EXECUTORS)
+    executors = choose_executors(options)
     formats = choose_names("--formats", options.formats, FORMATS)
     if options.rounds < 1 or options.epochs < 1:
         raise ValueError("--rounds and --epochs: 1 or more")
