@@ -276,13 +276,13 @@ def test_chunks_are_found_once_for_each_of_a_few_datasets(
     pq.write_table(pa.table({"x": range(4), "y": range(4)}), tmp_path / "x.parquet", row_group_size=2)
     footer = StoredFooter(pq.read_metadata(tmp_path / "x.parquet"))
     looked: list[str] = []
-    find = StoredFooter._find
+    find = StoredFooter.chunk
 
     def note(self: StoredFooter, group: int, name: str, kind: pa.DataType) -> Any:
         looked.append(name)
         return find(self, group, name, kind)
 
-    monkeypatch.setattr(StoredFooter, "_find", note)
+    monkeypatch.setattr(StoredFooter, "chunk", note)
     both, other = [("x", pa.int64()), None, ("y", pa.int64())], [("y", pa.int32())]
     for fields in (both, other) * 3:
         found = [footer.chunks(group, fields) for group in range(2)]

@@ -139,6 +139,26 @@ def test_an_error_of_metrics_ends_them_and_not_the_run(
     assert [record.message for record in caplog.records] == ["metrics of run a1b2 are not published any more"]
 
 
+def test_a_run_without_profile_publishes_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from windrow.pipeline.executors.ray import run_metrics
+
+    made: list[str] = []
+
+    def note(name: str, *_: Any) -> Any:
+        made.append(name)
+        raise ValueError("not published")
+
+    monkeypatch.setattr(run_metrics, "Counter", note)
+    monkeypatch.setattr(run_metrics, "Gauge", note)
+    with caplog.at_level(logging.WARNING, "windrow"):
+        run_metrics.RunMetrics("a1b2", published=False).update(_stats(1))
+        assert (made, caplog.records) == ([], [])
+        run_metrics.RunMetrics("a1b2").update(_stats(1))
+    assert made
+
+
 @pytest.fixture(scope="module")
 def dashboard() -> Any:
     return json.loads(DASHBOARD.read_text(encoding="utf-8"))

@@ -80,17 +80,13 @@ class StoredFooter:
     def serialized_size(self) -> int:
         return int(self.metadata.serialized_size)
 
-    def chunk(self, group: int, name: str, kind: pa.DataType) -> Chunk | None:
-        """The chunk of a column that Arrow would read as ``kind``; None if the C decoder does not support it."""
-        return self._find(group, name, kind)
-
     def chunks(self, group: int, fields: Fields) -> list[Chunk | None]:
         """`chunk` of each field, None for those that are not stored; remembered for the ``fields`` that came last."""
         # Tasks share one object, and another dataset can read the same columns as other types. The entry keeps its
         # fields alive, so that no others can have their id.
         found = self._chunks.get((group, id(fields)))
         if found is None or found[0] is not fields:
-            chunks = [None if field is None else self._find(group, *field) for field in fields]
+            chunks = [None if field is None else self.chunk(group, *field) for field in fields]
             if len(self._chunks) >= _KNOWN_FIELDS * self.metadata.num_row_groups:
                 self._chunks.clear()
             found = self._chunks[group, id(fields)] = (fields, chunks)
@@ -184,7 +180,8 @@ class StoredFooter:
     def _arrow_schema(self) -> pa.Schema:
         return self.metadata.schema.to_arrow_schema()
 
-    def _find(self, group: int, name: str, kind: pa.DataType) -> Chunk | None:
+    def chunk(self, group: int, name: str, kind: pa.DataType) -> Chunk | None:
+        """The chunk of a column that Arrow would read as ``kind``; None if the C decoder does not support it."""
         if name not in self._leaves or self._columns.get(name, (None,))[0] != kind:
             return None
         number, optional = self._leaves[name]
