@@ -61,6 +61,9 @@ class BufferPool:
         self._idle_bytes = 0
         self._in_use_bytes = 0
         self._returns = 0
+        # Whether the limit was exceeded without any idle memory. Only then does a returned block have to be dropped
+        # at once: otherwise it counts as much as while it was lent, and the next call looks at it.
+        self._is_over = False
 
     def take(self, nbytes: int) -> NDArray[np.uint8]:
         """(nbytes,) uint8 of arbitrary content, writable and aligned to 64 bytes."""
@@ -74,9 +77,10 @@ class BufferPool:
         with self._lock:
             self._collect_returned()
             self._in_use_bytes += size * count
-            blocks = [self._pop_idle(size) for _ in range(count)]
+            blocks = self._pop_idle(size, count)
             self._evict()
-        self._reclaim_if_unlocked()
+        if self._is_over:
+            self._reclaim_if_unlocked()
         leases: list[_Lease] = []
         try:
             leases.extend(
@@ -117,12 +121,11 @@ class BufferPool:
             self._idle.clear()
             self._idle_bytes = 0
 
-    def _pop_idle(self, size: int) -> _Block | None:
-        idle = self._idle.get(size)
-        if not idle:
-            return None
-        self._idle_bytes -= size
-        return idle.pop()[1]
+    def _pop_idle(self, size: int, count: int) -> list[_Block | None]:
+        idle = self._idle.get(size, ())
+        found: list[_Block | None] = [idle.pop()[1] for _ in range(min(count, len(idle)))] if idle else []
+        self._idle_bytes -= size * len(found)
+        return found + [None] * (count - len(found))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -135,7 +138,8 @@ class BufferPool:
         # Finalizers call this in any thread at any allocation, even in one that holds the lock:
         # the append is atomic, and nothing here blocks.
         self._returned.append(block)
-        self._reclaim_if_unlocked()
+        if self._is_over:
+            self._reclaim_if_unlocked()
 
     def _reclaim_if_unlocked(self) -> None:
         # A thread that holds the lock checks again after releasing it, so no block is left behind.
@@ -150,22 +154,27 @@ class BufferPool:
         self._evict()
 
     def _collect_returned(self) -> None:
-        while self._returned:
-            block = self._returned.popleft()
+        returned, freed = self._returned, 0
+        while returned:
+            block = returned.popleft()
+            idle = self._idle.get(block.size)
+            if idle is None:
+                idle = self._idle[block.size] = deque()
             self._returns += 1
-            size = block.memory.nbytes
-            self._in_use_bytes -= size
-            self._idle_bytes += size
-            self._idle.setdefault(size, deque()).append((self._returns, block))
+            idle.append((self._returns, block))
+            freed += block.size
+        self._in_use_bytes -= freed
+        self._idle_bytes += freed
 
     def _evict(self) -> None:
-        while (
-            self._idle_bytes
-            and self._idle_bytes + self._in_use_bytes + self._other_bytes() > self._limit_bytes
-        ):
+        while self._idle_bytes + self._in_use_bytes + self._other_bytes() > self._limit_bytes:
+            self._is_over = not self._idle_bytes
+            if self._is_over:
+                return
             size, idle = min(((s, d) for s, d in self._idle.items() if d), key=lambda entry: entry[1][0][0])
             idle.popleft()
             self._idle_bytes -= size
+        self._is_over = False
 
 
 class _Block(NamedTuple):
@@ -173,6 +182,7 @@ class _Block(NamedTuple):
 
     memory: NDArray[np.uint8]
     address: int
+    size: int
 
 
 def _allocate(size: int) -> _Block:
@@ -182,7 +192,7 @@ def _allocate(size: int) -> _Block:
         raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
         start = -address_of(raw) % ALIGNMENT_BYTES
         memory = raw[start : start + size]
-    return _Block(memory, address_of(memory))
+    return _Block(memory, address_of(memory), size)
 
 
 class _Lease:

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["BatchFormat", "check_format", "convert", "rows", "to_numpy", "to_numpy_batches", "to_pandas"]
 
 BatchFormat = Literal["numpy", "pandas", "pyarrow"]
+_FORMATS = get_args(BatchFormat)
 _ROWS_PER_CHUNK = 1024
 
 
 def check_format(batch_format: str) -> None:
     """Raise PlanError if a format does not exist, or its library is not installed."""
-    if batch_format not in get_args(BatchFormat):
-        known = ", ".join(repr(name) for name in get_args(BatchFormat))
+    if batch_format not in _FORMATS:
+        known = ", ".join(repr(name) for name in _FORMATS)
         raise PlanError(f"batch_format={batch_format!r} is unknown: use one of {known}")
     if batch_format == "pandas":
         require("pandas", "pandas", 'batch_format="pandas"')

@@ -167,6 +167,8 @@ class Connection:
 
     def record_stats(self) -> RunStats | None:
         """Fetch the statistics, so that the run's record has them; None if the shard is not connected."""
+        # the record's spans have a wait once it is known what it was for
+        self._consumer.totals.settle()
         return None if self._resources is None else self.run_stats(spans=True)
 
     def disconnect(self) -> None:

@@ -93,7 +93,8 @@ class Consumer:
         object.__setattr__(self, "spans", spans)
         log = WaitLog(spans.add_conversion, kept=self.profiled)
         object.__setattr__(self, "log", log)
-        object.__setattr__(self, "totals", Totals(self.shard, log.divide_short))
+        totals = Totals(self.shard, log.take, log.divide_short, spans.add_wait)
+        object.__setattr__(self, "totals", totals)
 
     def report(self) -> TrainerStats:
         """Return what the coordinator shall know: the totals, and the spans since the last report."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any, Protocol
@@ -187,12 +187,16 @@ class EpochReader:
             self._check_opening()
         try:
             batch = next(self._batches)
+            converted, converting = time.time(), 0.0
+            if self._reader.converts_at_once:
+                converting = converted - max(began, self._reader.taken_at)
+                if converted - began >= SHORT_WAIT_SECONDS:
+                    self._consumer.log.add_conversion(converted - converting, converted)
             if self._finish is not None:
-                finishing = time.time()
                 batch = self._finish(batch)
-                self._consumer.log.add(finishing, {DEVICE: 1.0})
+                self._consumer.log.add(converted, {DEVICE: 1.0})
             self._reader.send_heartbeat()
-            self._note_wait(began, computed)
+            self._note_wait(began, computed, converting)
             self._returned_at = time.time()
             self._core_time.begin()
         except StopIteration:
@@ -250,17 +254,16 @@ class EpochReader:
         # the loop may still have to pass windows without rows of any step, which vanish once the epoch is left
         return taken and self._reader.opening is None and self._reader.is_prefetched()
 
-    def _note_wait(self, began: float, computed: float) -> None:
+    def _note_wait(self, began: float, computed: float, converting: float) -> None:
         now, consumer = time.time(), self._consumer
         worked, waited = began - self._returned_at, now - began
         consumer.pace.add(worked=worked, waited=waited, computed=computed)
-        phases: Mapping[str, float] = {}
+        window = self.epoch, self._reader.window
+        consumer.spans.add_batch(window, self._returned_at, began, now)
         if waited < SHORT_WAIT_SECONDS:
-            consumer.totals.note_short(worked=worked, waited=waited)
+            consumer.totals.note_short(worked=worked, waited=waited, converting=converting)
         else:
-            phases = consumer.log.take(began, now)
-            consumer.totals.note(worked=worked, waited=phases)
-        consumer.spans.add_batch((self.epoch, self._reader.window), self._returned_at, began, now, phases)
+            consumer.totals.note_wait(window, began, now, worked=worked)
         if self._progress is not None:
             self._progress.show(now, window=self._reader.window, step=self.start + self.steps + 1)
 

@@ -17,13 +17,13 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError
 from windrow.core.phase_clock import PhaseClock, measuring, phase
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.phases import COLLATE, SHUFFLE, TRANSFER, Interval, Span
+from windrow.pipeline.coordinator.phases import COLLATE, SHUFFLE, TRANSFER, Interval
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, WindowData
 from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
 from windrow.pipeline.shard.run_reader import Converter, EpochRuns, PlacedRun
-from windrow.pipeline.shard.waits import phases_of
+from windrow.pipeline.shard.waits import QUEUE_SECONDS, phases_of
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import EpochRows, RowPositions, StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
@@ -36,8 +36,6 @@ __all__ = ["PrefetchLoop"]
 
 # shorter than the coordinator's timeout for silent shards: windows that it drops are then released here too
 _RELEASE_SECONDS = 4.0
-# what waits for a free thread for longer waits for something else
-_QUEUE_SECONDS = 1e-3
 
 # repeated rows that end an epoch, by place
 _PaddingRuns = list[tuple[int, Future[PlacedRun | None]]]
@@ -78,7 +76,7 @@ class PrefetchLoop:
         self.last_run: PlacedRun | None = None
         self._portions = portions
         self._client = shard_client
-        self._shard = consumer.shard
+        self._shard, self._lane = consumer.shard, f"shard {consumer.shard}"
         self._after = after
         self._seed = seed
         self._spans = consumer.spans
@@ -235,9 +233,8 @@ class PrefetchLoop:
 
     def _note_transfers(self, epoch: int, window: int, history: Sequence[Interval]) -> None:
         for one in history:
-            if list(one.phases) == [TRANSFER] and one.stop - one.start > _QUEUE_SECONDS:
-                lane = f"shard {self._shard}"
-                self._spans.append(Span("transfer", epoch, window, one.start, one.stop, lane, one.start))
+            if list(one.phases) == [TRANSFER] and one.stop - one.start > QUEUE_SECONDS:
+                self._spans.add("transfer", epoch, window, one.start, one.stop, self._lane, one.start)
 
     def _submit_runs(
         self, window: _FetchedWindow, layout: WindowRuns, first: int, padding_runs: _PaddingRuns
@@ -308,17 +305,19 @@ class PrefetchLoop:
     ) -> PlacedRun:
         if not self._profiled:
             return self._place_run(window, map_outputs, run, part, takes_slot)
-        began, clock = time.time(), PhaseClock()
-        with measuring(clock, SHUFFLE):
+        began = time.time()
+        if self._after or window.runs.converter is not None:
+            clock = PhaseClock()
+            with measuring(clock, SHUFFLE):
+                placed = self._place_run(window, map_outputs, run, part, takes_slot)
+            spent, stopped = tuple(phases_of(clock).items()), time.time()
+        else:
             placed = self._place_run(window, map_outputs, run, part, takes_slot)
-        phases, stopped = phases_of(clock), time.time()
-        facts, lane = window.runs.facts, f"shard {self._shard}"
-        self._spans.append(
-            Span("reduce", facts.epoch, window.number, began, stopped, lane, submitted, tuple(phases.items()))
-        )
-        queued = began - submitted > _QUEUE_SECONDS and self._client.describe_queue(submitted, began)
-        waited = Interval(submitted, began, queued or phases)
-        placed.history = (*window.data.history, waited, Interval(began, stopped, phases))
+            stopped = time.time()
+            spent = ((SHUFFLE, stopped - began),)
+        epoch = window.runs.facts.epoch
+        self._spans.add("reduce", epoch, window.number, began, stopped, self._lane, submitted, spent)
+        placed.produced, placed.placing = window.data.history, (submitted, began, stopped, spent)
         return placed
 
     def _place_run(

@@ -27,6 +27,7 @@ from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, WindowData
 from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.stall_watch import Waiting
+from windrow.pipeline.shard.waits import Placing
 from windrow.pipeline.tasks.transforms import check_schema
 
 __all__ = ["Converter", "EpochRuns", "PlacedRun", "RunReader", "align_runs"]
@@ -51,7 +52,8 @@ class PlacedRun:
     """A run whose rows have been placed, and the batches that they were converted to, if any.
 
     ``takes_slot``: whether it counts against the loop's ``depth``. Repeated rows at the end of an epoch do
-    not, so that the end becomes known however few runs are taken.
+    not, so that the end becomes known however few runs are taken. If it was measured, ``produced`` is what its window
+    took, and ``placing`` what it took itself.
     """
 
     rows: pa.RecordBatch
@@ -59,8 +61,8 @@ class PlacedRun:
     takes_slot: bool = True
     converted: list[Any] | None = None
     converter: Converter | None = None
-    # what the time until it was ready went to
-    history: Sequence[Interval] = ()
+    produced: Sequence[Interval] = ()
+    placing: Placing | None = None
 
 
 class EpochRuns:
@@ -194,7 +196,9 @@ class RunReader:
         self._prefetch_loop = prefetch_loop
         self.runs = runs
         self._convert = convert
-        self._profiled = profiled
+        self._profiled = consumer.profiled and profiled
+        # whether batches are made between taking a run, the latest at this time, and returning them
+        self.converts_at_once, self.taken_at = consumer.profiled and not profiled, 0.0
         self.opening = opening
         self._run: PlacedRun | None = None
         # the consumer may still be using the previous epoch's last run until it takes the first one of this epoch
@@ -213,7 +217,9 @@ class RunReader:
         for span in align_runs(self._take_runs(), batch_rows):
             ready = self._take_converted(span)
             if ready is None:
-                ready = self.consumer.log.timed(self._convert(span), profiled=self._profiled)
+                ready = self._convert(span)
+                if self._profiled:
+                    ready = self.consumer.log.timed(ready)
             yield from ready
 
     def _take_runs(self) -> Iterator[pa.RecordBatch]:
@@ -322,7 +328,9 @@ class RunReader:
                     self._prefetch_loop.release_consumed()
                 run = future.result(timeout=_LOOK_SECONDS)
                 if run is not None:
-                    self.consumer.log.add_wait(asked, run.history)
+                    self.taken_at = taken = time.time()
+                    history = run.produced, run.placing, self.client.describe_queue
+                    self.consumer.log.add_wait(asked, taken, *history)
                 return run
             except CancelledError:
                 self.raise_closed()

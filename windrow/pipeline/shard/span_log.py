@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from itertools import starmap
+from typing import Any
 
 from windrow.pipeline.coordinator.phases import COLLATE, DEVICE, START, Span, scale_to
 
@@ -20,15 +22,15 @@ _SPAN_SECONDS = 1e-3
 class SpanLog:
     """The latest spans of one shard's process, and those that were not reported to the coordinator yet.
 
-    Several threads add spans. The trainer's own work is merged until it waits, or begins another window.
-    Unless spans are ``kept``, it has none.
+    Several threads add spans, as tuples of a span's fields: it is made when somebody reads it. The trainer's own work
+    is merged until it waits, or begins another window. Unless spans are ``kept``, there are none.
     """
 
     def __init__(self, shard: int, *, kept: bool = True) -> None:
         self._kept = kept
         self._lane = f"shard {shard}"
-        self._spans: deque[Span] = deque(maxlen=_MAX_SPANS)
-        self._unsent: deque[Span] = deque(maxlen=_MAX_UNSENT)
+        self._sent: deque[Span] = deque(maxlen=_MAX_SPANS)
+        self._unsent: deque[tuple[Any, ...]] = deque(maxlen=_MAX_UNSENT)
         # epoch and window of the rows that are being converted, and of the batch that the trainer has
         self.converting = self._trained = (0, 0)
         # the work that no span has yet
@@ -36,45 +38,43 @@ class SpanLog:
         self._stopped = 0.0
 
     def __iter__(self) -> Iterator[Span]:
-        return iter(tuple(self._spans))
+        return iter((*self._sent, *starmap(Span, tuple(self._unsent))))
 
-    def append(self, span: Span) -> None:
-        """Add a span."""
-        if not self._kept:
-            return
-        self._spans.append(span)
-        self._unsent.append(span)
+    def add(self, *fields: Any) -> None:
+        """Add a span, given its fields in their order."""
+        if self._kept:
+            self._unsent.append(fields)
 
     def add_conversion(self, start: float, stop: float, phases: Mapping[str, float]) -> None:
         """Add the making of a batch, or its copy to a device."""
         if stop - start >= _SPAN_SECONDS:
             kind = DEVICE if DEVICE in phases else COLLATE
             pairs = tuple(scale_to(stop - start, phases).items())
-            self.append(Span(kind, *self.converting, start, stop, self._lane, start, pairs))
+            self.add(kind, *self.converting, start, stop, self._lane, start, pairs)
 
-    def add_batch(
-        self, window: tuple[int, int], returned: float, began: float, now: float, phases: Mapping[str, float]
-    ) -> None:
+    def add_batch(self, window: tuple[int, int], returned: float, began: float, now: float) -> None:
         """Note that the trainer worked from ``returned`` to ``began``, and waited to ``now`` for a window's batch."""
         if not self._kept:
             return
         if self._started is None:
             self._started = returned
         self._stopped = began
-        waited = now - began > _SPAN_SECONDS
-        if not waited and window == self._trained:
-            return
-        self.end_work()
-        self._trained = window
-        if waited:
-            self.append(Span("wait", *window, began, now, self._lane, began, tuple(phases.items())))
+        if now - began >= _SPAN_SECONDS or window != self._trained:
+            self.end_work()
+            self._trained = window
+
+    def add_wait(
+        self, window: tuple[int, int], began: float, stopped: float, phases: Mapping[str, float]
+    ) -> None:
+        """Add a trainer's wait for a window's batch, when it is known what it was for."""
+        self.add("wait", *window, began, stopped, self._lane, began, tuple(phases.items()))
 
     def add_opening(self, window: tuple[int, int], seconds: float) -> None:
         """Note that opening an epoch, which has just ended, took the trainer this long."""
         self._trained = self.converting = window
         if seconds > _SPAN_SECONDS:
             now = time.time()
-            self.append(Span("wait", *window, now - seconds, now, self._lane, 0.0, ((START, seconds),)))
+            self.add("wait", *window, now - seconds, now, self._lane, 0.0, ((START, seconds),))
 
     def add_work(self, start: float, stop: float) -> None:
         """Note that the trainer worked."""
@@ -85,8 +85,10 @@ class SpanLog:
         """Add the work so far as one span."""
         start, self._started = self._started, None
         if start is not None and self._stopped > start:
-            self.append(Span("work", *self._trained, start, self._stopped, self._lane, start))
+            self.add("work", *self._trained, start, self._stopped, self._lane, start)
 
     def take_unsent(self) -> tuple[Span, ...]:
         """Return what was added since the last call; other threads may add meanwhile."""
-        return tuple(self._unsent.popleft() for _ in range(len(self._unsent)))
+        found = tuple([Span(*self._unsent.popleft()) for _ in range(len(self._unsent))])
+        self._sent += found
+        return found

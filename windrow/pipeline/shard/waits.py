@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from windrow.core.phase_clock import PhaseClock, measuring
 from windrow.pipeline.coordinator.phases import (
@@ -15,6 +16,7 @@ from windrow.pipeline.coordinator.phases import (
     PREPARE,
     START,
     TRANSFORM_PREFIX,
+    Dividable,
     Interval,
     TrainerStats,
     add_seconds,
@@ -22,16 +24,20 @@ from windrow.pipeline.coordinator.phases import (
     scale_to,
 )
 
-__all__ = ["SHORT_WAIT_SECONDS", "Totals", "WaitLog", "phases_of"]
+__all__ = ["QUEUE_SECONDS", "SHORT_WAIT_SECONDS", "Placing", "Totals", "WaitLog", "phases_of"]
 
 T = TypeVar("T")
 # Work that takes less is not logged: a batch that is a view takes as long.
 _MIN_SECONDS = 20e-6
 # Shorter waits are divided together, since dividing one takes 20 µs, which is a hundredth of a small batch.
 SHORT_WAIT_SECONDS = 1e-3
+# what waits for a free thread for longer waits for something else
+QUEUE_SECONDS = 1e-3
 _CONVERTING: Mapping[str, float] = {COLLATE: 1.0}
 # an interval is taken by the wait that it overlaps; without one, older ones are dropped
-_MAX_INTERVALS = 1_000
+_MAX_INTERVALS = 10_000
+# waits that are divided together
+_MAX_UNDIVIDED = 200
 _END: Any = object()
 
 
@@ -41,6 +47,35 @@ def phases_of(clock: PhaseClock) -> dict[str, float]:
     for name, seconds in clock.seconds.items():
         found = add_seconds(found, {PREPARE if name.startswith(TRANSFORM_PREFIX) else name: seconds})
     return found
+
+
+# when a run was submitted, and its placing began and ended; pairs of what it went to
+Placing = tuple[float, float, float, tuple[tuple[str, float], ...]]
+
+
+class _RunWait(NamedTuple):
+    """A wait for the rows of a run, whose window took what ``produced`` tells.
+
+    What the time went to is found out when somebody asks for it.
+    """
+
+    start: float
+    stop: float
+    produced: Sequence[Interval]
+    placing: Placing
+    # what the tasks did between two times that kept threads busy
+    describe_queue: Callable[[float, float], Mapping[str, float]]
+
+    def divide(self, start: float, stop: float) -> Mapping[str, float]:
+        submitted, began, stopped, spent = self.placing
+        placing = dict(spent)
+        found = [interval for interval in self.produced if interval.stop > start]
+        if start < began:
+            queued_from = start if start > submitted else submitted
+            queued = began - submitted > QUEUE_SECONDS and self.describe_queue(queued_from, began)
+            found.append(Interval(queued_from, began, queued or placing))
+        found.append(Interval(began, stopped, placing))
+        return attribute(start, stop, found)
 
 
 class WaitLog:
@@ -54,10 +89,10 @@ class WaitLog:
         self, note: Callable[[float, float, Mapping[str, float]], None] | None = None, *, kept: bool = True
     ) -> None:
         self._kept = kept
-        self._intervals: deque[Interval] = deque(maxlen=_MAX_INTERVALS)
+        self._intervals: deque[Dividable] = deque(maxlen=_MAX_INTERVALS)
         # An interval that the next wait overlaps too. It is not put back: the deque may have filled up meanwhile, and
         # would drop its newest interval.
-        self._unfinished: Interval | None = None
+        self._unfinished: Dividable | None = None
         # is told of what was added
         self._note = note
         # seconds by phase of what was too short to be waited for long
@@ -79,17 +114,30 @@ class WaitLog:
             ):
                 self._short[name] = self._short.get(name, 0.0) + share
 
-    def add_wait(self, start: float, history: Iterable[Interval]) -> None:
-        """Add a wait for rows that has lasted from ``start`` until now, given what their preparation went to."""
-        if not self._kept:
-            return
-        stop = time.time()
-        if stop - start >= _MIN_SECONDS:
-            self._intervals.append(Interval(start, stop, attribute(start, stop, history)))
+    def add_wait(
+        self,
+        start: float,
+        stop: float,
+        produced: Sequence[Interval],
+        placing: Placing | None,
+        describe_queue: Callable[[float, float], Mapping[str, float]],
+    ) -> None:
+        """Add a wait for rows, given what their window took, and when and how they were placed."""
+        if self._kept and placing is not None and stop - start >= _MIN_SECONDS:
+            self._intervals.append(_RunWait(start, stop, produced, placing, describe_queue))
+
+    def add_conversion(self, start: float, stop: float) -> None:
+        """Add the making of a batch in the consumer's thread, as part of a wait that is not short."""
+        if self._kept and stop - start >= _MIN_SECONDS:
+            self._intervals.append(Interval(start, stop, _CONVERTING))
+            if self._note is not None:
+                self._note(start, stop, _CONVERTING)
 
     def take(self, start: float, stop: float) -> dict[str, float]:
         """Divide a wait by what happened in it, and forget what ended before it did."""
-        found: list[Interval] = []
+        if not self._kept:
+            return {OTHER: stop - start}
+        found: list[Dividable] = []
         interval, self._unfinished = self._unfinished or self._pop(), None
         while interval is not None:
             if interval.start < stop:
@@ -100,35 +148,27 @@ class WaitLog:
             interval = self._pop()
         return attribute(start, stop, found)
 
-    def divide_short(self, seconds: float) -> dict[str, float]:
-        """Divide the sum of short waits by what took as short."""
+    def divide_short(self, seconds: float, converting: float = 0.0) -> dict[str, float]:
+        """Divide the sum of short waits, of which ``converting`` made batches, by what took as short."""
         logged = dict(self._short)
+        if converting and self._kept:
+            logged = add_seconds(logged, {COLLATE: converting})
         total = sum(logged.values())
         found = scale_to(min(seconds, total), logged) if total else {}
         return add_seconds(found, {OTHER: seconds - total}) if seconds > total else found
 
-    def _pop(self) -> Interval | None:
-        try:
-            return self._intervals.popleft()
-        except IndexError:
-            return None
+    def _pop(self) -> Dividable | None:
+        # no other thread takes any
+        return self._intervals.popleft() if self._intervals else None
 
-    def timed(self, batches: Iterable[T], *, profiled: bool) -> Iterator[T]:
-        """Yield converted batches, and log the time of converting; ``profiled``: by phase, which costs microseconds."""
-        if not self._kept:
-            yield from batches
-            return
+    def timed(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield converted batches, and log the time of converting by phase."""
         iterator = iter(batches)
         while True:
-            began = time.time()
-            if profiled:
-                clock = PhaseClock()
-                with measuring(clock, COLLATE):
-                    batch = next(iterator, _END)
-                self.add(began, phases_of(clock))
-            else:
+            began, clock = time.time(), PhaseClock()
+            with measuring(clock, COLLATE):
                 batch = next(iterator, _END)
-                self.add(began, _CONVERTING)
+            self.add(began, phases_of(clock))
             if batch is _END:
                 return
             yield batch
@@ -150,40 +190,61 @@ class Received(Protocol):
 class Totals:
     """What a shard's consumer has received, how long it worked, and how long it waited for what.
 
-    ``divide_short`` tells what short waits went to, given their sum.
+    ``divide`` tells what the time between two times went to, ``divide_short`` what short waits went to, given their
+    sum and how much of it made batches. ``note`` is told of each wait that is not short: the window, when it began and
+    ended, and what it was for. That is found out when somebody asks, or after many waits: one by one, between batches,
+    it takes several times as long.
     """
 
     def __init__(
         self,
         shard: int,
-        divide_short: Callable[[float], Mapping[str, float]] = lambda seconds: {OTHER: seconds},
+        divide: Callable[[float, float], Mapping[str, float]] = lambda start, stop: {OTHER: stop - start},
+        divide_short: Callable[[float, float], Mapping[str, float]] = lambda seconds, _: {OTHER: seconds},
+        note: Callable[[tuple[int, int], float, float, Mapping[str, float]], None] = lambda *_: None,
     ) -> None:
         self.shard = shard
-        self._divide_short = divide_short
+        self._divide, self._divide_short, self._note = divide, divide_short, note
         self._ended = TrainerStats(shard)
         # not the reader itself, which refers to this
         self._reader: Callable[[], Received | None] = lambda: None
         self.work_seconds = 0.0
-        self.waits: dict[str, float] = {}
-        self._short_seconds = 0.0
+        self._waits: dict[str, float] = {}
+        # window, begin and end of waits that are not divided yet, and whether the trainer had a batch before
+        self._undivided: deque[tuple[tuple[int, int], float, float, bool]] = deque()
+        self._lock = threading.Lock()
+        self._short_seconds = self._short_converting = 0.0
 
     def begin(self, reader: Received, opening_seconds: float) -> None:
         """An epoch has been opened, which took this long."""
         self._reader = weakref.ref(reader)
-        self._wait({START: opening_seconds})
+        with self._lock:
+            self._wait({START: opening_seconds})
 
-    def note(self, *, worked: float, waited: Mapping[str, float]) -> None:
-        """The consumer has worked, and then waited for a batch."""
+    def note_wait(self, window: tuple[int, int], began: float, stopped: float, *, worked: float) -> None:
+        """The consumer has worked, and then waited for a window's batch."""
         self.work_seconds += worked
-        if OTHER in waited and not self._has_batches:
-            # until the first batch, what has no other reason is the start of the run
-            waited = {START if name == OTHER else name: seconds for name, seconds in waited.items()}
-        self._wait(waited)
+        self._undivided.append((window, began, stopped, self._has_batches))
+        if len(self._undivided) >= _MAX_UNDIVIDED:
+            self.settle()
 
-    def note_short(self, *, worked: float, waited: float) -> None:
-        """The consumer has worked, and got a batch nearly at once."""
+    def settle(self) -> None:
+        """Find out what all waits so far were for."""
+        with self._lock:
+            while self._undivided:
+                window, began, stopped, had_batches = self._undivided.popleft()
+                waited = self._divide(began, stopped)
+                self._note(window, began, stopped, waited)
+                if OTHER in waited and not had_batches:
+                    # until the first batch, what has no other reason is the start of the run
+                    waited = {START if name == OTHER else name: value for name, value in waited.items()}
+                self._wait(waited)
+
+    def note_short(self, *, worked: float, waited: float, converting: float = 0.0) -> None:
+        """The consumer has worked, and got a batch nearly at once; ``converting``: what is known to have made it."""
         self.work_seconds += worked
         self._short_seconds += waited
+        self._short_converting += converting
 
     @property
     def _has_batches(self) -> bool:
@@ -192,13 +253,14 @@ class Totals:
 
     def _wait(self, seconds: Mapping[str, float]) -> None:
         for name, value in seconds.items():
-            self.waits[name] = self.waits.get(name, 0.0) + value
+            self._waits[name] = self._waits.get(name, 0.0) + value
 
     def _divided_waits(self) -> Mapping[str, float]:
         """The waits, of which the short ones and what has no reason went to what took as short."""
-        unknown = self._short_seconds + self.waits.get(OTHER, 0.0)
-        known = {name: seconds for name, seconds in self.waits.items() if name != OTHER}
-        return add_seconds(known, self._divide_short(unknown)) if unknown else known
+        self.settle()
+        unknown = self._short_seconds + self._waits.get(OTHER, 0.0)
+        known = {name: seconds for name, seconds in self._waits.items() if name != OTHER}
+        return add_seconds(known, self._divide_short(unknown, self._short_converting)) if unknown else known
 
     def end(self, reader: Received) -> None:
         """The open epoch has ended."""

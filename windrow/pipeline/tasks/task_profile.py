@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.machine import available_cores
-from windrow.core.phase_clock import PhaseClock, phase
+from windrow.core.phase_clock import PhaseClock, timed_call
 from windrow.core.source import BlockPart
 from windrow.pipeline.coordinator.phases import (
     DECODE,
@@ -66,13 +66,11 @@ def timed_parts(parts: Iterable[BlockPart]) -> Iterator[BlockPart]:
     """Yield the parts of a block such that what they decode counts as decoding."""
     iterator = iter(parts)
     while True:
-        with phase(DECODE):
-            # in a list, so that this frame does not hold a part while the next one is decoded
-            found = [part for part in (next(iterator, None),) if part is not None]
-        if not found:
+        # in a list, so that this frame does not hold a part while the next one is decoded
+        found = [timed_call(DECODE, next, iterator, None)]
+        if found[0] is None:
             return
-        yield found[0] if isinstance(found[0], pa.Table) else _TimedPart(found.pop())
-        found.clear()
+        yield found.pop() if isinstance(found[0], pa.Table) else _TimedPart(found.pop())
 
 
 class _TimedPart:
@@ -83,22 +81,16 @@ class _TimedPart:
         self.num_rows, self.schema = part.num_rows, part.schema
 
     def select(self, columns: list[int]) -> pa.Table:
-        with phase(DECODE):
-            return self._part.select(columns)
+        return timed_call(DECODE, self._part.select, columns)
 
     def __getattr__(self, name: str) -> Any:
         # what only some parts have: statistics, and decoding straight into a destination
         found = getattr(self._part, name)
         if name.startswith(("scatter_", "decode_")):
-            found = partial(_call_timed, found)
+            found = partial(timed_call, DECODE, found)
         # the next time it is found at once
         setattr(self, name, found)
         return found
-
-
-def _call_timed(decode: Any, *args: Any) -> Any:
-    with phase(DECODE):
-        return decode(*args)
 
 
 def _major_faults() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from windrow.pipeline.coordinator.phases import COLLATE, DECODE, DEVICE, SHUFFLE, STORAGE, TRANSFORM, Span
 
@@ -68,7 +68,7 @@ def pack_lanes(spans: Iterable[Span], name: str) -> list[Span]:
         if lane == len(ends):
             ends.append(0.0)
         ends[lane] = span.stop_time
-        packed.append(replace(span, lane=f"{name} {lane + 1}"))
+        packed.append(span._replace(lane=f"{name} {lane + 1}"))
     return packed
 
 
@@ -78,7 +78,7 @@ def arrange(spans: Sequence[Span]) -> list[Lane]:
     for group, kinds in GROUPS.items():
         chosen = describe_windows(spans) if group == "window" else [s for s in spans if s.kind in kinds]
         if group == "trainer":
-            chosen = [replace(span, lane=span.lane.replace("shard", "trainer")) for span in chosen]
+            chosen = [span._replace(lane=span.lane.replace("shard", "trainer")) for span in chosen]
         else:
             chosen = pack_lanes(chosen, group)
         by_lane: dict[str, list[Span]] = defaultdict(list)
