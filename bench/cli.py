@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.chaos.command import add_chaos, run_command
 from bench.config import find_data
+from bench.executors.command import add_executors, run_executors
 from bench.formats.command import add_formats, run_formats
 from bench.gpu.command import add_gpu, run_gpu
 from bench.launched import measure_launched
@@ -92,6 +93,11 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     add_shapes(shapes)
     shapes.set_defaults(run=run_shapes)
+    executors = commands.add_parser(
+        "executors", help="compare trainers on threads and on Ray, and find where Ray's core seconds go"
+    )
+    add_executors(executors)
+    executors.set_defaults(run=run_executors)
     observability = commands.add_parser(
         "observability",
         help="measure what stats(), timelines and metrics cost, with and without them in turns",

@@ -48,11 +48,14 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plot", type=Path, metavar="PATH", help="draw the shares of the scan as SVG or PNG")
 
 
-def add_measured(parser: argparse.ArgumentParser, *, shapes: str) -> None:
+def add_measured(parser: argparse.ArgumentParser, *, shapes: str, executors: bool = True) -> None:
     """Options that say what is measured, of this and other commands on the same data."""
     parser.add_argument("--shapes", default=shapes, help="the shapes (default: %(default)s)")
     parser.add_argument("--size", default="200MB", help="decoded size of each (default: %(default)s)")
-    parser.add_argument("--executor", default="threads", help="threads, ray or both (default: %(default)s)")
+    if executors:
+        parser.add_argument(
+            "--executor", default="threads", help="threads, ray or both (default: %(default)s)"
+        )
     parser.add_argument("--window", metavar="SIZE", help="bytes per window (default: one window)")
     parser.add_argument("--folder", type=Path, default=Path(".bench/shapes"), help="folder of generated data")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")

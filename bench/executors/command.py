@@ -1,0 +1,152 @@
+"""``python -m bench executors``: several trainers on threads and on Ray, and where Ray's core seconds go."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from bench.choices import choose_names
+from bench.executors.systems import OTHER, PARTS
+from bench.machine import describe_machine
+from bench.progress import ProgressLine
+from bench.shapes.command import add_measured
+from bench.shapes.data import SHAPES, find_files
+from bench.sizes import read_size
+from bench.system_process import SystemProcess
+from bench.table import align_table
+
+__all__ = ["add_executors", "run_executors", "share_of_threads"]
+
+_EXECUTORS = ("threads", "ray")
+_CACHES = ("none", "memory")
+_TIMEOUT_SECONDS = 600.0
+_MIN_SHARE = 0.9
+_PARTS_HEAD = "CPU s of an epoch on Ray"
+_NOTE = (
+    "Trainers take batches of 8,192 rows as fast as they can: threads of one process, actors on Ray. Times are of an "
+    "epoch after the second one, medians of the rounds, in turns. of threads: their seconds over those on Ray, cached "
+    "asked 0.9. CPU seconds of an epoch are those of each process on Ray; a trainer also places rows."
+)
+
+
+def add_executors(parser: argparse.ArgumentParser) -> None:
+    """Options of ``executors``."""
+    add_measured(parser, shapes="plain,tokens", executors=False)
+    parser.add_argument("--trainers", type=int, default=2, help="trainers (default: %(default)s)")
+    parser.add_argument("--caches", default="none,memory", help="of none, memory (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=6, help="epochs in each (default: %(default)s)")
+    parser.add_argument("--store", default="6GB", help="size of Ray's object store (default: %(default)s)")
+
+
+def run_executors(options: argparse.Namespace) -> int:
+    """Measure and print the tables; the exit status is 0 if cached epochs on Ray reach what is asked."""
+    names = choose_names("--shapes", options.shapes, tuple(SHAPES))
+    caches = choose_names("--caches", options.caches, _CACHES)
+    if min(options.trainers, options.rounds, options.epochs) < 1:
+        raise ValueError("--trainers, --rounds and --epochs: 1 or more")
+    size_bytes = read_size(options.size, "--size")
+    window = None if options.window is None else read_size(options.window, "--window")
+    machine = describe_machine()
+    print(
+        f"{machine['cores']} cores, {machine['processor']}, load {machine['load_1min']:.1f} at the start, "
+        f"{options.size} decoded each, {options.trainers} trainers",
+        flush=True,
+    )
+    os.environ["WINDROW_BENCH_STORE_BYTES"] = str(read_size(options.store, "--store"))
+    options.folder.mkdir(parents=True, exist_ok=True)
+    # by executor, shape and cache
+    found: dict[str, dict[tuple[str, str], list[dict[str, Any]]]] = {name: {} for name in _EXECUTORS}
+    line, is_met = ProgressLine(sys.stderr), False
+    with ExitStack() as stack:
+        processes = {}
+        for executor in _EXECUTORS:
+            log = options.folder / f"executors-{executor}.log"
+            process = SystemProcess(executor, ["bench.executors.systems", executor], log, _TIMEOUT_SECONDS)
+            processes[executor] = process
+            stack.callback(process.close)
+        for name in names:
+            request = {
+                "paths": find_files(name, options.folder, size_bytes),
+                "epochs": options.epochs,
+                "trainers": options.trainers,
+                "window": window,
+            }
+            for number in range(options.rounds):
+                line.start(f"{name}, round {number + 1} of {options.rounds}")
+                for cache in caches:
+                    asked = json.dumps({**request, "cache": None if cache == "none" else cache})
+                    for executor, process in processes.items():
+                        found[executor].setdefault((name, cache), []).append(process.run(asked))
+                line.finish("")
+    listed = [
+        (executor, *key, one) for executor, of in found.items() for key, some in of.items() for one in some
+    ]
+    errors = [
+        f"{name}, {cache}, {executor}: {one['error']}"
+        for executor, name, cache, one in listed
+        if "error" in one
+    ]
+    if not errors:
+        is_met = _print_tables({executor: _summarize(of) for executor, of in found.items()})
+    print(*errors, sep="\n", end="\n" if errors else "")
+    if options.json is not None:
+        all_measured = [
+            {"executor": executor, "shape": name, "cache": cache, **one}
+            for executor, name, cache, one in listed
+        ]
+        content = {"machine": machine, "size": options.size, "measured": all_measured}
+        options.json.write_text(json.dumps(content, indent=1))
+    return int(bool(errors) or not is_met)
+
+
+# by shape and cache, the medians of seconds, and of CPU seconds by part
+_Medians = Mapping[tuple[str, str], Mapping[str, float]]
+
+
+def _summarize(found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> _Medians:
+    medians: dict[tuple[str, str], dict[str, float]] = {}
+    for key, measured in found.items():
+        medians[key] = {"seconds": statistics.median(one["seconds"] for one in measured)}
+        for part in dict.fromkeys(part for one in measured for part in one["cpu_seconds"]):
+            medians[key][part] = statistics.median(one["cpu_seconds"].get(part, 0.0) for one in measured)
+    return medians
+
+
+def _print_tables(medians: Mapping[str, _Medians]) -> bool:
+    """Print the times and the CPU seconds by part; returns whether cached epochs reach what is asked."""
+    threads, ray = medians["threads"], medians["ray"]
+    rows, is_met = [], True
+    for (name, cache), of_threads in threads.items():
+        of_ray = ray[name, cache]
+        share, reaches = share_of_threads(of_threads["seconds"], of_ray["seconds"], cache)
+        is_met = is_met and reaches
+        seconds = f"{of_threads['seconds']:.3f}", f"{of_ray['seconds']:.3f}"
+        rows.append((name, cache, *seconds, f"{share:.2f}", "" if cache == "none" else f"{_MIN_SHARE:.2f}"))
+    print(
+        align_table(("shape", "cache", "threads s", "Ray s", "of threads", "asked"), rows, ("shape", "cache"))
+    )
+    parts = [
+        (part, *(f"{each.get(part, 0.0):.3f}" for each in ray.values()))
+        for part in (*dict.fromkeys(PARTS.values()), OTHER)
+    ]
+    for title, some in (("all", ray), ("all, on threads", threads)):
+        parts.append((title, *(f"{sum(each.values()) - each['seconds']:.3f}" for each in some.values())))
+    heads = _PARTS_HEAD, *(f"{name}, cache {cache}" for name, cache in ray)
+    print(align_table(heads, parts, (_PARTS_HEAD,)), _NOTE, sep="\n")
+    return is_met
+
+
+def share_of_threads(threads: float, ray: float, cache: str) -> tuple[float, bool]:
+    """The seconds on threads over those on Ray, and whether that reaches what is asked of cached epochs.
+
+    >>> share_of_threads(0.8, 1.0, "none"), share_of_threads(0.8, 1.0, "memory")
+    ((0.8, True), (0.8, False))
+    """
+    return threads / ray, cache == "none" or threads / ray >= _MIN_SHARE
