@@ -26,8 +26,8 @@ _MAX_COST = 0.01
 _RESAMPLES = 1_000
 _HEADS = ("shape", "executor", "off CPU s", "on CPU s", "cost", "error", "off s", "on s", "cost", "error")
 _NOTE = (
-    "A pair is some epochs with profile=True and as many with profile=False, in turns in one process, each after an "
-    "epoch that does not count. cost: on over off, the mean of the middle half of all pairs, by CPU and by the clock; "
+    "A pair is some epochs with profile=True and as many with profile=False, in turns in one process, each after two "
+    "epochs that do not count. cost: on over off, the mean of the middle half of all pairs, by CPU and by the clock; "
     "error: its standard error. On Ray, CPU seconds are those of all its processes."
 )
 

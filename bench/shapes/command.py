@@ -27,7 +27,7 @@ _HEADS = ("shape", "system", "to", "s", "CPU s", "of the scan", "by CPU", "asked
 _NOTE = (
     "scan: pyarrow decodes every row group, one thread a file, and keeps nothing. of the scan: its seconds over those "
     "of the system; by CPU: the same of CPU seconds, on Ray those of all its processes. Each is a mean of several "
-    "epochs after the first one, and the median of the rounds, in turns. asked: by CPU on threads to Arrow."
+    "epochs after the second one, and the median of the rounds, in turns. asked: by CPU on threads to Arrow."
 )
 # the one that is judged
 _JUDGED = ("threads", "arrow")
