@@ -224,7 +224,9 @@ def describe_production(
     edges = np.linspace(begin, end, _INTERVALS + 1)
     starts, stops = np.array([(task.start, task.stop) for task in tasks]).T
     work = _overlaps(edges, starts, stops)
-    by_phase, all_phases = work @ shares, (stops - starts) @ shares
+    # not a matrix product: with a core to spare, a thread of BLAS spins for a while after each
+    by_phase = (work[:, :, None] * shares).sum(axis=1)
+    all_phases = ((stops - starts)[:, None] * shares).sum(axis=0)
     without_memory = begin if rebuilt else max(begin, end - blocked_seconds)
     with_cpus = without_memory - _lost_to_cpus(tasks, others, capacity, max(begin, first_start))
     step = (end - begin) / _INTERVALS
