@@ -193,11 +193,12 @@ def test_statistics_without_workers_are_those_of_the_shard(shard: windrow.Shard)
     batches = len(_take(_loader(dataset, 0)))
     assert (shard.stats().batches, shard.stats().epochs) == (batches, 1)
     assert dataset.stats().rows == shard.stats().rows == ROWS // 2
+    assert set(dataset.timeline().idle) == set(shard.timeline().idle) == {1}
 
 
-def _with_rows_read(batch: Any) -> tuple[int, int]:
+def _with_rows_read(batch: Any) -> tuple[int, tuple[int, int]]:
     info: Any = get_worker_info()
-    return info.id, info.dataset.stats().rows
+    return info.id, (info.dataset.stats().rows, len(info.dataset.timeline().idle))
 
 
 @pytest.mark.parametrize(
@@ -208,14 +209,21 @@ def test_statistics_say_that_workers_read_and_where_their_own_are(
 ) -> None:
     dataset = shard.as_torch_dataset(batch_size=BATCH)
     read = dict(_loader(dataset, workers, collate_fn=_with_rows_read))
-    assert sum(read.values()) == ROWS // 2
+    assert sum(rows for rows, _ in read.values()) == ROWS // 2
     assert len(read) == workers
+    assert all(trainers > 0 for _, trainers in read.values()), "a worker's timeline has its own reader"
     stats = shard.stats()
     assert stats.loader_workers == workers
     assert str(stats).startswith(f"shard 1: {who} this shard in other processes")
     assert (stats.bottleneck.cause, stats.bottleneck.sentence in str(stats)) == ("other", True)
     with pytest.raises(PlanError, match=r"in a worker, as torch\.utils\.data\.get_worker_info"):
         dataset.stats()
+    with pytest.raises(PlanError, match=r"in a worker, as .*dataset\.timeline\(\)"):
+        dataset.timeline()
+    with pytest.raises(
+        PlanError, match=r"of shard 1: the DataLoader's workers read it\. Call timeline\(\) in one"
+    ):
+        shard.timeline()
     # the last pass counts
     assert len(_take(_loader(dataset, 0)))
     assert (shard.stats().loader_workers, shard.stats().rows) == (0, ROWS // 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from windrow.core.errors import PlanError
 from windrow.pipeline.coordinator.stats import Stats
 from windrow.pipeline.shard.make_stats import make_stats
 
@@ -27,6 +28,7 @@ class ObservingMethods:
     _divided: WorkerShards | None
     _position: Position
     _program: Program
+    _shard: int
 
     def _join(self, record: RunRecord) -> None:
         """Note what is read here in the record that the shards of a run share."""
@@ -39,6 +41,7 @@ class ObservingMethods:
         """
         divided = self._divided
         if divided is not None and not divided.workers and divided.opened is not None:
+            # a DataLoader without workers reads it here
             return divided.opened.stats()
         self._position.end_dropped_readers()
         return make_stats(
@@ -59,7 +62,7 @@ class ObservingMethods:
         Raises
         ------
         PlanError
-            If nothing has been read yet.
+            If nothing has been read yet, or the workers of a DataLoader read it.
 
         Examples
         --------
@@ -70,4 +73,13 @@ class ObservingMethods:
         >>> list(timeline.idle)
         [0]
         """
-        return self._connection.record.timeline()
+        divided = self._divided
+        if divided is None:
+            return self._connection.record.timeline()
+        if divided.workers:
+            raise PlanError(
+                f"this process has no timeline of shard {self._shard}: the DataLoader's workers read it. "
+                "Call timeline() in one of them, as torch.utils.data.get_worker_info().dataset.timeline()"
+            )
+        opened: ObservingMethods | None = divided.opened
+        return (self._connection.record if opened is None else opened).timeline()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from torch.utils.data import IterableDataset, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
@@ -13,6 +13,9 @@ from windrow.core.integers import as_integer
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.stats import Stats
 from windrow.pipeline.delivery.iteration_methods import BatchIterator
+
+if TYPE_CHECKING:
+    from windrow.pipeline.timeline.timeline import Timeline
 
 __all__ = ["TorchDataset"]
 
@@ -29,6 +32,8 @@ class _Shard(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def stats(self) -> Stats: ...
+
+    def timeline(self) -> Timeline: ...
 
 
 class _Shards(Protocol):
@@ -138,13 +143,29 @@ class TorchDataset(IterableDataset[Any]):
         PlanError
             If this process reads nothing: the workers of a DataLoader do, or no batch has been requested.
         """
+        return self._opened("stats").stats()
+
+    def timeline(self) -> Timeline:
+        """Return the timeline of the run that this process reads from; in a worker of a DataLoader, of its own run.
+
+        Call it there as `stats`. On threads, each worker has a run of its own, which nobody else can see.
+
+        Raises
+        ------
+        PlanError
+            If this process reads nothing: the workers of a DataLoader do, or no batch has been requested.
+        """
+        return self._opened("timeline").timeline()
+
+    def _opened(self, method: str) -> _Shard:
+        """The shard that this process reads."""
         shard = self._shards.opened
         if shard is None:
             raise PlanError(
-                "this process has read nothing: with num_workers= above 0, call stats() in a worker, as "
-                "torch.utils.data.get_worker_info().dataset.stats()"
+                f"this process has read nothing: with num_workers= above 0, call {method}() in a worker, as "
+                f"torch.utils.data.get_worker_info().dataset.{method}()"
             )
-        return shard.stats()
+        return shard
 
     def close(self) -> None:
         """Release what this process holds for the dataset."""
