@@ -234,6 +234,23 @@ def test_idle_memory_is_freed_for_reservations_of_others() -> None:
     assert lent.nbytes == 1024
 
 
+def test_within_the_limit_what_comes_back_waits_for_the_next_call() -> None:
+    asked = []
+
+    def other_bytes() -> int:
+        asked.append(1)
+        return 0
+
+    pool = BufferPool(100 * 1024, other_bytes)
+    buffers = pool.take_many(1024, 100)
+    before = len(asked)
+    addresses = {buffer.ctypes.data for buffer in buffers}
+    del buffers
+    assert len(asked) == before
+    assert pool.take(1024).ctypes.data in addresses
+    assert (pool.in_use_bytes, pool.idle_bytes) == (0, 100 * 1024)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_evicted_memory_goes_back_to_the_system() -> None:
     def anonymous_bytes() -> int:
