@@ -61,8 +61,8 @@ class BufferPool:
         self._idle_bytes = 0
         self._in_use_bytes = 0
         self._returns = 0
-        # Whether the limit was exceeded without any idle memory. Only then does a returned block have to be dropped
-        # at once: otherwise it counts as much as while it was lent, and the next call looks at it.
+        # Whether the limit was exceeded without any idle memory when it was last compared. Only then is a returned
+        # block dropped at once: otherwise it counts as much as while it was lent, and the next call looks at it.
         self._is_over = False
 
     def take(self, nbytes: int) -> NDArray[np.uint8]:
@@ -154,7 +154,7 @@ class BufferPool:
         self._evict()
 
     def _collect_returned(self) -> None:
-        returned, freed = self._returned, 0
+        returned = self._returned
         while returned:
             block = returned.popleft()
             idle = self._idle.get(block.size)
@@ -162,9 +162,8 @@ class BufferPool:
                 idle = self._idle[block.size] = deque()
             self._returns += 1
             idle.append((self._returns, block))
-            freed += block.size
-        self._in_use_bytes -= freed
-        self._idle_bytes += freed
+            self._in_use_bytes -= block.size
+            self._idle_bytes += block.size
 
     def _evict(self) -> None:
         while self._idle_bytes + self._in_use_bytes + self._other_bytes() > self._limit_bytes:

@@ -37,8 +37,6 @@ class _Local(threading.local):
 
 
 _local = _Local()
-# of counts and of time spent elsewhere, which are rare enough to share it
-_lock = threading.Lock()
 
 
 class PhaseClock:
@@ -64,6 +62,7 @@ class PhaseClock:
         self.requests = self.requested_bytes = self.retries = 0
         # seconds by phase that other threads spent on behalf of this one, which waited for them meanwhile
         self.elsewhere: defaultdict[str, float] = defaultdict(float)
+        self._lock = threading.Lock()
         self._stack: list[str] = []
         self._wall = self._cpu = 0.0
         self._counts_cpu = counts_cpu
@@ -98,14 +97,14 @@ class PhaseClock:
 
     def count(self, *, requests: int = 0, size_bytes: int = 0, retries: int = 0) -> None:
         """Count requests; in any thread."""
-        with _lock:
+        with self._lock:
             self.requests += requests
             self.requested_bytes += size_bytes
             self.retries += retries
 
     def add_elsewhere(self, name: str, seconds: float) -> None:
         """Add seconds that another thread spent in a phase; in any thread."""
-        with _lock:
+        with self._lock:
             self.elsewhere[name] += seconds
 
 

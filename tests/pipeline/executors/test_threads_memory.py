@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import windrow
 from tests.laws.cases import Case
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.executors import threads
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.shard import waits
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 
@@ -71,3 +75,32 @@ def test_pool_keeps_no_more_memory_than_the_run_can_use(monkeypatch: pytest.Monk
         assert limit_bytes // 2 < shard_client.pool._limit_bytes <= limit_bytes
     finally:
         shard_client.close()
+
+
+@pytest.mark.parametrize("how", ["close", "load_state_dict"])
+def test_a_shard_keeps_no_run_that_it_has_left(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    jobs: list[weakref.ref[Any]] = []
+    start = threads._RunningJob.__init__
+
+    def note(job: Any, *args: Any) -> None:
+        jobs.append(weakref.ref(job))
+        start(job, *args)
+
+    monkeypatch.setattr(threads._RunningJob, "__init__", note)
+    # each batch waits for a run of its own
+    monkeypatch.setattr(waits, "_MIN_SECONDS", 0.0)
+    for module in (program, memory_budget):
+        monkeypatch.setattr(module, "RUN_BYTES", 4_000)
+    pipe = windrow.range(20_000).repeat(2).random_shuffle_each_window(seed=7).options(executor="threads")
+    with pipe.iterator() as shard:
+        batches = shard.iter_batches(batch_size=500)
+        for _ in range(20):
+            next(batches)
+        state = shard.state_dict()
+        del batches
+        if how == "close":
+            shard.close()
+        else:
+            shard.load_state_dict(state)
+        gc.collect()
+        assert [job() for job in jobs] == [None]

@@ -7,12 +7,15 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+import windrow
 from windrow.core.phase_clock import phase
 from windrow.pipeline.coordinator.phases import Dividable, Interval
+from windrow.pipeline.shard.epoch_reader import EpochReader
+from windrow.pipeline.shard.run_reader import RunReader
 from windrow.pipeline.shard.waits import Totals, WaitLog
 
 
@@ -78,14 +81,14 @@ def test_a_wait_for_rows_has_the_phases_of_their_preparation(asked: float, waite
         busy.append((start, stop))
         return {"transform": 1.0}
 
-    log.add_wait(asked, 19.0, produced, placing, describe_queue)
+    log.add_wait(asked, 19.0, produced, placing, lambda: describe_queue)
     assert busy == [], "nobody has asked"
     assert rounded(log.take(asked, 19.0)) == rounded(waited)
     assert busy == ([(max(10.0, asked), 15.0)] if asked < 15 else [])
 
 
-def not_busy(start: float, stop: float) -> dict[str, float]:
-    return {}
+def not_busy() -> None:
+    """Nobody knows of tasks."""
 
 
 def test_a_run_that_was_not_measured_has_no_known_reason() -> None:
@@ -97,7 +100,7 @@ def test_a_run_that_was_not_measured_has_no_known_reason() -> None:
 def test_a_short_time_in_the_queue_is_that_of_placing() -> None:
     log = WaitLog()
     placing = (1.0, 1.0005, 2.0, (("shuffle", 1.0),))
-    log.add_wait(1.0, 2.0, (), placing, lambda *_: pytest.fail("it is short"))
+    log.add_wait(1.0, 2.0, (), placing, lambda: pytest.fail("it is short"))
     assert log.take(1.0, 2.0) == pytest.approx({"shuffle": 1.0})
 
 
@@ -231,3 +234,42 @@ def test_short_waits_are_other_ones_where_nothing_was_logged() -> None:
     totals.note_wait((0, 0), 0.0, 2.0, worked=1.0)
     assert totals.stats().waits == {"start": 0.0, "decode": 1.0, "other": 1.0 + 1e-6}
     assert totals.stats().work_seconds == 2.0
+
+
+def test_statistics_that_a_signal_handler_asks_for_do_not_wait_for_themselves() -> None:
+    totals = Totals(0, lambda *_: {"decode": 1.0}, note=lambda *_: totals.settle())
+    totals.note_wait((0, 0), 0.0, 1.0, worked=0.0)
+    totals.note_wait((0, 0), 1.0, 2.0, worked=0.0)
+    assert totals.stats().waits == {"decode": 2.0}
+
+
+def _waits(pipe: windrow.DatasetPipeline, batch_size: int) -> Mapping[str, float]:
+    with pipe.options(executor="threads").iterator() as shard:
+        for epoch in shard.iter_epochs():
+            for batch in epoch.iter_batches(batch_size=batch_size):
+                del batch
+        return shard.stats().trainer.waits
+
+
+def test_waiting_for_the_end_of_an_epoch_is_not_making_its_last_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take = RunReader._next
+
+    def late(reader: RunReader) -> Any:
+        run = take(reader)
+        if run is None:
+            time.sleep(0.3)
+        return run
+
+    monkeypatch.setattr(RunReader, "_next", late)
+    waits = _waits(windrow.range(1_000).repeat(1).random_shuffle_each_window(seed=7), 600)
+    assert sum(waits.values()) >= 0.3
+    assert waits.get("collate", 0.0) < 0.1
+
+
+def test_waiting_for_the_coordinator_is_not_making_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EpochReader, "_check_opening", lambda reader: time.sleep(0.3))
+    waits = _waits(windrow.range(1_000).repeat(1).random_shuffle_each_window(seed=7), 500)
+    assert sum(waits.values()) >= 0.3
+    assert waits.get("collate", 0.0) < 0.1

@@ -265,13 +265,13 @@ def test_spans_of_a_shard_are_bounded_and_merged() -> None:
         ("work", window, "shard 3") for window in range(3)
     ]
     for step in range(30_000):
-        log.add("reduce", 0, 0, step, step, "shard 3")
+        log.add("reduce", 0, 0, step, step, "shard 3", 0.0)
     assert len(list(log)) == 5_000, "without a report"
     assert len(log.take_unsent()) == 5_000
     assert log.take_unsent() == ()
     for _ in range(5):
         for step in range(5_000):
-            log.add("reduce", 0, 0, step, step, "shard 3")
+            log.add("reduce", 0, 0, step, step, "shard 3", 0.0)
         assert log.take_unsent()[-1] == Span("reduce", 0, 0, 4_999, 4_999, "shard 3")
     assert len(list(log)) == 20_000
 

@@ -186,10 +186,11 @@ class EpochReader:
             # the first batch does not wait for the coordinator's reply, which hides its latency between epochs
             self._check_opening()
         try:
+            asked = time.time()
             batch = next(self._batches)
             converted, converting = time.time(), 0.0
             if self._reader.converts_at_once:
-                converting = converted - max(began, self._reader.taken_at)
+                converting = converted - max(asked, self._reader.taken_at)
                 if converted - began >= SHORT_WAIT_SECONDS:
                     self._consumer.log.add_conversion(converted - converting, converted)
             if self._finish is not None:

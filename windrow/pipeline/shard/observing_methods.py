@@ -74,12 +74,16 @@ class ObservingMethods:
         [0]
         """
         divided = self._divided
-        if divided is None:
+        workers = 0 if divided is None else divided.workers
+        opened: ObservingMethods | None = None if divided is None or workers else divided.opened
+        if opened is not None:
+            return opened.timeline()
+        try:
             return self._connection.record.timeline()
-        if divided.workers:
+        except PlanError as error:
+            if not workers:
+                raise
             raise PlanError(
                 f"this process has no timeline of shard {self._shard}: the DataLoader's workers read it. "
                 "Call timeline() in one of them, as torch.utils.data.get_worker_info().dataset.timeline()"
-            )
-        opened: ObservingMethods | None = divided.opened
-        return (self._connection.record if opened is None else opened).timeline()
+            ) from error

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
@@ -190,7 +191,7 @@ class RunReader:
         opening: Future[EpochFacts] | None = None,
         profiled: bool = False,
     ) -> None:
-        self.client = shard_client
+        self.client, self._describe_queue = shard_client, weakref.WeakMethod(shard_client.describe_queue)
         self.consumer = consumer
         self.facts = runs.facts
         self._prefetch_loop = prefetch_loop
@@ -206,8 +207,7 @@ class RunReader:
         self._waiting = waiting
         self._heartbeat_at = time.monotonic()
         # what the consumer has taken; bytes are estimated from the first run's row size
-        self.rows = 0
-        self.size_bytes = 0
+        self.rows = self.size_bytes = 0
         self._row_bytes = 0.0
         self.window = runs.facts.first_window
         self._schema: pa.Schema | None = None
@@ -223,7 +223,12 @@ class RunReader:
             yield from ready
 
     def _take_runs(self) -> Iterator[pa.RecordBatch]:
-        while (run := self._next()) is not None:
+        while True:
+            asked = time.time()
+            run, self.taken_at = self._next(), time.time()
+            if run is None:
+                return
+            self.consumer.log.add_wait(asked, self.taken_at, run.produced, run.placing, self._describe_queue)
             self.consumer.pace.end_run()
             latest, self._latest = self._latest, run
             self._prefetch_loop.note_taken(run, latest)
@@ -318,7 +323,7 @@ class RunReader:
         self.runs.discard()
 
     def _next(self) -> PlacedRun | None:
-        began, warned, asked = time.monotonic(), False, time.time()
+        began, warned = time.monotonic(), False
         future: Future[PlacedRun | None] | None = None
         while True:
             try:
@@ -326,12 +331,7 @@ class RunReader:
                     future = self.runs.queue.get(timeout=_LOOK_SECONDS)
                 if not future.done():
                     self._prefetch_loop.release_consumed()
-                run = future.result(timeout=_LOOK_SECONDS)
-                if run is not None:
-                    self.taken_at = taken = time.time()
-                    history = run.produced, run.placing, self.client.describe_queue
-                    self.consumer.log.add_wait(asked, taken, *history)
-                return run
+                return future.result(timeout=_LOOK_SECONDS)
             except CancelledError:
                 self.raise_closed()
             except (queue.Empty, FutureTimeoutError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -9,20 +10,19 @@ from itertools import starmap
 from typing import Any
 
 from windrow.pipeline.coordinator.phases import COLLATE, DEVICE, START, Span, scale_to
+from windrow.pipeline.shard.waits import SHORT_WAIT_SECONDS
 
 __all__ = ["SpanLog"]
 
 _MAX_SPANS = 20_000
 # what one report carries at most; older ones are dropped
 _MAX_UNSENT = 5_000
-# what is shorter gets no span of its own
-_SPAN_SECONDS = 1e-3
 
 
 class SpanLog:
     """The latest spans of one shard's process, and those that were not reported to the coordinator yet.
 
-    Several threads add spans, as tuples of a span's fields: it is made when somebody reads it. The trainer's own work
+    Several threads add spans, as tuples of their fields, which become spans when they are read. The trainer's own work
     is merged until it waits, or begins another window. Unless spans are ``kept``, there are none.
     """
 
@@ -31,6 +31,8 @@ class SpanLog:
         self._lane = f"shard {shard}"
         self._sent: deque[Span] = deque(maxlen=_MAX_SPANS)
         self._unsent: deque[tuple[Any, ...]] = deque(maxlen=_MAX_UNSENT)
+        # of reading: `add` needs none
+        self._lock = threading.RLock()
         # epoch and window of the rows that are being converted, and of the batch that the trainer has
         self.converting = self._trained = (0, 0)
         # the work that no span has yet
@@ -38,16 +40,27 @@ class SpanLog:
         self._stopped = 0.0
 
     def __iter__(self) -> Iterator[Span]:
-        return iter((*self._sent, *starmap(Span, tuple(self._unsent))))
+        with self._lock:
+            return iter((*self._sent, *starmap(Span, tuple(self._unsent))))
 
-    def add(self, *fields: Any) -> None:
-        """Add a span, given its fields in their order."""
+    def add(
+        self,
+        kind: str,
+        epoch: int,
+        window: int,
+        start: float,
+        stop: float,
+        lane: str,
+        submitted: float,
+        phases: tuple[tuple[str, float], ...] = (),
+    ) -> None:
+        """Add a span, given its fields."""
         if self._kept:
-            self._unsent.append(fields)
+            self._unsent.append((kind, epoch, window, start, stop, lane, submitted, phases))
 
     def add_conversion(self, start: float, stop: float, phases: Mapping[str, float]) -> None:
         """Add the making of a batch, or its copy to a device."""
-        if stop - start >= _SPAN_SECONDS:
+        if stop - start >= SHORT_WAIT_SECONDS:
             kind = DEVICE if DEVICE in phases else COLLATE
             pairs = tuple(scale_to(stop - start, phases).items())
             self.add(kind, *self.converting, start, stop, self._lane, start, pairs)
@@ -59,7 +72,7 @@ class SpanLog:
         if self._started is None:
             self._started = returned
         self._stopped = began
-        if now - began >= _SPAN_SECONDS or window != self._trained:
+        if now - began >= SHORT_WAIT_SECONDS or window != self._trained:
             self.end_work()
             self._trained = window
 
@@ -72,7 +85,7 @@ class SpanLog:
     def add_opening(self, window: tuple[int, int], seconds: float) -> None:
         """Note that opening an epoch, which has just ended, took the trainer this long."""
         self._trained = self.converting = window
-        if seconds > _SPAN_SECONDS:
+        if seconds > SHORT_WAIT_SECONDS:
             now = time.time()
             self.add("wait", *window, now - seconds, now, self._lane, 0.0, ((START, seconds),))
 
@@ -89,6 +102,7 @@ class SpanLog:
 
     def take_unsent(self) -> tuple[Span, ...]:
         """Return what was added since the last call; other threads may add meanwhile."""
-        found = tuple([Span(*self._unsent.popleft()) for _ in range(len(self._unsent))])
-        self._sent += found
+        with self._lock:
+            found = tuple([Span(*self._unsent.popleft()) for _ in range(len(self._unsent))])
+            self._sent += found
         return found

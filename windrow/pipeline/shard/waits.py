@@ -29,7 +29,8 @@ __all__ = ["QUEUE_SECONDS", "SHORT_WAIT_SECONDS", "Placing", "Totals", "WaitLog"
 T = TypeVar("T")
 # Work that takes less is not logged: a batch that is a view takes as long.
 _MIN_SECONDS = 20e-6
-# Shorter waits are divided together, since dividing one takes 20 µs, which is a hundredth of a small batch.
+# Shorter waits are divided together, since dividing one takes 20 µs, which is a hundredth of a small batch. What is
+# shorter gets no span of its own either.
 SHORT_WAIT_SECONDS = 1e-3
 # what waits for a free thread for longer waits for something else
 QUEUE_SECONDS = 1e-3
@@ -49,22 +50,28 @@ def phases_of(clock: PhaseClock) -> dict[str, float]:
     return found
 
 
-# when a run was submitted, and its placing began and ended; pairs of what it went to
+# when a run was submitted, when placing it began and ended, and pairs of a phase and its seconds
 Placing = tuple[float, float, float, tuple[tuple[str, float], ...]]
 
 
-class _RunWait(NamedTuple):
-    """A wait for the rows of a run, whose window took what ``produced`` tells.
+class DescribeQueue(Protocol):
+    """What tasks did from one time to another, while a run waited for a free thread; None if nobody knows any more."""
 
-    What the time went to is found out when somebody asks for it.
+    def __call__(self) -> Callable[[float, float], Mapping[str, float]] | None: ...
+
+
+class _RunWait(NamedTuple):
+    """A wait for the rows of a run: ``produced`` tells how its window was made, ``placing`` how the run was.
+
+    The wait is divided by phase when its statistics are read.
     """
 
     start: float
     stop: float
     produced: Sequence[Interval]
     placing: Placing
-    # what the tasks did between two times that kept threads busy
-    describe_queue: Callable[[float, float], Mapping[str, float]]
+    # a weak reference: this must not keep a run alive
+    describe_queue: DescribeQueue
 
     def divide(self, start: float, stop: float) -> Mapping[str, float]:
         submitted, began, stopped, spent = self.placing
@@ -72,7 +79,8 @@ class _RunWait(NamedTuple):
         found = [interval for interval in self.produced if interval.stop > start]
         if start < began:
             queued_from = start if start > submitted else submitted
-            queued = began - submitted > QUEUE_SECONDS and self.describe_queue(queued_from, began)
+            describe = self.describe_queue() if began - submitted > QUEUE_SECONDS else None
+            queued = describe(queued_from, began) if describe is not None else {}
             found.append(Interval(queued_from, began, queued or placing))
         found.append(Interval(began, stopped, placing))
         return attribute(start, stop, found)
@@ -120,9 +128,9 @@ class WaitLog:
         stop: float,
         produced: Sequence[Interval],
         placing: Placing | None,
-        describe_queue: Callable[[float, float], Mapping[str, float]],
+        describe_queue: DescribeQueue,
     ) -> None:
-        """Add a wait for rows, given what their window took, and when and how they were placed."""
+        """Add a wait for rows, given how their window was made, and when and how they were placed."""
         if self._kept and placing is not None and stop - start >= _MIN_SECONDS:
             self._intervals.append(_RunWait(start, stop, produced, placing, describe_queue))
 
@@ -190,10 +198,10 @@ class Received(Protocol):
 class Totals:
     """What a shard's consumer has received, how long it worked, and how long it waited for what.
 
-    ``divide`` tells what the time between two times went to, ``divide_short`` what short waits went to, given their
-    sum and how much of it made batches. ``note`` is told of each wait that is not short: the window, when it began and
-    ended, and what it was for. That is found out when somebody asks, or after many waits: one by one, between batches,
-    it takes several times as long.
+    ``divide`` divides the time between two times by phase, ``divide_short`` the sum of short waits, given how much of
+    it made batches. ``note`` is told of each wait that is not short: the window, when it began and ended, and its
+    seconds by phase. Waits are divided together, when statistics are read or after many waits: one by one, between
+    batches, that takes several times as long.
     """
 
     def __init__(
@@ -212,7 +220,8 @@ class Totals:
         self._waits: dict[str, float] = {}
         # window, begin and end of waits that are not divided yet, and whether the trainer had a batch before
         self._undivided: deque[tuple[tuple[int, int], float, float, bool]] = deque()
-        self._lock = threading.Lock()
+        # reentrant, for signal handlers that close a shard
+        self._lock, self._settles = threading.RLock(), False
         self._short_seconds = self._short_converting = 0.0
 
     def begin(self, reader: Received, opening_seconds: float) -> None:
@@ -229,16 +238,25 @@ class Totals:
             self.settle()
 
     def settle(self) -> None:
-        """Find out what all waits so far were for."""
+        """Divide all waits so far by what they were for."""
         with self._lock:
-            while self._undivided:
-                window, began, stopped, had_batches = self._undivided.popleft()
-                waited = self._divide(began, stopped)
-                self._note(window, began, stopped, waited)
-                if OTHER in waited and not had_batches:
-                    # until the first batch, what has no other reason is the start of the run
-                    waited = {START if name == OTHER else name: value for name, value in waited.items()}
-                self._wait(waited)
+            if self._settles:
+                return
+            self._settles = True
+            try:
+                self._settle()
+            finally:
+                self._settles = False
+
+    def _settle(self) -> None:
+        while self._undivided:
+            window, began, stopped, had_batches = self._undivided.popleft()
+            waited = self._divide(began, stopped)
+            self._note(window, began, stopped, waited)
+            if OTHER in waited and not had_batches:
+                # until the first batch, what has no other reason is the start of the run
+                waited = {START if name == OTHER else name: value for name, value in waited.items()}
+            self._wait(waited)
 
     def note_short(self, *, worked: float, waited: float, converting: float = 0.0) -> None:
         """The consumer has worked, and got a batch nearly at once; ``converting``: what is known to have made it."""
@@ -258,8 +276,9 @@ class Totals:
     def _divided_waits(self) -> Mapping[str, float]:
         """The waits, of which the short ones and what has no reason went to what took as short."""
         self.settle()
-        unknown = self._short_seconds + self._waits.get(OTHER, 0.0)
-        known = {name: seconds for name, seconds in self._waits.items() if name != OTHER}
+        with self._lock:
+            known = dict(self._waits)
+        unknown = self._short_seconds + known.pop(OTHER, 0.0)
         return add_seconds(known, self._divide_short(unknown, self._short_converting)) if unknown else known
 
     def end(self, reader: Received) -> None:
