@@ -12,6 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.library_versions import RAY_UNCLOSED
+
+# imported here, since a module that is first imported in a test would keep what the test has replaced
+from windrow.dataset.sources import from_memory as from_memory
 from windrow.pipeline.executors.choose_executor import ray_is_initialized
 
 REPOSITORY = Path(__file__).resolve().parent.parent
