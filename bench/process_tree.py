@@ -12,9 +12,10 @@ import signal
 import time
 from pathlib import Path
 
-__all__ = ["ProcessTree", "list_tree"]
+__all__ = ["ProcessTree", "list_tree", "read_cpu_seconds"]
 
 _POLL_SECONDS = 0.1
+_TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def list_tree(root: int) -> list[int]:
@@ -29,6 +30,12 @@ def list_tree(root: int) -> list[int]:
     for process in found:
         found.extend(children.get(process, ()))
     return found
+
+
+def read_cpu_seconds(process: int) -> float:
+    """CPU seconds that a process has used; 0 if it has ended."""
+    stat = _read_stat(process)
+    return 0.0 if stat is None else (int(stat[11]) + int(stat[12])) * _TICK
 
 
 class ProcessTree:

@@ -13,19 +13,18 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import windrow
-from bench.process_tree import list_tree
+from bench.process_tree import list_tree, read_cpu_seconds
 
 __all__ = ["OTHER", "PARTS", "Trainer", "main", "name_process"]
 
 BATCH_ROWS = 8_192
 # the first epoch touches memory for the first time and fills a cache, the second one is the first from it
 _WARM_EPOCHS = 2
-_TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 # what processes are part of, by what their command lines contain
 OTHER = "other processes of Ray"
@@ -147,13 +146,11 @@ def _cpu_seconds() -> dict[int, tuple[str, float]]:
     """By process of this tree, its part and the CPU seconds that it has used."""
     found = {}
     for process in list_tree(os.getpid()):
-        folder = Path(f"/proc/{process}")
         try:
-            fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
-            command = re.sub(r"\0+", " ", (folder / "cmdline").read_text())
+            command = re.sub(r"\0+", " ", Path(f"/proc/{process}/cmdline").read_text())
         except OSError:
             continue
-        found[process] = name_process(command), (int(fields[11]) + int(fields[12])) * _TICK
+        found[process] = name_process(command), read_cpu_seconds(process)
     return found
 
 
@@ -161,8 +158,8 @@ def main(executor: str) -> None:
     """Answer requests until standard input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what others print goes to the log
-    start: Callable[[], object] = _start_ray if executor == "ray" else dict
-    start()
+    if executor == "ray":
+        _start_ray()
     print("{}", file=answers, flush=True)
     for line in sys.stdin:
         try:

@@ -14,14 +14,13 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 import windrow
 from bench.machine import count_cores
-from bench.process_tree import list_tree
+from bench.process_tree import list_tree, read_cpu_seconds
 
 __all__ = ["BATCH_ROWS", "EXECUTORS", "FORMATS", "Measured", "main"]
 
@@ -31,7 +30,6 @@ EXECUTORS = ("threads", "ray")
 _OBJECT_STORE_BYTES = 2 * 10**9
 # these touch memory for the first time: two windows are under way from the second epoch on
 _WARM_EPOCHS = 2
-_TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -80,14 +78,7 @@ def _epochs(
 
 def _tree_seconds() -> float:
     """CPU seconds of this process and of all below it, such as those of Ray."""
-    total = 0
-    for process in list_tree(os.getpid()):
-        try:
-            fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        total += int(fields[11]) + int(fields[12])
-    return total * _TICK
+    return sum(map(read_cpu_seconds, list_tree(os.getpid())))
 
 
 def _measure(request: dict[str, Any], executor: str, clock: Callable[[], float]) -> Measured:
