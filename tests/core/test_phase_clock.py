@@ -15,6 +15,7 @@ from windrow.core.phase_clock import (
     current_clock,
     measuring,
     phase,
+    timed_call,
 )
 
 
@@ -104,3 +105,22 @@ def test_without_a_clock_nothing_is_counted() -> None:
         count_request(1)
         count_retry()
     assert current_clock() is None
+
+
+def test_a_timed_call_is_a_phase_that_ends_even_if_it_raises() -> None:
+    def fail() -> None:
+        with phase("storage"):
+            time.sleep(0.02)
+        time.sleep(0.01)
+        raise ValueError("no")
+
+    clock = PhaseClock()
+    with measuring(clock, "shuffle"):
+        with pytest.raises(ValueError, match="no"):
+            timed_call("decode", fail)
+        time.sleep(0.03)
+    assert clock.seconds["storage"] >= 0.02
+    assert clock.seconds["decode"] >= 0.01
+    assert clock.seconds["shuffle"] >= 0.03
+    assert not clock._stack
+    assert timed_call("decode", max, 1, 2) == 2, "a thread without a clock"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,9 +14,10 @@ import pytest
 
 import windrow
 from windrow.core.phase_clock import phase
-from windrow.pipeline.coordinator.phases import Dividable, Interval
+from windrow.pipeline.coordinator.phases import Dividable, Interval, Span
 from windrow.pipeline.shard.epoch_reader import EpochReader
 from windrow.pipeline.shard.run_reader import RunReader
+from windrow.pipeline.shard.span_log import SpanLog
 from windrow.pipeline.shard.waits import Totals, WaitLog
 
 
@@ -273,3 +275,23 @@ def test_waiting_for_the_coordinator_is_not_making_a_batch(monkeypatch: pytest.M
     waits = _waits(windrow.range(1_000).repeat(1).random_shuffle_each_window(seed=7), 500)
     assert sum(waits.values()) >= 0.3
     assert waits.get("collate", 0.0) < 0.1
+
+
+def test_spans_that_are_being_reported_are_still_read() -> None:
+    log, seen = SpanLog(0), list[int]()
+    reader = threading.Thread(target=lambda: seen.append(len(list(log))))
+
+    class ReadMeanwhile(deque[Span]):
+        """Another thread reads the spans while they are moved."""
+
+        def __iadd__(self, spans: Iterable[Span]) -> ReadMeanwhile:
+            reader.start()
+            reader.join(0.2)
+            self.extend(spans)
+            return self
+
+    log._sent = ReadMeanwhile()
+    log.add("work", 0, 0, 1.0, 2.0, "shard 0", 0.0)
+    assert len(log.take_unsent()) == 1
+    reader.join()
+    assert seen == [1]
