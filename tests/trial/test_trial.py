@@ -25,8 +25,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_rows(tmp_path_factory.mktemp("trial") / "rows.parquet")
 
 
-def shuffled(dataset: Any, epochs: int = 2, **options: Any) -> Any:
-    pipe = dataset.window(blocks_per_window=4).repeat(epochs).random_shuffle_each_window(seed=7)
+def shuffled(dataset: Any, epochs: int = 2, blocks: int = 4, **options: Any) -> Any:
+    pipe = dataset.window(blocks_per_window=blocks).repeat(epochs).random_shuffle_each_window(seed=7)
     return pipe.options(executor=ThreadsExecutor(workers=2), **options)
 
 
@@ -45,11 +45,11 @@ def test_a_slow_store(path: str) -> None:
 
 
 def test_a_slow_decode(tmp_path: Path) -> None:
-    # text at zstd level 22, of which a filter needs all and few rows are left
+    # text at zstd level 22, of which a filter needs all and few rows are left, in one window
     letters = np.random.RandomState(0).randint(97, 113, (50, 500)).astype(np.uint8)
     words = [bytes(row).decode() for row in letters]
-    text = [words[row % 50] + words[row * 7 % 50] for row in range(4_000)]
-    table = pa.table({"row": range(4_000), "text": text})
+    text = [words[row % 50] + words[row * 7 % 50] for row in range(16_000)]
+    table = pa.table({"row": range(16_000), "text": text})
     pq.write_table(
         table, tmp_path / "0.parquet", compression="zstd", compression_level=22, use_dictionary=False
     )
@@ -57,8 +57,8 @@ def test_a_slow_decode(tmp_path: Path) -> None:
         shutil.copy(tmp_path / "0.parquet", tmp_path / f"{number}.parquet")
     found = pc.ends_with(pc.field("text"), words[3][-9:])
     source = by_row_group(str(tmp_path), columns=["row"], filter=found)
-    limited = read(shuffled(source, epochs=12))
-    fixed = read(shuffled(source, epochs=12, cache="memory"))
+    limited = read(shuffled(source, epochs=12, blocks=16))
+    fixed = read(shuffled(source, epochs=12, blocks=16, cache="memory"))
     check(limited, "decode", 'options(cache="memory")', fixed)
 
 
