@@ -15,7 +15,7 @@ from windrow.core.phase_clock import (
     current_clock,
     measuring,
     phase,
-    timed_call,
+    timed,
 )
 
 
@@ -108,6 +108,7 @@ def test_without_a_clock_nothing_is_counted() -> None:
 
 
 def test_a_timed_call_is_a_phase_that_ends_even_if_it_raises() -> None:
+    @timed("decode")
     def fail() -> None:
         with phase("storage"):
             time.sleep(0.02)
@@ -117,10 +118,10 @@ def test_a_timed_call_is_a_phase_that_ends_even_if_it_raises() -> None:
     clock = PhaseClock()
     with measuring(clock, "shuffle"):
         with pytest.raises(ValueError, match="no"):
-            timed_call("decode", fail)
+            fail()
         time.sleep(0.03)
     assert clock.seconds["storage"] >= 0.02
     assert clock.seconds["decode"] >= 0.01
     assert clock.seconds["shuffle"] >= 0.03
     assert not clock._stack
-    assert timed_call("decode", max, 1, 2) == 2, "a thread without a clock"
+    assert timed("decode")(max)(1, 2) == 2, "a thread without a clock"

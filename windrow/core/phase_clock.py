@@ -12,7 +12,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
     "PhaseClock",
@@ -22,9 +23,10 @@ __all__ = [
     "current_clock",
     "measuring",
     "phase",
-    "timed_call",
+    "timed",
 ]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -133,23 +135,35 @@ class phase:  # noqa: N801
             clock.add_elsewhere(self._name, (time.perf_counter() - self._began) / _local.lanes)
 
 
-def timed_call(name: str, function: Callable[..., T], *args: Any) -> T:
-    """Call a function as a phase of this thread's clock, if it has one; cheaper than a ``with`` block."""
-    clock = _local.clock
-    if clock is None:
-        return function(*args)
-    # as `enter` and `leave`: between kernels that stream gigabytes, each Python call has to fetch its code from memory
-    seconds, stack, wall = clock.seconds, clock._stack, time.perf_counter()
-    seconds[stack[-1]] += wall - clock._wall
-    clock._wall = wall
-    stack.append(name)
-    try:
-        return function(*args)
-    finally:
-        wall = time.perf_counter()
-        seconds[name] += wall - clock._wall
-        clock._wall = wall
-        stack.pop()
+def timed(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate a function so that its calls are a phase of the thread's clock, if it has one.
+
+    It costs less than a ``with`` block, but it does not measure what other threads do for a thread with a clock.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> T:
+            clock = _local.clock
+            if clock is None:
+                return function(*args, **options)
+            # As `enter` and `leave`: between kernels that stream gigabytes, each Python call has to fetch its code
+            # from memory.
+            seconds, stack, wall = clock.seconds, clock._stack, time.perf_counter()
+            seconds[stack[-1]] += wall - clock._wall
+            clock._wall = wall
+            stack.append(name)
+            try:
+                return function(*args, **options)
+            finally:
+                wall = time.perf_counter()
+                seconds[name] += wall - clock._wall
+                clock._wall = wall
+                stack.pop()
+
+        return call
+
+    return decorate
 
 
 class measuring:  # noqa: N801

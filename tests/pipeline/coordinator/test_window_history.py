@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -10,6 +12,7 @@ from windrow.pipeline.coordinator.phases import Interval, TaskProfile, add_secon
 from windrow.pipeline.coordinator.scheduling.events import Work
 from windrow.pipeline.coordinator.window_history import (
     Capacity,
+    Production,
     TaskTimes,
     WindowHistory,
     describe_production,
@@ -18,7 +21,7 @@ from windrow.pipeline.coordinator.window_history import (
 DECODE = TaskProfile({"decode": 3.0, "storage": 1.0})
 
 
-def total(intervals: tuple[Interval, ...]) -> dict[str, float]:
+def total(intervals: Sequence[Interval]) -> dict[str, float]:
     found: dict[str, float] = {}
     for interval in intervals:
         found = add_seconds(found, interval.phases)
@@ -111,11 +114,37 @@ def test_blocked_time_counts_as_far_as_workers_are_idle() -> None:
     assert total(one.history.describe((0, 3)))["memory"] == 2.0
 
 
+def test_a_window_is_described_when_its_history_is_read_as_it_was_when_it_was_complete() -> None:
+    one = History()
+    one.run(0, 4)
+    found, sent = one.history.describe((0, 3)), pickle.dumps(one.history.describe((0, 3)))
+    # what comes later does not count
+    one.history.note_memory((0, 3), running=0)
+    one.now = 60.0
+    one.history.note_memory(None, running=0)
+    one.run(60, 70)
+    assert total(found) == {"decode": 3.0, "storage": 1.0}
+    assert pickle.loads(sent) == tuple(found)
+
+
+def test_intervals_are_computed_once() -> None:
+    calls = []
+
+    def compute() -> tuple[Interval, ...]:
+        calls.append(1)
+        return (Interval(0.0, 1.0, {"decode": 1.0}),)
+
+    production = Production(compute)
+    assert not calls
+    assert [*production, *production] == 2 * [production[0]]
+    assert len(calls) == 1
+
+
 def test_a_dropped_window_that_is_prepared_again_waits_for_memory() -> None:
     one = History()
     one.run(0, 4)
     one.history.drop((0, 3), rebuild=True)
-    assert one.history.describe((0, 3)) == ()
+    assert not one.history.describe((0, 3))
     one = History()
     one.run(0, 4)
     one.history.drop((0, 3), rebuild=True)
@@ -141,7 +170,7 @@ def test_late_results_of_a_dropped_window_count_as_work_only() -> None:
     one.history.drop((0, 3), rebuild=False)
     for work in one.works:
         one.history.finish(work, "map", 0, 4, DECODE, "worker 1")
-    assert one.history.describe((0, 3)) == ()
+    assert not one.history.describe((0, 3))
     stats = one.history.run_stats(spans=True)
     assert (stats.tasks, stats.profile.phases["decode"], len(stats.spans)) == (2, 6.0, 2)
 

@@ -6,12 +6,13 @@ import json
 import pickle
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import windrow
@@ -255,15 +256,32 @@ def test_errors_of_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         _example().save(tmp_path / "run.png")
 
 
-def test_spans_of_a_shard_are_bounded_and_merged() -> None:
+def test_work_between_waits_is_one_span_for_each_window() -> None:
     log = SpanLog(3)
-    for step in range(30_000):
-        # no wait, so all of a window is one span
-        log.add_batch((0, step // 10_000), step, step + 1.0, step + 1.0)
-    log.end_work()
-    assert [(span.kind, span.window, span.lane) for span in log] == [
-        ("work", window, "shard 3") for window in range(3)
+    log.add_batch((0, 0), 0.0, 1.0)
+    log.add_batch((0, 0), 3.0, 5.0)
+    log.add_batch((0, 1), 6.0, 6.0)
+    log.end_work(9.0)
+    log.end_work(10.0)
+    assert [(span.kind, span.window, span.lane, span.start_time, span.stop_time) for span in log] == [
+        ("work", 0, "shard 3", 1.0, 3.0),
+        ("work", 0, "shard 3", 5.0, 6.0),
+        ("work", 1, "shard 3", 6.0, 9.0),
     ]
+
+
+def test_batches_that_come_at_once_add_no_spans() -> None:
+    pipe = windrow.from_arrow(pa.table({"x": range(40_000)})).window(blocks_per_window=1).repeat(2)
+    with pipe.options(executor="threads").iterator() as shard:
+        for epoch in shard.iter_epochs():
+            assert sum(1 for _ in epoch.iter_batches(batch_size=10)) == 4_000
+        kinds = Counter(span.kind for span in shard.timeline().spans)
+    # one after each wait, one for each window, and one behind the last batch of each epoch
+    assert kinds["work"] <= kinds["wait"] + 4
+
+
+def test_spans_of_a_shard_are_bounded() -> None:
+    log = SpanLog(3)
     for step in range(30_000):
         log.add("reduce", 0, 0, step, step, "shard 3", 0.0)
     assert len(list(log)) == 5_000, "without a report"

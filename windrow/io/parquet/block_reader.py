@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing, join_ranges
+from windrow.core.phase_clock import timed
 from windrow.core.source import BlockAddress, BlockPart, ScatteredColumn
 from windrow.io.catalog.filters import can_prune, filter_columns, kept_places
 from windrow.io.catalog.fragments import Fragment
@@ -180,7 +181,7 @@ class ParquetReader:
 
 @dataclass(frozen=True, eq=False)
 class _StoredPart:
-    """A few row groups of an open file; decodes columns on access."""
+    """A few row groups of an open file; decodes columns on access, which is measured as decoding."""
 
     reader: ParquetReader
     stored: Any
@@ -195,12 +196,14 @@ class _StoredPart:
     def schema(self) -> pa.Schema:
         return self.reader.schema
 
+    @timed("decode")
     def select(self, columns: list[int]) -> pa.Table:
         schema = pa.schema([self.schema.field(number) for number in columns])
         with self.block.mapped_errors():
             table = _read_groups(self.stored, self.numbers, self.reader._stored_names(schema))
             return conform(table, schema, self.reader.partitions, self.block.groups.path)
 
+    @timed("decode")
     def scatter_values(
         self,
         columns: Sequence[int],
@@ -223,6 +226,7 @@ class _StoredPart:
         filled = [number for number in self.numbers if self.stored.metadata.row_group(number).num_rows]
         return join_ranges(self.block.footer.bounds(number, *stored) for number in filled)
 
+    @timed("decode")
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
     ) -> list[pa.Array] | None:
@@ -237,6 +241,7 @@ class _StoredPart:
                 # the stated size can be corrupt: Arrow reads the chunk instead, and reports the rows if it is
                 return None
 
+    @timed("decode")
     def decode_nested(self, column: int, pool: BufferPool) -> pa.Array | None:
         stored = self.reader.stored_fields[column]
         if decoder_library.LIBRARY is None or stored is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,7 @@ class WindowReply:
     starts: tuple[tuple[int, int], ...] = ()
     corrupt: tuple[int, ...] = ()
     row_bytes: float = 0.0  # the largest mean of any part; 0 while nothing is ready
-    history: tuple[Interval, ...] = ()  # once it is complete, what the time until then went to
+    history: Sequence[Interval] = ()  # once it is complete, what the time until then went to
 
 
 @dataclass

@@ -90,16 +90,17 @@ class TaskProfile:
     retries: int = 0
     cores: int = 0
 
-    def add(self, other: TaskProfile) -> TaskProfile:
-        """Return the sum of two profiles, with the larger number of cores."""
-        return TaskProfile(
-            add_seconds(self.phases, other.phases),
-            self.cpu_seconds + other.cpu_seconds,
-            add_seconds(self.functions, other.functions),
-            self.requests + other.requests,
-            self.requested_bytes + other.requested_bytes,
-            self.retries + other.retries,
-            max(self.cores, other.cores),
+    @classmethod
+    def sum(cls, profiles: Sequence[TaskProfile]) -> TaskProfile:
+        """The sum of at least one profile, with the largest number of cores."""
+        return cls(
+            _sum_by_name([profile.phases for profile in profiles]),
+            sum([profile.cpu_seconds for profile in profiles]),
+            _sum_by_name([profile.functions for profile in profiles]),
+            sum([profile.requests for profile in profiles]),
+            sum([profile.requested_bytes for profile in profiles]),
+            sum([profile.retries for profile in profiles]),
+            max([profile.cores for profile in profiles]),
         )
 
 
@@ -211,9 +212,14 @@ def add_seconds(one: Mapping[str, float], other: Mapping[str, float]) -> dict[st
     >>> add_seconds({"decode": 1.0}, {"decode": 2.0, "storage": 1.0})
     {'decode': 3.0, 'storage': 1.0}
     """
-    total = dict(one)
-    for name, seconds in other.items():
-        total[name] = total.get(name, 0.0) + seconds
+    return _sum_by_name([one, other])
+
+
+def _sum_by_name(mappings: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for mapping in mappings:
+        for name, seconds in mapping.items():
+            total[name] = total[name] + seconds if name in total else seconds
     return total
 
 
@@ -226,6 +232,8 @@ def scale_to(seconds: float, phases: Mapping[str, float], otherwise: str = OTHER
     total = sum(phases.values())
     if total <= 0:
         return {otherwise: seconds}
+    if len(phases) == 1:
+        return dict.fromkeys(phases, seconds)
     return {name: seconds * share / total for name, share in phases.items() if share > 0}
 
 

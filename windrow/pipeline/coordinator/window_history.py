@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +29,7 @@ from windrow.pipeline.coordinator.scheduling.events import Work
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.coordinator.stats import RunStats, Span
 
-__all__ = ["Capacity", "TaskTimes", "WindowHistory", "describe_production"]
+__all__ = ["Capacity", "Production", "TaskTimes", "WindowHistory", "describe_production"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ _MAX_SPANS = 20_000
 _RECENT_TASKS = 256
 # intervals that the production of a window is described by
 _INTERVALS = 8
+_EDGES = np.arange(_INTERVALS + 1.0)
 # what a task takes to start although a CPU is free
 _START_SECONDS = 0.02
 
@@ -58,6 +61,42 @@ class TaskTimes:
     profile: TaskProfile
 
 
+class Production(Sequence[Interval]):
+    """What the time until a window was complete went to: intervals, computed when they are first read or pickled.
+
+    That is mostly when statistics are read. A window that has just become complete is not delayed by it.
+
+    >>> production = Production(lambda: (Interval(0.0, 1.0, {"decode": 1.0}),))
+    >>> len(production), production[0].phases
+    (1, {'decode': 1.0})
+    """
+
+    def __init__(self, compute: Callable[[], tuple[Interval, ...]]) -> None:
+        self._compute = compute
+        self._intervals: tuple[Interval, ...] | None = None
+
+    def _read(self) -> tuple[Interval, ...]:
+        if self._intervals is None:
+            self._intervals, self._compute = self._compute(), tuple
+        return self._intervals
+
+    @overload
+    def __getitem__(self, at: int) -> Interval: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Interval, ...]: ...
+    def __getitem__(self, at: Any) -> Any:
+        return self._read()[at]
+
+    def __iter__(self) -> Iterator[Interval]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (self._read(),)
+
+
 class WindowHistory:
     """The tasks of the windows that are held, the spans of all tasks, and the sum of their profiles.
 
@@ -70,7 +109,9 @@ class WindowHistory:
         self.capacity = capacity
         self._profiled = profiled
         self.spans: deque[Span] = deque(maxlen=_MAX_SPANS)
-        self.profile = TaskProfile()
+        self._profile = TaskProfile()
+        # profiles that are not part of the sum yet
+        self._profiles: list[TaskProfile] = []
         self.tasks = 0
         self._now = unix_clock
         self._submitted: dict[Work, float] = {}
@@ -83,7 +124,7 @@ class WindowHistory:
         self._blocked_since = self._idle_share = 0.0
         # windows that are prepared once more
         self._rebuilt: set[Key] = set()
-        self._described: dict[Key, tuple[Interval, ...]] = {}
+        self._described: dict[Key, Production] = {}
         self._trainer_spans: deque[Span] = deque(maxlen=_MAX_SPANS)
         # by shard, as it last reported
         self._trainers: dict[int, TrainerStats] = {}
@@ -92,7 +133,7 @@ class WindowHistory:
         """What the history contributes to the statistics of the run."""
         return RunStats(
             tasks=self.tasks,
-            profile=self.profile,
+            profile=self._sum_profiles(),
             workers=self.capacity.workers,
             nodes=self.capacity.nodes,
             trainers=tuple(self._trainers[shard] for shard in sorted(self._trainers)),
@@ -119,7 +160,9 @@ class WindowHistory:
         self.tasks += 1
         if not self._profiled:
             return
-        self.profile = self.profile.add(profile)
+        self._profiles.append(profile)
+        if len(self._profiles) >= _RECENT_TASKS:
+            self._sum_profiles()
         submitted = self._submitted.pop(work, None)
         is_current, submitted = submitted is not None, min(start, submitted or start)
         self.spans.append(
@@ -132,9 +175,13 @@ class WindowHistory:
             times = self._times.setdefault((work.epoch, work.window), [])
             times.append(TaskTimes(submitted, start, stop, profile))
 
+    def _sum_profiles(self) -> TaskProfile:
+        self._profile, self._profiles = TaskProfile.sum([self._profile, *self._profiles]), []
+        return self._profile
+
     def note_memory(self, key: Key | None, running: int) -> None:
         """Note which window cannot start a task for lack of memory, None for none, and how many tasks run."""
-        if not self._profiled:
+        if not self._profiled or (key is None and self._blocked_now is None):
             return
         now = self._now()
         if self._blocked_now is not None:
@@ -172,20 +219,31 @@ class WindowHistory:
                     found[name] = found[name] + share if name in found else share
         return found
 
-    def describe(self, key: Key) -> tuple[Interval, ...]:
+    def describe(self, key: Key) -> Sequence[Interval]:
         """What the time until a window was complete went to, from the submission of its first task."""
         if not self._profiled:
             return ()
         if key not in self._described:
-            self._described[key] = describe_production(
-                self._times.get(key, ()),
-                others=[(start, stop) for other, start, stop in self._recent if other != key],
-                capacity=self.capacity,
-                first_start=self._first_start or 0.0,
-                blocked_seconds=self._blocked.get(key, 0.0),
-                rebuilt=key in self._rebuilt,
+            self._described[key] = Production(
+                partial(
+                    _describe_among,
+                    key,
+                    tuple(self._times.get(key, ())),
+                    tuple(self._recent),
+                    capacity=self.capacity,
+                    first_start=self._first_start or 0.0,
+                    blocked_seconds=self._blocked.get(key, 0.0),
+                    rebuilt=key in self._rebuilt,
+                )
             )
         return self._described[key]
+
+
+def _describe_among(
+    key: Key, tasks: Sequence[TaskTimes], recent: Sequence[tuple[Key, float, float]], **facts: Any
+) -> tuple[Interval, ...]:
+    others = [(start, stop) for other, start, stop in recent if other != key]
+    return describe_production(tasks, others=others, **facts)
 
 
 def describe_production(
@@ -221,18 +279,17 @@ def describe_production(
     if end <= begin:
         return ()
     names, shares = _tabulate(tasks)
-    edges = np.linspace(begin, end, _INTERVALS + 1)
+    edges = begin + (end - begin) / _INTERVALS * _EDGES
     starts, stops = np.array([(task.start, task.stop) for task in tasks]).T
     work = _overlaps(edges, starts, stops)
     # not a matrix product: with a core to spare, a thread of BLAS spins for a while after each
     by_phase = (work[:, :, None] * shares).sum(axis=1)
-    all_phases = ((stops - starts)[:, None] * shares).sum(axis=0)
+    all_phases = ((stops - starts)[:, None] * shares).sum(axis=0).tolist()
     without_memory = begin if rebuilt else max(begin, end - blocked_seconds)
     with_cpus = without_memory - _lost_to_cpus(tasks, others, capacity, max(begin, first_start))
     step = (end - begin) / _INTERVALS
     intervals = []
-    for at, (start, stop) in enumerate(pairwise(edges.tolist())):
-        found = by_phase[at] if by_phase[at].any() else all_phases
+    for (start, stop), found in zip(pairwise(edges.tolist()), by_phase.tolist(), strict=True):
         # most of it decides, which is exact enough for intervals this short
         middle = (start + stop) / 2
         if middle >= without_memory:
@@ -242,7 +299,8 @@ def describe_production(
         elif middle >= with_cpus:
             phases = {CPUS: step}
         else:
-            phases = scale_to(step, dict(zip(names, found.tolist(), strict=True)), SHUFFLE)
+            spent = found if any(found) else all_phases
+            phases = scale_to(step, dict(zip(names, spent, strict=True)), SHUFFLE)
         intervals.append(Interval(start, stop, phases))
     return tuple(intervals)
 

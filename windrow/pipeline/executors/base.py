@@ -98,6 +98,8 @@ class WindowData:
     corrupt: Sequence[int] = ()
     row_bytes: float = 0.0
     history: Sequence[Interval] = ()
+    # when map outputs were on their way to this process, parts of its history
+    transfers: Sequence[Interval] = ()
 
 
 class CoordinatorClient(Protocol):

@@ -68,6 +68,8 @@ class EpochReader:
         self._reader = reader
         self._consumer = reader.consumer
         self._returned_at = time.time()
+        # of the latest batch
+        self._window = self.facts.first_window
         self._core_time = CoreTime()
         self._consumer.totals.begin(self, opening_seconds)
         self._consumer.spans.add_opening((self.epoch, self.facts.first_window), opening_seconds)
@@ -201,12 +203,13 @@ class EpochReader:
             self._returned_at = time.time()
             self._core_time.begin()
         except StopIteration:
-            self._consumer.spans.add_work(self._returned_at, began)
+            self._consumer.spans.end_work(began)
             self._check_opening()
             if not self.end(whole=True):
                 self._reader.raise_closed()
             raise
         except BaseException as error:
+            self._consumer.spans.end_work(began)
             self.end(error=error)
             raise
         # If anything above fails, the batch is delivered next time. There is no call below: an interrupt is
@@ -236,7 +239,7 @@ class EpochReader:
         with ExitStack() as calls:
             calls.callback(lambda: owner.ended(self, at, whole=whole, error=error))
             calls.callback(self._consumer.totals.end, self)
-            calls.callback(self._consumer.spans.end_work)
+            calls.callback(self._consumer.spans.end_work, time.time())
             if error is None:
                 calls.callback(self._reader.leave_epoch)
             if self._progress is not None:
@@ -259,12 +262,13 @@ class EpochReader:
         now, consumer = time.time(), self._consumer
         worked, waited = began - self._returned_at, now - began
         consumer.pace.add(worked=worked, waited=waited, computed=computed)
-        window = self.epoch, self._reader.window
-        consumer.spans.add_batch(window, self._returned_at, began, now)
         if waited < SHORT_WAIT_SECONDS:
             consumer.totals.note_short(worked=worked, waited=waited, converting=converting)
         else:
-            consumer.totals.note_wait(window, began, now, worked=worked)
+            consumer.totals.note_wait((self.epoch, self._reader.window), began, now, worked=worked)
+        if waited >= SHORT_WAIT_SECONDS or self._reader.window != self._window:
+            self._window = self._reader.window
+            consumer.spans.add_batch((self.epoch, self._window), began, now)
         if self._progress is not None:
             self._progress.show(now, window=self._reader.window, step=self.start + self.steps + 1)
 

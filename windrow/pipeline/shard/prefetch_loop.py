@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,15 +15,15 @@ import pyarrow as pa
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError
-from windrow.core.phase_clock import PhaseClock, measuring, phase
+from windrow.core.phase_clock import PhaseClock, measuring
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.phases import COLLATE, SHUFFLE, TRANSFER, Interval
+from windrow.pipeline.coordinator.phases import COLLATE, SHUFFLE
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, WindowData
 from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
 from windrow.pipeline.shard.run_reader import Converter, EpochRuns, PlacedRun
-from windrow.pipeline.shard.waits import QUEUE_SECONDS, phases_of
+from windrow.pipeline.shard.waits import QUEUE_SECONDS, Spent, phases_of
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import EpochRows, RowPositions, StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
@@ -217,7 +217,10 @@ class PrefetchLoop:
             data = self._client.window(runs.facts.epoch, window, self.stopped)
             if data is None:
                 return False
-            self._note_transfers(runs.facts.epoch, window, data.history)
+            for one in data.transfers:
+                if one.stop - one.start > QUEUE_SECONDS:
+                    epoch = runs.facts.epoch
+                    self._spans.add("transfer", epoch, window, one.start, one.stop, self._lane, one.start)
             runs.add_window(data)
             if data.layout is None:
                 _acknowledge(runs, window, 0, True)
@@ -230,11 +233,6 @@ class PrefetchLoop:
                 return False
         self._pace.begin()
         return True
-
-    def _note_transfers(self, epoch: int, window: int, history: Sequence[Interval]) -> None:
-        for one in history:
-            if list(one.phases) == [TRANSFER] and one.stop - one.start > QUEUE_SECONDS:
-                self._spans.add("transfer", epoch, window, one.start, one.stop, self._lane, one.start)
 
     def _submit_runs(
         self, window: _FetchedWindow, layout: WindowRuns, first: int, padding_runs: _PaddingRuns
@@ -303,49 +301,53 @@ class PrefetchLoop:
         *,
         takes_slot: bool,
     ) -> PlacedRun:
-        if not self._profiled:
-            return self._place_run(window, map_outputs, run, part, takes_slot)
         began = time.time()
-        if self._after or window.runs.converter is not None:
-            clock = PhaseClock()
-            with measuring(clock, SHUFFLE):
-                placed = self._place_run(window, map_outputs, run, part, takes_slot)
-            spent, stopped = tuple(phases_of(clock).items()), time.time()
-        else:
-            placed = self._place_run(window, map_outputs, run, part, takes_slot)
+        # only transforms need a clock of their own
+        clock = PhaseClock() if self._profiled and self._after else None
+        with nullcontext() if clock is None else measuring(clock, SHUFFLE):
+            rows = self._place_rows(window, map_outputs, run, part)
+        converting = time.time()
+        placed = self._convert(window, rows, takes_slot)
+        if self._profiled:
             stopped = time.time()
-            spent = ((SHUFFLE, stopped - began),)
-        epoch = window.runs.facts.epoch
-        self._spans.add("reduce", epoch, window.number, began, stopped, self._lane, submitted, spent)
-        placed.produced, placed.placing = window.data.history, (submitted, began, stopped, spent)
+            spent: Spent = ((SHUFFLE, converting - began),)
+            if clock is not None:
+                spent = tuple(phases_of(clock).items())
+            if placed.converter is not None:
+                spent += ((COLLATE, stopped - converting),)
+            epoch = window.runs.facts.epoch
+            self._spans.add("reduce", epoch, window.number, began, stopped, self._lane, submitted, spent)
+            placed.produced, placed.placing = window.data.history, (submitted, began, stopped, spent)
         return placed
 
-    def _place_run(
+    def _place_rows(
         self,
         window: _FetchedWindow,
         map_outputs: list[MapOutputs | OrderedOutputs],
         run: Run,
         part: slice,
-        takes_slot: bool,
-    ) -> PlacedRun:
-        epoch, number = window.runs.facts.epoch, window.number
+    ) -> pa.RecordBatch:
         rows = _place(map_outputs.pop(), run, part, self._client.pool)
         window.uses.used(run.slice)
         if self._after:
             place = run.place + part.start
-            origin = f"epoch {epoch}, window {number}, rows from place {place} of shard {self._shard}"
+            epoch = window.runs.facts.epoch
+            origin = f"epoch {epoch}, window {window.number}, rows from place {place} of shard {self._shard}"
             positions = self._positions(window, place, rows.num_rows)
             table = apply_maps(pa.Table.from_batches([rows]), self._after, origin, positions)
             rows = as_one_batch(table, origin) if table.num_rows else rows
             row_bytes = self._portions.measure(rows)
             if row_bytes is not None:
                 self._client.note_delivered(row_bytes)
+        return rows
+
+    def _convert(self, window: _FetchedWindow, rows: pa.RecordBatch, takes_slot: bool) -> PlacedRun:
         converter, converted = window.runs.converter, None
         if converter is not None:
             # the consumer converts again and raises the error, unless it wants another batch format
-            with suppress(Exception), phase(COLLATE):
+            with suppress(Exception):
                 converted = converter.function(rows)
-        return PlacedRun(rows, number, takes_slot, converted, converter)
+        return PlacedRun(rows, window.number, takes_slot, converted, converter)
 
     def _positions(self, window: _FetchedWindow, place: int, rows: int) -> RowPositions:
         """Where rows from a place of this shard's stream on are in the epoch, if a transform draws random numbers."""

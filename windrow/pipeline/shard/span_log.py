@@ -35,9 +35,8 @@ class SpanLog:
         self._lock = threading.RLock()
         # epoch and window of the rows that are being converted, and of the batch that the trainer has
         self.converting = self._trained = (0, 0)
-        # the work that no span has yet
+        # when the work began that no span has yet
         self._started: float | None = None
-        self._stopped = 0.0
 
     def __iter__(self) -> Iterator[Span]:
         with self._lock:
@@ -65,16 +64,13 @@ class SpanLog:
             pairs = tuple(scale_to(stop - start, phases).items())
             self.add(kind, *self.converting, start, stop, self._lane, start, pairs)
 
-    def add_batch(self, window: tuple[int, int], returned: float, began: float, now: float) -> None:
-        """Note that the trainer worked from ``returned`` to ``began``, and waited to ``now`` for a window's batch."""
-        if not self._kept:
-            return
-        if self._started is None:
-            self._started = returned
-        self._stopped = began
-        if now - began >= SHORT_WAIT_SECONDS or window != self._trained:
-            self.end_work()
-            self._trained = window
+    def add_batch(self, window: tuple[int, int], began: float, now: float) -> None:
+        """Note that the trainer worked until ``began``, and waited to ``now`` for a batch of a window.
+
+        Of batches of the same window that came nearly at once, only the first has to be noted.
+        """
+        self.end_work(began)
+        self._trained, self._started = window, now
 
     def add_wait(
         self, window: tuple[int, int], began: float, stopped: float, phases: Mapping[str, float]
@@ -85,20 +81,15 @@ class SpanLog:
     def add_opening(self, window: tuple[int, int], seconds: float) -> None:
         """Note that opening an epoch, which has just ended, took the trainer this long."""
         self._trained = self.converting = window
+        self._started = now = time.time()
         if seconds > SHORT_WAIT_SECONDS:
-            now = time.time()
             self.add("wait", *window, now - seconds, now, self._lane, 0.0, ((START, seconds),))
 
-    def add_work(self, start: float, stop: float) -> None:
-        """Note that the trainer worked."""
-        self._started = start if self._started is None else self._started
-        self._stopped = stop
-
-    def end_work(self) -> None:
-        """Add the work so far as one span."""
+    def end_work(self, stop: float) -> None:
+        """Add the work until now as one span."""
         start, self._started = self._started, None
-        if start is not None and self._stopped > start:
-            self.add("work", *self._trained, start, self._stopped, self._lane, start)
+        if start is not None and stop > start:
+            self.add("work", *self._trained, start, stop, self._lane, start)
 
     def take_unsent(self) -> tuple[Span, ...]:
         """Return what was added since the last call; other threads may add meanwhile."""

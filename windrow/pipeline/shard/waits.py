@@ -24,7 +24,7 @@ from windrow.pipeline.coordinator.phases import (
     scale_to,
 )
 
-__all__ = ["QUEUE_SECONDS", "SHORT_WAIT_SECONDS", "Placing", "Totals", "WaitLog", "phases_of"]
+__all__ = ["QUEUE_SECONDS", "SHORT_WAIT_SECONDS", "Placing", "Spent", "Totals", "WaitLog", "phases_of"]
 
 T = TypeVar("T")
 # Work that takes less is not logged: a batch that is a view takes as long.
@@ -50,8 +50,10 @@ def phases_of(clock: PhaseClock) -> dict[str, float]:
     return found
 
 
-# when a run was submitted, when placing it began and ended, and pairs of a phase and its seconds
-Placing = tuple[float, float, float, tuple[tuple[str, float], ...]]
+# pairs of a phase and its seconds
+Spent = tuple[tuple[str, float], ...]
+# when a run was submitted, when placing it began and ended, and what that took
+Placing = tuple[float, float, float, Spent]
 
 
 class DescribeQueue(Protocol):
@@ -76,7 +78,11 @@ class _RunWait(NamedTuple):
     def divide(self, start: float, stop: float) -> Mapping[str, float]:
         submitted, began, stopped, spent = self.placing
         placing = dict(spent)
-        found = [interval for interval in self.produced if interval.stop > start]
+        if began <= start and stop <= stopped:
+            # all of it went to placing, as many do
+            return scale_to(stop - start, placing)
+        # a run is submitted when its window is there
+        found = [interval for interval in self.produced if interval.stop > start] if start < submitted else []
         if start < began:
             queued_from = start if start > submitted else submitted
             describe = self.describe_queue() if began - submitted > QUEUE_SECONDS else None
@@ -213,7 +219,8 @@ class Totals:
     ) -> None:
         self.shard = shard
         self._divide, self._divide_short, self._note = divide, divide_short, note
-        self._ended = TrainerStats(shard)
+        # batches, rows and bytes of the epochs that have ended
+        self._ended = (0, 0, 0)
         # not the reader itself, which refers to this
         self._reader: Callable[[], Received | None] = lambda: None
         self.work_seconds = 0.0
@@ -267,7 +274,7 @@ class Totals:
     @property
     def _has_batches(self) -> bool:
         reader = self._reader()
-        return bool(self._ended.batches or (reader is not None and reader.steps))
+        return bool(self._ended[0] or (reader is not None and reader.steps))
 
     def _wait(self, seconds: Mapping[str, float]) -> None:
         for name, value in seconds.items():
@@ -284,16 +291,15 @@ class Totals:
     def end(self, reader: Received) -> None:
         """The open epoch has ended."""
         if self._reader() is reader:
-            self._ended, self._reader = self.stats(), lambda: None
+            self._ended, self._reader = self._received(), lambda: None
 
     def stats(self) -> TrainerStats:
         """Everything so far."""
-        ended, reader = self._ended, self._reader()
-        return TrainerStats(
-            ended.shard,
-            ended.batches + (reader.steps if reader else 0),
-            ended.rows + (reader.rows if reader else 0),
-            ended.bytes + (reader.size_bytes if reader else 0),
-            self.work_seconds,
-            self._divided_waits(),
-        )
+        return TrainerStats(self.shard, *self._received(), self.work_seconds, self._divided_waits())
+
+    def _received(self) -> tuple[int, int, int]:
+        """Batches, rows and bytes of all epochs."""
+        (batches, rows, size_bytes), reader = self._ended, self._reader()
+        if reader is None:
+            return self._ended
+        return batches + reader.steps, rows + reader.rows, size_bytes + reader.size_bytes

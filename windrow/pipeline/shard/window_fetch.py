@@ -156,7 +156,7 @@ class WindowCollector:
         self.starts: tuple[tuple[int, int], ...] = ()
         self.corrupt: tuple[int, ...] = ()
         self.row_bytes = 0.0
-        self.history: tuple[Interval, ...] = ()
+        self.history: Sequence[Interval] = ()
 
     def add(self, reply: WindowReply, attempt: object) -> None:
         """Add the outputs of a reply; those of an earlier attempt are discarded."""

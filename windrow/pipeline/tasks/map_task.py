@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
@@ -229,11 +229,12 @@ def run_task(
     blocks in ``task.found``. ``pause`` is called every few milliseconds, between columns.
     """
     if not context.profiled:
-        return _run_task(context, task, tables, pool, cached, pause)
+        make_report, output, kept = _run_task(context, task, tables, pool, cached, pause)
+        return make_report(), output, kept
     meter = TaskMeter()
     with measuring(meter.clock, SHUFFLE):
-        report, output, kept = _run_task(context, task, tables, pool, cached, pause)
-    return replace(report, profile=meter.profile()), output, kept
+        make_report, output, kept = _run_task(context, task, tables, pool, cached, pause)
+    return make_report(profile=meter.profile()), output, kept
 
 
 def _run_task(
@@ -243,7 +244,8 @@ def _run_task(
     pool: BufferPool,
     cached: Sequence[Tables],
     pause: Callable[[], None],
-) -> tuple[TaskReport, list[pa.Table] | TaskOutput, list[Tables]]:
+) -> tuple[Callable[..., TaskReport], list[pa.Table] | TaskOutput, list[Tables]]:
+    """As `run_task`; the report still lacks its ``profile``, an argument of what is returned for it."""
     found = dict(zip(task.found, cached, strict=True))
     reader = CachingReader(
         context.reader, context.disk, task.blocks, task.addresses, found=found, keeps=task.keeps
@@ -286,12 +288,13 @@ def _run_task(
                 observed.rows.append(block_rows)
                 output_limit.add(at, block_rows, int(slice_bytes.sum()))
     except OutputLimitError as error:
-        report = TaskReport((), (), None, start_time, time.time(), shortfall=error.shortfall)
+        make_report = partial(TaskReport, (), (), None, start_time, time.time(), shortfall=error.shortfall)
         # Ray expects the declared number of return values
-        return report, ([] if ordering is None else _empty_output(layouts)), [[] for _ in task.keeps]
+        return make_report, ([] if ordering is None else _empty_output(layouts)), [[] for _ in task.keeps]
     map_outputs = chain.from_iterable(chain.from_iterable(output))
     unpacked = None if ordering is None else sum(map_output.unpacked_bytes for map_output in map_outputs)
-    report = TaskReport(
+    make_report = partial(
+        TaskReport,
         tuple(observed.rows),
         tuple(slice_bytes.tolist()),
         observed.schema,
@@ -303,7 +306,7 @@ def _run_task(
         documents=None if context.packing is None or ordering is not None else tuple(observed.documents),
         keys=tuple(keys),
     )
-    return report, (read_tables if ordering is None else output), reader.cached_tables
+    return make_report, (read_tables if ordering is None else output), reader.cached_tables
 
 
 def _empty_output(layouts: Sequence[WindowRuns]) -> TaskOutput:

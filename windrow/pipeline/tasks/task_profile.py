@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterable, Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
-import pyarrow as pa
-
 from windrow.core.machine import available_cores
-from windrow.core.phase_clock import PhaseClock, timed_call
+from windrow.core.phase_clock import PhaseClock, timed
 from windrow.core.source import BlockPart
 from windrow.pipeline.coordinator.phases import (
     DECODE,
@@ -22,6 +20,10 @@ from windrow.pipeline.coordinator.phases import (
 )
 
 __all__ = ["TaskMeter", "timed_parts"]
+
+_PHASES = (STORAGE, DECODE, TRANSFORM, SHUFFLE)
+
+_next_part = timed(DECODE)(next)
 
 # a major page fault waits at most about this long for a local disk
 _FAULT_SECONDS = 0.02
@@ -37,14 +39,16 @@ class TaskMeter:
     def profile(self) -> TaskProfile:
         """What the task has spent its time on; call it when the clock has stopped."""
         clock = self.clock
-        seconds = dict(clock.seconds)
-        functions = {
-            name.removeprefix(TRANSFORM_PREFIX): seconds.pop(name)
-            for name in list(seconds)
-            if name.startswith(TRANSFORM_PREFIX)
-        }
-        phases = {name: seconds.get(name, 0.0) for name in (STORAGE, DECODE, SHUFFLE)}
-        phases[TRANSFORM] = seconds.get(TRANSFORM, 0.0) + sum(functions.values())
+        # a default dictionary: phases that did not occur are 0
+        seconds, functions = clock.seconds, dict[str, float]()
+        phases = {name: seconds[name] for name in _PHASES}
+        if len(seconds) > len(phases):
+            functions = {
+                name.removeprefix(TRANSFORM_PREFIX): spent
+                for name, spent in seconds.items()
+                if name.startswith(TRANSFORM_PREFIX)
+            }
+            phases[TRANSFORM] += sum(functions.values())
         # reads in other threads, for which decoding waited; and pages of local files that came from a disk
         off_core = max(0.0, phases[DECODE] + phases[SHUFFLE] - clock.cpu_seconds)
         waited = clock.elsewhere.get(STORAGE, 0.0) + _FAULT_SECONDS * (_major_faults() - self._faults)
@@ -63,34 +67,14 @@ class TaskMeter:
 
 
 def timed_parts(parts: Iterable[BlockPart]) -> Iterator[BlockPart]:
-    """Yield the parts of a block such that what they decode counts as decoding."""
+    """Yield the parts of a block; what is done to get each one counts as decoding."""
     iterator = iter(parts)
     while True:
         # in a list, so that this frame does not hold a part while the next one is decoded
-        found = [timed_call(DECODE, next, iterator, None)]
+        found: list[Any] = [_next_part(iterator, None)]
         if found[0] is None:
             return
-        yield found.pop() if isinstance(found[0], pa.Table) else _TimedPart(found.pop())
-
-
-class _TimedPart:
-    """A part whose columns are decoded when they are used."""
-
-    def __init__(self, part: BlockPart) -> None:
-        self._part = part
-        self.num_rows, self.schema = part.num_rows, part.schema
-
-    def select(self, columns: list[int]) -> pa.Table:
-        return timed_call(DECODE, self._part.select, columns)
-
-    def __getattr__(self, name: str) -> Any:
-        # what only some parts have: statistics, and decoding straight into a destination
-        found = getattr(self._part, name)
-        if name.startswith(("scatter_", "decode_")):
-            found = partial(timed_call, DECODE, found)
-        # the next time it is found at once
-        setattr(self, name, found)
-        return found
+        yield found.pop()
 
 
 def _major_faults() -> int:

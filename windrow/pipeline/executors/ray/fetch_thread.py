@@ -168,7 +168,7 @@ class Fetcher:
                 step = fetching.send(result)
             except StopIteration as end:
                 data: WindowData = end.value
-                data.history = _with_transfers(data.history, transfers)
+                _add_transfers(data, transfers)
                 return data
             began = time.time()
             result = self._perform(key, step)
@@ -233,9 +233,10 @@ class Fetcher:
         return values
 
 
-def _with_transfers(history: Sequence[Interval], transfers: Sequence[Interval]) -> list[Interval]:
-    """What fetching a window went to: its production, and the transfers; also the way of the last answer."""
+def _add_transfers(data: WindowData, transfers: Sequence[Interval]) -> None:
+    """Add to a window's history when it was transferred; also the way of the last answer."""
     now = time.time()
-    complete = max((interval.stop for interval in history), default=now)
+    complete = max((interval.stop for interval in data.history), default=now)
     last = [Interval(complete, now, {TRANSFER: 1.0})] if complete < now else []
-    return cover(transfers, [*history, *last])
+    data.history = cover(transfers, [*data.history, *last])
+    data.transfers = [one for one in data.history if TRANSFER in one.phases]
