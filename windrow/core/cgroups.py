@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 __all__ = [
@@ -48,9 +49,16 @@ def find_groups(controller: str, root: Path = _ROOT) -> list[ControlGroup]:
 
     ``root`` is that of ``/proc`` and the mounted hierarchies; tests pass another one.
     """
-    mounts = _find_mounts(read_file(root / "proc/self/mountinfo"))
+    mountinfo, groups = read_file(root / "proc/self/mountinfo"), read_file(root / "proc/self/cgroup")
+    return list(_find_groups(controller, root, mountinfo, groups))
+
+
+@lru_cache(maxsize=16)
+def _find_groups(controller: str, root: Path, mountinfo: str, groups: str) -> tuple[ControlGroup, ...]:
+    """As `find_groups`, given the texts of both files, which hardly ever change."""
+    mounts = _find_mounts(mountinfo)
     found: list[ControlGroup] = []
-    for line in read_file(root / "proc/self/cgroup").splitlines():
+    for line in groups.splitlines():
         number, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
         unified = number == "0" and not names
@@ -60,7 +68,7 @@ def find_groups(controller: str, root: Path = _ROOT) -> list[ControlGroup]:
             if mount is not None:
                 point = root / mount.point.lstrip("/")
                 found += [ControlGroup(point / level, version) for level in _levels(path, mount.root)]
-    return found
+    return tuple(found)
 
 
 def _find_mounts(mountinfo: str) -> list[_Mount]:

@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.random import Philox
 from numpy.typing import NDArray
 
 from windrow.shuffle.kernels import native
@@ -88,7 +89,7 @@ class Permutation:
 
     @cached_property
     def _ranks(self) -> NDArray[np.uint16]:
-        generator = np.random.Philox(key=int.from_bytes(self.key[:16], "little"))
+        generator = Philox(key=int.from_bytes(self.key[:16], "little"))
         order = np.argsort(generator.random_raw(self.size), kind="stable")
         ranks = np.empty(self.size, np.uint16)
         ranks[order] = np.arange(self.size, dtype=np.uint16)
