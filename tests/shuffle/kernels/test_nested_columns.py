@@ -76,7 +76,7 @@ def make_array(kind: pa.DataType, count: int, valid: pa.Buffer | None, rng: np.r
     lengths = rng.integers(0, 20 if offset_width(kind) else 3, count) * (rng.random(count) < 0.8)
     if rng.random() < 0.5:
         # codes and hashes are moved in another way
-        lengths[:] = 3
+        lengths[:] = rng.choice([1, 2, 3, 4, 8, 16]) if offset_width(kind) else 3
     offsets = np.cumsum([rng.integers(0, 3), *lengths], dtype=np.int64 if is_large else np.int32)
     total = int(offsets[-1]) + int(rng.integers(0, 3))
     buffers = [valid, pa.py_buffer(offsets)]
@@ -303,6 +303,18 @@ def test_struct_with_too_few_values_raises() -> None:
 
     with pytest.raises(SourceError, match="a field has fewer values than its structs"):
         move_all(Short())
+
+
+@needs_library
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 8, 16])
+def test_texts_of_one_length_start_anywhere(length: int) -> None:
+    texts = [b"abc", *(bytes([row]) * length for row in range(5))]
+    column = pa.array(texts, pa.binary()).slice(1)
+    places = np.array([4, 2, 0, 1, 3], np.uint32)
+    to = [Targets(0, 5, address_of(places))]
+    moved = move_nested([NestedColumn.of(column, "x")], column.type, to, slice(0, 5), BufferPool(0), "x")
+    assert moved is not None
+    assert moved.take(pa.array(places)).equals(column)
 
 
 @needs_library

@@ -16,9 +16,10 @@ typedef uint64_t UNALIGNED unaligned8;
 typedef int16_t UNALIGNED signed2;
 typedef int32_t UNALIGNED signed4;
 typedef int64_t UNALIGNED signed8;
+/* of unaligned members, because an attribute cannot lower the alignment of a struct */
 typedef struct {
-    uint64_t low, high;
-} UNALIGNED unaligned16;
+    unaligned8 low, high;
+} __attribute__((may_alias)) unaligned16;
 typedef int32_t UNALIGNED offset4;
 typedef int64_t UNALIGNED offset8;
 
