@@ -23,12 +23,14 @@ _FLAGS = "-O1 -g -fPIC -shared -fno-omit-frame-pointer -fsanitize=address,undefi
 
 def find_runtime() -> str | None:
     """Return the runtime library of the sanitizer, which a process must preload; None if no compiler has it."""
+    return _find_library("libasan.so")
+
+
+def _find_library(name: str) -> str | None:
     compiler = shutil.which("cc")
     if compiler is None:
         return None
-    done = subprocess.run(
-        [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
     path = done.stdout.strip()
     # a compiler prints the name alone if it does not have the library
     return path if os.path.isabs(path) and os.path.exists(path) else None
@@ -49,7 +51,8 @@ def run(folder: Path, arguments: Sequence[str], seconds: float = 170.0) -> subpr
     environment = {
         **os.environ,
         FOLDER_VARIABLE: str(folder),
-        "LD_PRELOAD": runtime,
+        # with the library of C++, or the sanitizer ends the process at Arrow's first exception
+        "LD_PRELOAD": " ".join(filter(None, [runtime, _find_library("libstdc++.so.6")])),
         # Python does not free all memory at exit
         "ASAN_OPTIONS": "detect_leaks=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",

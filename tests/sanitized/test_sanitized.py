@@ -40,6 +40,8 @@ PYTEST = [
     "no:faulthandler",
     "-p",
     "no:cacheprovider",
+    # what the sanitizer writes is kept
+    "--capture=sys",
 ]
 
 
