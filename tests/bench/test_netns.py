@@ -15,7 +15,7 @@ from bench.netns.network import Link, Network, open_network, why_not
 _CONNECT = """
 import socket, sys
 try:
-    socket.create_connection((sys.argv[1], 9), timeout=1)
+    socket.create_connection((sys.argv[1], 9), timeout=float(sys.argv[2]))
 except OSError as error:
     print(type(error).__name__)
 """
@@ -31,9 +31,9 @@ def test_command_without_root_prints_why_it_does_not_run(
     assert capsys.readouterr().out == "not run: network namespaces need root\n"
 
 
-def _connect(network: Network) -> str:
+def _connect(network: Network, seconds: int) -> str:
     """Return the error of connecting from the first node to the second."""
-    command = network.command(0, [sys.executable, "-c", _CONNECT, network.addresses[1]])
+    command = network.command(0, [sys.executable, "-c", _CONNECT, network.addresses[1], str(seconds)])
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -43,7 +43,8 @@ def test_links_are_cut_limited_and_removed() -> None:
         tries = []
         for up in (True, False, True):
             network.set_up(1, up=up)
-            tries.append(_connect(network))
+            # a link that is up again is found with a later packet
+            tries.append(_connect(network, 20 if up else 1))
         # nothing listens: a reachable node refuses the connection, an unreachable one does not answer
         assert tries == ["ConnectionRefusedError", "TimeoutError", "ConnectionRefusedError"]
         shaped = subprocess.run(

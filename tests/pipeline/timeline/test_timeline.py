@@ -280,6 +280,18 @@ def test_batches_that_come_at_once_add_no_spans() -> None:
     assert kinds["work"] <= kinds["wait"] + 4
 
 
+def test_what_follows_the_last_batch_of_an_abandoned_epoch_is_not_work() -> None:
+    pipe = windrow.from_arrow(pa.table({"x": range(1_000)})).repeat(1).options(executor="threads")
+    with pipe.iterator() as shard:
+        batches = next(iter(shard.iter_epochs())).iter_batches(batch_size=100)
+        next(batches)
+        next(batches)
+        returned = time.time()
+        time.sleep(0.2)
+        batches.close()
+        assert max(span.stop_time for span in shard.timeline().spans if span.kind == "work") <= returned
+
+
 def test_spans_of_a_shard_are_bounded() -> None:
     log = SpanLog(3)
     for step in range(30_000):

@@ -64,7 +64,7 @@ class TaskTimes:
 class Production(Sequence[Interval]):
     """What the time until a window was complete went to: intervals, computed when they are first read or pickled.
 
-    That is mostly when statistics are read. A window that has just become complete is not delayed by it.
+    On threads that is when waits are divided, so that a window that has just become complete is not delayed by it.
 
     >>> production = Production(lambda: (Interval(0.0, 1.0, {"decode": 1.0}),))
     >>> len(production), production[0].phases
@@ -76,9 +76,12 @@ class Production(Sequence[Interval]):
         self._intervals: tuple[Interval, ...] | None = None
 
     def _read(self) -> tuple[Interval, ...]:
-        if self._intervals is None:
-            self._intervals, self._compute = self._compute(), tuple
-        return self._intervals
+        # several shards of a process may be the first
+        compute, found = self._compute, self._intervals
+        if found is None:
+            found = self._intervals = compute()
+            self._compute = tuple
+        return found
 
     @overload
     def __getitem__(self, at: int) -> Interval: ...

@@ -239,7 +239,8 @@ class EpochReader:
         with ExitStack() as calls:
             calls.callback(lambda: owner.ended(self, at, whole=whole, error=error))
             calls.callback(self._consumer.totals.end, self)
-            calls.callback(self._consumer.spans.end_work, time.time())
+            # what follows the last batch of an abandoned epoch need not be work
+            calls.callback(self._consumer.spans.end_work, self._returned_at)
             if error is None:
                 calls.callback(self._reader.leave_epoch)
             if self._progress is not None:

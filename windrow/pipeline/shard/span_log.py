@@ -86,7 +86,7 @@ class SpanLog:
             self.add("wait", *window, now - seconds, now, self._lane, 0.0, ((START, seconds),))
 
     def end_work(self, stop: float) -> None:
-        """Add the work until now as one span."""
+        """Add the work until ``stop`` as one span."""
         start, self._started = self._started, None
         if start is not None and stop > start:
             self.add("work", *self._trained, start, stop, self._lane, start)

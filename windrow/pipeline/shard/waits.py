@@ -81,8 +81,7 @@ class _RunWait(NamedTuple):
         if began <= start and stop <= stopped:
             # all of it went to placing, as many do
             return scale_to(stop - start, placing)
-        # a run is submitted when its window is there
-        found = [interval for interval in self.produced if interval.stop > start] if start < submitted else []
+        found = [interval for interval in self.produced if interval.stop > start]
         if start < began:
             queued_from = start if start > submitted else submitted
             describe = self.describe_queue() if began - submitted > QUEUE_SECONDS else None
@@ -138,6 +137,8 @@ class WaitLog:
     ) -> None:
         """Add a wait for rows, given how their window was made, and when and how they were placed."""
         if self._kept and placing is not None and stop - start >= _MIN_SECONDS:
+            # a run is submitted when its window is there; what described the window can then be freed
+            produced = produced if start < placing[0] else ()
             self._intervals.append(_RunWait(start, stop, produced, placing, describe_queue))
 
     def add_conversion(self, start: float, stop: float) -> None:

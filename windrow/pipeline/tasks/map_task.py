@@ -245,7 +245,7 @@ def _run_task(
     cached: Sequence[Tables],
     pause: Callable[[], None],
 ) -> tuple[Callable[..., TaskReport], list[pa.Table] | TaskOutput, list[Tables]]:
-    """As `run_task`; the report still lacks its ``profile``, an argument of what is returned for it."""
+    """As `run_task`, but the first result makes the report, given its ``profile``."""
     found = dict(zip(task.found, cached, strict=True))
     reader = CachingReader(
         context.reader, context.disk, task.blocks, task.addresses, found=found, keeps=task.keeps

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.frame_of_reference import is_packable
+from windrow.core.phase_clock import timed
 from windrow.core.source import BlockAddress, BlockPart, BlockReader, column_bounds, maps_files
 from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
@@ -194,6 +195,7 @@ class _RecordedPart:
     def schema(self) -> pa.Schema:
         return self._part.schema
 
+    @timed("decode")
     def select(self, columns: list[int]) -> pa.Table:
         for number in columns:
             if number not in self._columns:
