@@ -21,6 +21,7 @@ __all__ = [
     "SHUFFLE",
     "START",
     "STORAGE",
+    "TASK_PHASES",
     "TRANSFER",
     "TRANSFORM",
     "TRANSFORM_PREFIX",
@@ -37,6 +38,8 @@ __all__ = [
 
 # of map tasks
 STORAGE, DECODE, TRANSFORM, SHUFFLE = "storage", "decode", "transform", "shuffle"
+# in the order in which a task does most of each
+TASK_PHASES = (STORAGE, DECODE, TRANSFORM, SHUFFLE)
 # of a trainer's process, beside the part of the shuffle that places rows
 TRANSFER, PREPARE, COLLATE, DEVICE = "transfer", "prepare", "collate", "device"
 # why tasks do not run
@@ -94,9 +97,9 @@ class TaskProfile:
     def sum(cls, profiles: Sequence[TaskProfile]) -> TaskProfile:
         """The sum of at least one profile, with the largest number of cores."""
         return cls(
-            _sum_by_name([profile.phases for profile in profiles]),
+            add_seconds(*[profile.phases for profile in profiles]),
             sum([profile.cpu_seconds for profile in profiles]),
-            _sum_by_name([profile.functions for profile in profiles]),
+            add_seconds(*[profile.functions for profile in profiles]),
             sum([profile.requests for profile in profiles]),
             sum([profile.requested_bytes for profile in profiles]),
             sum([profile.retries for profile in profiles]),
@@ -206,16 +209,12 @@ class TrainerStats:
         return self.bytes / self.seconds if self.seconds else 0.0
 
 
-def add_seconds(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+def add_seconds(*mappings: Mapping[str, float]) -> dict[str, float]:
     """Add seconds by phase.
 
     >>> add_seconds({"decode": 1.0}, {"decode": 2.0, "storage": 1.0})
     {'decode': 3.0, 'storage': 1.0}
     """
-    return _sum_by_name([one, other])
-
-
-def _sum_by_name(mappings: Iterable[Mapping[str, float]]) -> dict[str, float]:
     total: dict[str, float] = {}
     for mapping in mappings:
         for name, seconds in mapping.items():

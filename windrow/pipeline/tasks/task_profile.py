@@ -14,14 +14,13 @@ from windrow.pipeline.coordinator.phases import (
     DECODE,
     SHUFFLE,
     STORAGE,
+    TASK_PHASES,
     TRANSFORM,
     TRANSFORM_PREFIX,
     TaskProfile,
 )
 
 __all__ = ["TaskMeter", "timed_parts"]
-
-_PHASES = (STORAGE, DECODE, TRANSFORM, SHUFFLE)
 
 _next_part = timed(DECODE)(next)
 
@@ -41,7 +40,7 @@ class TaskMeter:
         clock = self.clock
         # a default dictionary: phases that did not occur are 0
         seconds, functions = clock.seconds, dict[str, float]()
-        phases = {name: seconds[name] for name in _PHASES}
+        phases = {name: seconds[name] for name in TASK_PHASES}
         if len(seconds) > len(phases):
             functions = {
                 name.removeprefix(TRANSFORM_PREFIX): spent

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from windrow.pipeline.coordinator.phases import COLLATE, DECODE, DEVICE, SHUFFLE, STORAGE, TRANSFORM, Span
+from windrow.pipeline.coordinator.phases import COLLATE, DEVICE, TASK_PHASES, Span
 
 __all__ = ["GROUPS", "Lane", "arrange", "cut_phases", "describe_windows", "merge_spans", "pack_lanes"]
 
@@ -19,8 +19,6 @@ GROUPS = {
     "batches": (COLLATE, DEVICE),
     "trainer": ("work", "wait"),
 }
-# what a task does, in the order in which it does most of it
-_TASK_PHASES = (STORAGE, DECODE, TRANSFORM, SHUFFLE)
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def cut_phases(span: Span) -> list[tuple[str, float, float]]:
     [('storage', 0.0, 3.0), ('decode', 3.0, 4.0)]
     """
     seconds = dict(span.phases)
-    names = [*_TASK_PHASES, *(name for name in seconds if name not in _TASK_PHASES)]
+    names = [*TASK_PHASES, *(name for name in seconds if name not in TASK_PHASES)]
     total = sum(seconds.values())
     found, start = [], span.start_time
     for name in names:
