@@ -16,7 +16,7 @@ def test_transfers_are_part_of_the_history_and_known_apart() -> None:
     _add_transfers(data, [moved])
     assert [one.phases for one in data.history[:2]] == [{DECODE: 4.0}, {TRANSFER: 2.0}]
     # the last one is the way of the answer that made the window complete
-    assert [(one.start, one.phases.keys()) for one in data.transfers] == [
+    assert [(one.start, set(one.phases)) for one in data.transfers] == [
         (now - 5, {TRANSFER}),
         (now - 3, {TRANSFER}),
     ]
