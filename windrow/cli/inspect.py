@@ -65,7 +65,7 @@ def _describe(source: Source, footers: FooterFacts | None) -> dict[str, Any]:
             "row_group_rows": _spread(manifest.rows.astype(np.int64)),
             "row_group_encoded_bytes": _spread(manifest.encoded_bytes.astype(np.int64)),
             "files_of_one_row_group": int((np.diff(manifest.row_group_ends, prepend=0) == 1).sum()),
-            "target_block_bytes": source.target_block_bytes,
+            "target_block_bytes": source.block_bytes,
         }
     if footers is not None and isinstance(source, FileSource):
         found |= {

@@ -279,7 +279,7 @@ def _holds_one(candidate: Candidate) -> bool:
 
 def _with_blocks(dataset: Dataset, size: int) -> Dataset | None:
     source = dataset._plan.source
-    if not isinstance(source, FileSource) or source.target_block_bytes <= size:
+    if not isinstance(source, FileSource) or (source.block_bytes or size + 1) <= size:
         return None
     return Dataset(LogicalPlan(replace(source, target_block_bytes=size)))
 

@@ -66,6 +66,8 @@ class BlockTable:
     packed_bytes: NDArray[np.int64] | None = None
     # (windows + 1,) where each window starts, if the source states its windows
     window_starts: NDArray[np.int64] | None = None
+    # the files that reading the block opens; None: reading it costs nothing beside its bytes
+    files: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ def directory(tmp_path: Path) -> Path:
 
 def test_arguments(directory: Path) -> None:
     path = str(directory)
-    assert windrow.read_parquet(path).num_blocks() == 3
-    assert windrow.read_parquet(path, target_block_bytes=1).num_blocks() == 6
+    assert windrow.read_parquet(path).num_blocks() == 6
+    assert windrow.read_parquet(path, target_block_bytes="1MiB").num_blocks() == 1
     assert windrow.read_parquet(path, columns=["y"]).columns() == ["y"]
     assert windrow.read_parquet(path, filter=pc.field("x") >= 25).count() == 5
     assert windrow.read_parquet([f"{path}/1.parquet", f"{path}/0.parquet"]).take(1) == [{"x": 10, "y": 10}]

@@ -48,7 +48,7 @@ def saved_bytes(source: FileSource | RowIdSource) -> list[int]:
 
 
 def test_statistics_bound_integers_without_nulls(tmp_path: Path) -> None:
-    source = open_parquet(write(tmp_path / "t.parquet", TABLE, row_group_size=200))
+    source = open_parquet(write(tmp_path / "t.parquet", TABLE, row_group_size=200), target_block_bytes=2**26)
     first = int(dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc).timestamp()) * 10**6
     days = (DAY - dt.date(1970, 1, 1)).days
     assert source.manifest.ranges["id"] == (100, 699)

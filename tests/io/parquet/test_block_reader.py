@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.io.files import open_parquet, read_all, write
 from tests.library_versions import parquet_stores_nulls
 from windrow.core.errors import SourceError
+from windrow.io.catalog.file_source import FileSource
 from windrow.io.parquet.footers import read_footer
 from windrow.io.storage.filesystems import Files
 
@@ -244,7 +245,7 @@ def test_missing_file_raises(path: Path) -> None:
     source = open_parquet(path)
     path.unlink()
     with pytest.raises(
-        SourceError, match=r"data.parquet, row groups 0-3: the file is missing.*restore the file"
+        SourceError, match=r"data.parquet, row group 0: the file is missing.*restore the file"
     ):
         read_all(source)
 
@@ -256,8 +257,13 @@ def test_unreadable_file_raises(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         raise PermissionError(13, "Permission denied", files.path(relative))
 
     monkeypatch.setattr(Files, "open", refuse)
-    with pytest.raises(SourceError, match=r"data.parquet, row groups 0-3: no read permission.*grant read"):
+    with pytest.raises(SourceError, match=r"data.parquet, row group 0: no read permission.*grant read"):
         read_all(source)
+
+    def refuse_path(name: str, flags: int) -> int:
+        raise PermissionError(13, "Permission denied", name)
+
+    monkeypatch.setattr("windrow.io.parquet.footers.os.open", refuse_path)
     with pytest.raises(SourceError, match=r"data.parquet: no read permission.*grant read permission"):
         open_parquet(path)
 
@@ -324,7 +330,7 @@ def test_interleaved_blocks_of_many_files_read_each_footer_once(
     for place in range(12):
         table = pa.table({"of many files in turn": [place, place + 100]})
         write(tmp_path / f"{place:02}.parquet", table, row_group_size=1)
-    source = open_parquet(tmp_path, target_block_bytes=1)
+    listed = open_parquet(tmp_path, target_block_bytes=1)
     read: list[str] = []
 
     def note(files: Files, path: str, name: str) -> Any:
@@ -332,7 +338,14 @@ def test_interleaved_blocks_of_many_files_read_each_footer_once(
         return read_footer(files, path, name)
 
     monkeypatch.setattr("windrow.io.storage.verified_files.read_footer", note)
-    for block in [*range(0, 24, 2), *range(1, 24, 2)]:
-        table = source.reader.read(source.addresses([block])[0])
-        assert table.column(0).to_pylist() == [block // 2 + 100 * (block % 2)]
+
+    def read_in_turn(source: FileSource) -> None:
+        for block in [*range(0, 24, 2), *range(1, 24, 2)]:
+            table = source.reader.read(source.addresses([block])[0])
+            assert table.column(0).to_pylist() == [block // 2 + 100 * (block % 2)]
+
+    # listing has parsed them
+    read_in_turn(listed)
+    assert read == []
+    read_in_turn(open_parquet(tmp_path, target_block_bytes=1, manifest=listed.manifest))
     assert sorted(read) == [f"{place:02}.parquet" for place in range(12)]

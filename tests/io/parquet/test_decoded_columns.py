@@ -58,7 +58,7 @@ def bytes_of(map_output: MapOutput) -> list[bytes]:
 @contextmanager
 def open_part(path: Path) -> Iterator[Any]:
     """The only part of a file, which is open meanwhile."""
-    source = open_parquet(str(path))
+    source = open_parquet(str(path), target_block_bytes=2**26)
     (address,) = source.addresses([0])
     parts = source.reader.parts(address)
     part = next(parts)

@@ -336,7 +336,7 @@ def test_part_of_several_row_groups_is_grouped_like_a_table(tmp_path: Path) -> N
         }
     )
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=300)
-    source = open_parquet(str(tmp_path / "x.parquet"))
+    source = open_parquet(str(tmp_path / "x.parquet"), target_block_bytes=2**26)
     (address,) = source.addresses([0])
     parts = source.reader.parts(address)
     part = next(parts)
@@ -358,7 +358,7 @@ def test_text_is_declined_when_memory_is_exhausted(tmp_path: Path) -> None:
             raise MemoryError
 
     pq.write_table(pa.table({"word": ["a", "b"]}), tmp_path / "x.parquet")
-    source = open_parquet(str(tmp_path / "x.parquet"))
+    source = open_parquet(str(tmp_path / "x.parquet"), target_block_bytes=2**26)
     (address,) = source.addresses([0])
     parts = source.reader.parts(address)
     part = next(parts)

@@ -75,7 +75,7 @@ def test_missing_paths_and_files_raise(s3: S3, bucket: str) -> None:
             open_parquet(path, filesystem=arrow(s3))
     source = open_parquet(f"s3://{bucket}/train", storage_options=s3.storage_options)
     arrow(s3).delete_file("bucket/train/year=2020/a.parquet")
-    gone = r"s3://bucket/train/year=2020/a.parquet, row groups 0-3: the file is missing"
+    gone = r"s3://bucket/train/year=2020/a.parquet, row group 0: the file is missing"
     with pytest.raises(SourceError, match=gone):
         read_all(source)
 

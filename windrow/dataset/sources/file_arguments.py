@@ -54,7 +54,9 @@ def read_files(
         filesystem=location.filesystem,
         storage_options=location.storage_options,
         manifest=location.manifest,
-        target_block_bytes=parse_bytes(target_block_bytes, "target_block_bytes"),
+        target_block_bytes=(
+            None if target_block_bytes == "auto" else parse_bytes(target_block_bytes, "target_block_bytes")
+        ),
         retries=Retries(seconds=location.retry_seconds),
     )
     return Dataset(LogicalPlan(source))

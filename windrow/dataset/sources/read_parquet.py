@@ -26,7 +26,7 @@ def read_parquet(
     partitioning: str | None = "hive",
     include_paths: bool = False,
     manifest: str | os.PathLike[str] | None = None,
-    target_block_bytes: int | str = "64MiB",
+    target_block_bytes: int | str = "auto",
     retry_seconds: float = 120,
 ) -> Dataset:
     """Return a dataset of Parquet files; lists the files and reads only their footers.
@@ -57,8 +57,9 @@ def read_parquet(
         A file written by ``Dataset.save_manifest``: with it, nothing is listed and no footer is
         read. ``paths`` then gives the location of the files; None: they have not moved.
     target_block_bytes
-        Maximum encoded bytes of a block, which is made of adjacent row groups of a file:
-        an integer, or a string with a unit.
+        Encoded bytes up to which adjacent row groups, also of adjacent files, are joined to a block: an
+        integer, or a string with a unit. ``"auto"`` follows from the footers alone: up to 256 row groups
+        stay blocks of their own; more are joined to about 256 blocks, of 1 to 64 MiB. ``explain()`` shows it.
     retry_seconds
         Time limit for retrying transient storage errors (time-outs, 5xx, throttling, broken
         connections, short reads), including the storage client's own retries; at most 30 seconds

@@ -16,7 +16,12 @@ from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.catalog.manifest import Manifest
 from windrow.io.catalog.value_widths import fixed_bits, offset_bytes
 
-__all__ = ["BlockCuts", "cut_blocks", "weigh_blocks"]
+__all__ = ["BlockCuts", "choose_block_bytes", "cut_blocks", "weigh_blocks"]
+
+# Enough blocks for windows to mix, and for tasks of many workers.
+_AUTO_BLOCKS = 256
+# Smaller blocks cost more than they mix; larger ones need more memory and cost no less a byte.
+_MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 2**20, 64 * 2**20
 
 Ints = NDArray[np.int64]
 
@@ -30,6 +35,23 @@ class BlockCuts:
     stops: Ints
 
 
+def choose_block_bytes(manifest: Manifest, kept: NDArray[np.bool_]) -> int:
+    """Choose the target size of blocks from the row groups of the kept fragments alone.
+
+    Up to 256 row groups stay blocks of their own (0). More are joined to about 256 blocks, of 1 to 64 MiB.
+    """
+    sizes = manifest.encoded_bytes[kept[_owners(manifest)]]
+    if len(sizes) <= _AUTO_BLOCKS:
+        return 0
+    target = int(sizes.sum(dtype=np.int64)) // _AUTO_BLOCKS
+    return min(max(target, _MIN_BLOCK_BYTES), _MAX_BLOCK_BYTES)
+
+
+def _owners(manifest: Manifest) -> Ints:
+    """(row groups,) the fragment of each."""
+    return np.repeat(np.arange(manifest.fragments), np.diff(manifest.row_group_ends, prepend=0))
+
+
 def cut_blocks(
     manifest: Manifest, kept: NDArray[np.bool_], target_bytes: int, *, joins_files: bool = False
 ) -> BlockCuts:
@@ -38,8 +60,7 @@ def cut_blocks(
     Sizes are the encoded bytes of all columns, so that blocks, and with them the row order, do not depend on
     the selected columns. With ``joins_files`` a block can continue in the next file, if that is kept.
     """
-    counts = np.diff(manifest.row_group_ends, prepend=0)
-    owners = np.repeat(np.arange(manifest.fragments), counts)
+    owners = _owners(manifest)
     groups = np.flatnonzero(kept[owners])
     owners = owners[groups]
     # blocks are contiguous ranges of row groups, so they end at a dropped one
@@ -88,7 +109,17 @@ def weigh_blocks(
             text = rows * offset_bytes(field.type) + _sum(_text_bytes(manifest, field, partitions), cuts)
             decoded, memory, exact = decoded + text, memory + text, False
     packed = memory - rows * saved
-    return BlockTable(rows, decoded, memory, rows_known, exact and rows_bounded, rows_bounded, packed)
+    last = np.searchsorted(manifest.row_group_ends, cuts.stops - 1, side="right")
+    return BlockTable(
+        rows,
+        decoded,
+        memory,
+        rows_known,
+        exact and rows_bounded,
+        rows_bounded,
+        packed,
+        files=last - cuts.fragments + 1,
+    )
 
 
 def _saved_bytes(manifest: Manifest, field: pa.Field[Any]) -> int:

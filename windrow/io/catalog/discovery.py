@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,9 @@ __all__ = ["ManifestOrPath", "build_manifest", "resolve_files"]
 
 ManifestOrPath = Union[Manifest, str, "os.PathLike[str]"]
 
-_METADATA_THREADS = 16
+_METADATA_THREADS = 32
+# local files that tell whether their disk is slow
+_FIRST_FILES = 32
 _FILES_AT_ONCE = 1024
 
 
@@ -139,9 +142,18 @@ def _read_fragments(files: Files, paths: Sequence[str], format: Format) -> Itera
             )
         return name, fragment
 
+    first = paths[:_FIRST_FILES] if files.local else []
+    wall, cpu = time.perf_counter(), time.thread_time()
+    yield from map(look, first)
+    wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
+    rest = paths[len(first) :]
+    if files.local and cpu > wall / 2:
+        # the files are in memory: threads would only wait for each other's GIL
+        yield from map(look, rest)
+        return
     with ThreadPoolExecutor(_METADATA_THREADS, "windrow-metadata") as threads:
-        for start in range(0, len(paths), _FILES_AT_ONCE):
-            yield from threads.map(look, paths[start : start + _FILES_AT_ONCE])
+        for start in range(0, len(rest), _FILES_AT_ONCE):
+            yield from threads.map(look, rest[start : start + _FILES_AT_ONCE])
 
 
 class _Range(NamedTuple):
@@ -165,6 +177,8 @@ class _ManifestBuilder:
 
     def __init__(self) -> None:
         self._schemas: dict[bytes, tuple[str, pa.Schema]] = {}
+        # most files share one object
+        self._last_schema: pa.Schema | None = None
         self._sizes, self._ends = array("q"), array("q")
         self._digests, self._stamps = bytearray(), array("Q")
         self._rows, self._encoded = array("q"), array("q")
@@ -176,8 +190,10 @@ class _ManifestBuilder:
 
     def add(self, name: str, fragment: Fragment) -> None:
         facts = fragment.facts
-        schema = facts.schema.remove_metadata()
-        self._schemas.setdefault(bytes(schema.serialize()), (name, schema))
+        if facts.schema is not self._last_schema:
+            self._last_schema = facts.schema
+            schema = facts.schema.remove_metadata()
+            self._schemas.setdefault(bytes(schema.serialize()), (name, schema))
         for column, sizes in facts.variable.items():
             for known, new in zip(self._variable_column(column), sizes, strict=True):
                 known.extend(new)
@@ -186,10 +202,10 @@ class _ManifestBuilder:
             self._nulls[column] = None if before is None or count is None else before + count
         self._filled += any(facts.rows)
         for column, (low, high) in facts.ranges.items():
-            place = schema.get_field_index(column)
+            place = facts.schema.get_field_index(column)
             # -1 for duplicate names, which raise an error later
             if place >= 0:
-                own = _Range(schema.field(place).type, low, high)
+                own = _Range(facts.schema.field(place).type, low, high)
                 self._ranges[column] = own.join(self._ranges.get(column))
         for codec, size in facts.codecs.items():
             self._codecs[codec] = self._codecs.get(codec, 0) + size

@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin, SourceIdentity
 from windrow.core.tracebacks import trims_traceback
-from windrow.io.catalog.blocks import BlockCuts, cut_blocks, weigh_blocks
+from windrow.io.catalog.blocks import BlockCuts, choose_block_bytes, cut_blocks, weigh_blocks
 from windrow.io.catalog.discovery import ManifestOrPath, resolve_files
 from windrow.io.catalog.filters import check_filter, kept_fragments
 from windrow.io.catalog.fragments import digest_briefly, digest_parts, digest_schema
@@ -53,7 +54,8 @@ class FileSource:
     schema: pa.Schema  # of every block: the selected columns, by default those of the files, then partitions
     partitions: Partitions
     filter: pc.Expression | None  # keeps rows for which it is true
-    target_block_bytes: int  # adjacent row groups are joined up to this many encoded bytes
+    # adjacent row groups are joined up to this many encoded bytes; None: as many as the manifest suggests
+    target_block_bytes: int | None
     format: FileFormat
 
     def __repr__(self) -> str:
@@ -75,7 +77,7 @@ class FileSource:
             schema=digest_schema(self.manifest.schema, self.format.options),
             files=manifest.fragments,
             rows=int(manifest.rows.sum()),
-            block_bytes=self.target_block_bytes,
+            block_bytes=self._choose_block_bytes(manifest),
             filter="" if self.filter is None else digest_briefly(_filter_text(self.filter)),
         )
 
@@ -170,9 +172,16 @@ class FileSource:
         return (
             f"{manifest.fragments - dropped:,} fragments"
             + (f" of {manifest.fragments:,} (others filtered out)" if dropped else "")
-            + f", {int((self._cuts.stops - self._cuts.starts).sum()):,} row groups; "
-            + f"{len(self.schema)} of {everything} columns"
+            + f", {int((self._cuts.stops - self._cuts.starts).sum()):,} row groups"
+            + self._describe_blocks()
+            + f"; {len(self.schema)} of {everything} columns"
         )
+
+    def _describe_blocks(self) -> str:
+        size = self.block_bytes
+        if self.target_block_bytes is not None or not size:
+            return ""
+        return f" in {len(self._cuts.starts):,} blocks (auto: up to {format_bytes(size)} encoded)"
 
     def save_manifest(self, path: str | os.PathLike[str]) -> None:
         """Write the manifest to a local file, to be passed as ``manifest=`` later."""
@@ -190,11 +199,21 @@ class FileSource:
         kept = self._fragment_filter
         return np.ones(self.manifest.fragments, np.bool_) if kept is None else kept
 
+    @property
+    def block_bytes(self) -> int:
+        """Adjacent row groups are joined up to this many encoded bytes; 0: each is a block."""
+        return self._choose_block_bytes(self.manifest)
+
+    def _choose_block_bytes(self, manifest: Manifest) -> int:
+        """The size up to which the row groups of a manifest, this one or its first files, are joined."""
+        if self.target_block_bytes is not None:
+            return self.target_block_bytes
+        return choose_block_bytes(manifest, self._kept[: manifest.fragments])
+
     @cached_property
     def _cuts(self) -> BlockCuts:
-        return cut_blocks(
-            self.manifest, self._kept, self.target_block_bytes, joins_files=self.format.joins_files
-        )
+        target_bytes = self.block_bytes
+        return cut_blocks(self.manifest, self._kept, target_bytes, joins_files=self.format.joins_files)
 
     def _check_row_ids(self) -> None:
         if not self.format.rows_known:
@@ -273,7 +292,7 @@ def open_files(
     include_paths: bool = False,
     directory_column: str | None = None,
     manifest: ManifestOrPath | None = None,
-    target_block_bytes: int = 64 * 2**20,
+    target_block_bytes: int | None = None,
     retries: Retries = DEFAULT_RETRIES,
 ) -> FileSource:
     """Resolve paths to a source: list the files and read their metadata, or use a manifest.
@@ -281,11 +300,11 @@ def open_files(
     ``include_paths`` adds a column of file paths, ``directory_column`` one of the names of the files'
     directories. With ``manifest=`` nothing is listed and no metadata is read: ``paths`` only gives the
     location of the manifest's files (the original paths, or those the data has been moved to); None means the
-    original location.
+    original location. ``target_block_bytes=None`` leaves the size of blocks to the manifest.
     """
     if partitioning not in ("hive", None):
         raise PlanError(f"partitioning={partitioning!r}: use 'hive' (key=value directories) or None")
-    if target_block_bytes < 1:
+    if target_block_bytes is not None and target_block_bytes < 1:
         raise PlanError(f"target_block_bytes={target_block_bytes} must be at least 1 byte")
     files, listing = resolve_files(paths, filesystem, storage_options, manifest, retries, format)
     found = listing.paths.to_pylist() if partitioning else []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +22,10 @@ from windrow.io.catalog.hive_partitions import Partitions, conform
 from windrow.io.parquet import chunk_decoder, decoder_library
 from windrow.io.parquet.footers import read_footer, summarise
 from windrow.io.parquet.nested_decoder import decode_nested
+from windrow.io.parquet.small_files import read_small_files, split_small_files
 from windrow.io.parquet.stored_chunks import Chunk
 from windrow.io.storage.filesystems import Files
-from windrow.io.storage.verified_files import BlockFile, RowGroups, open_block
+from windrow.io.storage.verified_files import BlockFile, RowGroups, open_block, remember_footer
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -41,12 +43,13 @@ class ParquetFormat:
     name: str = "Parquet"
     options: str = ""
     rows_known: bool = True
-    joins_files: bool = False
+    joins_files: bool = True
 
     def look(self, files: Files, path: str) -> Fragment:
         """Read a file's footer, usually with one read."""
         name = files.name(path)
         footer = read_footer(files, path, name)
+        remember_footer(files, path, footer)
         return Fragment(footer.version, footer.digest, summarise(footer.metadata, footer.texts, name))
 
     def reader(
@@ -89,50 +92,73 @@ class ParquetReader:
         return not self.files.local
 
     def read(self, address: BlockAddress) -> pa.Table:
-        (groups,) = address.locator
-        filters = self.filter is not None
-        with open_block(self.files, groups, address.origin) as block, block.mapped_errors(filters=filters):
-            if self.filter is None:
-                table = self._read(block, self.schema)
-            elif can_prune(self.filter, self._full_schema()):
-                table = self._scan_pruned(block)
-            else:
-                table = self._filter_all_rows(block)
-            block.check()
-            return table
+        tables = [self._read_files(some, address) for some in split_small_files(address.locator)]
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
-        """Read one block in parts of a few row groups; each column is decoded on access.
+        """Read one block in parts of a few row groups, or a few small files; each column is decoded on access.
 
         For a remote file all ranges are requested up front, and parts are decoded as they arrive.
         """
         if self.filter is not None:
             yield self.read(address)
             return
-        (groups,) = address.locator
-        with open_block(self.files, groups, address.origin) as block:
+        for some in split_small_files(address.locator):
+            if len(some) > 1:
+                yield self._open_small_files(some)
+            else:
+                yield from self._file_parts(some[0], self._origin(some[0], address))
+
+    def _file_parts(self, groups: RowGroups, origin: str) -> Iterator[BlockPart]:
+        with open_block(self.files, groups, origin) as block:
             with block.mapped_errors():
                 block.fetch(range(groups.start, groups.stop), self._stored_names(self.schema))
-                stored = self._parquet(block)
-            for numbers in _join_groups(stored.metadata, groups):
-                yield _StoredPart(self, stored, block, numbers)
+            for numbers in _join_groups(block.footer.metadata, groups):
+                yield _StoredPart(self, block.file, (_StoredGroups(block, numbers),))
             with block.mapped_errors():
                 block.check()
 
-    def _parquet(self, block: BlockFile) -> Any:
-        import pyarrow.parquet as pq
+    def _open_small_files(self, some: Sequence[RowGroups]) -> _StoredPart:
+        data, blocks = read_small_files(self.files, some)
+        members = [
+            _StoredGroups(block, tuple(range(block.groups.start, block.groups.stop)), start)
+            for block, start in blocks
+        ]
+        return _StoredPart(self, pa.BufferReader(data), tuple(members))
 
-        # pre_buffer=False: remote ranges are prefetched into memory already, or read one by one
-        return pq.ParquetFile(
-            block.file, metadata=block.footer.metadata, pre_buffer=False, page_checksum_verification=True
-        )
+    def _read_files(self, some: Sequence[RowGroups], address: BlockAddress) -> pa.Table:
+        """Read one file of a block, or several small ones."""
+        if len(some) > 1:
+            needed = self.schema if self.filter is None else self._filtered_schema(self.filter)
+            part = replace(self, schema=needed, filter=None)._open_small_files(some)
+            return self._keep_rows(part.select(list(range(len(needed)))))
+        groups, filters = some[0], self.filter is not None
+        origin = self._origin(groups, address)
+        with open_block(self.files, groups, origin) as block, block.mapped_errors(filters=filters):
+            if self.filter is None:
+                table = self._read(block, self.schema)
+            elif can_prune(self.filter, self._full_schema()):
+                table = self._scan_pruned(block)
+            else:
+                table = self._keep_rows(self._read(block, self._filtered_schema(self.filter)))
+            block.check()
+            return table
 
-    def _filter_all_rows(self, block: BlockFile) -> pa.Table:
-        """Apply the filter to all rows of a block, without pruning by statistics."""
+    def _origin(self, groups: RowGroups, address: BlockAddress) -> str:
+        """What errors name: the block, or the file where a block has several."""
+        return address.origin if len(address.locator) == 1 else self.files.name(groups.path)
+
+    def _filtered_schema(self, row_filter: pc.Expression) -> pa.Schema:
+        """The columns of a block, and those that the filter needs."""
         full_schema = self._full_schema()
-        needed = filter_columns(self.filter, full_schema)
+        needed = filter_columns(row_filter, full_schema)
         names = full_schema.names if needed is None else [*self.schema.names, *needed]
-        table = self._read(block, pa.schema([full_schema.field(name) for name in dict.fromkeys(names)]))
+        return pa.schema([full_schema.field(name) for name in dict.fromkeys(names)])
+
+    def _keep_rows(self, table: pa.Table) -> pa.Table:
+        """Apply the filter to all rows, without pruning by statistics."""
+        if self.filter is None:
+            return table
         return table.select(self.schema.names).take(pa.array(kept_places(self.filter, table)))
 
     def _full_schema(self) -> pa.Schema:
@@ -144,8 +170,7 @@ class ParquetReader:
         numbers = range(groups.start, groups.stop)
         block.fetch(numbers, names)
         # a name with dots can also match a nested field, so this can read more columns, never fewer
-        stored = self._parquet(block)
-        table = _read_groups(stored, numbers, names)
+        table = _read_groups(_open_parquet(block), numbers, names)
         return conform(table, schema, self.partitions, groups.path)
 
     def _scan_pruned(self, block: BlockFile) -> pa.Table:
@@ -180,17 +205,39 @@ class ParquetReader:
 
 
 @dataclass(frozen=True, eq=False)
-class _StoredPart:
-    """A few row groups of an open file; decodes columns on access, which is measured as decoding."""
+class _StoredGroups:
+    """Row groups of one file in a part."""
 
-    reader: ParquetReader
-    stored: Any
     block: BlockFile
     numbers: tuple[int, ...]
+    start: int = 0  # offset of the file in what the part is decoded from
+
+    @cached_property
+    def filled(self) -> list[int]:
+        """The row groups with rows: the statistics and pages of others mean nothing."""
+        row_group = self.block.footer.metadata.row_group
+        return [number for number in self.numbers if row_group(number).num_rows]
 
     @cached_property
     def num_rows(self) -> int:
-        return _count_rows(self.stored, self.numbers)
+        return _count_rows(self.block.footer.metadata, self.numbers)
+
+    @cached_property
+    def parquet(self) -> Any:
+        return _open_parquet(self.block)
+
+
+@dataclass(frozen=True, eq=False)
+class _StoredPart:
+    """Adjacent row groups of one file, or of small files; each column is decoded on access, without buffering."""
+
+    reader: ParquetReader
+    file: Any  # what holds the chunks of all members
+    members: tuple[_StoredGroups, ...]
+
+    @cached_property
+    def num_rows(self) -> int:
+        return sum(member.num_rows for member in self.members)
 
     @property
     def schema(self) -> pa.Schema:
@@ -199,9 +246,22 @@ class _StoredPart:
     @timed("decode")
     def select(self, columns: list[int]) -> pa.Table:
         schema = pa.schema([self.schema.field(number) for number in columns])
-        with self.block.mapped_errors():
-            table = _read_groups(self.stored, self.numbers, self.reader._stored_names(schema))
-            return conform(table, schema, self.reader.partitions, self.block.groups.path)
+        names = self.reader._stored_names(schema)
+        stored = pa.schema([schema.field(name) for name in names])
+        found = {}
+        if names:
+            found = _columns(pa.concat_tables([self._select(member, stored) for member in self.members]))
+        if len(names) < len(schema):
+            # the columns of partitions have one value a file
+            paths = [member.block.groups.path for member in self.members]
+            rows = np.repeat(np.arange(len(paths)), [member.num_rows for member in self.members])
+            found |= _columns(self.reader.partitions.table(paths).take(pa.array(rows)))
+        return pa.Table.from_arrays([found[name] for name in schema.names], schema=schema)
+
+    def _select(self, member: _StoredGroups, schema: pa.Schema) -> pa.Table:
+        with member.block.mapped_errors():
+            table = _read_groups(member.parquet, member.numbers, schema.names)
+            return conform(table, schema, self.reader.partitions, member.block.groups.path)
 
     @timed("decode")
     def scatter_values(
@@ -215,16 +275,16 @@ class _StoredPart:
         chunks = [self._find_chunks(column, len(targets)) for column in columns]
         if not any(chunks):
             return [None] * len(columns)
-        with self.block.mapped_errors():
-            return chunk_decoder.decode(self.block.file, chunks, packings, targets, outs, pool)
+        with self._mapped_errors():
+            return chunk_decoder.decode(self.file, chunks, packings, targets, outs, pool)
 
     def bounds(self, column: int) -> tuple[int, int] | None:
         stored = self.reader.stored_fields[column]
         if stored is None:
             return None
-        # statistics of an empty row group are meaningless
-        filled = [number for number in self.numbers if self.stored.metadata.row_group(number).num_rows]
-        return join_ranges(self.block.footer.bounds(number, *stored) for number in filled)
+        return join_ranges(
+            member.block.footer.bounds(number, *stored) for member in self.members for number in member.filled
+        )
 
     @timed("decode")
     def scatter_text(
@@ -233,10 +293,10 @@ class _StoredPart:
         chunks = self._find_chunks(column, len(targets))
         if not chunks:
             return None
-        with self.block.mapped_errors():
+        with self._mapped_errors():
             kind = self.schema.field(column).type
             try:
-                return chunk_decoder.decode_text(self.block.file, chunks, kind, targets, cuts, pool)
+                return chunk_decoder.decode_text(self.file, chunks, kind, targets, cuts, pool)
             except MemoryError:
                 # the stated size can be corrupt: Arrow reads the chunk instead, and reports the rows if it is
                 return None
@@ -246,16 +306,25 @@ class _StoredPart:
         stored = self.reader.stored_fields[column]
         if decoder_library.LIBRARY is None or stored is None:
             return None
-        found = [self.block.footer.nested(number, *stored) for number in self.numbers]
-        leaves = [group for group in found if group is not None]
-        if not leaves or len(leaves) < len(found):
+        leaves = []
+        for member in self.members:
+            for number in member.numbers:
+                found = member.block.footer.nested(number, *stored)
+                if found is None:
+                    return None
+                leaves.append(tuple(leaf.moved(member.start) for leaf in found))
+        if not leaves:
             return None
-        with self.block.mapped_errors():
+        with self._mapped_errors():
             try:
-                return decode_nested(self.block.file, leaves, stored[1], pool)
+                return decode_nested(self.file, leaves, stored[1], pool)
             except MemoryError:
                 # as in `scatter_text`
                 return None
+
+    def _mapped_errors(self) -> AbstractContextManager[None]:
+        """Map the errors of reading a file; bytes that are in memory already cause none."""
+        return self.members[0].block.mapped_errors() if len(self.members) == 1 else nullcontext()
 
     def _find_chunks(self, column: int, rows: int) -> Sequence[Chunk]:
         """The chunks of a column; none if the C decoder does not support one, or they do not hold ``rows`` rows."""
@@ -268,21 +337,40 @@ class _StoredPart:
         fields = self.reader.stored_fields
         if decoder_library.LIBRARY is None:
             return [()] * len(fields)
-        groups = [self.block.footer.chunks(number, fields) for number in self.numbers]
-        return [
-            () if None in chunks else cast("tuple[Chunk, ...]", chunks)
-            for chunks in zip(*groups, strict=True)
+        groups = [
+            (member.block.footer.chunks(number, fields), member.start)
+            for member in self.members
+            for number in member.filled
         ]
+        chunks: list[tuple[Chunk, ...]] = []
+        for column in range(len(fields)):
+            found = [(stored[column], start) for stored, start in groups]
+            moved = [chunk.moved(start) for chunk, start in found if chunk is not None]
+            chunks.append(tuple(moved) if len(moved) == len(found) else ())
+        return chunks
 
 
-def _count_rows(stored: Any, numbers: Iterable[int]) -> int:
-    return sum(stored.metadata.row_group(number).num_rows for number in numbers)
+def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray[Any]]:
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def _open_parquet(block: BlockFile) -> Any:
+    import pyarrow.parquet as pq
+
+    # pre_buffer=False: remote ranges are prefetched into memory already, or read one by one
+    return pq.ParquetFile(
+        block.file, metadata=block.footer.metadata, pre_buffer=False, page_checksum_verification=True
+    )
+
+
+def _count_rows(metadata: Any, numbers: Iterable[int]) -> int:
+    return sum(metadata.row_group(number).num_rows for number in numbers)
 
 
 def _read_groups(stored: Any, numbers: Sequence[int], names: list[str]) -> pa.Table:
     """Read columns of row groups, and check the row count: Arrow can silently read fewer rows from corrupt pages."""
     table = stored.read_row_groups(list(numbers), columns=names, use_threads=False)
-    expected = _count_rows(stored, numbers)
+    expected = _count_rows(stored.metadata, numbers)
     if table.num_rows != expected or any(len(column) != expected for column in table.columns):
         raise pa.ArrowInvalid(f"pages hold {table.num_rows} rows where the footer states {expected}")
     return table

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +20,10 @@ from windrow.io.catalog.fragments import HASH_BYTES, FragmentFacts
 from windrow.io.catalog.value_widths import fixed_bits, leaf_indices, leaf_types, offset_bytes
 from windrow.io.parquet.footer_validation import check_footer
 from windrow.io.parquet.stored_chunks import integer_bounds
-from windrow.io.storage.file_versions import Version
+from windrow.io.storage.file_versions import Version, version_from_stat
 from windrow.io.storage.filesystems import Files
 
-__all__ = ["Footer", "read_footer", "summarise"]
+__all__ = ["Footer", "parse_footer", "read_footer", "summarise"]
 
 _TAIL_BYTES = 64 * 1024
 _TRAILER_BYTES = 8
@@ -47,16 +49,23 @@ def read_footer(files: Files, path: str, name: str) -> Footer:
     ``name`` names the file, or the block that is being read, in errors.
     """
     with files.mapped_errors(name):
-        version = files.look(path)
-        size = version.size_bytes
         if not files.local:
-            raw = _footer_bytes(files.open_remote(path, size).read_range, size, name)
-        else:
-            with files.open(path) as file:
-                raw = _footer_bytes(lambda start, stop: file.read_at(stop - start, start), size, name)
-        digest = hashlib.sha256(raw).digest()[:HASH_BYTES]
-        metadata, texts = _parse(raw, name)
-        return Footer(version, digest, metadata, texts)
+            version = files.look(path)
+            return parse_footer(files.open_remote(path, version.size_bytes).read_range, version, name)
+        # not a memory map, which costs more than the read
+        descriptor = os.open(files.path(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            version = version_from_stat(os.fstat(descriptor))
+            return parse_footer(lambda start, stop: os.pread(descriptor, stop - start, start), version, name)
+        finally:
+            os.close(descriptor)
+
+
+def parse_footer(read: Callable[[int, int], Any], version: Version, name: str) -> Footer:
+    """Parse the footer of a file version, given a function that reads its ranges; errors begin with ``name``."""
+    raw = _footer_bytes(read, version.size_bytes, name)
+    metadata, texts = _parse(raw, name)
+    return Footer(version, hashlib.sha256(raw).digest()[:HASH_BYTES], metadata, texts)
 
 
 def _footer_bytes(read: Callable[[int, int], Any], size: int, name: str) -> bytes:
@@ -91,18 +100,39 @@ def _parse(raw: bytes, name: str) -> tuple[Any, NDArray[np.int64]]:
     return metadata, texts
 
 
+class _Columns(NamedTuple):
+    """What planning needs to know of a schema; one object for all files that have it."""
+
+    schema: pa.Schema
+    # the leaves of each column, and whether its values can be packed and have a fixed width
+    fields: list[tuple[pa.Field[Any], range, bool, bool]]
+    leaves: int
+
+
+@lru_cache(maxsize=64)
+def _find_columns(serialized: bytes) -> _Columns:
+    # the whole schema is the key: schemas are equal to others with other metadata, such as field ids
+    schema = pa.ipc.read_schema(pa.py_buffer(serialized))
+    leaves = leaf_indices(schema)
+    fields = [
+        (field, places, is_packable(field.type), fixed_bits(field.type) is not None)
+        for field, places in zip(schema, leaves, strict=True)
+    ]
+    return _Columns(schema, fields, sum(map(len, leaves)))
+
+
 def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFacts:
     """Summarise a parsed footer for planning; ``texts`` as in `Footer`."""
     try:
         schema = metadata.schema.to_arrow_schema()
     except pa.ArrowException as error:
         raise SourceError(f"{name} has a column that Arrow cannot read: {error}; write it again") from error
-    leaves = leaf_indices(schema)
-    if sum(map(len, leaves)) != metadata.num_columns:
+    columns = _find_columns(schema.serialize().to_pybytes())
+    if columns.leaves != metadata.num_columns:
         raise SourceError(f"{name}: the Arrow schema and the Parquet columns differ; write the file again")
     groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
     variable, nulls, ranges = {}, {}, {}
-    for field, places in zip(schema, leaves, strict=True):
+    for field, places, is_packed, is_fixed in columns.fields:
         chunks = [[group.column(place) for place in places] for group in groups]
         # statistics of an empty row group are meaningless
         filled = [row_group for row_group, group in zip(chunks, groups, strict=True) if group.num_rows]
@@ -110,15 +140,15 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
         nulls[field.name] = (
             metadata.num_rows if pt.is_null(field.type) else _count_nulls(field.type, chunk_statistics)
         )
-        found = join_ranges(map(integer_bounds, chunk_statistics)) if is_packable(field.type) else None
+        found = join_ranges(map(integer_bounds, chunk_statistics)) if is_packed else None
         if found is not None:
             ranges[field.name] = found
-        if fixed_bits(field.type) is None:
+        if not is_fixed:
             stated = texts[:, places.start : places.stop].tolist()
             variable[field.name] = _sizes(field.type, [group.num_rows for group in groups], chunks, stated)
     encoded = [max(group.total_byte_size, 0) for group in groups]
     rows = [group.num_rows for group in groups]
-    facts = FragmentFacts(schema, rows, encoded, variable, nulls, ranges, _count_codecs(groups))
+    facts = FragmentFacts(columns.schema, rows, encoded, variable, nulls, ranges, _count_codecs(groups))
     if not facts.is_possible:
         raise SourceError(f"{name} has a corrupt Parquet footer: it states impossible sizes; {_FIX}")
     return facts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,21 @@ class Chunk:
     def is_text(self) -> bool:
         return self.kind == TEXT
 
+    def moved(self, start: int) -> Chunk:
+        """The chunk in memory where its file begins at ``start``."""
+        # not `replace`, which takes ten times as long
+        return Chunk(
+            start + self.start,
+            self.size_bytes,
+            self.rows,
+            self.kind,
+            self.width,
+            self.codec,
+            self.optional,
+            self.has_nulls,
+            self.raw_bytes,
+        )
+
     @cached_property
     def facts(self) -> tuple[int, ...]:
         """Its properties in the order of a job of the C decoder."""
@@ -61,6 +76,10 @@ class NestedLeaf:
     codec: str
     list_level: int  # the definition level of a list that is not null; -1: it is below no list
     max_level: int  # the definition level of a value
+
+    def moved(self, start: int) -> NestedLeaf:
+        """The chunk in memory where its file begins at ``start``."""
+        return replace(self, start=start + self.start)
 
 
 Fields = Sequence[tuple[str, pa.DataType] | None]

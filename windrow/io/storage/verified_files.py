@@ -12,7 +12,7 @@ replaced before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,18 +23,19 @@ import pyarrow as pa
 from windrow.core.errors import SourceError
 from windrow.core.source import CorruptBlockError
 from windrow.io.parquet.footer_cache import FooterCache
-from windrow.io.parquet.footers import read_footer
+from windrow.io.parquet.footers import Footer, parse_footer, read_footer
 from windrow.io.parquet.stored_chunks import StoredFooter
 from windrow.io.storage.file_versions import Version
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.range_reads import RemoteFile, join_ranges, read_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
 
-__all__ = ["BlockFile", "RowGroups", "changed", "open_block"]
+__all__ = ["BlockFile", "RowGroups", "changed", "open_block", "open_bytes", "remember_footer"]
 
 # Several tasks read the blocks of a window concurrently in stored order, each from its own file.
 # A footer with very many row groups takes megabytes, and three times as much when parsed.
-_FOOTER_CACHE = FooterCache(max_footers=64, max_bytes=16 * 2**20)
+# Footers of small files are cached for the next epoch too: parsing one costs more than reading the file's rows.
+_FOOTER_CACHE = FooterCache(max_footers=2**16, max_bytes=32 * 2**20)
 
 _ONCE = Retries(seconds=0)
 
@@ -148,25 +149,61 @@ def open_block(files: Files, groups: RowGroups, origin: str) -> Iterator[BlockFi
         yield block
 
 
-def _get_known_file(files: Files, groups: RowGroups, origin: str) -> _KnownFile:
-    read = partial(_read_footer, files, groups, origin)
-    # without a stamp, versions are compared only within one opening of the dataset
-    version = groups.stamp or files.opening
-    key = f"{files.path(groups.path)}\n{version}\n".encode() + groups.footer_hash
-    known: _KnownFile = _FOOTER_CACHE.get(key, read)
+def open_bytes(files: Files, groups: RowGroups, origin: str, data: pa.Buffer) -> BlockFile:
+    """The file of a block, all of whose bytes are in memory; a `SourceError` if it is not the listed version."""
+    with files.mapped_errors(origin):
+        is_listed = bool(groups.stamp) and files.comparable
+
+        def parse() -> Footer:
+            stamp = groups.stamp if is_listed else files.look(groups.path).stamp
+            version = Version(data.size, stamp)
+            return parse_footer(lambda start, stop: data.slice(start, stop - start), version, origin)
+
+        known = _get_known_file(files, groups, origin, parse)
+        block = BlockFile(files, groups, origin, known, pa.BufferReader(data), None)
+        if not is_listed:
+            block.check()
+        return block
+
+
+def remember_footer(files: Files, path: str, footer: Footer) -> None:
+    """Keep a footer that planning has parsed for the tasks of this process."""
+    known = _make_known_file(files, path, footer)
+    _FOOTER_CACHE.get(_footer_key(files, path, footer.version.stamp, footer.digest), lambda: known)
+
+
+def _get_known_file(
+    files: Files, groups: RowGroups, origin: str, read: Callable[[], Footer] | None = None
+) -> _KnownFile:
+    parse = partial(_read_footer, files, groups, origin, read)
+    known: _KnownFile = _FOOTER_CACHE.get(
+        _footer_key(files, groups.path, groups.stamp, groups.footer_hash), parse
+    )
     # two filesystems can have a file of the same path
-    return known if known.filesystem == files.filesystem else read()
+    return known if known.filesystem == files.filesystem else parse()
 
 
-def _read_footer(files: Files, groups: RowGroups, origin: str) -> _KnownFile:
-    footer = read_footer(files, groups.path, origin)
+def _footer_key(files: Files, path: str, stamp: int, digest: bytes) -> bytes:
+    # without comparable stamps, versions are compared only within one opening of the dataset
+    version = stamp if stamp and files.comparable else files.opening
+    return f"{files.path(path)}\n{version}\n".encode() + digest
+
+
+def _make_known_file(files: Files, path: str, footer: Footer) -> _KnownFile:
+    read_range = None if files.local else read_ranges(files.filesystem, files.path(path))
+    return _KnownFile(StoredFooter(footer.metadata), footer.version.stamp, files.filesystem, read_range)
+
+
+def _read_footer(
+    files: Files, groups: RowGroups, origin: str, read: Callable[[], Footer] | None
+) -> _KnownFile:
+    footer = read_footer(files, groups.path, origin) if read is None else read()
     now = footer.version
     if footer.digest != groups.footer_hash or now.size_bytes != groups.size_bytes:
         raise changed(origin, groups, now, "different footer")
     if groups.stamp and files.comparable and groups.stamp != now.stamp:
         raise changed(origin, groups, now)
-    read_range = None if files.local else read_ranges(files.filesystem, files.path(groups.path))
-    return _KnownFile(StoredFooter(footer.metadata), now.stamp, files.filesystem, read_range)
+    return _make_known_file(files, groups.path, footer)
 
 
 def changed(origin: str, groups: RowGroups, now: Version, how: str = "rewritten since") -> SourceError:

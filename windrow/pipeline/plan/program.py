@@ -33,6 +33,8 @@ __all__ = ["RUN_BYTES", "TASK_BYTES", "UNKNOWN_ROWS", "Program"]
 RUN_BYTES = 8 * 2**20
 # Smaller blocks share a task, so that the cost of starting tasks is negligible.
 TASK_BYTES = 32 * 2**20
+# Opening a file and parsing its footer costs about as much as decoding this many bytes.
+_FILE_BYTES = 64 * 2**10
 UNKNOWN_ROWS = -1
 _MAX_BATCH_ROWS = 2**62
 
@@ -232,7 +234,12 @@ class Program:
 
     @cached_property
     def _epoch_parts(self) -> Callable[[int], EpochParts]:
-        plan, sizes, task_bytes = self.plan, self.job.source.blocks.memory_bytes, self.task_bytes
+        plan, task_bytes, blocks = self.plan, self.task_bytes, self.job.source.blocks
+        sizes = (
+            blocks.memory_bytes
+            if blocks.files is None
+            else blocks.memory_bytes + _FILE_BYTES * (blocks.files - 1)
+        )
         return lru_cache(_CACHED_EPOCHS)(lambda epoch: cut_parts(plan(epoch), sizes, task_bytes))
 
     @cached_property
