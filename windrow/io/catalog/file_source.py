@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.arrow_support import check_supported
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin, SourceIdentity
 from windrow.core.tracebacks import trims_traceback
@@ -298,4 +299,5 @@ def open_files(
     schema = select_columns(everything, columns)
     if filter is not None:
         check_filter(filter, everything)
+    check_supported(schema, files.url)
     return FileSource(files, listing, schema, partitions, filter, target_block_bytes, format)
