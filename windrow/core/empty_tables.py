@@ -8,7 +8,7 @@ __all__ = ["empty_table"]
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:
-    """Make a table without rows; ``schema.empty_table()`` fails on tensors with a permutation.
+    """Make a table without rows; ``schema.empty_table()`` fails on tensors with a permutation, and on unions.
 
     >>> import numpy as np
     >>> kind = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((4, 2, 3))).type
@@ -22,4 +22,5 @@ def empty_table(schema: pa.Schema) -> pa.Table:
 def _empty_array(kind: pa.DataType) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, _empty_array(kind.storage_type))
-    return pa.array([], kind)
+    # pa.array() cannot make unions
+    return pa.nulls(0, kind)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.arrow_support import check_supported
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.offsets import check_layout
+from windrow.core.run_ends import decode_runs
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.user_columns import table_of_arrays, table_of_frame, table_of_items
@@ -180,6 +182,7 @@ def _to_table(value: Any) -> pa.Table:
         )
     if not value.num_columns:
         raise PlanError("from_arrow: a table has no columns; give at least one")
+    check_supported(value.schema, "from_arrow")
     try:
         # the table can be mapped from an untrusted file
         check_layout(value)
@@ -187,7 +190,7 @@ def _to_table(value: Any) -> pa.Table:
         raise SourceError(
             f"from_arrow: {error}. If the table was read or mapped from a file, write the file again"
         ) from error
-    return value
+    return decode_runs(value)
 
 
 def dataset_of_tables(tables: Sequence[pa.Table], caller: str, target_block_bytes: int | str) -> Dataset:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.byte_sizes import format_bytes
+from windrow.core.arrow_support import check_supported
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin, SourceIdentity
 from windrow.core.tracebacks import trims_traceback
@@ -317,4 +318,5 @@ def open_files(
     schema = select_columns(everything, columns)
     if filter is not None:
         check_filter(filter, everything)
+    check_supported(schema, files.url)
     return FileSource(files, listing, schema, partitions, filter, target_block_bytes, format)

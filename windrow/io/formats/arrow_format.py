@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.arrow_bytes import arrow_bytes
+from windrow.core.run_ends import decode_runs, decoded_schema, holds_runs
 from windrow.io.catalog.fragments import FragmentFacts
 from windrow.io.catalog.value_widths import fixed_bits
 from windrow.io.formats.block_files import OpenFile
@@ -56,20 +57,24 @@ class ArrowFormat(RowGroupFormat):
             chosen = [names[number] for number in needed]
             batches = (batch.select(chosen) for batch in _read_batches(file, layout, start, stop, needed))
             for part in group_by_bytes(map(_validated, batches), arrow_bytes):
-                yield pa.Table.from_batches(part)
+                yield decode_runs(pa.Table.from_batches(part))
 
 
 @dataclass(frozen=True)
 class _StoredColumn:
-    """A column of a batch: its null count (None if unknown), and (offset, bytes) of its buffers in the body."""
+    """A column of a batch: its null count (None if unknown), and (offset, bytes) of its buffers in the body.
+
+    ``growth`` is the mean length of a run, if the column is run-end encoded at some level.
+    """
 
     nulls: int | None
     buffers: list[tuple[int, int]]
+    growth: int
 
     @property
-    def stored_bytes(self) -> int:
-        """Total bytes of its buffers."""
-        return sum(size for _, size in self.buffers)
+    def decoded_bytes(self) -> int:
+        """Total bytes of its buffers, with each run as long as the mean."""
+        return sum(size for _, size in self.buffers) * self.growth
 
 
 def _find_columns(schema: pa.Schema, header: BatchHeader) -> list[_StoredColumn]:
@@ -83,7 +88,8 @@ def _find_columns(schema: pa.Schema, header: BatchHeader) -> list[_StoredColumn]
         if node >= len(header.nulls):
             break
         nulls = header.nulls[node] if _has_null_count(field.type) and header.nulls[node] >= 0 else None
-        columns.append(_StoredColumn(nulls, header.buffers[buffer : buffer + buffers]))
+        growth = _run_length(field.type, header.lengths[node : node + nodes]) if holds_runs(field.type) else 1
+        columns.append(_StoredColumn(nulls, header.buffers[buffer : buffer + buffers], growth))
         node, buffer = node + nodes, buffer + buffers
     if len(columns) != len(schema) or node != len(header.nulls) or buffer != len(header.buffers):
         raise ValueError("has a batch that does not fit its schema: it is corrupt, or of Arrow before 1.0")
@@ -91,8 +97,9 @@ def _find_columns(schema: pa.Schema, header: BatchHeader) -> list[_StoredColumn]
 
 
 def _summarise_batches(schema: pa.Schema, headers: Sequence[BatchHeader]) -> FragmentFacts:
-    """Summarise the record batches of a file."""
+    """Summarise the record batches of a file, whose runs are decoded."""
     found = [_find_columns(schema, header) for header in headers]
+    schema = decoded_schema(schema)
     growth = [_GROWTH if header.compressed else 1 for header in headers]
     rows = [header.rows for header in headers]
     encoded = [0] * len(rows)
@@ -101,7 +108,7 @@ def _summarise_batches(schema: pa.Schema, headers: Sequence[BatchHeader]) -> Fra
         columns = [batch[number] for batch in found]
         bits = fixed_bits(field.type)
         if bits is None:
-            sizes = [column.stored_bytes * factor for column, factor in zip(columns, growth, strict=True)]
+            sizes = [column.decoded_bytes * factor for column, factor in zip(columns, growth, strict=True)]
             variable[field.name] = (sizes, sizes)
         else:
             sizes = [(count * bits + 7) // 8 for count in rows]
@@ -218,6 +225,27 @@ def _shares_memory(kind: pa.DataType) -> bool:
     if pt.is_dictionary(kind) or any(is_kind(kind) for is_kind in views):
         return True
     return any(_shares_memory(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _run_length(kind: pa.DataType, lengths: Sequence[int]) -> int:
+    """The longest mean run of a column, given the lengths of its arrays, depth-first."""
+    kinds = list(_iterate_arrays(kind))
+    # its run ends and its values follow a run-end encoded array
+    runs = [
+        (lengths[place], lengths[place + 2])
+        for place, each in enumerate(kinds[: len(lengths) - 2])
+        if pt.is_run_end_encoded(each)
+    ]
+    return max((-(-rows // count) for rows, count in runs if count > 0), default=1)
+
+
+def _iterate_arrays(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The types of a column's arrays, depth-first."""
+    kind = _storage(kind)
+    yield kind
+    if not pt.is_dictionary(kind):
+        for place in range(kind.num_fields):
+            yield from _iterate_arrays(kind.field(place).type)
 
 
 def _storage(kind: pa.DataType) -> pa.DataType:

@@ -80,11 +80,13 @@ class Layout:
 class BatchHeader:
     """The header of a record batch.
 
-    ``nulls`` has the null count of each array, depth-first: nested arrays follow their parents.
+    ``nulls`` has the null count of each array, depth-first: nested arrays follow their parents. ``lengths`` has
+    the number of its values.
     ``buffers`` are offsets in the body and bytes; ``views`` the number of data buffers of each view array.
     """
 
     rows: int
+    lengths: list[int]
     nulls: list[int]
     buffers: list[tuple[int, int]]
     views: list[int]
@@ -121,9 +123,9 @@ def read_header(file: OpenFile, batch: Message) -> BatchHeader:
     if any(begin + size > batch.body_bytes for begin, size in buffers):
         raise ValueError("has a batch with columns that lie beyond its end")
     views = [count for (count,) in content.structs(4, "q")]
-    nulls = [count for _, count in nodes]
+    lengths, nulls = [length for length, _ in nodes], [count for _, count in nodes]
     return BatchHeader(
-        rows, nulls, [(start, size) for start, size in buffers], views, content.table(3) is not None
+        rows, lengths, nulls, [(start, size) for start, size in buffers], views, content.table(3) is not None
     )
 
 
