@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.io.files import open_parquet, read_all, write
-from windrow.io.catalog.blocks import cut_blocks
+from windrow.io.catalog.blocks import choose_block_bytes, cut_blocks
 from windrow.io.catalog.manifest import Manifest, narrowed
 
 
@@ -49,6 +49,36 @@ def test_blocks_cover_selected_row_groups_once_and_are_filled(
         assert stop - start == 1 or sum(sizes[start:stop]) <= target
         if stop < first[fragment + 1]:
             assert sum(sizes[start : stop + 1]) > target
+
+
+def test_adjacent_files_are_joined_where_the_format_allows() -> None:
+    manifest = manifest_of([[4], [4, 4], [4], [9], [1]])
+    cuts = cut_blocks(manifest, np.array([True, True, True, True, True]), 8, joins_files=True)
+    assert list(zip(cuts.starts.tolist(), cuts.stops.tolist(), cuts.fragments.tolist(), strict=True)) == [
+        (0, 2, 0),
+        (2, 4, 1),
+        (4, 5, 3),
+        (5, 6, 4),
+    ]
+    # no block spans a file that is left out
+    cuts = cut_blocks(manifest, np.array([True, False, True, True, True]), 100, joins_files=True)
+    assert list(zip(cuts.starts.tolist(), cuts.stops.tolist(), strict=True)) == [(0, 1), (3, 6)]
+
+
+def test_the_automatic_size_follows_from_the_row_groups() -> None:
+    mib = 2**20
+    cases = [
+        ([[100]] * 256, 0),
+        ([[100]] * 257, mib),
+        ([[2 * mib]] * 512, 4 * mib),
+        ([[mib] * 2**15], 64 * mib),
+    ]
+    for fragments, expected in cases:
+        manifest = manifest_of(fragments)
+        assert choose_block_bytes(manifest, np.ones(len(fragments), np.bool_)) == expected
+    # of the files that are kept
+    kept = np.arange(512) < 256
+    assert choose_block_bytes(manifest_of([[2 * mib]] * 512), kept) == 0
 
 
 def test_no_fragments_no_blocks() -> None:
