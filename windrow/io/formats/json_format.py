@@ -11,6 +11,7 @@ import pyarrow as pa
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
 from windrow.io.catalog.fragments import FragmentFacts
+from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.line_ranges import LineFiles, LineFormat, parse_in_blocks
 from windrow.io.formats.sampled_format import Head, estimate_facts
@@ -41,13 +42,13 @@ class JsonFormat(LineFormat):
         """The options that affect values."""
         return f"{self.lines}, dtypes={type_names(self.dtypes)}"
 
-    def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
+    def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
         """Unify the inferred types over all files; a column can be missing from some."""
-        return unify_inferred(schemas, widen_json, fill=True, fix="give dtypes=")
+        return unify_inferred(schemas, widen_json, fix="give dtypes=")
 
     def for_columns(self, schema: pa.Schema, stored: pa.Schema) -> JsonFormat:
         """The format that knows whether all columns are read."""
-        return replace(self, complete=set(stored.names) <= set(schema.names))
+        return replace(self, complete=all(field in schema for field in stored))
 
     def parse(
         self, file: OpenFile, text: pa.Buffer, schema: pa.Schema, where: str, *, at_start: bool

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
+from windrow.core.empty_tables import empty_table
 from windrow.core.frame_of_reference import Packing, join_ranges
 from windrow.core.phase_clock import timed
 from windrow.core.source import BlockAddress, BlockPart, ScatteredColumn
-from windrow.io.catalog.filters import can_prune, filter_columns, kept_places
+from windrow.io.catalog.filters import can_prune, filter_columns, kept_places, with_filter_columns
 from windrow.io.catalog.fragments import Fragment
 from windrow.io.catalog.hive_partitions import Partitions, conform
+from windrow.io.catalog.safe_casts import cast_table
 from windrow.io.parquet import chunk_decoder, decoder_library
 from windrow.io.parquet.footers import read_footer, summarise
 from windrow.io.parquet.nested_decoder import decode_nested
@@ -64,7 +67,8 @@ class ParquetFormat:
 class ParquetReader:
     """Reads blocks of Parquet files: selected columns of files and partitions, and rows for which ``filter`` is true.
 
-    ``stored`` is the unified schema of all columns of the files; filters see it with the partition columns.
+    ``stored`` are all columns of the files in the types that they are read in; filters see them with the partition
+    columns.
     """
 
     files: Files
@@ -92,12 +96,7 @@ class ParquetReader:
         (groups,) = address.locator
         filters = self.filter is not None
         with open_block(self.files, groups, address.origin) as block, block.mapped_errors(filters=filters):
-            if self.filter is None:
-                table = self._read(block, self.schema)
-            elif can_prune(self.filter, self._full_schema()):
-                table = self._scan_pruned(block)
-            else:
-                table = self._filter_all_rows(block)
+            table = self._filter_rows(block) if filters else self._read(block, self.schema)
             block.check()
             return table
 
@@ -112,71 +111,85 @@ class ParquetReader:
         (groups,) = address.locator
         with open_block(self.files, groups, address.origin) as block:
             with block.mapped_errors():
-                block.fetch(range(groups.start, groups.stop), self._stored_names(self.schema))
-                stored = self._parquet(block)
+                block.fetch(range(groups.start, groups.stop), self._leaf_paths(block, self.schema))
+                stored = _open_parquet(block)
             for numbers in _join_groups(stored.metadata, groups):
                 yield _StoredPart(self, stored, block, numbers)
             with block.mapped_errors():
                 block.check()
 
-    def _parquet(self, block: BlockFile) -> Any:
-        import pyarrow.parquet as pq
+    def _filter_rows(self, block: BlockFile) -> pa.Table:
+        """Read the row groups that the statistics do not rule out one by one, and keep the rows that match."""
+        needed = filter_columns(self.filter, self._full_schema())
+        schema = with_filter_columns(self.schema, self._full_schema(), needed)
+        numbers = self._prune_row_groups(block, needed)
+        block.fetch(numbers, self._leaf_paths(block, schema))
+        stored = _open_parquet(block)
+        found = [empty_table(self.schema)]
+        for number in numbers:
+            table = self._read_columns(stored, block, (number,), schema)
+            kept = table.take(pa.array(kept_places(self.filter, table)))
+            found.append(cast_table(kept, self.schema, block.locate((number,))))
+        return pa.concat_tables(found)
 
-        # pre_buffer=False: remote ranges are prefetched into memory already, or read one by one
-        return pq.ParquetFile(
-            block.file, metadata=block.footer.metadata, pre_buffer=False, page_checksum_verification=True
+    def _prune_row_groups(self, block: BlockFile, needed: Sequence[str] | None) -> list[int]:
+        """The row groups of a block that can have rows for which the filter is true."""
+        import pyarrow.dataset as ds
+
+        groups, schema = block.groups, self._full_schema()
+        numbers = list(range(groups.start, groups.stop))
+        partitions = self.partitions.schema.names
+        # statistics are of the values as stored, so they say nothing of those of another type
+        same = needed is not None and all(
+            name in partitions or block.footer.stored_type(name) == schema.field(name).type for name in needed
         )
-
-    def _filter_all_rows(self, block: BlockFile) -> pa.Table:
-        """Apply the filter to all rows of a block, without pruning by statistics."""
-        full_schema = self._full_schema()
-        needed = filter_columns(self.filter, full_schema)
-        names = full_schema.names if needed is None else [*self.schema.names, *needed]
-        table = self._read(block, pa.schema([full_schema.field(name) for name in dict.fromkeys(names)]))
-        return table.select(self.schema.names).take(pa.array(kept_places(self.filter, table)))
+        if not same or not can_prune(self.filter, schema):
+            return numbers
+        format = ds.ParquetFileFormat(
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False)
+        )
+        fragment = format.make_fragment(
+            block.file, partition_expression=self.partitions.expression(groups.path)
+        )
+        # not make_fragment(row_groups=), which converts the indices to a set and reads in its order
+        fragment = fragment.subset(row_group_ids=numbers)
+        return [group.id for group in fragment.subset(self.filter, schema=schema).row_groups]
 
     def _full_schema(self) -> pa.Schema:
         """All columns of files and partitions, which a filter can reference."""
         return pa.schema([*self.stored, *self.partitions.schema])
 
     def _read(self, block: BlockFile, schema: pa.Schema) -> pa.Table:
-        groups, names = block.groups, self._stored_names(schema)
-        numbers = range(groups.start, groups.stop)
-        block.fetch(numbers, names)
-        # a name with dots can also match a nested field, so this can read more columns, never fewer
-        stored = self._parquet(block)
-        table = _read_groups(stored, numbers, names)
-        return conform(table, schema, self.partitions, groups.path)
+        numbers = range(block.groups.start, block.groups.stop)
+        block.fetch(numbers, self._leaf_paths(block, schema))
+        return self._read_columns(_open_parquet(block), block, numbers, schema)
 
-    def _scan_pruned(self, block: BlockFile) -> pa.Table:
-        import pyarrow.compute as pc
-        import pyarrow.dataset as ds
+    def _read_columns(
+        self, stored: Any, block: BlockFile, numbers: Sequence[int], schema: pa.Schema
+    ) -> pa.Table:
+        """Read columns of row groups and cast them to ``schema``; those that the file lacks are null."""
+        # Arrow reads old timestamps as nanoseconds unless told otherwise, and those of other centuries wrongly
+        coarse = [
+            field
+            for field in schema
+            if _is_coarser(field.type)
+            and block.footer.has_int96(field.name)
+            and field.name not in self.partitions.schema.names
+        ]
+        others = [field for field in schema if field not in coarse]
+        # a path can also match a column whose name has dots, so this can read more columns, never fewer
+        table = _read_groups(stored, numbers, self._leaf_paths(block, others))
+        if coarse:
+            microseconds = _open_parquet(block, coerce_int96_timestamp_unit="us")
+            read = _read_groups(microseconds, numbers, self._leaf_paths(block, coarse))
+            for field in coarse:
+                table = table.append_column(field.name, read.column(field.name))
+        return conform(table, schema, self.partitions, block.groups.path, block.locate(numbers))
 
-        groups, schema = block.groups, self._full_schema()
-        fragment = ds.ParquetFileFormat(
-            default_fragment_scan_options=ds.ParquetFragmentScanOptions(
-                pre_buffer=False, page_checksum_verification=True
-            )
-        ).make_fragment(block.file, partition_expression=self.partitions.expression(groups.path))
-        # not make_fragment(row_groups=), which converts the indices to a set and reads in its order
-        fragment = fragment.subset(row_group_ids=list(range(groups.start, groups.stop)))
-        if block.remote is not None:
-            needed = filter_columns(self.filter, schema)
-            names = self.stored.names if needed is None else [*self._stored_names(self.schema), *needed]
-            # row groups pruned by their statistics are not requested
-            kept = [group.id for group in fragment.subset(self.filter, schema=schema).row_groups]
-            block.fetch(kept, names)
-        table = fragment.to_table(
-            schema=schema,
-            columns={name: pc.field(name) for name in self._stored_names(self.schema)},
-            filter=self.filter,
-            use_threads=False,
-        )
-        return conform(table, self.schema, self.partitions, groups.path)
-
-    def _stored_names(self, schema: pa.Schema) -> list[str]:
-        partitions = set(self.partitions.schema.names)
-        return [name for name in schema.names if name not in partitions]
+    def _leaf_paths(self, block: BlockFile, fields: Iterable[pa.Field[Any]]) -> list[str]:
+        """The leaves to read for some columns: none for those of partitions, and those that the file lacks."""
+        partitions = self.partitions.schema.names
+        return block.footer.leaf_paths(field for field in fields if field.name not in partitions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,8 +213,7 @@ class _StoredPart:
     def select(self, columns: list[int]) -> pa.Table:
         schema = pa.schema([self.schema.field(number) for number in columns])
         with self.block.mapped_errors():
-            table = _read_groups(self.stored, self.numbers, self.reader._stored_names(schema))
-            return conform(table, schema, self.reader.partitions, self.block.groups.path)
+            return self.reader._read_columns(self.stored, self.block, self.numbers, schema)
 
     @timed("decode")
     def scatter_values(
@@ -273,6 +285,28 @@ class _StoredPart:
             () if None in chunks else cast("tuple[Chunk, ...]", chunks)
             for chunks in zip(*groups, strict=True)
         ]
+
+
+def _open_parquet(block: BlockFile, **options: Any) -> Any:
+    import pyarrow.parquet as pq
+
+    # pre_buffer=False: remote ranges are prefetched into memory already, or read one by one
+    return pq.ParquetFile(
+        block.file,
+        metadata=block.footer.metadata,
+        pre_buffer=False,
+        page_checksum_verification=True,
+        **options,
+    )
+
+
+def _is_coarser(kind: Any) -> bool:
+    """Whether a type holds timestamps in another unit than nanoseconds."""
+    if pt.is_timestamp(kind):
+        return bool(kind.unit != "ns")
+    return pt.is_nested(kind) and any(
+        _is_coarser(kind.field(place).type) for place in range(kind.num_fields)
+    )
 
 
 def _count_rows(stored: Any, numbers: Iterable[int]) -> int:
