@@ -20,6 +20,8 @@ Locate = Callable[[int], str]
 """Names the place of a row in errors: its file and row group."""
 
 _SHOWN_CHARACTERS = 60
+_INTEGER_DIGITS = 20
+_MAX_SCALE = 76 - _INTEGER_DIGITS
 
 
 def cast_table(table: pa.Table, schema: pa.Schema, locate: Locate) -> pa.Table:
@@ -140,6 +142,9 @@ def cast_array(array: Any, kind: Any) -> Any:
         return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=_nulls(array))
     if pt.is_floating(kind) and (pt.is_integer(stored) or pt.is_floating(stored)):
         return _to_floats(array, kind)
+    if pt.is_integer(stored) and pt.is_decimal(kind) and 0 <= kind.scale <= _MAX_SCALE:
+        # Arrow wants room for all values of the integer type, not only for those that there are
+        array = array.cast(pa.decimal256(_INTEGER_DIGITS + kind.scale, kind.scale))
     return array.cast(kind)
 
 

@@ -57,10 +57,14 @@ class CsvOptions:
 
 @dataclass(frozen=True)
 class CsvFormat(LineFormat):
-    """CSV files: how lines are stored, and how rows are parsed."""
+    """CSV files: how lines are stored, and how rows are parsed.
+
+    ``given_schema`` states that ``dtypes`` are those of ``schema=``, which directories can have columns of too.
+    """
 
     lines: LineFiles
     rows: CsvOptions
+    given_schema: bool = False
     name: str = "CSV"
 
     @property
@@ -71,7 +75,7 @@ class CsvFormat(LineFormat):
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
         """Unify the inferred types over all files."""
         merged = unify_inferred(schemas, widen_text, fix="give column_names=")
-        for name in self.rows.dtypes or {}:
+        for name in () if self.given_schema else self.rows.dtypes or ():
             if name not in merged.schema.names:
                 raise make_unknown_column_error(name, merged.schema.names, "dtypes=", "no file has it")
         return merged
@@ -125,6 +129,8 @@ class CsvFormat(LineFormat):
             )
         try:
             sample = _sample(text, self.rows)
+            # Arrow decodes names only now
+            sample.schema.names  # noqa: B018
         except (pa.ArrowException, UnicodeError) as error:
             why = self.explain(error, file, text, pa.schema([]))
             raise SourceError(f"{file.name}: {why}") from error
