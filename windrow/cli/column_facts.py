@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.value_widths import fixed_bits
+from windrow.io.parquet.arrow_schemas import find_arrow_schema
 from windrow.io.parquet.footers import read_footer
 
 __all__ = ["ColumnFacts", "FooterFacts", "decoded_bytes", "read_facts"]
@@ -69,7 +70,7 @@ def read_facts(source: FileSource) -> FooterFacts:
     columns = {name: ColumnFacts(name, str(source.schema.field(name).type)) for name in source.schema.names}
     for metadata in found:
         _add_chunks(columns, metadata)
-    schemas = [metadata.schema.to_arrow_schema().remove_metadata() for metadata in found]
+    schemas = [find_arrow_schema(metadata).remove_metadata() for metadata in found]
     other = next((at for at, schema in enumerate(schemas) if not schema.equals(schemas[0])), None)
     return FooterFacts(
         files=count,

@@ -11,7 +11,7 @@ from windrow.cli.column_facts import FooterFacts, decoded_bytes, read_facts
 from windrow.cli.output import format_table, print_json, print_labelled
 from windrow.cli.source_arguments import add_source_arguments, open_dataset
 from windrow.core.byte_sizes import format_bytes
-from windrow.core.source import Source
+from windrow.core.source import Source, schema_changes
 from windrow.io.catalog.file_source import FileSource
 
 __all__ = ["add_arguments", "find_warnings", "run"]
@@ -54,6 +54,7 @@ def _describe(source: Source, footers: FooterFacts | None) -> dict[str, Any]:
         "decoded_bytes": int(blocks.memory_bytes.sum()),
         "decoded_bytes_exact": blocks.bytes_exact,
         "schema": {field.name: str(field.type) for field in source.schema},
+        "schema_changes": list(schema_changes(source)),
     }
     if isinstance(source, FileSource):
         manifest = source.manifest
@@ -191,6 +192,8 @@ def _print(source: Source, found: dict[str, Any]) -> None:
         which = "" if some == found["files"] else f" (of {some:,} files, evenly spread)"
         print_labelled("codecs", ", ".join(sorted(found["codecs"])) + which)
         print_labelled("writer", ", ".join(found["writers"]) or "not stated")
+    for change in found["schema_changes"]:
+        print_labelled("schema", change)
     print()
     print(_format_columns(found))
     if found["warnings"]:

@@ -35,6 +35,7 @@ __all__ = [
     "decodes_columns",
     "maps_files",
     "prepare_source",
+    "schema_changes",
 ]
 
 
@@ -198,6 +199,11 @@ def maps_files(reader: BlockReader) -> bool:
     `BlockReader.read` never does.
     """
     return bool(getattr(reader, "maps_files", False))
+
+
+def schema_changes(source: Source) -> tuple[str, ...]:
+    """One text for each column that some files store in another type or lack; none for sources without files."""
+    return tuple(getattr(source, "schema_changes", ()))
 
 
 def prepare_source(source: Source) -> None:

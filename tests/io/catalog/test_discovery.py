@@ -7,7 +7,7 @@ import pytest
 
 from tests.io.files import write
 from windrow.core.errors import SourceError
-from windrow.io.catalog.discovery import build_manifest
+from windrow.io.catalog.discovery import build_manifest, merge_manifest
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.io.storage.filesystems import Files
 
@@ -26,8 +26,12 @@ def test_variable_width_columns_that_are_null_in_some_files(tmp_path: Path) -> N
     assert manifest.null_counts == {"a": 3, "b": 11}
 
 
-def test_error_names_the_file_with_another_type(tmp_path: Path) -> None:
-    write(tmp_path / "1", pa.table({"a": ["x"]}))
-    write(tmp_path / "2", pa.table({"a": [1]}))
+def test_error_of_a_selected_column_names_the_file_with_another_type(tmp_path: Path) -> None:
+    write(tmp_path / "1", pa.table({"a": ["x"], "b": [1]}))
+    write(tmp_path / "2", pa.table({"a": [1], "b": [1]}))
+    files = Files(str(tmp_path))
+    manifest = build_manifest(files, ["1", "2"], ParquetFormat())
+    merged = merge_manifest(manifest, ParquetFormat(), files.name)
+    merged.check(["b"])
     with pytest.raises(SourceError, match=rf"column 'a' is int64 in {tmp_path}/2 but string in {tmp_path}/1"):
-        build_manifest(Files(str(tmp_path)), ["1", "2"], ParquetFormat())
+        merged.check(["b", "a"])

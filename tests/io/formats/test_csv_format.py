@@ -276,16 +276,19 @@ def test_wrong_arguments_raise(tmp_path: Path, arguments: dict[str, Any], messag
         windrow.read_csv(tmp_path, **arguments)
 
 
-def test_column_order_can_differ_but_missing_columns_raise(tmp_path: Path) -> None:
+def test_column_order_can_differ_and_missing_columns_are_null(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.csv": b"x,y\n1,2\n", "b.csv": b"y,x\n3,4\n", "c.csv": b"x\n1\n"})
     assert all_rows(windrow.read_csv([tmp_path / "a.csv", tmp_path / "b.csv"])) == [
         {"x": 1, "y": 2},
         {"x": 4, "y": 3},
     ]
-    with pytest.raises(windrow.SourceError, match=r"column 'y' is missing in .*c\.csv"):
-        windrow.read_csv(tmp_path)
-    with pytest.raises(windrow.SourceError, match=r"a\.csv has no column 'z', which dtypes= names"):
-        windrow.read_csv(tmp_path / "a.csv", dtypes={"z": pa.int8()})
+    everything = [{"x": 1, "y": 2}, {"x": 4, "y": 3}, {"x": 1, "y": None}]
+    assert all_rows(windrow.read_csv(tmp_path)) == everything
+    # a file of which nothing is selected still has its rows
+    assert all_rows(windrow.read_csv(tmp_path, columns=["y"])) == [{"y": row["y"]} for row in everything]
+    assert all_rows(windrow.read_csv(tmp_path, dtypes={"y": pa.int8()})) == everything
+    with pytest.raises(windrow.PlanError, match=r"dtypes= has a column 'z', but no file has it"):
+        windrow.read_csv(tmp_path, dtypes={"z": pa.int8()})
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)

@@ -311,7 +311,10 @@ def test_chunk_with_an_impossible_size_is_declined(tmp_path: Path) -> None:
         def row_group(self, number: int) -> Any:
             return Group()
 
-    assert StoredFooter(Metadata()).chunk(0, "x", pa.string()) is None
+    footer = StoredFooter(metadata)
+    assert footer.chunk(0, "x", pa.string()) is not None
+    footer.metadata = Metadata()
+    assert footer.chunk(0, "x", pa.string()) is None
 
 
 class NoSelect:

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.core.byte_sizes import parse_bytes
+from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
+from windrow.io.catalog.column_selection import check_schema_argument
 from windrow.io.catalog.discovery import ManifestOrPath
 from windrow.io.catalog.file_source import open_files
 from windrow.io.formats.format import Format, SurveyedFormat
@@ -15,9 +17,10 @@ from windrow.io.storage.filesystems import Paths
 from windrow.io.storage.retries import Retries
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-__all__ = ["Location", "Selection", "read_files"]
+__all__ = ["Location", "Selection", "parsed_types", "read_files"]
 
 
 class Location(NamedTuple):
@@ -38,6 +41,16 @@ class Selection(NamedTuple):
     partitioning: str | None
     include_paths: bool
     directory_column: str | None = None
+    schema: pa.Schema | None = None
+
+
+def parsed_types(dtypes: Any, schema: pa.Schema | None) -> Any:
+    """The types that text is parsed as: those of ``schema=``, which replaces ``dtypes=``."""
+    if schema is None:
+        return dtypes
+    if dtypes is not None:
+        raise PlanError("schema= states the types of all columns that are read: leave out dtypes=")
+    return check_schema_argument(schema)
 
 
 def read_files(

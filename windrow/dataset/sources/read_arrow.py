@@ -11,6 +11,7 @@ from windrow.dataset.sources.file_arguments import Location, Selection, read_fil
 from windrow.io.formats.arrow_format import ArrowFormat
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.compute as pc
 
 __all__ = ["read_arrow"]
@@ -20,6 +21,7 @@ def read_arrow(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
     *,
     columns: Sequence[str] | None = None,
+    schema: pa.Schema | None = None,
     filter: pc.Expression | None = None,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -42,6 +44,10 @@ def read_arrow(
         Files, directories, globs or URLs, as in `read_parquet`.
     columns, filter, filesystem, storage_options, partitioning, include_paths, manifest, retry_seconds
         As in `read_parquet`.
+    schema
+        The columns to read and their types, in this order, as a ``pyarrow.Schema``; None: all columns
+        that files have, in types that hold the values of all files. Casts are checked as in `read_parquet`.
+        A column that some files lack is null there; one that no file has is an error.
     target_block_bytes
         Maximum bytes of a block, which is made of adjacent record batches of a file.
 
@@ -62,5 +68,5 @@ def read_arrow(
     [{'fare': 5.0, 'city': 'Bern'}, {'fare': -1.0, 'city': None}]
     """
     location = Location(paths, filesystem, storage_options, manifest, retry_seconds)
-    selection = Selection(columns, filter, partitioning, include_paths)
+    selection = Selection(columns, filter, partitioning, include_paths, schema=schema)
     return read_files(ArrowFormat(), location, selection, target_block_bytes)

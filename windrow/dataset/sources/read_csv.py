@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_count
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.sources.file_arguments import Location, Selection, read_files
+from windrow.dataset.sources.file_arguments import Location, Selection, parsed_types, read_files
 from windrow.io.formats.csv_format import CsvFormat, CsvOptions, check_csv_type
 from windrow.io.formats.csv_quotes import Quoting
 from windrow.io.formats.decompression import check_compression
@@ -41,6 +41,7 @@ def read_csv(
     encoding: str = "utf-8",
     compression: str | None = "infer",
     columns: Sequence[str] | None = None,
+    schema: pa.Schema | None = None,
     filter: pc.Expression | None = None,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -90,6 +91,11 @@ def read_csv(
         the suffix), or None.
     columns, filter, filesystem, storage_options, partitioning, include_paths, manifest, retry_seconds
         As in `read_parquet`. All bytes are read; only these columns are converted.
+    schema
+        The columns to read and their types, in this order, as a ``pyarrow.Schema``; None: all columns
+        that files have, in types that hold the values of all files. Values are parsed as these types, as with
+        ``dtypes``, which it replaces.
+        A column that some files lack is null there; one that no file has is an error.
     target_block_bytes
         Maximum bytes of a block, which is made of adjacent ranges of a file.
 
@@ -122,15 +128,15 @@ def read_csv(
         header=column_names is None if header is None else header,
         column_names=tuple(column_names or ()),
         skip_rows=0 if skip_rows == 0 else check_count(skip_rows, "skip_rows"),
-        dtypes=check_dtypes(dtypes, parse=check_csv_type),
+        dtypes=check_dtypes(parsed_types(dtypes, schema), parse=check_csv_type),
         null_values=None if null_values is None else tuple(null_values),
         strings_can_be_null=strings_can_be_null,
         newlines_in_values=newlines_in_values,
     )
     lines = LineFiles(check_compression(compression), check_encoding(encoding), not newlines_in_values)
     location = Location(paths, filesystem, storage_options, manifest, retry_seconds)
-    selection = Selection(columns, filter, partitioning, include_paths)
-    return read_files(CsvFormat(lines, rows), location, selection, target_block_bytes)
+    selection = Selection(columns, filter, partitioning, include_paths, schema=schema)
+    return read_files(CsvFormat(lines, rows, schema is not None), location, selection, target_block_bytes)
 
 
 def _check_character(name: str, character: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.sources.file_arguments import Location, Selection, read_files
+from windrow.dataset.sources.file_arguments import Location, Selection, parsed_types, read_files
 from windrow.io.formats.decompression import check_compression
 from windrow.io.formats.json_format import JsonFormat, check_json_type
 from windrow.io.formats.line_ranges import LineFiles
@@ -28,6 +28,7 @@ def read_json(
     encoding: str = "utf-8",
     compression: str | None = "infer",
     columns: Sequence[str] | None = None,
+    schema: pa.Schema | None = None,
     filter: pc.Expression | None = None,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -59,6 +60,11 @@ def read_json(
         the suffix), or None.
     columns, filter, filesystem, storage_options, partitioning, include_paths, manifest, retry_seconds
         As in `read_parquet`. All bytes are parsed; only these columns are converted.
+    schema
+        The columns to read and their types, in this order, as a ``pyarrow.Schema``; None: all columns
+        that files have, in types that hold the values of all files. Values are parsed as these types, as with
+        ``dtypes``, which it replaces; other keys are ignored.
+        A column that some files lack is null there; so is one that no file has.
     target_block_bytes
         Maximum bytes of a block, which is made of adjacent ranges of a file.
 
@@ -80,8 +86,9 @@ def read_json(
     """
     format = JsonFormat(
         LineFiles(check_compression(compression), check_encoding(encoding)),
-        check_dtypes(dtypes, parse=check_json_type),
+        check_dtypes(parsed_types(dtypes, schema), parse=check_json_type),
+        given_schema=schema is not None,
     )
     location = Location(paths, filesystem, storage_options, manifest, retry_seconds)
-    selection = Selection(columns, filter, partitioning, include_paths)
+    selection = Selection(columns, filter, partitioning, include_paths, schema=schema)
     return read_files(format, location, selection, target_block_bytes)

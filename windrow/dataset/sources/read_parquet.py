@@ -11,6 +11,7 @@ from windrow.dataset.sources.file_arguments import Location, Selection, read_fil
 from windrow.io.parquet.block_reader import ParquetFormat
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.compute as pc
 
 __all__ = ["read_parquet"]
@@ -20,6 +21,7 @@ def read_parquet(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
     *,
     columns: Sequence[str] | None = None,
+    schema: pa.Schema | None = None,
     filter: pc.Expression | None = None,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -39,7 +41,16 @@ def read_parquet(
         supports (``s3://``, ``memory://`` ...). Directories and globs are sorted by name; a list
         keeps its order.
     columns
-        The columns to read, in this order; None: all.
+        The columns to read, in this order; None: all. ``"s.a"`` reads the field ``a`` of the struct
+        ``s`` alone, which is then a struct of the named fields, and ``"l.list.element.a"`` that of
+        the structs in a list; a column of that name comes first. Files need to agree on these
+        columns only.
+    schema
+        The columns to read and their types, in this order, as a ``pyarrow.Schema``; None: all columns
+        that files have, in types that hold the values of all files. Casts never change a value: what a
+        type cannot hold is an error. Timestamps without a time zone are taken as UTC where the schema
+        states a zone, and directories' values are read as the schema states.
+        A column that some files lack is null there; one that no file has is an error.
     filter
         A pyarrow expression; only rows for which it is true are delivered. Files and row groups
         without matching rows, according to partitions and statistics, are not read.
@@ -86,5 +97,5 @@ def read_parquet(
     1
     """
     location = Location(paths, filesystem, storage_options, manifest, retry_seconds)
-    selection = Selection(columns, filter, partitioning, include_paths)
+    selection = Selection(columns, filter, partitioning, include_paths, schema=schema)
     return read_files(ParquetFormat(), location, selection, target_block_bytes)

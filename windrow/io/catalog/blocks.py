@@ -23,6 +23,9 @@ _AUTO_BLOCKS = 256
 # Smaller blocks cost more than they mix; larger ones need more memory and cost no less a byte.
 _MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 2**20, 64 * 2**20
 
+# the text of a number of 8 bytes
+_NUMBER_BYTES = 20
+
 Ints = NDArray[np.int64]
 
 
@@ -100,13 +103,17 @@ def weigh_blocks(
             decoded += (rows * bits + 7) // 8
             memory += (rows * bits + 7) // 8
             saved += _saved_bytes(manifest, field)
+        elif field.name in partitions.schema.names:
+            text = rows * offset_bytes(field.type) + _sum(_text_bytes(manifest, field, partitions), cuts)
+            decoded, memory, exact = decoded + text, memory + text, False
         elif field.name in manifest.variable:
             exact = False
             decoded += _sum(manifest.variable[field.name].encoded, cuts)
             estimate = _sum(manifest.variable[field.name].memory, cuts)
             memory += np.maximum(estimate, rows * offset_bytes(field.type))
         else:
-            text = rows * offset_bytes(field.type) + _sum(_text_bytes(manifest, field, partitions), cuts)
+            # numbers that ``schema=`` makes text of
+            text = rows * (offset_bytes(field.type) + _NUMBER_BYTES)
             decoded, memory, exact = decoded + text, memory + text, False
     packed = memory - rows * saved
     last = np.searchsorted(manifest.row_group_ends, cuts.stops - 1, side="right")
@@ -129,6 +136,7 @@ def _saved_bytes(manifest: Manifest, field: pa.Field[Any]) -> int:
     bits = fixed_bits(field.type)
     if (
         bounds is None
+        or manifest.schema.field(field.name).type != field.type
         or bits is None
         or manifest.null_counts.get(field.name) != 0
         or not is_packable(field.type)
@@ -147,6 +155,6 @@ def _sum(values: NDArray[Any], cuts: BlockCuts) -> Ints:
 def _text_bytes(manifest: Manifest, field: pa.Field[Any], partitions: Partitions) -> Ints:
     """(row groups,) text bytes of a partition column's values."""
     values = partitions.table(manifest.paths.to_pylist()).column(field.name).to_pylist()
-    lengths = np.array([len((value or "").encode()) for value in values], np.int64)
+    lengths = np.array([0 if value is None else len(str(value).encode()) for value in values], np.int64)
     lengths = np.repeat(lengths, np.diff(manifest.row_group_ends, prepend=0))
     return manifest.rows.astype(np.int64) * lengths

@@ -5,27 +5,28 @@ from __future__ import annotations
 import os
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple, Union
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.text_types import text_array
 from windrow.io.catalog.fragments import HASH_BYTES, Fragment
 from windrow.io.catalog.listing import list_files, locate_root
 from windrow.io.catalog.manifest import Manifest, VariableBytes, load_manifest, narrowed
-from windrow.io.catalog.schemas import unify_schemas
+from windrow.io.catalog.schemas import MergedSchema, merge_schemas
 from windrow.io.catalog.value_widths import fixed_bits
-from windrow.io.formats.format import Format, SurveyedFormat, UnifyingFormat
+from windrow.io.formats.format import FileFormat, Format, SurveyedFormat, UnifyingFormat
 from windrow.io.storage.file_versions import Version, version_from_listing
 from windrow.io.storage.filesystems import Files, Paths
 from windrow.io.storage.retries import Retries
 
-__all__ = ["ManifestOrPath", "build_manifest", "resolve_files"]
+__all__ = ["ManifestOrPath", "build_manifest", "merge_manifest", "name_schemas", "resolve_files"]
 
 ManifestOrPath = Union[Manifest, str, "os.PathLike[str]"]
 
@@ -156,6 +157,30 @@ def _read_fragments(files: Files, paths: Sequence[str], format: Format) -> Itera
             yield from threads.map(look, rest[start : start + _FILES_AT_ONCE])
 
 
+def merge_manifest(manifest: Manifest, format: FileFormat, name_file: Callable[[str], str]) -> MergedSchema:
+    """The columns of all files, with the error of each one whose types do not unify; ``name_file`` names files."""
+    if manifest.schema_numbers is None:
+        return MergedSchema(manifest.schema)
+    return _merge(format, name_schemas(manifest, name_file))
+
+
+def name_schemas(manifest: Manifest, name_file: Callable[[str], str]) -> list[tuple[str, pa.Schema]]:
+    """The distinct schemas of files, each with the name of the first file that has it."""
+    if manifest.schema_numbers is None:
+        return [(name_file(manifest.path(0)), manifest.schema)] if manifest.fragments else []
+    _, firsts = np.unique(manifest.schema_numbers, return_index=True)
+    names = [name_file(manifest.path(first)) for first in firsts.tolist()]
+    return list(zip(names, manifest.schemas, strict=True))
+
+
+def _merge(format: FileFormat, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
+    return format.unify(schemas) if isinstance(format, UnifyingFormat) else merge_schemas(schemas)
+
+
+def _sums(values: Sequence[int]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(values, dtype=np.int64)])
+
+
 class _Range(NamedTuple):
     """Minimum and maximum of a column over ``files`` files in which it has the same type."""
 
@@ -176,9 +201,11 @@ class _ManifestBuilder:
     """Accumulates the columns of a manifest; mutable, and discarded when the manifest is built."""
 
     def __init__(self) -> None:
-        self._schemas: dict[bytes, tuple[str, pa.Schema]] = {}
+        # each schema with its place, and the first file that has it
+        self._schemas: dict[bytes, tuple[int, str, pa.Schema]] = {}
+        self._schema_numbers = array("q")
         # most files share one object
-        self._last_schema: pa.Schema | None = None
+        self._last_schema: tuple[pa.Schema, int] | None = None
         self._sizes, self._ends = array("q"), array("q")
         self._digests, self._stamps = bytearray(), array("Q")
         self._rows, self._encoded = array("q"), array("q")
@@ -190,10 +217,11 @@ class _ManifestBuilder:
 
     def add(self, name: str, fragment: Fragment) -> None:
         facts = fragment.facts
-        if facts.schema is not self._last_schema:
-            self._last_schema = facts.schema
+        if self._last_schema is None or self._last_schema[0] is not facts.schema:
             schema = facts.schema.remove_metadata()
-            self._schemas.setdefault(bytes(schema.serialize()), (name, schema))
+            found = self._schemas.setdefault(bytes(schema.serialize()), (len(self._schemas), name, schema))
+            self._last_schema = facts.schema, found[0]
+        self._schema_numbers.append(self._last_schema[1])
         for column, sizes in facts.variable.items():
             for known, new in zip(self._variable_column(column), sizes, strict=True):
                 known.extend(new)
@@ -224,8 +252,8 @@ class _ManifestBuilder:
         return columns
 
     def manifest(self, root: str, paths: Sequence[str], format: Format) -> Manifest:
-        unify = format.unify if isinstance(format, UnifyingFormat) else unify_schemas
-        schema = unify(list(self._schemas.values()))
+        merged = _merge(format, [(name, known) for _, name, known in self._schemas.values()])
+        schema, differ = merged.schema, len(self._schemas) > 1 or bool(merged.conflicts)
         return Manifest(
             root=root,
             schema=schema,
@@ -238,15 +266,29 @@ class _ManifestBuilder:
             variable={
                 field.name: VariableBytes(*map(narrowed, self._variable_column(field.name)))
                 for field in schema
-                if fixed_bits(field.type) is None
+                # of a column with conflicting types, some files can have another width
+                if fixed_bits(field.type) is None or field.name in self._variable
             },
-            null_counts={field.name: self._nulls[field.name] for field in schema},
+            null_counts=self._null_counts(schema),
             ranges=self._known_ranges(schema),
             stamps=np.array(self._stamps, np.uint64),
             format=format.name,
             options=format.options,
             codecs=self._codecs,
+            schemas=tuple(known for _, _, known in self._schemas.values()) if differ else (),
+            schema_numbers=np.array(self._schema_numbers, np.int64) if differ else None,
         )
+
+    def _null_counts(self, schema: pa.Schema) -> dict[str, int | None]:
+        """Nulls by column; every row of a file that lacks a column is one, unless files do not state their rows."""
+        file_rows = np.diff(_sums(self._rows)[np.array(self._ends, np.int64)], prepend=0)
+        rows = np.bincount(self._schema_numbers, file_rows, len(self._schemas)).astype(np.int64).tolist()
+        counts: dict[str, int | None] = {}
+        for name in schema.names:
+            lacking = [rows[number] for number, _, known in self._schemas.values() if name not in known.names]
+            stored = self._nulls[name]
+            counts[name] = None if stored is None else stored + sum(lacking)
+        return counts
 
     def _known_ranges(self, schema: pa.Schema) -> dict[str, tuple[int, int]]:
         """Ranges of the columns for which every file with rows has one, in the unified type."""

@@ -14,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.byte_sizes import format_bytes
 from windrow.core.arrow_support import check_supported
+from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin, SourceIdentity
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.blocks import BlockCuts, choose_block_bytes, cut_blocks, weigh_blocks
-from windrow.io.catalog.discovery import ManifestOrPath, resolve_files
+from windrow.io.catalog.column_selection import check_schema_argument, find_columns, select_columns
+from windrow.io.catalog.discovery import ManifestOrPath, merge_manifest, name_schemas, resolve_files
 from windrow.io.catalog.filters import check_filter, kept_fragments
 from windrow.io.catalog.fragments import digest_briefly, digest_parts, digest_schema
 from windrow.io.catalog.hive_partitions import Partitions, find_partitions
@@ -32,7 +33,7 @@ from windrow.io.catalog.row_ids import (
     find_origins,
     read_kept_rows,
 )
-from windrow.io.catalog.schemas import select_columns
+from windrow.io.catalog.schema_changes import describe_changes
 from windrow.io.formats.format import FileFormat, Format, SurveyedFormat
 from windrow.io.storage.filesystems import Files, Paths
 from windrow.io.storage.retries import DEFAULT_RETRIES, Retries
@@ -53,6 +54,8 @@ class FileSource:
     files: Files
     manifest: Manifest
     schema: pa.Schema  # of every block: the selected columns, by default those of the files, then partitions
+    stored: pa.Schema  # the columns of the files, in the types that they are read in, which a filter can use
+    given: pa.Schema | None  # the user's ``schema=``
     partitions: Partitions
     filter: pc.Expression | None  # keeps rows for which it is true
     # adjacent row groups are joined up to this many encoded bytes; None: as many as the manifest suggests
@@ -64,8 +67,15 @@ class FileSource:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # cached properties are larger than these fields, and cheap to recompute
-        fields = (self.files, self.manifest, self.schema, self.partitions, self.filter)
-        return FileSource, (*fields, self.target_block_bytes, self.format)
+        columns = (self.schema, self.stored, self.given, self.partitions)
+        return FileSource, (
+            self.files,
+            self.manifest,
+            *columns,
+            self.filter,
+            self.target_block_bytes,
+            self.format,
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -75,7 +85,7 @@ class FileSource:
         manifest = self.manifest if files is None else self.manifest.head(files)
         return SourceIdentity(
             fingerprint=manifest.fingerprint,
-            schema=digest_schema(self.manifest.schema, self.format.options),
+            schema=digest_schema(self.manifest.schema, self.format.options + self._given_text),
             files=manifest.fragments,
             rows=int(manifest.rows.sum()),
             block_bytes=self._choose_block_bytes(manifest),
@@ -83,11 +93,18 @@ class FileSource:
         )
 
     @property
+    def _given_text(self) -> str:
+        """The types of ``schema=``; empty without it, so that states of before it existed stay valid."""
+        if self.given is None:
+            return ""
+        return "\nschema=\n" + "\n".join(f"{field.name}: {field.type}" for field in self.given)
+
+    @property
     def contents(self) -> str:
         """Includes the files' version stamps, since values can change while footers do not."""
         with ThreadPoolExecutor(_STAMP_THREADS, "windrow-stamps") as threads:
             stamps = b"\n".join(threads.map(self.files.stamp, self.manifest.paths.to_pylist()))
-        cuts, options = self._cuts, self.format.options.encode()
+        cuts, options = self._cuts, (self.format.options + self._given_text).encode()
         # the text of a filter omits values if there are many
         row_filter = pickle.dumps(self.filter, protocol=4)
         arrays = [array.tobytes() for array in (cuts.fragments, cuts.starts, cuts.stops)]
@@ -106,10 +123,10 @@ class FileSource:
 
     @property
     def whole_reader(self) -> BlockReader:
-        return self._reader(pa.schema([*self.manifest.schema, *self.partitions.schema]), None)
+        return self._reader(pa.schema([*self.stored, *self.partitions.schema]), None)
 
     def _reader(self, schema: pa.Schema, row_filter: pc.Expression | None) -> BlockReader:
-        return self.format.reader(self.files, schema, self.manifest.schema, self.partitions, row_filter)
+        return self.format.reader(self.files, schema, self.stored, self.partitions, row_filter)
 
     @cached_property
     def first_row_ids(self) -> NDArray[np.int64]:
@@ -168,7 +185,8 @@ class FileSource:
         return tuple(self._address(int(block)) for block in blocks)
 
     def describe(self) -> str:
-        manifest, everything = self.manifest, len(self.manifest.schema) + len(self.partitions.schema)
+        manifest = self.manifest
+        everything = len({*manifest.schema.names, *self.partitions.schema.names})
         dropped = int(np.count_nonzero(~self._kept))
         return (
             f"{manifest.fragments - dropped:,} fragments"
@@ -183,6 +201,11 @@ class FileSource:
         if self.target_block_bytes is not None or not size:
             return ""
         return f" in {len(self._cuts.starts):,} blocks (auto: up to {format_bytes(size)} encoded)"
+
+    @property
+    def schema_changes(self) -> tuple[str, ...]:
+        """How files differ from the dataset's columns; see `windrow.core.source.schema_changes`."""
+        return describe_changes(self.manifest, self.schema, self.partitions.schema.names)
 
     def save_manifest(self, path: str | os.PathLike[str]) -> None:
         """Write the manifest to a local file, to be passed as ``manifest=`` later."""
@@ -294,29 +317,38 @@ def open_files(
     directory_column: str | None = None,
     manifest: ManifestOrPath | None = None,
     target_block_bytes: int | None = None,
+    schema: pa.Schema | None = None,
     retries: Retries = DEFAULT_RETRIES,
 ) -> FileSource:
     """Resolve paths to a source: list the files and read their metadata, or use a manifest.
 
     ``include_paths`` adds a column of file paths, ``directory_column`` one of the names of the files'
-    directories. With ``manifest=`` nothing is listed and no metadata is read: ``paths`` only gives the
-    location of the manifest's files (the original paths, or those the data has been moved to); None means the
-    original location. ``target_block_bytes=None`` leaves the size of blocks to the manifest.
+    directories. ``schema`` decides the types of columns, and which there are. With ``manifest=`` nothing is
+    listed and no metadata is read: ``paths`` only gives the location of the manifest's files (the original
+    paths, or those the data has been moved to); None means the original location.
+    ``target_block_bytes=None`` leaves the size of blocks to the manifest.
     """
     if partitioning not in ("hive", None):
         raise PlanError(f"partitioning={partitioning!r}: use 'hive' (key=value directories) or None")
     if target_block_bytes is not None and target_block_bytes < 1:
         raise PlanError(f"target_block_bytes={target_block_bytes} must be at least 1 byte")
+    given = check_schema_argument(schema)
     files, listing = resolve_files(paths, filesystem, storage_options, manifest, retries, format)
-    found = listing.paths.to_pylist() if partitioning else []
-    partitions = find_partitions(found, listing.schema.names)
+    merged = merge_manifest(listing, format, files.name)
+    partitions = find_partitions(listing.paths.to_pylist() if partitioning else [], listing.common_columns)
+    from_directories, found = partitions.schema.names, listing.schema.names
     if directory_column is not None:
-        partitions = partitions.with_directories(directory_column, listing.schema.names)
+        partitions = partitions.with_directories(directory_column, found)
     if include_paths:
-        partitions = partitions.with_paths(files.url, listing.schema.names)
-    everything = pa.schema([*listing.schema, *partitions.schema])
-    schema = select_columns(everything, columns)
+        partitions = partitions.with_paths(files.url, found)
+    added = [name for name in partitions.schema.names if name not in from_directories]
+    partitions = partitions.with_types(given)
+    known = find_columns(merged, partitions.schema, given, name_schemas(listing, files.name), added)
+    selected = select_columns(known.selectable, columns)
+    known.check(selected, partitions.schema.names)
     if filter is not None:
-        check_filter(filter, everything)
-    check_supported(schema, files.url)
-    return FileSource(files, listing, schema, partitions, filter, target_block_bytes, format)
+        check_filter(filter, pa.schema([*known.stored, *partitions.schema]), merged.conflicts)
+    check_supported(selected, files.url)
+    return FileSource(
+        files, listing, selected, known.stored, given, partitions, filter, target_block_bytes, format
+    )

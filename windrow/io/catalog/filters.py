@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,23 +12,38 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.empty_tables import empty_table
-from windrow.core.errors import PlanError
+from windrow.core.errors import PlanError, SourceError
+from windrow.io.catalog.column_selection import make_unknown_column_error
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.catalog.manifest import Manifest
-from windrow.io.catalog.schemas import make_unknown_column_error
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["can_prune", "check_filter", "evaluate_filter", "filter_columns", "kept_fragments", "kept_places"]
+__all__ = [
+    "can_prune",
+    "check_filter",
+    "evaluate_filter",
+    "filter_columns",
+    "kept_fragments",
+    "kept_places",
+    "with_filter_columns",
+]
 
 # any function call, including "not"; names and string literals that look like one only disable pruning
 _UNSAFE_FOR_NAN = re.compile(r"\w\(|!=")
-_NO_MATCH = re.compile(r"No match for FieldRef\.\w+\((?P<name>.*?)\) in ", re.DOTALL)
+_NO_MATCH = re.compile(
+    r"No match for FieldRef\.(?:Nested\(FieldRef\.Name\((?P<column>.*?)\) FieldRef\.|\w+\((?P<name>.*?)\) in )",
+    re.DOTALL,
+)
+_NO_CONFLICTS: Mapping[str, str] = MappingProxyType({})
 
 
-def check_filter(expression: Any, schema: pa.Schema) -> None:
-    """Raise a `PlanError` unless a filter is a boolean expression of known columns."""
+def check_filter(expression: Any, schema: pa.Schema, conflicts: Mapping[str, str] = _NO_CONFLICTS) -> None:
+    """Raise a `PlanError` unless a filter is a boolean expression of known columns.
+
+    ``conflicts`` has the messages of the `SourceError` for columns that cannot be read.
+    """
     import pyarrow.compute as pc
 
     if not isinstance(expression, pc.Expression):
@@ -35,9 +52,11 @@ def check_filter(expression: Any, schema: pa.Schema) -> None:
     try:
         kind = evaluate_filter(expression, empty_table(schema)).type
     except pa.ArrowException as error:
-        unknown = _NO_MATCH.search(str(error))
-        if unknown is not None and unknown["name"] not in schema.names:
-            raise make_unknown_column_error(unknown["name"], schema.names, "filter=") from error
+        unknown = _find_unknown(error)
+        if unknown in conflicts:
+            raise SourceError(conflicts[unknown]) from error
+        if unknown is not None and unknown not in schema.names:
+            raise make_unknown_column_error(unknown, schema.names, "filter=") from error
         raise PlanError(f"filter={expression} does not fit the columns: {error}") from error
     if not pa.types.is_boolean(kind):
         raise PlanError(f"filter={expression} gives {kind}, not true or false: write a comparison")
@@ -50,12 +69,27 @@ def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str] | 
         try:
             evaluate_filter(expression, empty_table(pa.schema([schema.field(name) for name in names])))
         except pa.ArrowException as error:
-            unknown = _NO_MATCH.search(str(error))
-            if unknown is None or unknown["name"] not in schema.names or unknown["name"] in names:
+            unknown = _find_unknown(error)
+            if unknown is None or unknown not in schema.names or unknown in names:
                 return None
-            names.append(unknown["name"])
+            names.append(unknown)
         else:
             return names
+
+
+def _find_unknown(error: Exception) -> str | None:
+    """The column that Arrow does not find, of which a filter can name a field."""
+    found = _NO_MATCH.search(str(error))
+    return None if found is None else found["column"] if found["column"] is not None else found["name"]
+
+
+def with_filter_columns(
+    selected: pa.Schema, everything: pa.Schema, needed: Sequence[str] | None
+) -> pa.Schema:
+    """The selected columns, and whole those that a filter needs (all for None), of which fields may be selected."""
+    names = everything.names if needed is None else needed
+    others = [field for field in selected if field.name not in names]
+    return pa.schema([*others, *(everything.field(name) for name in names)])
 
 
 def can_prune(expression: pc.Expression, schema: pa.Schema) -> bool:

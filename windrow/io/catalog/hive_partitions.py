@@ -1,8 +1,8 @@
 """Hive partitions: columns whose values come from directory names, ``key=value``, both URL-decoded.
 
 A column is ``int32`` if all its values are integers that fit, else ``int64`` if they fit that, else
-``string``. ``__HIVE_DEFAULT_PARTITION__`` and an absent key are null. A key that is also a column of the
-files is ignored: the stored column is read.
+``string``. ``__HIVE_DEFAULT_PARTITION__`` and an absent key are null. A key that is also a column of every
+file is ignored: the stored column is read. Where only some files store it, the directories state it for all.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from windrow.core.errors import PlanError, SourceError
+from windrow.io.catalog.safe_casts import Locate, cast_array, cast_table
 from windrow.io.storage.filesystems import join_path
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PATH_COLUMN", "Partitions", "conform", "find_partitions"]
 
-Value = int | str | None
+Value = Any
 
 PATH_COLUMN = "path"
 
@@ -53,13 +54,19 @@ class Partitions:
             raise PlanError(f"directory_column={name!r} must be a name that no other column has")
         return replace(self, schema=self.schema.append(pa.field(name, pa.string())), directory_column=name)
 
+    def with_types(self, given: pa.Schema | None) -> Partitions:
+        """The columns with the types of ``schema=``, where that names them."""
+        types = {} if given is None else {field.name: field.type for field in given}
+        fields = [field.with_type(types.get(field.name, field.type)) for field in self.schema]
+        return replace(self, schema=pa.schema(fields))
+
     def values(self, path: str) -> tuple[Value, ...]:
         """The value of each column for a relative path."""
         directory = path.rpartition("/")[0].rpartition("/")[2]
         from_path = {self.path_column: join_path(self.url, path), self.directory_column: directory or None}
         found: dict[str, str | None] = {**_parse(path), **from_path}
         texts = ((field.type, found.get(field.name)) for field in self.schema)
-        return tuple(text if text is None or kind == pa.string() else int(text) for kind, text in texts)
+        return tuple(None if text is None else _parse_value(text, kind, path) for kind, text in texts)
 
     def table(self, paths: Sequence[str]) -> pa.Table:
         """(paths,) rows of partition values, to evaluate a filter on fragments."""
@@ -118,24 +125,38 @@ def _infer(values: Iterable[str | None]) -> pa.DataType:
     return pa.int32() if bits < 32 else pa.int64() if bits < 64 else pa.string()
 
 
-def conform(table: pa.Table, schema: pa.Schema, partitions: Partitions, path: str) -> pa.Table:
-    """Cast the table of the file at ``path`` to ``schema``, and add its partition columns."""
+def _repeat(value: Value, kind: Any, rows: int) -> pa.Array:
+    if pa.types.is_dictionary(kind):
+        return cast_array(_repeat(value, kind.value_type, rows), kind)
+    return pa.repeat(pa.scalar(value, kind), rows)
+
+
+def _parse_value(text: str, kind: pa.DataType, path: str) -> Value:
+    if kind == pa.string():
+        return text
+    if kind in (pa.int32(), pa.int64()) and _INTEGER.fullmatch(text):
+        return int(text)
+    try:
+        return pa.scalar(text).cast(kind).as_py()
+    except pa.ArrowException as error:
+        raise SourceError(
+            f"{path}: its directory states {text!r}, which is not a {kind} ({error}): give another type in schema="
+        ) from error
+
+
+def conform(
+    table: pa.Table, schema: pa.Schema, partitions: Partitions, path: str, locate: Locate
+) -> pa.Table:
+    """Cast the table of the file at ``path`` to ``schema``, and add its partition columns.
+
+    Columns that the table lacks are null. ``locate`` names the place of a row in errors.
+    """
     values = dict(zip(partitions.schema.names, partitions.values(path), strict=True))
+    stored = cast_table(table, pa.schema([field for field in schema if field.name not in values]), locate)
     columns = [
-        pa.chunked_array([pa.repeat(pa.scalar(values[field.name], field.type), table.num_rows)])
+        pa.chunked_array([_repeat(values[field.name], field.type, table.num_rows)])
         if field.name in values
-        else _cast(table.column(field.name), field)
+        else stored.column(field.name)
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _cast(column: pa.ChunkedArray[Any], field: pa.Field[Any]) -> pa.ChunkedArray[Any]:
-    if column.type == field.type:
-        return column
-    if pa.types.is_null(column.type):
-        return pa.chunked_array([pa.nulls(len(column), field.type)])
-    try:
-        return column.cast(field.type)
-    except pa.ArrowException as error:
-        raise type(error)(f"column {field.name!r} from {column.type} to {field.type}: {error}") from error

@@ -27,7 +27,8 @@ __all__ = ["Manifest", "VariableBytes", "load_manifest", "narrowed", "save_manif
 Unsigned = NDArray[np.unsignedinteger[Any]]
 
 _FORMAT = "windrow manifest"
-_FORMAT_VERSION = 1
+# 2: files of several schemas
+_FORMAT_VERSIONS = (1, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class Manifest:
     """The files of a dataset and their row groups, in stored order: arrays of one value a fragment or row group."""
 
     root: str  # root, ranges, stamps and codecs are not part of the fingerprint
-    schema: pa.Schema  # of the files, unified
+    schema: pa.Schema  # of the files, merged
     paths: pa.LargeStringArray  # by fragment, below the root, with "/"
     file_bytes: NDArray[np.int64]  # by fragment
     footer_hashes: NDArray[np.uint8]  # (fragments, 16) digests of the raw footers
@@ -57,6 +58,10 @@ class Manifest:
     format: str = "Parquet"
     options: str = ""  # those of the format that change the rows or columns that the files hold
     codecs: Mapping[str, int] = field(default_factory=dict)  # those of first row groups, with stored bytes
+    schemas: tuple[pa.Schema, ...] = ()  # the distinct ones, if files differ; else none
+    schema_numbers: NDArray[np.int64] | None = (
+        None  # by fragment, its place in ``schemas``; None if files agree
+    )
 
     def __repr__(self) -> str:
         return f"Manifest({self.fragments} fragments, {self.row_groups} row groups, {self.root!r})"
@@ -68,6 +73,12 @@ class Manifest:
     @property
     def row_groups(self) -> int:
         return len(self.rows)
+
+    @property
+    def common_columns(self) -> frozenset[str]:
+        """The columns that every file with columns has."""
+        known = [frozenset(schema.names) for schema in self.schemas if len(schema)]
+        return frozenset.intersection(*known) if known else frozenset(self.schema.names)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -97,6 +108,7 @@ class Manifest:
             variable=variable,
             null_counts=dict.fromkeys(self.null_counts),
             stamps=None,
+            schema_numbers=None if self.schema_numbers is None else self.schema_numbers[:fragments],
         )
 
     def path(self, fragment: int) -> str:
@@ -113,7 +125,7 @@ def save_manifest(manifest: Manifest, path: Any) -> None:
     """Write a manifest as plain arrays and JSON (an ``.npz``), without pickles."""
     head = {
         "format": _FORMAT,
-        "version": _FORMAT_VERSION,
+        "version": _FORMAT_VERSIONS[-1] if manifest.schemas else _FORMAT_VERSIONS[0],
         "root": manifest.root,
         "file_format": manifest.format,
         "file_options": manifest.options,
@@ -121,6 +133,7 @@ def save_manifest(manifest: Manifest, path: Any) -> None:
         "ranges": dict(manifest.ranges),
         "variable": list(manifest.variable),
         "codecs": dict(manifest.codecs),
+        "schemas": len(manifest.schemas),
     }
     offsets, text = _text_arrays(manifest.paths)
     arrays: dict[str, Any] = {
@@ -132,6 +145,10 @@ def save_manifest(manifest: Manifest, path: Any) -> None:
     }
     for index, column in enumerate(manifest.variable.values()):
         arrays[f"encoded_{index}"], arrays[f"memory_{index}"] = column.encoded, column.memory
+    for index, schema in enumerate(manifest.schemas):
+        arrays[f"schema_{index}"] = np.frombuffer(schema.serialize(), np.uint8)
+    if manifest.schema_numbers is not None:
+        arrays["schema_numbers"] = manifest.schema_numbers
     digest = _digest(arrays)
     try:
         with Path(path).open("wb") as file:
@@ -157,10 +174,10 @@ def load_manifest(path: Any) -> Manifest:
         raise SourceError(f"no read permission for the manifest {path}: grant it") from error
     except Exception as error:
         raise _make_corrupt_error(path, f"{type(error).__name__}: {error}") from error
-    if not known or head.get("version") != _FORMAT_VERSION:
+    if not known or head.get("version") not in _FORMAT_VERSIONS:
         raise SourceError(
-            f"{path} is a manifest of format version {head.get('version')}, this version of windrow reads version "
-            f"{_FORMAT_VERSION}: make it again with save_manifest"
+            f"{path} is a manifest of format version {head.get('version')}, this version of windrow reads versions "
+            f"up to {_FORMAT_VERSIONS[-1]}: make it again with save_manifest"
         )
     if not np.array_equal(digest, _digest(arrays)):
         raise _make_corrupt_error(path, "its digest does not match its content")
@@ -176,7 +193,7 @@ def _assemble(head: Mapping[str, Any], arrays: Mapping[str, Any]) -> Manifest:
     }
     return Manifest(
         root=head["root"],
-        schema=pa.ipc.read_schema(pa.py_buffer(arrays["schema"])),
+        schema=_read_schema(arrays["schema"]),
         paths=paths,
         variable=variable,
         null_counts=head["null_counts"],
@@ -186,8 +203,14 @@ def _assemble(head: Mapping[str, Any], arrays: Mapping[str, Any]) -> Manifest:
         format=head.get("file_format", "Parquet"),
         options=head.get("file_options", ""),
         codecs=head.get("codecs", {}),
+        schemas=tuple(_read_schema(arrays[f"schema_{index}"]) for index in range(head.get("schemas", 0))),
+        schema_numbers=arrays.get("schema_numbers"),
         **{name: arrays[name] for name in _ARRAYS},
     )
+
+
+def _read_schema(serialized: NDArray[np.uint8]) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(serialized))
 
 
 def _make_corrupt_error(path: Any, why: str) -> SourceError:

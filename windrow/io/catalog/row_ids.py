@@ -29,6 +29,7 @@ from windrow.core.source import (
     column_bounds,
     maps_files,
     prepare_source,
+    schema_changes,
 )
 from windrow.io.catalog.blocks import BlockCuts
 from windrow.io.catalog.filters import kept_places
@@ -267,6 +268,10 @@ class RowIdSource:
 
     def describe(self) -> str:
         return self.stored.describe()
+
+    @property
+    def schema_changes(self) -> tuple[str, ...]:
+        return schema_changes(self.stored)
 
     def prepare(self) -> None:
         prepare_source(self.stored)

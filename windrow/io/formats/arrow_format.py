@@ -53,7 +53,8 @@ class ArrowFormat(RowGroupFormat):
         with corruption_is_invalid(self.corruption):
             layout = _cached_layout(file)
             names = layout.schema.names
-            needed = sorted(names.index(name) for name in schema.names) or [0]
+            # a file can lack columns; without any, one is read to count the rows
+            needed = sorted(names.index(name) for name in schema.names if name in names) or [0]
             chosen = [names[number] for number in needed]
             batches = (batch.select(chosen) for batch in _read_batches(file, layout, start, stop, needed))
             for part in group_by_bytes(map(_validated, batches), arrow_bytes):

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
+from windrow.io.catalog.column_selection import make_unknown_column_error
 from windrow.io.catalog.fragments import FragmentFacts
+from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.csv_quotes import Quoting
 from windrow.io.formats.line_ranges import RANGE_BYTES, LineFiles, LineFormat, cut_lines, parse_in_blocks
@@ -55,10 +57,14 @@ class CsvOptions:
 
 @dataclass(frozen=True)
 class CsvFormat(LineFormat):
-    """CSV files: how lines are stored, and how rows are parsed."""
+    """CSV files: how lines are stored, and how rows are parsed.
+
+    ``given_schema`` states that ``dtypes`` are those of ``schema=``, which directories can have columns of too.
+    """
 
     lines: LineFiles
     rows: CsvOptions
+    given_schema: bool = False
     name: str = "CSV"
 
     @property
@@ -66,9 +72,13 @@ class CsvFormat(LineFormat):
         """All options: each affects values."""
         return f"{self.lines}, {self.rows}"
 
-    def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
+    def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
         """Unify the inferred types over all files."""
-        return unify_inferred(schemas, widen_text, fill=False, fix="give column_names=")
+        merged = unify_inferred(schemas, widen_text, fix="give column_names=")
+        for name in () if self.given_schema else self.rows.dtypes or ():
+            if name not in merged.schema.names:
+                raise make_unknown_column_error(name, merged.schema.names, "dtypes=", "no file has it")
+        return merged
 
     @property
     def needs_head(self) -> bool:
@@ -119,13 +129,11 @@ class CsvFormat(LineFormat):
             )
         try:
             sample = _sample(text, self.rows)
-            names = sample.schema.names
+            # Arrow decodes names only now
+            sample.schema.names  # noqa: B018
         except (pa.ArrowException, UnicodeError) as error:
             why = self.explain(error, file, text, pa.schema([]))
             raise SourceError(f"{file.name}: {why}") from error
-        for name in self.rows.dtypes or {}:
-            if name not in names:
-                raise SourceError(f"{file.name} has no column {name!r}, which dtypes= names: it has {names}")
         self._check_inferred_binary(sample.schema, file)
         return estimate_facts(sample, text.size, self.lines.group_bytes(file, head))
 
@@ -205,6 +213,8 @@ def _parse_rows(
     convert_options = csv.ConvertOptions(
         column_types=dict((options.dtypes or {}) if types is None else types),
         include_columns=None if types is None else list(types),
+        # other files have them
+        include_missing_columns=types is not None,
         null_values=None if options.null_values is None else list(options.null_values),
         strings_can_be_null=options.strings_can_be_null,
     )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from windrow.core.source import BlockReader
 from windrow.io.catalog.fragments import Fragment
 from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.storage.filesystems import Files
 
 if TYPE_CHECKING:
@@ -94,6 +95,6 @@ class SurveyedFormat(FileFormat, Protocol):
 class UnifyingFormat(Format, Protocol):
     """A format whose files declare no types, so that inferred types unify more freely than Arrow's."""
 
-    def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
-        """Merge the schemas of files, given as (path, schema); see ``windrow.io.catalog.schemas.unify_schemas``."""
+    def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
+        """Merge the schemas of files, given as (path, schema); see ``windrow.io.catalog.schemas.merge_schemas``."""
         ...

@@ -11,6 +11,8 @@ import pyarrow as pa
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
 from windrow.io.catalog.fragments import FragmentFacts
+from windrow.io.catalog.hive_partitions import find_partitions
+from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.line_ranges import LineFiles, LineFormat, parse_in_blocks
 from windrow.io.formats.sampled_format import Head, estimate_facts
@@ -27,12 +29,13 @@ _COLUMN = re.compile(r"Column\(/([^/)]*)")
 class JsonFormat(LineFormat):
     """Files of JSON objects, one per line.
 
-    ``dtypes`` are the user's types by column. ``complete`` states that all columns are read, so that an
-    unknown key is an error.
+    ``dtypes`` are the user's types by column; ``given_schema`` states that they are those of ``schema=``, and that
+    other keys are ignored. ``complete`` states that all columns are read, so that an unknown key is an error.
     """
 
     lines: LineFiles
     dtypes: Mapping[str, pa.DataType] | None = None
+    given_schema: bool = False
     complete: bool = False
     name: str = "JSON"
 
@@ -41,13 +44,14 @@ class JsonFormat(LineFormat):
         """The options that affect values."""
         return f"{self.lines}, dtypes={type_names(self.dtypes)}"
 
-    def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
+    def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
         """Unify the inferred types over all files; a column can be missing from some."""
-        return unify_inferred(schemas, widen_json, fill=True, fix="give dtypes=")
+        return unify_inferred(schemas, widen_json, fix="give dtypes=")
 
     def for_columns(self, schema: pa.Schema, stored: pa.Schema) -> JsonFormat:
         """The format that knows whether all columns are read."""
-        return replace(self, complete=set(stored.names) <= set(schema.names))
+        complete = not self.given_schema and all(field in schema for field in stored)
+        return replace(self, complete=complete)
 
     def parse(
         self, file: OpenFile, text: pa.Buffer, schema: pa.Schema, where: str, *, at_start: bool
@@ -84,7 +88,17 @@ class JsonFormat(LineFormat):
             raise SourceError(f"{file.name}{what}: {why}") from error
         if sample.num_rows and not sample.num_columns:
             raise SourceError(f"{file.name}: its objects have no keys; exclude the file")
+        if self.given_schema:
+            sample = _drop_partitions(sample, file.name)
         return estimate_facts(sample, head.data.size, self.lines.group_bytes(file, head))
+
+
+def _drop_partitions(sample: pa.Table, path: str) -> pa.Table:
+    """Drop the columns of which only the schema and a directory know."""
+    keys = find_partitions([path], ()).schema.names
+    return sample.drop_columns(
+        [name for name in keys if name in sample.column_names and sample[name].null_count == sample.num_rows]
+    )
 
 
 def check_json_type(kind: pa.DataType) -> None:

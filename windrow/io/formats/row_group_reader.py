@@ -14,9 +14,10 @@ from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
 from windrow.core.phase_clock import counting, current_clock
 from windrow.core.source import BlockAddress, BlockPart
-from windrow.io.catalog.filters import filter_columns, kept_places
+from windrow.io.catalog.filters import filter_columns, kept_places, with_filter_columns
 from windrow.io.catalog.fragments import END_BYTES, Fragment, FragmentFacts, digest_ends
 from windrow.io.catalog.hive_partitions import Partitions, conform
+from windrow.io.catalog.safe_casts import Locate, cast_table
 from windrow.io.formats.block_files import OpenFile, open_file, open_path
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.verified_files import RowGroups
@@ -126,14 +127,13 @@ class FileBlockReader:
             return self.schema
         all_columns = pa.schema([*self.stored, *self.partitions.schema])
         needed = filter_columns(self.filter, all_columns)
-        names = all_columns.names if needed is None else [*self.schema.names, *needed]
-        return pa.schema([all_columns.field(name) for name in dict.fromkeys(names)])
+        return with_filter_columns(self.schema, all_columns, needed)
 
-    def keep_rows(self, table: pa.Table) -> pa.Table:
+    def keep_rows(self, table: pa.Table, locate: Locate) -> pa.Table:
         """Select the block's columns from the rows that pass the filter."""
-        if self.filter is not None:
-            table = table.take(pa.array(kept_places(self.filter, table)))
-        return table.select(self.schema.names)
+        if self.filter is None:
+            return table.select(self.schema.names)
+        return cast_table(table.take(pa.array(kept_places(self.filter, table))), self.schema, locate)
 
 
 @dataclass(frozen=True)
@@ -180,21 +180,23 @@ class RowGroupReader(FileBlockReader):
         needed = self.needed_columns()
         with open_file(self.files, groups, origin, filters=self.filter is not None) as file:
             table = self.format.read(file, groups.start, groups.stop, self._stored_columns(needed))
-            return self._finish(table, needed, groups.path)
+            return self._finish(table, needed, groups.path, origin)
 
     def _read_parts(self, groups: RowGroups, address: BlockAddress) -> Iterator[BlockPart]:
         """Yield parts while the file is open; the file is verified again after the last part is consumed."""
         needed = self.needed_columns()
         stored = self._stored_columns(needed)
         mapped, filters = self.format.can_map(stored), self.filter is not None
-        with open_file(
-            self.files, groups, self._origin(groups, address), mapped=mapped, filters=filters
-        ) as file:
+        origin = self._origin(groups, address)
+        with open_file(self.files, groups, origin, mapped=mapped, filters=filters) as file:
             for table in self.format.tables(file, groups.start, groups.stop, stored):
-                yield self._finish(table, needed, groups.path)
+                yield self._finish(table, needed, groups.path, origin)
 
-    def _finish(self, table: pa.Table, needed: pa.Schema, path: str) -> pa.Table:
-        return self.keep_rows(conform(table, needed, self.partitions, path))
+    def _finish(self, table: pa.Table, needed: pa.Schema, path: str, origin: str) -> pa.Table:
+        def locate(row: int) -> str:
+            return origin
+
+        return self.keep_rows(conform(table, needed, self.partitions, path, locate), locate)
 
     def _stored_columns(self, needed: pa.Schema) -> pa.Schema:
         return pa.schema([field for field in needed if field.name not in self.partitions.schema.names])

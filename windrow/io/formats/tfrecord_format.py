@@ -14,6 +14,7 @@ from windrow.core.errors import SourceError
 from windrow.core.optional_dependencies import require
 from windrow.core.source import CorruptBlockError
 from windrow.io.catalog.fragments import FragmentFacts
+from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.row_group_reader import group_by_bytes
 from windrow.io.formats.sampled_format import Head, RecordFormat, estimate_facts
@@ -56,9 +57,9 @@ class TFRecordFormat(RecordFormat):
         """The options that affect values."""
         return f"compression={self.compression}, features={type_names(self.features)}"
 
-    def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
+    def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
         """Unify the inferred types over all files; a feature can be missing from some."""
-        return unify_inferred(schemas, widen_features, fill=True, fix="give features=")
+        return unify_inferred(schemas, widen_features, fix="give features=")
 
     def for_columns(self, schema: pa.Schema, stored: pa.Schema) -> TFRecordFormat:
         """The format that knows whether all features are read."""

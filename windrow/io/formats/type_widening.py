@@ -12,26 +12,22 @@ Numbers in text have no declared width, so more types unify than between typed f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.errors import SourceError
-from windrow.io.catalog.schemas import unify_schemas, unify_types
+from windrow.io.catalog.schemas import MergedSchema, Unify, merge_schemas
+from windrow.io.catalog.unified_types import unify_types
 
 __all__ = ["unify_inferred", "widen_features", "widen_json", "widen_text"]
 
-Widen = Callable[[pa.DataType, pa.DataType], "pa.DataType | None"]
 
+def unify_inferred(schemas: Sequence[tuple[str, pa.Schema]], widen: Unify, *, fix: str) -> MergedSchema:
+    """Merge the schemas of files, given as (path, inferred schema); files without columns are ignored.
 
-def unify_inferred(
-    schemas: Sequence[tuple[str, pa.Schema]], widen: Widen, *, fill: bool, fix: str
-) -> pa.Schema:
-    """Unify the schemas of files, given as (path, inferred schema); files without columns are ignored.
-
-    ``fill`` permits a column to be missing from some files, where it is null. ``fix`` is the advice
-    for the error when all files are empty: how to declare the columns.
+    ``fix`` is the advice for the error when all files are empty: how to declare the columns.
     """
     known = [(path, schema) for path, schema in schemas if len(schema)]
     if not known:
@@ -39,15 +35,7 @@ def unify_inferred(
             f"{schemas[0][0]} is empty, as all files are, so the columns cannot be inferred: "
             f"exclude these files, or {fix}"
         )
-    if fill:
-        all_columns = {field.name: field for _, schema in known for field in schema}
-        known = [(path, _filled(schema, list(all_columns))) for path, schema in known]
-    return unify_schemas(known, widen)
-
-
-def _filled(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    missing = [pa.field(name, pa.null()) for name in names if name not in schema.names]
-    return pa.schema([*schema, *missing])
+    return merge_schemas(known, widen)
 
 
 def widen_text(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:

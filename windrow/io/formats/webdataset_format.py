@@ -18,6 +18,7 @@ from windrow.core.empty_tables import empty_table
 from windrow.core.errors import SourceError
 from windrow.core.source import CorruptBlockError
 from windrow.io.catalog.fragments import FragmentFacts
+from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.row_group_reader import group_by_bytes
 from windrow.io.formats.sample_columns import DecodeError, decode_column, infer_column
@@ -70,13 +71,13 @@ class WebDatasetFormat(RecordFormat):
         """The options that affect values."""
         return f"compression={self.compression}, decode={self.decode}, dtypes={type_names(self.dtypes)}"
 
-    def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
+    def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
         """Unify the inferred types over all archives; an extension can be missing from some."""
-        return unify_inferred(schemas, widen_json, fill=True, fix="give dtypes=")
+        return unify_inferred(schemas, widen_json, fix="give dtypes=")
 
     def for_columns(self, schema: pa.Schema, stored: pa.Schema) -> WebDatasetFormat:
         """The format that knows whether all columns are read."""
-        return replace(self, complete=set(stored.names) <= set(schema.names))
+        return replace(self, complete=all(field in schema for field in stored))
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
         """Read samples in batches of some megabytes."""

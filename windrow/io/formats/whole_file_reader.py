@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -90,7 +90,10 @@ class WholeFileReader(FileBlockReader):
             # path columns need no read
             found = self.format.columns(self.files, read_contents(self.files, part), stored) if stored else {}
             columns = [found[name] if name in found else from_paths.column(name) for name in needed.names]
-            yield self.keep_rows(pa.Table.from_arrays(columns, schema=needed))
+            yield self.keep_rows(pa.Table.from_arrays(columns, schema=needed), self._locate(part))
+
+    def _locate(self, part: Sequence[RowGroups]) -> Callable[[int], str]:
+        return lambda row: self.files.name(part[row].path)
 
     def _estimate_bytes(self, groups: RowGroups) -> int:
         return self.format.estimate_row_bytes(groups.size_bytes)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from windrow.core.source import BlockAddress
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
+from windrow.io.catalog.safe_casts import cast_table
 from windrow.io.catalog.schemas import unify_schemas
 from windrow.io.in_memory.content_digest import digest_table
 from windrow.io.in_memory.value_sizes import count_nulls, cut_rows, weigh_table, weigh_tables
@@ -90,14 +91,18 @@ def _join_tables(tables: Sequence[pa.Table], name: str) -> pa.Table:
     """Concatenate tables, with the types that hold the values of all."""
     schemas = [(f"{name}[{index}]", table.schema) for index, table in enumerate(tables)]
     schema = unify_schemas(schemas)
-    return pa.concat_tables([_conform(table, schema) for table in tables])
+    return pa.concat_tables(
+        [_conform(table, schema, f"{name}[{index}]") for index, table in enumerate(tables)]
+    )
 
 
-def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def _conform(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
     table = table.select(schema.names).replace_schema_metadata(None)
     # tables of the right types need no cast, nor the modules that a cast imports
     return (
-        pa.table(table.columns, schema=schema) if table.schema.types == schema.types else table.cast(schema)
+        pa.table(table.columns, schema=schema)
+        if table.schema.types == schema.types
+        else cast_table(table, schema, lambda row: f"{name}, row {row}")
     )
 
 

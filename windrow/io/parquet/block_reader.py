@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
+from windrow.core.empty_tables import empty_table
 from windrow.core.frame_of_reference import Packing, join_ranges
 from windrow.core.phase_clock import timed
 from windrow.core.source import BlockAddress, BlockPart, ScatteredColumn
-from windrow.io.catalog.filters import can_prune, filter_columns, kept_places
+from windrow.io.catalog.filters import can_prune, filter_columns, kept_places, with_filter_columns
 from windrow.io.catalog.fragments import Fragment
 from windrow.io.catalog.hive_partitions import Partitions, conform
+from windrow.io.catalog.safe_casts import cast_table
 from windrow.io.parquet import chunk_decoder, decoder_library
 from windrow.io.parquet.footers import read_footer, summarise
 from windrow.io.parquet.nested_decoder import decode_nested
@@ -112,7 +115,7 @@ class ParquetReader:
     def _file_parts(self, groups: RowGroups, origin: str) -> Iterator[BlockPart]:
         with open_block(self.files, groups, origin) as block:
             with block.mapped_errors():
-                block.fetch(range(groups.start, groups.stop), self._stored_names(self.schema))
+                block.fetch(range(groups.start, groups.stop), self._leaf_paths(block, self.schema))
             for numbers in _join_groups(block.footer.metadata, groups):
                 yield _StoredPart(self, block.file, (_StoredGroups(block, numbers),))
             with block.mapped_errors():
@@ -128,80 +131,97 @@ class ParquetReader:
 
     def _read_files(self, some: Sequence[RowGroups], address: BlockAddress) -> pa.Table:
         """Read one file of a block, or several small ones."""
+        filters = self.filter is not None
         if len(some) > 1:
-            needed = self.schema if self.filter is None else self._filtered_schema(self.filter)
-            part = replace(self, schema=needed, filter=None)._open_small_files(some)
-            return self._keep_rows(part.select(list(range(len(needed)))))
-        groups, filters = some[0], self.filter is not None
-        origin = self._origin(groups, address)
-        with open_block(self.files, groups, origin) as block, block.mapped_errors(filters=filters):
-            if self.filter is None:
-                table = self._read(block, self.schema)
-            elif can_prune(self.filter, self._full_schema()):
-                table = self._scan_pruned(block)
-            else:
-                table = self._keep_rows(self._read(block, self._filtered_schema(self.filter)))
+            part = self._open_small_files(some)
+            tables = [self._read_member(member) for member in part.members] if filters else []
+            return pa.concat_tables(tables) if filters else part.select(list(range(len(self.schema))))
+        origin = self._origin(some[0], address)
+        with open_block(self.files, some[0], origin) as block, block.mapped_errors(filters=filters):
+            table = self._filter_rows(block) if filters else self._read(block, self.schema)
             block.check()
             return table
+
+    def _read_member(self, member: _StoredGroups) -> pa.Table:
+        with member.block.mapped_errors(filters=True):
+            return self._filter_rows(member.block)
 
     def _origin(self, groups: RowGroups, address: BlockAddress) -> str:
         """What errors name: the block, or the file where a block has several."""
         return address.origin if len(address.locator) == 1 else self.files.name(groups.path)
 
-    def _filtered_schema(self, row_filter: pc.Expression) -> pa.Schema:
-        """The columns of a block, and those that the filter needs."""
-        full_schema = self._full_schema()
-        needed = filter_columns(row_filter, full_schema)
-        names = full_schema.names if needed is None else [*self.schema.names, *needed]
-        return pa.schema([full_schema.field(name) for name in dict.fromkeys(names)])
+    def _filter_rows(self, block: BlockFile) -> pa.Table:
+        """Read the row groups that the statistics do not rule out one by one, and keep the rows that match."""
+        needed = filter_columns(self.filter, self._full_schema())
+        schema = with_filter_columns(self.schema, self._full_schema(), needed)
+        numbers = self._prune_row_groups(block, needed)
+        block.fetch(numbers, self._leaf_paths(block, schema))
+        stored = _open_parquet(block)
+        found = [empty_table(self.schema)]
+        for number in numbers:
+            table = self._read_columns(stored, block, (number,), schema)
+            kept = table.take(pa.array(kept_places(self.filter, table)))
+            found.append(cast_table(kept, self.schema, block.locate((number,))))
+        return pa.concat_tables(found)
 
-    def _keep_rows(self, table: pa.Table) -> pa.Table:
-        """Apply the filter to all rows, without pruning by statistics."""
-        if self.filter is None:
-            return table
-        return table.select(self.schema.names).take(pa.array(kept_places(self.filter, table)))
+    def _prune_row_groups(self, block: BlockFile, needed: Sequence[str] | None) -> list[int]:
+        """The row groups of a block that can have rows for which the filter is true."""
+        import pyarrow.dataset as ds
+
+        groups, schema = block.groups, self._full_schema()
+        numbers = list(range(groups.start, groups.stop))
+        partitions = self.partitions.schema.names
+        # statistics are of the values as stored, so they say nothing of those of another type
+        same = needed is not None and all(
+            name in partitions or block.footer.stored_type(name) == schema.field(name).type for name in needed
+        )
+        if not same or not can_prune(self.filter, schema):
+            return numbers
+        format = ds.ParquetFileFormat(
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False)
+        )
+        fragment = format.make_fragment(
+            block.file, partition_expression=self.partitions.expression(groups.path)
+        )
+        # not make_fragment(row_groups=), which converts the indices to a set and reads in its order
+        fragment = fragment.subset(row_group_ids=numbers)
+        return [group.id for group in fragment.subset(self.filter, schema=schema).row_groups]
 
     def _full_schema(self) -> pa.Schema:
         """All columns of files and partitions, which a filter can reference."""
         return pa.schema([*self.stored, *self.partitions.schema])
 
     def _read(self, block: BlockFile, schema: pa.Schema) -> pa.Table:
-        groups, names = block.groups, self._stored_names(schema)
-        numbers = range(groups.start, groups.stop)
-        block.fetch(numbers, names)
-        # a name with dots can also match a nested field, so this can read more columns, never fewer
-        table = _read_groups(_open_parquet(block), numbers, names)
-        return conform(table, schema, self.partitions, groups.path)
+        numbers = range(block.groups.start, block.groups.stop)
+        block.fetch(numbers, self._leaf_paths(block, schema))
+        return self._read_columns(_open_parquet(block), block, numbers, schema)
 
-    def _scan_pruned(self, block: BlockFile) -> pa.Table:
-        import pyarrow.compute as pc
-        import pyarrow.dataset as ds
+    def _read_columns(
+        self, stored: Any, block: BlockFile, numbers: Sequence[int], schema: pa.Schema
+    ) -> pa.Table:
+        """Read columns of row groups and cast them to ``schema``; those that the file lacks are null."""
+        # Arrow reads old timestamps as nanoseconds unless told otherwise, and those of other centuries wrongly
+        coarse = [
+            field
+            for field in schema
+            if _is_coarser(field.type)
+            and block.footer.has_int96(field.name)
+            and field.name not in self.partitions.schema.names
+        ]
+        others = [field for field in schema if field not in coarse]
+        # a path can also match a column whose name has dots, so this can read more columns, never fewer
+        table = _read_groups(stored, numbers, self._leaf_paths(block, others))
+        if coarse:
+            microseconds = _open_parquet(block, coerce_int96_timestamp_unit="us")
+            read = _read_groups(microseconds, numbers, self._leaf_paths(block, coarse))
+            for field in coarse:
+                table = table.append_column(field.name, read.column(field.name))
+        return conform(table, schema, self.partitions, block.groups.path, block.locate(numbers))
 
-        groups, schema = block.groups, self._full_schema()
-        fragment = ds.ParquetFileFormat(
-            default_fragment_scan_options=ds.ParquetFragmentScanOptions(
-                pre_buffer=False, page_checksum_verification=True
-            )
-        ).make_fragment(block.file, partition_expression=self.partitions.expression(groups.path))
-        # not make_fragment(row_groups=), which converts the indices to a set and reads in its order
-        fragment = fragment.subset(row_group_ids=list(range(groups.start, groups.stop)))
-        if block.remote is not None:
-            needed = filter_columns(self.filter, schema)
-            names = self.stored.names if needed is None else [*self._stored_names(self.schema), *needed]
-            # row groups pruned by their statistics are not requested
-            kept = [group.id for group in fragment.subset(self.filter, schema=schema).row_groups]
-            block.fetch(kept, names)
-        table = fragment.to_table(
-            schema=schema,
-            columns={name: pc.field(name) for name in self._stored_names(self.schema)},
-            filter=self.filter,
-            use_threads=False,
-        )
-        return conform(table, self.schema, self.partitions, groups.path)
-
-    def _stored_names(self, schema: pa.Schema) -> list[str]:
-        partitions = set(self.partitions.schema.names)
-        return [name for name in schema.names if name not in partitions]
+    def _leaf_paths(self, block: BlockFile, fields: Iterable[pa.Field[Any]]) -> list[str]:
+        """The leaves to read for some columns: none for those of partitions, and those that the file lacks."""
+        partitions = self.partitions.schema.names
+        return block.footer.leaf_paths(field for field in fields if field.name not in partitions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,13 +266,15 @@ class _StoredPart:
     @timed("decode")
     def select(self, columns: list[int]) -> pa.Table:
         schema = pa.schema([self.schema.field(number) for number in columns])
-        names = self.reader._stored_names(schema)
-        stored = pa.schema([schema.field(name) for name in names])
+        if len(self.members) == 1:
+            return self._select(self.members[0], schema)
+        # the columns of partitions have one value a file
+        partitions = self.reader.partitions.schema.names
+        stored = pa.schema([field for field in schema if field.name not in partitions])
         found = {}
-        if names:
+        if len(stored):
             found = _columns(pa.concat_tables([self._select(member, stored) for member in self.members]))
-        if len(names) < len(schema):
-            # the columns of partitions have one value a file
+        if len(stored) < len(schema):
             paths = [member.block.groups.path for member in self.members]
             rows = np.repeat(np.arange(len(paths)), [member.num_rows for member in self.members])
             found |= _columns(self.reader.partitions.table(paths).take(pa.array(rows)))
@@ -260,8 +282,7 @@ class _StoredPart:
 
     def _select(self, member: _StoredGroups, schema: pa.Schema) -> pa.Table:
         with member.block.mapped_errors():
-            table = _read_groups(member.parquet, member.numbers, schema.names)
-            return conform(table, schema, self.reader.partitions, member.block.groups.path)
+            return self.reader._read_columns(member.parquet, member.block, member.numbers, schema)
 
     @timed("decode")
     def scatter_values(
@@ -354,13 +375,24 @@ def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray[Any]]:
     return dict(zip(table.column_names, table.columns, strict=True))
 
 
-def _open_parquet(block: BlockFile) -> Any:
+def _open_parquet(block: BlockFile, **options: Any) -> Any:
     import pyarrow.parquet as pq
 
     # pre_buffer=False: remote ranges are prefetched into memory already, or read one by one
     return pq.ParquetFile(
-        block.file, metadata=block.footer.metadata, pre_buffer=False, page_checksum_verification=True
+        block.file,
+        metadata=block.footer.metadata,
+        pre_buffer=False,
+        page_checksum_verification=True,
+        **options,
     )
+
+
+def _is_coarser(kind: Any) -> bool:
+    """Whether a type holds timestamps in another unit than nanoseconds."""
+    if pt.is_timestamp(kind):
+        return bool(kind.unit != "ns")
+    return pt.is_nested(kind) and any(_is_coarser(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def _count_rows(metadata: Any, numbers: Iterable[int]) -> int:

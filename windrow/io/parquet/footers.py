@@ -18,6 +18,7 @@ from windrow.core.errors import SourceError
 from windrow.core.frame_of_reference import is_packable, join_ranges
 from windrow.io.catalog.fragments import HASH_BYTES, FragmentFacts
 from windrow.io.catalog.value_widths import fixed_bits, leaf_indices, leaf_types, offset_bytes
+from windrow.io.parquet.arrow_schemas import find_arrow_schema
 from windrow.io.parquet.footer_validation import check_footer
 from windrow.io.parquet.stored_chunks import integer_bounds
 from windrow.io.storage.file_versions import Version, version_from_stat
@@ -124,7 +125,7 @@ def _find_columns(serialized: bytes) -> _Columns:
 def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFacts:
     """Summarise a parsed footer for planning; ``texts`` as in `Footer`."""
     try:
-        schema = metadata.schema.to_arrow_schema()
+        schema = find_arrow_schema(metadata)
     except pa.ArrowException as error:
         raise SourceError(f"{name} has a column that Arrow cannot read: {error}; write it again") from error
     columns = _find_columns(schema.serialize().to_pybytes())

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.text_types import offset_width
-from windrow.io.catalog.value_widths import leaf_indices
+from windrow.io.catalog.column_selection import restrict_type
+from windrow.io.catalog.value_widths import leaf_indices, leaf_types
+from windrow.io.parquet.arrow_schemas import find_arrow_schema
 from windrow.io.parquet.codecs import CODECS
 
 __all__ = ["Chunk", "NestedLeaf", "StoredFooter", "integer_bounds", "is_list"]
@@ -116,14 +118,18 @@ class StoredFooter:
         found = self._nested.get((group, name))
         if found is None or found[0] != kind:
             known, leaves = self._columns.get(name, (None, range(0)))
-            nested = self._find_nested(group, name, leaves) if known == kind else None
+            same = known is not None and (known == kind or restrict_type(known, kind) == kind)
+            needed = _needed_leaves(known, kind, leaves) if same else ()
+            nested = self._find_nested(group, name, kind, needed) if same else None
             found = self._nested[group, name] = (kind, nested)
         return found[1]
 
-    def _find_nested(self, group: int, name: str, leaves: range) -> tuple[NestedLeaf, ...] | None:
-        """The leaves of a list of numbers or structs, or of a struct."""
+    def _find_nested(
+        self, group: int, name: str, kind: pa.DataType, leaves: Sequence[int]
+    ) -> tuple[NestedLeaf, ...] | None:
+        """The ``leaves`` of a list of numbers or structs, or of a struct, of which ``kind`` can lack fields."""
         field, row_group = self._arrow_schema.field(name), self.metadata.row_group(group)
-        list_level, levels, inner = -1, int(field.nullable), field.type
+        list_level, levels, inner = -1, int(field.nullable), kind
         if is_list(inner):
             list_level, inner = levels, inner.value_field
             levels, inner = levels + 1 + inner.nullable, inner.type
@@ -167,12 +173,10 @@ class StoredFooter:
             )
         return self._bounds[group, name]
 
-    def ranges(self, groups: Iterable[int], names: Sequence[str]) -> list[tuple[int, int]]:
-        """Byte ranges of the chunks of some columns, including those of nested columns."""
-        schema = self.metadata.schema
-        prefixes = tuple(f"{name}." for name in names)
-        paths = [schema.column(number).path for number in range(len(schema))]
-        numbers = [number for number, path in enumerate(paths) if f"{path}.".startswith(prefixes)]
+    def ranges(self, groups: Iterable[int], paths: Sequence[str]) -> list[tuple[int, int]]:
+        """Byte ranges of the chunks of some leaves."""
+        wanted = frozenset(paths)
+        numbers = [number for number, path in enumerate(self._paths) if path in wanted]
         chunks = (self.metadata.row_group(group).column(number) for group in groups for number in numbers)
         starts = ((_first_page(chunk), chunk.total_compressed_size) for chunk in chunks)
         return [(start, start + size) for start, size in starts]
@@ -197,7 +201,31 @@ class StoredFooter:
 
     @cached_property
     def _arrow_schema(self) -> pa.Schema:
-        return self.metadata.schema.to_arrow_schema()
+        return find_arrow_schema(self.metadata)
+
+    @cached_property
+    def _paths(self) -> list[str]:
+        schema = self.metadata.schema
+        return [schema.column(number).path for number in range(len(schema))]
+
+    def stored_type(self, name: str) -> pa.DataType | None:
+        """The type that Arrow reads a column as; None if the file lacks it."""
+        known = self._columns.get(name)
+        return None if known is None else known[0]
+
+    def leaf_paths(self, fields: Iterable[pa.Field[Any]]) -> list[str]:
+        """The paths of the leaves that columns of these types need; of columns that the file lacks, none."""
+        found: list[str] = []
+        for field in fields:
+            known, leaves = self._columns.get(field.name, (None, range(0)))
+            if known is not None:
+                found += [self._paths[number] for number in _needed_leaves(known, field.type, leaves)]
+        return found
+
+    def has_int96(self, name: str) -> bool:
+        """Whether a column holds timestamps of Impala and old versions of Spark, which state no unit."""
+        schema, (_, leaves) = self.metadata.schema, self._columns.get(name, (None, range(0)))
+        return any(schema.column(number).physical_type == "INT96" for number in leaves)
 
     def chunk(self, group: int, name: str, kind: pa.DataType) -> Chunk | None:
         """The chunk of a column that Arrow would read as ``kind``; None if the C decoder does not support it."""
@@ -230,6 +258,34 @@ class StoredFooter:
             has_nulls=optional and _may_have_nulls(column),
             raw_bytes=raw_bytes,
         )
+
+
+def _needed_leaves(stored: pa.DataType, kind: pa.DataType, leaves: Sequence[int]) -> Sequence[int]:
+    """The leaves of a stored column that ``kind`` needs: those of the fields that both have, at least one."""
+    if stored == kind or len(leaves) == 1:
+        return leaves
+    needed = [leaf for leaf, is_needed in zip(leaves, _mark_leaves(stored, kind), strict=True) if is_needed]
+    # the levels of any leaf tell which structs and lists are null
+    return needed or leaves[:1]
+
+
+def _mark_leaves(stored: Any, kind: Any) -> list[bool]:
+    """(leaves,) whether a leaf of a stored type belongs to a field that ``kind`` has."""
+    if pt.is_struct(stored) and pt.is_struct(kind):
+        marks: list[bool] = []
+        for field in stored:
+            place = kind.get_field_index(field.name)
+            own = leaf_types(field.type)
+            if place < 0:
+                marks += [False] * len(own)
+            else:
+                below = _mark_leaves(field.type, kind.field(place).type)
+                # without a common field below, one leaf tells which of its structs are null
+                marks += below if any(below) else [True] + [False] * (len(own) - 1)
+        return marks
+    if is_list(stored) and is_list(kind):
+        return _mark_leaves(stored.value_type, kind.value_type)
+    return [True] * len(leaf_types(stored))
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -202,7 +202,8 @@ def _with_widths(source: FileSource, widths: Mapping[str, int]) -> FileSource:
         return pa.schema([_fixed(field, widths.get(field.name)) for field in schema])
 
     manifest = replace(source.manifest, schema=widened(source.manifest.schema))
-    return replace(source, manifest=manifest, schema=widened(source.schema))
+    stored = widened(source.stored)
+    return replace(source, manifest=manifest, schema=widened(source.schema), stored=stored)
 
 
 def _fixed(field: Any, width: int | None) -> Any:

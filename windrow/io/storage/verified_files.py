@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import SourceError
@@ -85,10 +86,20 @@ class BlockFile:
     def footer(self) -> StoredFooter:
         return self.known.footer
 
-    def fetch(self, groups: Iterable[int], names: Sequence[str]) -> None:
-        """Prefetch columns of row groups of a remote file, and check its version when they have arrived."""
+    def locate(self, groups: Sequence[int]) -> Callable[[int], str]:
+        """A function that names the row group of a row, of those of some row groups in their order."""
+
+        def name(row: int) -> str:
+            sizes = [self.footer.metadata.row_group(group).num_rows for group in groups]
+            at = int(np.searchsorted(np.cumsum(sizes), row, side="right"))
+            return f"{self.files.name(self.groups.path)}, row group {groups[at]}"
+
+        return name
+
+    def fetch(self, groups: Iterable[int], paths: Sequence[str]) -> None:
+        """Prefetch leaves of row groups of a remote file, and check its version when they have arrived."""
         if self.remote is not None:
-            ranges = join_ranges(self.footer.ranges(groups, names), self.groups.size_bytes)
+            ranges = join_ranges(self.footer.ranges(groups, paths), self.groups.size_bytes)
             self.remote.fetch(ranges, then=partial(self.files.look, self.groups.path))
 
     def check(self) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.errors import SourceError
-from windrow.io.catalog.schemas import unify_types
+from windrow.io.catalog.unified_types import unify_types
 
 __all__ = ["TableColumns", "plain_schema"]
 
@@ -112,7 +112,7 @@ def _check_fit(stored: pa.Field[Any], expected: pa.Field[Any], path: str) -> Non
 
 
 def _can_cast(stored: Any, kind: Any) -> bool:
-    """Whether a cast is lossless or checked by Arrow: wider decimals, dates, new nested fields."""
+    """Whether a cast is lossless or checked: wider decimals, dates, timestamps, new nested fields."""
     if pt.is_decimal(stored) and pt.is_decimal(kind):
         fits = kind.precision - kind.scale >= stored.precision - stored.scale
         return bool(fits and kind.scale >= stored.scale)
@@ -121,8 +121,8 @@ def _can_cast(stored: Any, kind: Any) -> bool:
     if pt.is_integer(stored) and (pt.is_decimal(kind) or pt.is_float64(kind)):
         return True
     if pt.is_timestamp(stored) and pt.is_timestamp(kind):
-        # Arrow raises at reading for values that would lose digits
-        return (stored.tz is None) == (kind.tz is None)
+        # casts raise for values that would lose digits; the timestamps of INT96 are in UTC, but do not say so
+        return (stored.tz is None) == (kind.tz is None) or (stored.tz is None and kind.tz == "UTC")
     if pt.is_nested(stored) and type(stored) is type(kind) and stored.num_fields:
         return _can_cast_nested(stored, kind)
     return stored == kind

@@ -17,6 +17,7 @@ from windrow.core.optional_dependencies import require
 from windrow.core.source import BlockAddress
 from windrow.io.catalog.filters import kept_places
 from windrow.io.catalog.listed_source import WholeBlockReader
+from windrow.io.catalog.safe_casts import cast_table
 from windrow.io.storage.credentials import find_secrets
 from windrow.io.tables.library_errors import mapped_errors
 
@@ -115,8 +116,8 @@ class LanceReader(WholeBlockReader):
             if fragment is None:
                 raise SourceError(f"{address.origin}: there is no such fragment; read the table again")
             if self.filter is None:
-                return self._conform(self._scan(fragment, self.schema.names, start, rows))
-            return self._conform(self._read_filtered(fragment, start, rows))
+                return self._conform(self._scan(fragment, self.schema.names, start, rows), address.origin)
+            return self._conform(self._read_filtered(fragment, start, rows), address.origin)
 
     def _read_filtered(self, fragment: Any, start: int, rows: int) -> pa.Table:
         first = self._scan(fragment, self.needed, start, rows)
@@ -142,7 +143,7 @@ class LanceReader(WholeBlockReader):
             raise SourceError(f"{table.num_rows:,} rows read where {rows:,} are listed: read the table again")
         return table
 
-    def _conform(self, table: pa.Table) -> pa.Table:
+    def _conform(self, table: pa.Table, origin: str) -> pa.Table:
         if table.schema.types == self.schema.types:
             return pa.Table.from_arrays(table.columns, schema=self.schema)
-        return table.cast(self.schema)
+        return cast_table(table, self.schema, lambda row: origin)

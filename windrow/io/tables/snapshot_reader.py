@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing
 from windrow.core.source import BlockAddress, BlockPart, ScatteredColumn, can_scatter, column_bounds
-from windrow.io.catalog.filters import kept_places
+from windrow.io.catalog.filters import kept_places, with_filter_columns
 from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.safe_casts import cast_table
 from windrow.io.parquet.block_reader import ParquetReader
 from windrow.io.tables.data_files import TableFiles, TableRowGroups
 
@@ -110,7 +111,9 @@ class TableFilesReader:
         return column.with_name(dict(groups.names).get(column.name, column.name))
 
     def _read_live(self, groups: TableRowGroups, address: BlockAddress) -> pa.Table:
-        selected = self._needed_columns()
+        selected = with_filter_columns(
+            self.schema, self.table_schema, [name for name in self.table_schema.names if name in self.needed]
+        )
         stored = self._physical_reader(groups, selected).read(address)
         table = pa.Table.from_arrays(stored.columns, schema=selected)
         with self.files.mapped_errors(address.origin):
@@ -118,12 +121,7 @@ class TableFilesReader:
                 table = table.take(pa.array(groups.live_rows()))
             if self.filter is not None:
                 table = table.take(pa.array(kept_places(self.filter, table)))
-        return table.select(self.schema.names)
-
-    def _needed_columns(self) -> pa.Schema:
-        """The columns of a block plus those that only the filter needs."""
-        more = [column for column in self.table_schema if column.name in self.needed - set(self.schema.names)]
-        return pa.schema([*self.schema, *more])
+            return cast_table(table, self.schema, lambda row: address.origin)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,13 @@ import pyarrow as pa
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, SourceIdentity
 from windrow.core.text_types import text_array
+from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.discovery import build_manifest
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.filters import check_filter, filter_columns
 from windrow.io.catalog.fragments import HASH_BYTES, Fragment
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.catalog.manifest import Manifest, VariableBytes, narrowed
-from windrow.io.catalog.schemas import select_columns
 from windrow.io.catalog.value_widths import fixed_bits
 from windrow.io.formats.format import Format
 from windrow.io.parquet.block_reader import ParquetFormat
@@ -109,7 +110,8 @@ class TableSource(FileSource):
     pruned_files: int
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = (self.files, self.manifest, self.schema, self.partitions, self.filter)
+        columns = (self.schema, self.stored, self.given, self.partitions)
+        fields = (self.files, self.manifest, *columns, self.filter)
         more = (self.target_block_bytes, self.format, self.snapshot, self.fitted, self.pruned_files)
         return TableSource, (*fields, *more)
 
@@ -127,6 +129,16 @@ class TableSource(FileSource):
         """One line for ``explain()``: commit, fragments, row groups, columns."""
         pruned = f", {self.pruned_files:,} files left out by the filter" if self.pruned_files else ""
         return f"{self.snapshot.label}{pruned}; {super().describe()}"
+
+    @property
+    def schema_changes(self) -> tuple[str, ...]:
+        """How files differ from the table's columns; see `windrow.core.source.schema_changes`."""
+        selected = frozenset(self.schema.names)
+        cast = Counter(name for file in self.fitted.values() for name in file.cast if name in selected)
+        return tuple(
+            f"{name}: another type in {files:,} of {len(self.fitted):,} files, read as {self.schema.field(name).type}"
+            for name, files in cast.items()
+        )
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -171,6 +183,8 @@ def open_snapshot(
         files,
         manifest,
         schema,
+        columns.stored,
+        None,
         ConstantColumns(columns.partitions, by_path=log_values),
         filter,
         target_block_bytes,

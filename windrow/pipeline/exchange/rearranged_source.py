@@ -15,6 +15,7 @@ import pyarrow as pa
 from windrow.core.empty_tables import empty_table
 from windrow.core.source import BlockAddress, BlockPart, BlockTable, RemoteReader, maps_files
 from windrow.io.catalog.fragments import digest_parts
+from windrow.io.catalog.safe_casts import cast_table
 from windrow.io.catalog.schemas import unify_schemas
 from windrow.pipeline.exchange.derived_source import DerivedSource
 from windrow.pipeline.exchange.layouts import Layout, SideBySide, Sides
@@ -84,8 +85,7 @@ class RearrangedReader:
         table = table.slice(rows.start, stop - rows.start)
         if len(self.columns) == 1:
             # parents of a union can have other column orders and narrower types
-            table = table.select(schema.names)
-            return table if table.schema.types == schema.types else table.cast(schema)
+            return cast_table(table, schema, lambda row: f"{rows.address.origin}, row {rows.start + row}")
         return table.rename_columns(schema.names)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.native_libraries import missing_library_warnings
+from windrow.core.source import schema_changes
 from windrow.pipeline.executors.base import Resources
 from windrow.pipeline.executors.choose_executor import ray_is_initialized, resolve_executor
 from windrow.pipeline.plan.job import Job
@@ -25,6 +26,7 @@ __all__ = ["Explanation", "explain_job", "explain_program"]
 _FEW_BLOCKS = 8
 # Assumed where no batch size is given: the default of iter_batches.
 _DEFAULT_BATCH_ROWS = 256
+_SHOWN_CHANGES = 5
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Explanation:
         Whether sizes are exact rather than estimated.
     transforms
         Number of transforms before and after the shuffle.
+    schema_changes
+        The columns that some files store in another type, or lack: one text each.
     stages
         What runs where: what is joined by "+" runs in one task. Empty without transforms.
     windows
@@ -132,11 +136,13 @@ class Explanation:
     shuffles_blocks: bool = False
     sort: str = ""
     stages: str = ""
+    schema_changes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [
             self._format_head(),
             f"rows     {self._format_rows()}; {self.source}",
+            *([f"schema   {self._format_schema_changes()}"] if self.schema_changes else []),
             f"bytes    {'' if self.bytes_exact else 'about '}{format_bytes(self.decoded_bytes)} decoded an epoch",
             f"windows  {self._format_windows()}",
             f"shards   {self._format_shards()}",
@@ -163,6 +169,11 @@ class Explanation:
         packed = f", by {self.packing}" if self.packing else ""
         bound = "at most" if self.rows_bounded else "about"
         return f"{bound} {self.rows:,} an epoch{packed}, to be counted{skipped}"
+
+    def _format_schema_changes(self) -> str:
+        more = len(self.schema_changes) - _SHOWN_CHANGES
+        shown = "; ".join(self.schema_changes[:_SHOWN_CHANGES])
+        return f"{shown}; and {_format_count(more, 'more column')}" if more > 0 else shown
 
     def _format_windows(self) -> str:
         if self.windows <= 1:
@@ -239,6 +250,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         order_version=ORDER_VERSION,
         executor=resources.executor,
         source=job.source.describe(),
+        schema_changes=schema_changes(job.source),
         rows=rows,
         rows_known=job.rows_stated and not job.skips_corrupt,
         rows_bounded=blocks.rows_bounded and job.packing is None,

@@ -14,7 +14,7 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
-from windrow.io.catalog.schemas import make_unknown_column_error
+from windrow.io.catalog.column_selection import make_unknown_column_error
 
 __all__ = ["check_column", "check_key", "find_group_starts", "plain_columns", "sort_rows"]
 

@@ -16,6 +16,7 @@ from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockPart, BlockTable
 from windrow.io.adapters.extension_types import plain_table
 from windrow.io.catalog.listed_source import ListedSource
+from windrow.io.catalog.safe_casts import cast_table
 from windrow.io.catalog.schemas import unify_schemas
 from windrow.io.catalog.value_widths import fixed_bits
 from windrow.io.in_memory.content_digest import digest_table
@@ -54,7 +55,8 @@ class RefsReader:
                 f"{address.origin}: its object is lost ({type(error).__name__}): objects live only as long as "
                 "the process that made the Ray dataset; create the Ray dataset and this one again"
             ) from error
-        return plain_table(table.slice(start, stop - start)).select(self.schema.names).cast(self.schema)
+        rows = plain_table(table.slice(start, stop - start))
+        return cast_table(rows, self.schema, lambda row: f"{address.origin}, row {start + row}")
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
         """Yield the block as one part."""
