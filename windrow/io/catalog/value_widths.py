@@ -33,8 +33,10 @@ def offset_bytes(kind: pa.DataType) -> int:
         return int(kind.index_type.bit_width) // 8
     if pt.is_large_string(kind) or pt.is_large_binary(kind) or pt.is_large_list(kind):
         return 8
-    if pt.is_string_view(kind) or pt.is_binary_view(kind):
+    if pt.is_string_view(kind) or pt.is_binary_view(kind) or pt.is_large_list_view(kind):
         return 16
+    if pt.is_list_view(kind):
+        return 8
     return 4 if pt.is_string(kind) or pt.is_binary(kind) or pt.is_list(kind) or pt.is_map(kind) else 0
 
 
@@ -46,7 +48,8 @@ def leaf_types(kind: pa.DataType) -> list[pa.DataType]:
         return [leaf for child in kind for leaf in leaf_types(child.type)]
     if pt.is_map(kind):
         return [*leaf_types(kind.key_type), *leaf_types(kind.item_type)]
-    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+    lists = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
+    if any(is_list(kind) for is_list in lists):
         return leaf_types(kind.value_type)
     return [kind]
 

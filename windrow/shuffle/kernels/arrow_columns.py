@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -55,27 +58,59 @@ def _index(rows: NDArray[np.int64]) -> pa.Array:
 
 def _take(array: pa.Array, index: pa.Array) -> pa.Array:
     substitute = _without_views(array.type)
-    if substitute is not None and pa.types.is_struct(array.type):
-        return _take_fields(array, index)
     if _has_fixed_lists_in_fixed_lists(array.type):
         # a copy without offsets: Arrow 26 ignores those of the inner lists, and takes other values
         array = pa.concat_arrays([array, array.slice(0, 0)])
     if substitute is not None:
         # Arrow has no `take` for string views, and views would keep the whole source buffer alive
-        return array.cast(substitute).take(index).cast(array.type)
+        return _restore_views(_drop_views(array, substitute).take(index), array.type)
     taken = array.take(index)
     return _prune(taken) if pa.types.is_dictionary(array.type) else taken
 
 
-def _take_fields(array: pa.StructArray, index: pa.Array) -> pa.Array:
-    """Take rows field by field, so that only views are cast.
+def _drop_views(array: Any, kind: Any) -> Any:
+    """Convert an array to a type without views; Arrow 26 makes wrong offsets of a slice of views of lists."""
+    if array.type.equals(kind) or not kind.num_fields:
+        return array.cast(kind)
+    if pa.types.is_list_view(array.type) or pa.types.is_large_list_view(array.type):
+        dtype = np.int64 if pa.types.is_large_list(kind) else np.int32
+        lengths = np.asarray(array.value_lengths().fill_null(0), dtype)
+        offsets = pa.py_buffer(np.cumsum(np.append(0, lengths), dtype=dtype))
+        children = [_drop_views(array.flatten(), kind.value_type)]
+        return pa.Array.from_buffers(kind, len(array), [_validity(array), offsets], children=children)
+    return _convert_children(array, kind, _drop_views)
 
-    Arrow 26 does not cast fixed-size lists of non-nullable ones to their own type, as a cast of the whole struct
-    would, if any of them is null.
-    """
-    fields = [_take(array.field(place), index) for place in range(array.type.num_fields)]
-    validity = array.is_valid().take(index).buffers()[1] if array.null_count else None
-    return pa.Array.from_buffers(array.type, len(index), [validity], children=fields)
+
+def _restore_views(array: Any, kind: Any) -> Any:
+    """Convert an array to a type with views; Arrow does not cast to them within lists."""
+    if array.type.equals(kind) or not kind.num_fields:
+        return array.cast(kind)
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        offsets = np.asarray(array.offsets)
+        buffers = [_validity(array), pa.py_buffer(offsets[:-1]), pa.py_buffer(np.diff(offsets))]
+        children = [_restore_views(array.values, kind.value_type)]
+        return pa.Array.from_buffers(kind, len(array), buffers, children=children)
+    return _convert_children(array, kind, _restore_views)
+
+
+def _convert_children(array: Any, kind: Any, convert: Callable[[Any, Any], Any]) -> Any:
+    """Convert the children of lists, maps and structs; the array's own buffers are shared."""
+    if pa.types.is_struct(kind):
+        # fields have no offset, in contrast to children of lists
+        fields = [convert(array.field(at), kind.field(at).type) for at in range(kind.num_fields)]
+        return pa.Array.from_buffers(kind, len(array), [_validity(array)], children=fields)
+    if pa.types.is_map(kind):
+        pairs = pa.StructArray.from_arrays([array.keys, array.items], fields=list(array.type.field(0).type))
+        children = [convert(pairs, kind.field(0).type)]
+    else:
+        children = [convert(array.values, kind.value_type)]
+    own = array.buffers()[: 1 if pa.types.is_fixed_size_list(kind) else 2]
+    return pa.Array.from_buffers(kind, len(array), own, array.null_count, array.offset, children)
+
+
+def _validity(array: Any) -> pa.Buffer | None:
+    """The validity bitmap of an array, without the array's offset."""
+    return array.is_valid().buffers()[1] if array.null_count else None
 
 
 def _has_fixed_lists_in_fixed_lists(kind: pa.DataType) -> bool:
@@ -112,7 +147,8 @@ def _rebuild(kind: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
         return pa.map_(key, item, keys_sorted=kind.keys_sorted)
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(fields[0], kind.list_size)
-    return pa.large_list(fields[0]) if pa.types.is_large_list(kind) else pa.list_(fields[0])
+    is_large = pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind)
+    return pa.large_list(fields[0]) if is_large else pa.list_(fields[0])
 
 
 def _prune(array: pa.DictionaryArray) -> pa.DictionaryArray:
