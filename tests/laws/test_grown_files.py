@@ -49,7 +49,11 @@ def make_column(rows: list[dict[str, Any]], name: str, kind: pa.DataType) -> pa.
         return pa.nulls(len(values))
     if name == "amount":
         return pa.array(values, pa.int64()).cast(pa.decimal128(19, 0)).cast(kind)
-    return pa.array(values, pa.string()).dictionary_encode() if pa.types.is_dictionary(kind) else pa.array(values, kind)
+    return (
+        pa.array(values, pa.string()).dictionary_encode()
+        if pa.types.is_dictionary(kind)
+        else pa.array(values, kind)
+    )
 
 
 @examples(60)

@@ -85,7 +85,8 @@ def test_only_selected_columns_have_to_agree(tmp_path: Path) -> None:
     assert open_parquet(tmp_path, columns=["x"]).schema.names == ["x"]
     for arguments in ({}, {"columns": ["y"]}, {"columns": ["x"], "filter": pc.field("y") == 5}):
         with pytest.raises(
-            SourceError, match=rf"column 'y' is int64 in {tmp_path}/1\.parquet but string in .*/0\.parquet.*schema="
+            SourceError,
+            match=rf"column 'y' is int64 in {tmp_path}/1\.parquet but string in .*/0\.parquet.*schema=",
         ):
             open_parquet(tmp_path, **arguments)
     filtered = open_parquet(tmp_path, columns=["x"], filter=pc.field("x") > 1)
@@ -116,13 +117,21 @@ UTC_DAY = datetime(2020, 1, 1, tzinfo=UTC)
         ),
         (pa.array(["a"]).dictionary_encode(), pa.array(["b"]), pa.string()),
         (pa.array(["a"]), pa.array(["b"], pa.large_string()), pa.large_string()),
-        (pa.array([UTC_DAY], pa.timestamp("ms", "UTC")), pa.array([UTC_DAY], pa.timestamp("us", "UTC")), None),
+        (
+            pa.array([UTC_DAY], pa.timestamp("ms", "UTC")),
+            pa.array([UTC_DAY], pa.timestamp("us", "UTC")),
+            None,
+        ),
         (
             pa.array([[{"a": 1}], None]),
             pa.array([[{"b": "x", "a": 0.5}, None]]),
             pa.list_(pa.struct([("a", pa.float64()), ("b", pa.string())])),
         ),
-        (pa.array([{"a": 1}, None]), pa.array([{"b": "x"}]), pa.struct([("a", pa.int64()), ("b", pa.string())])),
+        (
+            pa.array([{"a": 1}, None]),
+            pa.array([{"b": "x"}]),
+            pa.struct([("a", pa.int64()), ("b", pa.string())]),
+        ),
         (
             pa.array([{"p": {"q": 1}}]),
             pa.array([{"p": {"r": 2}}, {"p": None}]),
@@ -159,7 +168,8 @@ def test_value_that_the_wider_type_cannot_hold_is_an_error_with_its_place(tmp_pa
     place = f"{tmp_path}/0\\.{kind}, row group" + (" 2: " if kind == "parquet" else "")
     for ds in (READERS[kind](tmp_path), READERS[kind](tmp_path).random_shuffle(seed=0)):
         with pytest.raises(
-            SourceError, match=rf"{place}.*column 'x' is int64 and is read as double, .*9007199254740993 \(.*schema="
+            SourceError,
+            match=rf"{place}.*column 'x' is int64 and is read as double, .*9007199254740993 \(.*schema=",
         ) as caught:
             ds.take()
         assert "corrupt" not in str(caught.value)
@@ -168,7 +178,11 @@ def test_value_that_the_wider_type_cannot_hold_is_an_error_with_its_place(tmp_pa
 def test_schema_selects_orders_and_types(tmp_path: Path) -> None:
     write_tables(
         tmp_path,
-        [pa.table({"x": [1], "y": ["7"], "z": [0.1]}), pa.table({"y": [8], "x": [2**40]}), pa.table({"z": [9.5]})],
+        [
+            pa.table({"x": [1], "y": ["7"], "z": [0.1]}),
+            pa.table({"y": [8], "x": [2**40]}),
+            pa.table({"z": [9.5]}),
+        ],
     )
     schema = pa.schema([("y", pa.string()), ("z", pa.float32()), ("x", pa.int64())])
     assert windrow.read_parquet(tmp_path, schema=schema).take() == [
@@ -210,7 +224,11 @@ def test_wrong_schema_raises(tmp_path: Path, schema: Any, message: str) -> None:
         (pa.array([1, 300]), pa.int8(), "300"),
         (pa.array([1.0, 1.5]), pa.int64(), "1.5"),
         (pa.array([1.0, 1e300]), pa.float32(), "1e\\+300"),
-        (pa.array([Decimal("1.25"), Decimal("1.251")], pa.decimal128(5, 3)), pa.decimal128(5, 2), r"Decimal\('1\.251'\)"),
+        (
+            pa.array([Decimal("1.25"), Decimal("1.251")], pa.decimal128(5, 3)),
+            pa.decimal128(5, 2),
+            r"Decimal\('1\.251'\)",
+        ),
         (pa.array([1000, 1001], pa.timestamp("us")), pa.timestamp("ms"), "datetime"),
         (pa.array(["1", "a" * 100]), pa.int64(), "'a{59}\\.\\.\\."),
         (pa.array([1, 1234]), pa.decimal128(5, 2), "1234"),
@@ -222,7 +240,9 @@ def test_overflow_of_a_given_type_names_the_value(
 ) -> None:
     write(tmp_path / "t.parquet", pa.table({"x": values}), row_group_size=1)
     source = open_parquet(tmp_path, schema=pa.schema([("x", kind)]))
-    with pytest.raises(SourceError, match=rf"t\.parquet, row group 1: column 'x' .*cannot hold the value {shown}"):
+    with pytest.raises(
+        SourceError, match=rf"t\.parquet, row group 1: column 'x' .*cannot hold the value {shown}"
+    ):
         read_all(source)
     first = source.reader.read(source.addresses([0])[0]) if len(source.blocks.rows) > 1 else None
     assert first is None or first.num_rows == 1
@@ -243,7 +263,9 @@ def test_directories_give_way_to_the_schema(tmp_path: Path) -> None:
     assert with_paths.schema.names == ["x", "path"]
     chosen = open_parquet(tmp_path, schema=schema, filter=pc.field("day") == "02")
     assert read_all(chosen).to_pylist() == [{"day": "02", "x": 2}]
-    with pytest.raises(SourceError, match=r"day=01/a\.parquet: its directory states '01', which is not a bool"):
+    with pytest.raises(
+        SourceError, match=r"day=01/a\.parquet: its directory states '01', which is not a bool"
+    ):
         read_all(open_parquet(tmp_path, schema=pa.schema([("day", pa.bool_()), ("x", pa.int64())])))
 
 
@@ -305,7 +327,9 @@ def test_fields_of_structs_are_read_alone(tmp_path: Path) -> None:
         assert read_both_ways(source) == expected.select(source.schema.names).to_pylist(), columns
         assert source.schema.types == expected.select(source.schema.names).schema.types
         shuffled = windrow.read_parquet(tmp_path, columns=columns).random_shuffle(seed=0).take()
-        assert sorted(map(str, shuffled)) == sorted(map(str, expected.select(source.schema.names).to_pylist()))
+        assert sorted(map(str, shuffled)) == sorted(
+            map(str, expected.select(source.schema.names).to_pylist())
+        )
     # a column of that name comes first
     assert read_both_ways(open_parquet(tmp_path, columns=["s.b"])) == [{"s.b": "dot"}] * 3
 
@@ -365,7 +389,9 @@ def test_saved_manifests_keep_the_schemas(tmp_path: Path) -> None:
     again = open_parquet(None, manifest=tmp_path / "m.npz", columns=["x"])
     assert read_all(again).to_pylist() == [{"x": 1.0}, {"x": 2.5}]
     assert again.schema_changes == ("x: int64 in 1 of 2 files, read as double",)
-    with pytest.raises(SourceError, match=rf"column 'y' is int64 in {tmp_path}/data/1\.parquet but string in"):
+    with pytest.raises(
+        SourceError, match=rf"column 'y' is int64 in {tmp_path}/data/1\.parquet but string in"
+    ):
         open_parquet(None, manifest=tmp_path / "m.npz")
 
 
@@ -379,7 +405,8 @@ def test_schema_changes_are_shown(tmp_path: Path) -> None:
     )
     shown = str(windrow.read_parquet(tmp_path).repeat(1).explain())
     assert (
-        "schema   price: int32 in 2 of 3 files, read as double; tags: null in 1 of 3 files (first: 1.parquet)" in shown
+        "schema   price: int32 in 2 of 3 files, read as double; tags: null in 1 of 3 files (first: 1.parquet)"
+        in shown
     )
     # a selection is no change
     assert open_parquet(tmp_path, columns=["s.a"]).schema_changes == ()
@@ -397,7 +424,9 @@ def test_what_decides_types_is_part_of_the_identity(tmp_path: Path) -> None:
 
 def test_int96_timestamps_outside_the_range_of_nanoseconds(tmp_path: Path) -> None:
     times = [datetime(9999, 12, 31), datetime(1, 1, 1), datetime(2020, 1, 1, 0, 0, 0, 5), None]
-    table = pa.table({"t": pa.array(times, pa.timestamp("us")), "n": pa.array(times[2:3] * 4, pa.timestamp("us"))})
+    table = pa.table(
+        {"t": pa.array(times, pa.timestamp("us")), "n": pa.array(times[2:3] * 4, pa.timestamp("us"))}
+    )
     path = write(tmp_path / "t.parquet", table, use_deprecated_int96_timestamps=True, store_schema=False)
     assert read_all(open_parquet(path)).schema.types == [pa.timestamp("ns")] * 2
     schema = pa.schema([("n", pa.timestamp("ns")), ("t", pa.timestamp("us", "UTC"))])

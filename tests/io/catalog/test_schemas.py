@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from windrow.core.errors import SourceError
-from windrow.io.catalog.schemas import merge_schemas, unify_schemas
+from windrow.io.catalog.schemas import unify_schemas
+
 
 def test_first_schema_sets_the_order_and_any_nullable_field_wins() -> None:
     one = pa.schema([pa.field("a", pa.int8(), nullable=False), ("b", pa.null())], metadata={"k": "v"})

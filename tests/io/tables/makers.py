@@ -58,7 +58,9 @@ def delete_from_delta(table: Path, deleted: Sequence[int]) -> None:
     log.write_text("\n".join(map(json.dumps, actions)) + "\n")
 
 
-def commit_delta_file(table: Path, version: int, schema: pa.Schema, content: pa.Table, **options: Any) -> None:
+def commit_delta_file(
+    table: Path, version: int, schema: pa.Schema, content: pa.Table, **options: Any
+) -> None:
     """Commit a file as Spark writes it, and a new schema of the table, whose columns the file need not have.
 
     A column of the schema whose field metadata has ``physical`` is stored under that name.
@@ -102,7 +104,9 @@ def commit_delta_file(table: Path, version: int, schema: pa.Schema, content: pa.
     }
     log = table / "_delta_log" / f"{version:020}.json"
     log.parent.mkdir(exist_ok=True)
-    log.write_text("\n".join(map(json.dumps, [{"protocol": protocol}, {"metaData": known}, {"add": add}])) + "\n")
+    log.write_text(
+        "\n".join(map(json.dumps, [{"protocol": protocol}, {"metaData": known}, {"add": add}])) + "\n"
+    )
 
 
 def map_delta_columns(table: Path, logical: dict[str, str], mode: str = "name") -> None:

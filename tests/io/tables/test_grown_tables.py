@@ -121,7 +121,9 @@ def test_iceberg_columns_added_renamed_and_widened(catalog: Any, deleted: list[i
 @pytest.mark.parametrize("deleted", [[], [1]])
 def test_delta_timestamps_as_old_versions_of_spark_write_them(tmp_path: Path, deleted: list[int]) -> None:
     pytest.importorskip("deltalake")
-    naive = pa.array([None if time is None else time.replace(tzinfo=None) for time in TIMES], pa.timestamp("us"))
+    naive = pa.array(
+        [None if time is None else time.replace(tzinfo=None) for time in TIMES], pa.timestamp("us")
+    )
     content = pa.table({"t": naive, "x": pa.array([0, 1, 2, 3])})
     options = {"use_deprecated_int96_timestamps": True, "store_schema": False, "row_group_size": 2}
     schema = pa.schema([("t", pa.timestamp("us", "UTC")), ("x", pa.int64())])
@@ -141,7 +143,9 @@ def test_iceberg_timestamps_as_old_versions_of_spark_write_them(catalog: Any, tm
     pytest.importorskip("pyiceberg")
     schema = pa.schema([("t", pa.timestamp("us", "UTC")), ("x", pa.int64())])
     table = catalog.create_table("db.t", schema=schema)
-    naive = pa.array([None if time is None else time.replace(tzinfo=None) for time in TIMES], pa.timestamp("us"))
+    naive = pa.array(
+        [None if time is None else time.replace(tzinfo=None) for time in TIMES], pa.timestamp("us")
+    )
     fields = [pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
               for number, (name, kind) in enumerate([("t", pa.timestamp("us")), ("x", pa.int64())], 1)]  # fmt: skip
     content = pa.table([naive, pa.array(range(4), pa.int64())], schema=pa.schema(fields))

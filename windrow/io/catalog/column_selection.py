@@ -228,7 +228,9 @@ def _make_unknown_path_error(name: str, schema: pa.Schema) -> PlanError:
         if _is_list(kind) and pt.is_struct(kind.value_type):
             fields = [f"{column}.{_ITEM_STEPS[0]}.{field.name}" for field in kind.value_type]
             return make_unknown_column_error(name, fields, "columns=")
-        return PlanError(f"columns= names {name!r}, but {column!r} is {kind} and has no fields: name {column!r}")
+        return PlanError(
+            f"columns= names {name!r}, but {column!r} is {kind} and has no fields: name {column!r}"
+        )
     return make_unknown_column_error(name, schema.names, "columns=")
 
 

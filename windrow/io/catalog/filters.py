@@ -13,14 +13,22 @@ from numpy.typing import NDArray
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import PlanError, SourceError
+from windrow.io.catalog.column_selection import make_unknown_column_error
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.catalog.manifest import Manifest
-from windrow.io.catalog.column_selection import make_unknown_column_error
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["can_prune", "check_filter", "evaluate_filter", "filter_columns", "kept_fragments", "kept_places", "with_filter_columns"]
+__all__ = [
+    "can_prune",
+    "check_filter",
+    "evaluate_filter",
+    "filter_columns",
+    "kept_fragments",
+    "kept_places",
+    "with_filter_columns",
+]
 
 # any function call, including "not"; names and string literals that look like one only disable pruning
 _UNSAFE_FOR_NAN = re.compile(r"\w\(|!=")
@@ -75,7 +83,9 @@ def _find_unknown(error: Exception) -> str | None:
     return None if found is None else found["column"] if found["column"] is not None else found["name"]
 
 
-def with_filter_columns(selected: pa.Schema, everything: pa.Schema, needed: Sequence[str] | None) -> pa.Schema:
+def with_filter_columns(
+    selected: pa.Schema, everything: pa.Schema, needed: Sequence[str] | None
+) -> pa.Schema:
     """The selected columns, and whole those that a filter needs (all for None), of which fields may be selected."""
     names = everything.names if needed is None else needed
     others = [field for field in selected if field.name not in names]

@@ -59,7 +59,9 @@ class Manifest:
     options: str = ""  # those of the format that change the rows or columns that the files hold
     codecs: Mapping[str, int] = field(default_factory=dict)  # those of first row groups, with stored bytes
     schemas: tuple[pa.Schema, ...] = ()  # the distinct ones, if files differ; else none
-    schema_numbers: NDArray[np.int64] | None = None  # by fragment, its place in ``schemas``; None if files agree
+    schema_numbers: NDArray[np.int64] | None = (
+        None  # by fragment, its place in ``schemas``; None if files agree
+    )
 
     def __repr__(self) -> str:
         return f"Manifest({self.fragments} fragments, {self.row_groups} row groups, {self.root!r})"

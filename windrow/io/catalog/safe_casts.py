@@ -201,6 +201,9 @@ def _to_floats(array: Any, kind: Any) -> pa.Array:
             exact = False
         if not exact:
             raise pa.ArrowInvalid(f"it has more digits than {kind}")
-    elif kind.bit_width < array.type.bit_width and pc.any(pc.and_(pc.is_inf(cast), pc.invert(pc.is_inf(array)))).as_py():
+    elif (
+        kind.bit_width < array.type.bit_width
+        and pc.any(pc.and_(pc.is_inf(cast), pc.invert(pc.is_inf(array)))).as_py()
+    ):
         raise pa.ArrowInvalid(f"it is larger than the largest {kind}")
     return cast

@@ -26,7 +26,11 @@ def describe_changes(manifest: Manifest, schema: pa.Schema, partitions: Collecti
 
 
 def _describe(
-    field: pa.Field, schemas: tuple[pa.Schema, ...], counts: list[int], manifest: Manifest, numbers: np.ndarray
+    field: pa.Field,
+    schemas: tuple[pa.Schema, ...],
+    counts: list[int],
+    manifest: Manifest,
+    numbers: np.ndarray,
 ) -> Iterator[str]:
     kinds = [_stored_type(schema, field) for schema in schemas]
     for kind in dict.fromkeys(kinds):

@@ -54,7 +54,9 @@ def unify_types(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def _unify_extensions(left: Any, right: Any) -> pa.DataType | None:
-    storages = [kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind for kind in (left, right)]
+    storages = [
+        kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind for kind in (left, right)
+    ]
     both = isinstance(left, pa.BaseExtensionType) and isinstance(right, pa.BaseExtensionType)
     # storage means something else under each extension type
     return None if both else unify_types(*storages)
@@ -135,7 +137,10 @@ def _unify_nested(left: Any, right: Any) -> pa.DataType | None:
         inner = _unify_fields(left.value_field, right.value_field)
         return None if inner is None else pa.list_(inner, left.list_size)
     if pt.is_map(left) and pt.is_map(right):
-        key, item = unify_types(left.key_type, right.key_type), _unify_fields(left.item_field, right.item_field)
+        key, item = (
+            unify_types(left.key_type, right.key_type),
+            _unify_fields(left.item_field, right.item_field),
+        )
         return None if key is None or item is None else pa.map_(key, item)
     return _unify_structs(left, right) if pt.is_struct(left) and pt.is_struct(right) else None
 

@@ -23,6 +23,7 @@ from windrow.io.catalog.unified_types import unify_types
 
 __all__ = ["unify_inferred", "widen_features", "widen_json", "widen_text"]
 
+
 def unify_inferred(schemas: Sequence[tuple[str, pa.Schema]], widen: Unify, *, fix: str) -> MergedSchema:
     """Merge the schemas of files, given as (path, inferred schema); files without columns are ignored.
 

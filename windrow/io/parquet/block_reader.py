@@ -304,9 +304,7 @@ def _is_coarser(kind: Any) -> bool:
     """Whether a type holds timestamps in another unit than nanoseconds."""
     if pt.is_timestamp(kind):
         return bool(kind.unit != "ns")
-    return pt.is_nested(kind) and any(
-        _is_coarser(kind.field(place).type) for place in range(kind.num_fields)
-    )
+    return pt.is_nested(kind) and any(_is_coarser(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def _count_rows(stored: Any, numbers: Iterable[int]) -> int:

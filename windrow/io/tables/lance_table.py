@@ -20,10 +20,10 @@ from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.core.source import BlockAddress, BlockTable
 from windrow.core.tracebacks import trims_traceback
+from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.filters import check_filter, filter_columns
 from windrow.io.catalog.listed_source import ListedSource
 from windrow.io.catalog.row_ids import count_rows
-from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.value_widths import fixed_bits, offset_bytes
 from windrow.io.storage.credentials import check_options, find_secrets, redact
 from windrow.io.tables.lance_reader import LanceReader, LanceTable, lance_errors, scan_rows

@@ -15,13 +15,13 @@ import pyarrow as pa
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, SourceIdentity
 from windrow.core.text_types import text_array
+from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.discovery import build_manifest
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.filters import check_filter, filter_columns
 from windrow.io.catalog.fragments import HASH_BYTES, Fragment
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.catalog.manifest import Manifest, VariableBytes, narrowed
-from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.value_widths import fixed_bits
 from windrow.io.formats.format import Format
 from windrow.io.parquet.block_reader import ParquetFormat
