@@ -74,6 +74,7 @@ def commit_delta_file(
         "readerFeatures": features,
         "writerFeatures": features,
     }
+    physical = {field.name: (field.metadata or {}).get(b"physical", field.name.encode()) for field in schema}
     fields = [
         {
             "name": field.name,
@@ -81,7 +82,7 @@ def commit_delta_file(
             "nullable": True,
             "metadata": {
                 "delta.columnMapping.id": number,
-                "delta.columnMapping.physicalName": (field.metadata or {}).get(b"physical", field.name.encode()).decode(),
+                "delta.columnMapping.physicalName": physical[field.name].decode(),
             },
         }
         for number, field in enumerate(schema, 1)

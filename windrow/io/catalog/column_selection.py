@@ -219,7 +219,7 @@ def _list_like(kind: Any, inner: pa.Field[Any]) -> pa.DataType:
 
 def _make_unknown_path_error(name: str, schema: pa.Schema) -> PlanError:
     """Name the fields of the struct that a dotted name goes through, else the columns."""
-    column, dot, rest = name.partition(".")
+    column, dot, _ = name.partition(".")
     if dot and column in schema.names:
         kind = schema.field(column).type
         if pt.is_struct(kind):

@@ -148,7 +148,7 @@ def _read_fragments(files: Files, paths: Sequence[str], format: Format) -> Itera
 def merge_manifest(manifest: Manifest, format: FileFormat, name_file: Callable[[str], str]) -> MergedSchema:
     """The columns of all files, with the error of each one whose types do not unify; ``name_file`` names files."""
     if manifest.schema_numbers is None:
-        return MergedSchema(manifest.schema)
+        return MergedSchema(manifest.schema, {})
     return _merge(format, name_schemas(manifest, name_file))
 
 
@@ -204,8 +204,8 @@ class _ManifestBuilder:
     def add(self, name: str, fragment: Fragment) -> None:
         facts = fragment.facts
         schema = facts.schema.remove_metadata()
-        known = self._schemas.setdefault(bytes(schema.serialize()), (len(self._schemas), name, schema))
-        self._schema_numbers.append(known[0])
+        number, *_ = self._schemas.setdefault(bytes(schema.serialize()), (len(self._schemas), name, schema))
+        self._schema_numbers.append(number)
         for column, sizes in facts.variable.items():
             for known, new in zip(self._variable_column(column), sizes, strict=True):
                 known.extend(new)

@@ -303,9 +303,9 @@ def open_files(
     """Resolve paths to a source: list the files and read their metadata, or use a manifest.
 
     ``include_paths`` adds a column of file paths, ``directory_column`` one of the names of the files'
-    directories. ``schema`` decides the types of columns, and which there are. With ``manifest=`` nothing is listed and no metadata is read: ``paths`` only gives the
-    location of the manifest's files (the original paths, or those the data has been moved to); None means the
-    original location.
+    directories. ``schema`` decides the types of columns, and which there are. With ``manifest=`` nothing is
+    listed and no metadata is read: ``paths`` only gives the location of the manifest's files (the original
+    paths, or those the data has been moved to); None means the original location.
     """
     if partitioning not in ("hive", None):
         raise PlanError(f"partitioning={partitioning!r}: use 'hive' (key=value directories) or None")

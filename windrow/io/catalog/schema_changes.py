@@ -14,7 +14,7 @@ __all__ = ["describe_changes"]
 
 
 def describe_changes(manifest: Manifest, schema: pa.Schema, partitions: Collection[str]) -> tuple[str, ...]:
-    """One text for each column of ``schema`` that is cast or filled, such as ``x: int32 in 2 of 9 files, read as double``."""
+    """One text for each column that is cast or filled, such as ``x: int32 in 2 of 9 files, read as double``."""
     numbers = manifest.schema_numbers
     if numbers is None:
         numbers = np.zeros(manifest.fragments, np.int64)

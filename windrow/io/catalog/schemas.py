@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -34,7 +34,7 @@ class MergedSchema:
     """The columns of all files, and an error message for each one whose types do not unify."""
 
     schema: pa.Schema
-    conflicts: Mapping[str, str] = field(default_factory=dict)
+    conflicts: Mapping[str, str]
 
     def check(self, names: Iterable[str]) -> None:
         """Raise a SourceError if the types of one of these columns do not unify."""
