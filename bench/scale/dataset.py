@@ -48,7 +48,8 @@ def make_source(
         ranges=dict(zip(schema.names, map(_range, _WORD_BYTES), strict=True)) if packs else {},
     )
     partitions = find_partitions([], schema.names)
-    return FileSource(Files("bucket/train"), manifest, schema, partitions, None, block_bytes, ParquetFormat())
+    files, columns = Files("bucket/train"), (schema, schema, None)
+    return FileSource(files, manifest, *columns, partitions, None, block_bytes, ParquetFormat())
 
 
 def _range(word_bytes: int) -> tuple[int, int]:

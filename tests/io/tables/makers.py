@@ -13,6 +13,15 @@ import pyarrow.parquet as pq
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _ROARING_ARRAY = 1681511377
+_DELTA_TYPES: dict[pa.DataType, Any] = {
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.timestamp("us"): "timestamp_ntz",
+    pa.timestamp("us", "UTC"): "timestamp",
+    pa.list_(pa.int64()): {"type": "array", "elementType": "long", "containsNull": True},
+}
 
 
 def rewrite_delta_log(table: Path, version: int, change: Callable[[list[dict[str, Any]]], None]) -> None:
@@ -47,6 +56,58 @@ def delete_from_delta(table: Path, deleted: Sequence[int]) -> None:
     actions = [{"protocol": protocol}, {"remove": remove}, {"add": {**add, "deletionVector": vector}}]
     log = table / "_delta_log" / f"{1:020}.json"
     log.write_text("\n".join(map(json.dumps, actions)) + "\n")
+
+
+def commit_delta_file(
+    table: Path, version: int, schema: pa.Schema, content: pa.Table, **options: Any
+) -> None:
+    """Commit a file as Spark writes it, and a new schema of the table, whose columns the file need not have.
+
+    A column of the schema whose field metadata has ``physical`` is stored under that name.
+    """
+    path = table / f"part-{version}.parquet"
+    pq.write_table(content, path, **options)
+    features = ["columnMapping", "deletionVectors", "timestampNtz"]
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": features,
+        "writerFeatures": features,
+    }
+    physical = {field.name: (field.metadata or {}).get(b"physical", field.name.encode()) for field in schema}
+    fields = [
+        {
+            "name": field.name,
+            "type": _DELTA_TYPES.get(field.type, str(field.type).replace("decimal128", "decimal").replace(" ", "")),
+            "nullable": True,
+            "metadata": {
+                "delta.columnMapping.id": number,
+                "delta.columnMapping.physicalName": physical[field.name].decode(),
+            },
+        }
+        for number, field in enumerate(schema, 1)
+    ]  # fmt: skip
+    known = {
+        "id": "00000000-0000-0000-0000-000000000000",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [],
+        "configuration": {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "99"},
+        "createdTime": 0,
+    }
+    add = {
+        "path": path.name,
+        "partitionValues": {},
+        "size": path.stat().st_size,
+        "modificationTime": 0,
+        "dataChange": True,
+        "stats": json.dumps({"numRecords": content.num_rows}),
+    }
+    log = table / "_delta_log" / f"{version:020}.json"
+    log.parent.mkdir(exist_ok=True)
+    log.write_text(
+        "\n".join(map(json.dumps, [{"protocol": protocol}, {"metaData": known}, {"add": add}])) + "\n"
+    )
 
 
 def map_delta_columns(table: Path, logical: dict[str, str], mode: str = "name") -> None:

@@ -53,7 +53,7 @@ def check_filter(expression: Any, schema: pa.Schema, conflicts: Mapping[str, str
         kind = evaluate_filter(expression, empty_table(schema)).type
     except pa.ArrowException as error:
         unknown = _find_unknown(error)
-        if unknown in conflicts:
+        if unknown is not None and unknown in conflicts:
             raise SourceError(conflicts[unknown]) from error
         if unknown is not None and unknown not in schema.names:
             raise make_unknown_column_error(unknown, schema.names, "filter=") from error

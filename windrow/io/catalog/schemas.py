@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -34,7 +34,7 @@ class MergedSchema:
     """The columns of all files, and an error message for each one whose types do not unify."""
 
     schema: pa.Schema
-    conflicts: Mapping[str, str] = field(default_factory=dict)
+    conflicts: Mapping[str, str]
 
     def check(self, names: Iterable[str]) -> None:
         """Raise a SourceError if the types of one of these columns do not unify."""
@@ -102,9 +102,9 @@ def _find_duplicates(path: str, schema: pa.Schema) -> dict[str, str]:
 def _check_same_columns(first_path: str, first: pa.Schema, path: str, schema: pa.Schema) -> None:
     for here, there, where, other in ((first, schema, path, first_path), (schema, first, first_path, path)):
         names = set(there.names)
-        for field in here:
-            if field.name not in names:
+        for column in here:
+            if column.name not in names:
                 raise SourceError(
-                    f"column {field.name!r} is missing in {where} but {field.type} in {other}: "
+                    f"column {column.name!r} is missing in {where} but {column.type} in {other}: "
                     f"give all of them the same columns, or read them separately"
                 )
