@@ -48,8 +48,10 @@ def make_source(
         ranges=dict(zip(schema.names, map(_range, _WORD_BYTES), strict=True)) if packs else {},
     )
     partitions = find_partitions([], schema.names)
-    files, columns = Files("bucket/train"), (schema, schema, None)
-    return FileSource(files, manifest, *columns, partitions, None, block_bytes, ParquetFormat())
+    columns = (schema, schema, None)
+    return FileSource(
+        Files("bucket/train"), manifest, *columns, partitions, None, block_bytes, ParquetFormat()
+    )
 
 
 def _range(word_bytes: int) -> tuple[int, int]:

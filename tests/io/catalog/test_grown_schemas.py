@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def test_columns_that_files_lack_are_null(tmp_path: Path, kind: str, shuffled: b
         pa.table({"other": [0, 0]}),
         pa.table({"n": [[5, 6]], "x": pa.array([4], pa.int8()), "s": [{"t": "c"}]}).drop_columns("s"),
     ]
-    expected = [
+    expected: list[dict[str, Any]] = [
         {"x": 1, "s": "a", "n": [1], "new": None},
         {"x": 2, "s": None, "n": None, "new": None},
         {"x": 3, "s": None, "n": None, "new": "b"},
@@ -66,7 +66,7 @@ def test_columns_that_files_lack_are_null(tmp_path: Path, kind: str, shuffled: b
     source = ds._plan.source
     assert source.null_counts == {"x": 2, "s": 5, "n": None, "new": 5} or kind == "arrow"
     assert source.blocks.rows.tolist() == [2, 1, 2, 1]
-    rows = ds.random_shuffle(seed=3).take() if shuffled else ds.take()
+    rows: list[dict[str, Any]] = ds.random_shuffle(seed=3).take() if shuffled else ds.take()
     key = str
     assert sorted(rows, key=key) == sorted(expected, key=key) if shuffled else rows == expected
     for name in ("x", "s", "n", "new"):
@@ -101,7 +101,7 @@ def test_duplicate_names_matter_where_they_are_selected(tmp_path: Path) -> None:
         open_parquet(tmp_path, columns=["b", "a"])
 
 
-UTC_DAY = datetime(2020, 1, 1, tzinfo=UTC)
+UTC_DAY = datetime(2020, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize("kind", READERS)
@@ -299,9 +299,11 @@ def test_filters_see_the_unified_columns(
     write_tables(tmp_path, tables, kind)
     # of the struct, the filter needs a field that is not selected
     ds = READERS[kind](tmp_path, columns=["s.a", "x"], filter=expression)
-    rows = read_both_ways(ds._plan.source)
+    source = ds._plan.source
+    assert isinstance(source, FileSource)
+    rows = read_both_ways(source)
     assert [row["x"] for row in rows] == expected
-    structs = {1.0: {"a": 1}, 3.0: {"a": 2}, 4.0: {"a": None}}
+    structs: dict[Any, Any] = {1.0: {"a": 1}, 3.0: {"a": 2}, 4.0: {"a": None}}
     assert [row["s"] for row in rows] == [structs.get(value) for value in expected]
 
 

@@ -282,7 +282,7 @@ def test_column_order_can_differ_and_missing_columns_are_null(tmp_path: Path) ->
         {"x": 1, "y": 2},
         {"x": 4, "y": 3},
     ]
-    everything = [{"x": 1, "y": 2}, {"x": 4, "y": 3}, {"x": 1, "y": None}]
+    everything: list[dict[str, Any]] = [{"x": 1, "y": 2}, {"x": 4, "y": 3}, {"x": 1, "y": None}]
     assert all_rows(windrow.read_csv(tmp_path)) == everything
     # a file of which nothing is selected still has its rows
     assert all_rows(windrow.read_csv(tmp_path, columns=["y"])) == [{"y": row["y"]} for row in everything]

@@ -56,13 +56,15 @@ def new_rows() -> pa.Table:
     )
 
 
-OLD = [
+OLD: list[dict[str, Any]] = [
     {"i": 1, "f": 0.5, "d": Decimal("1.00"), "new": "a", "added": None},
     {"i": 2, "f": 1.5, "d": None, "new": "b", "added": None},
     {"i": 3, "f": 2.5, "d": Decimal("3.25"), "new": None, "added": None},
     {"i": 4, "f": None, "d": Decimal("-4.50"), "new": "d", "added": None},
 ]
-NEW = [{"i": 2**40, "f": 1e300, "d": Decimal("1234567890.12"), "new": "e", "added": [7, 8]}]
+NEW: list[dict[str, Any]] = [
+    {"i": 2**40, "f": 1e300, "d": Decimal("1234567890.12"), "new": "e", "added": [7, 8]}
+]
 FILTERS: list[tuple[pc.Expression, list[int]]] = [
     (pc.field("i") >= 3, [3, 4, 2**40]),
     (pc.field("f") > 1.0, [2, 3, 2**40]),

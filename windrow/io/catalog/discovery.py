@@ -160,7 +160,7 @@ def _read_fragments(files: Files, paths: Sequence[str], format: Format) -> Itera
 def merge_manifest(manifest: Manifest, format: FileFormat, name_file: Callable[[str], str]) -> MergedSchema:
     """The columns of all files, with the error of each one whose types do not unify; ``name_file`` names files."""
     if manifest.schema_numbers is None:
-        return MergedSchema(manifest.schema)
+        return MergedSchema(manifest.schema, {})
     return _merge(format, name_schemas(manifest, name_file))
 
 
