@@ -143,8 +143,8 @@ def _warn_of_files(found: dict[str, Any]) -> list[str]:
         )
     if files > 1 and found["stored_bytes"] / files < _SMALL_FILE_BYTES and files > 1_000:
         lines.append(
-            f"small files: {files:,} files of {format_bytes(found['stored_bytes'] / files)} on average. Blocks do not "
-            "cross files, and each file is listed and opened: join them with windrow premix or write_parquet()"
+            f"small files: {files:,} files of {format_bytes(found['stored_bytes'] / files)} on average. Adjacent "
+            "ones share a block, but each file is listed and opened: join them with windrow premix or write_parquet()"
         )
     return lines
 

@@ -142,7 +142,7 @@ class Dataset(CombineMethods, OrderMethods, GroupMethods, BoostingMethods):
         return open_shards(job, shards, equal=check_equal(equal), locality_hints=hints)
 
     def num_blocks(self) -> int:
-        """Return the number of blocks; a block is a group of adjacent row groups of a file, read together."""
+        """Return the number of blocks; a block is a group of adjacent row groups, read together."""
         return len(self._plan.source.blocks.rows)
 
     def size_bytes(self) -> int:
