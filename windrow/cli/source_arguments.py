@@ -64,7 +64,9 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, many: bool = True) 
         help="an option of the filesystem, such as endpoint_url=http://...; may be repeated",
     )
     parser.add_argument(
-        "--target-block-bytes", metavar="SIZE", help="the size of blocks, such as 16MiB; by default chosen from the footers"
+        "--target-block-bytes",
+        metavar="SIZE",
+        help="the size of blocks, such as 16MiB; by default chosen from the footers",
     )
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.io.files import open_parquet, read_all, write
 from windrow.core.source import can_scatter
-from windrow.io.parquet import small_files
+from windrow.io.formats import row_group_reader
 from windrow.io.parquet.footers import read_footer
 
 
@@ -120,7 +120,7 @@ def test_partition_values_belong_to_the_rows_of_their_file(tmp_path: Path) -> No
 def test_a_large_file_between_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, rows in enumerate((5, 2_000, 5, 5)):
         write(tmp_path / f"{number}.parquet", numbers(0, rows))
-    monkeypatch.setattr(small_files, "_SMALL_FILE_BYTES", 5_000)
+    monkeypatch.setattr(row_group_reader, "_LARGE_FILE_BYTES", 5_000)
     source = open_parquet(tmp_path, target_block_bytes=2**20)
     parts = source.reader.parts(source.addresses([0])[0])
     assert [part.num_rows for part in parts] == [5, 2_000, 10]

@@ -32,6 +32,7 @@ __all__ = [
     "RowGroupReader",
     "corruption_is_invalid",
     "group_by_bytes",
+    "split_into_parts",
 ]
 
 # The columns of a part should fit the CPU cache; smaller parts cost more Python per row.
@@ -153,7 +154,7 @@ class RowGroupReader(FileBlockReader):
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
         """Read one block part by part: large files in the parts of their format, small files several to a part."""
-        for part in _split_into_parts(address.locator):
+        for part in split_into_parts(address.locator):
             if len(part) == 1:
                 yield from self._read_parts(part[0], address)
             else:
@@ -230,7 +231,7 @@ def corruption_is_invalid(corruption: tuple[type[Exception], ...]) -> Iterator[N
         raise pa.ArrowInvalid(f"{kind}{error}") from error
 
 
-def _split_into_parts(locator: Sequence[RowGroups]) -> Iterator[list[RowGroups]]:
+def split_into_parts(locator: Sequence[RowGroups]) -> Iterator[list[RowGroups]]:
     """Split a block's files into parts: each large file alone, small files together."""
     part: list[RowGroups] = []
     part_bytes = 0

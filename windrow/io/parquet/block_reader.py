@@ -22,10 +22,12 @@ from windrow.io.catalog.filters import can_prune, filter_columns, kept_places, w
 from windrow.io.catalog.fragments import Fragment
 from windrow.io.catalog.hive_partitions import Partitions, conform
 from windrow.io.catalog.safe_casts import cast_table
+from windrow.io.formats.row_group_reader import split_into_parts
 from windrow.io.parquet import chunk_decoder, decoder_library
 from windrow.io.parquet.footers import read_footer, summarise
 from windrow.io.parquet.nested_decoder import decode_nested
-from windrow.io.parquet.small_files import read_small_files, split_small_files
+from windrow.io.parquet.row_groups import count_rows, join_groups, open_parquet, read_groups
+from windrow.io.parquet.small_files import read_small_files
 from windrow.io.parquet.stored_chunks import Chunk
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.verified_files import BlockFile, RowGroups, open_block, remember_footer
@@ -34,9 +36,6 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 __all__ = ["ParquetFormat", "ParquetReader"]
-
-# A part's columns should fit the CPU cache; smaller parts cost more Python time per row.
-_PART_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class ParquetReader:
         return not self.files.local
 
     def read(self, address: BlockAddress) -> pa.Table:
-        tables = [self._read_files(some, address) for some in split_small_files(address.locator)]
+        tables = [self._read_files(some, address) for some in split_into_parts(address.locator)]
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
@@ -106,7 +105,7 @@ class ParquetReader:
         if self.filter is not None:
             yield self.read(address)
             return
-        for some in split_small_files(address.locator):
+        for some in split_into_parts(address.locator):
             if len(some) > 1:
                 yield self._open_small_files(some)
             else:
@@ -116,7 +115,7 @@ class ParquetReader:
         with open_block(self.files, groups, origin) as block:
             with block.mapped_errors():
                 block.fetch(range(groups.start, groups.stop), self._leaf_paths(block, self.schema))
-            for numbers in _join_groups(block.footer.metadata, groups):
+            for numbers in join_groups(block.footer.metadata, groups):
                 yield _StoredPart(self, block.file, (_StoredGroups(block, numbers),))
             with block.mapped_errors():
                 block.check()
@@ -156,7 +155,7 @@ class ParquetReader:
         schema = with_filter_columns(self.schema, self._full_schema(), needed)
         numbers = self._prune_row_groups(block, needed)
         block.fetch(numbers, self._leaf_paths(block, schema))
-        stored = _open_parquet(block)
+        stored = open_parquet(block)
         found = [empty_table(self.schema)]
         for number in numbers:
             table = self._read_columns(stored, block, (number,), schema)
@@ -194,7 +193,7 @@ class ParquetReader:
     def _read(self, block: BlockFile, schema: pa.Schema) -> pa.Table:
         numbers = range(block.groups.start, block.groups.stop)
         block.fetch(numbers, self._leaf_paths(block, schema))
-        return self._read_columns(_open_parquet(block), block, numbers, schema)
+        return self._read_columns(open_parquet(block), block, numbers, schema)
 
     def _read_columns(
         self, stored: Any, block: BlockFile, numbers: Sequence[int], schema: pa.Schema
@@ -210,10 +209,10 @@ class ParquetReader:
         ]
         others = [field for field in schema if field not in coarse]
         # a path can also match a column whose name has dots, so this can read more columns, never fewer
-        table = _read_groups(stored, numbers, self._leaf_paths(block, others))
+        table = read_groups(stored, numbers, self._leaf_paths(block, others))
         if coarse:
-            microseconds = _open_parquet(block, coerce_int96_timestamp_unit="us")
-            read = _read_groups(microseconds, numbers, self._leaf_paths(block, coarse))
+            microseconds = open_parquet(block, coerce_int96_timestamp_unit="us")
+            read = read_groups(microseconds, numbers, self._leaf_paths(block, coarse))
             for field in coarse:
                 table = table.append_column(field.name, read.column(field.name))
         return conform(table, schema, self.partitions, block.groups.path, block.locate(numbers))
@@ -240,11 +239,11 @@ class _StoredGroups:
 
     @cached_property
     def num_rows(self) -> int:
-        return _count_rows(self.block.footer.metadata, self.numbers)
+        return count_rows(self.block.footer.metadata, self.numbers)
 
     @cached_property
     def parquet(self) -> Any:
-        return _open_parquet(self.block)
+        return open_parquet(self.block)
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,48 +374,8 @@ def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray[Any]]:
     return dict(zip(table.column_names, table.columns, strict=True))
 
 
-def _open_parquet(block: BlockFile, **options: Any) -> Any:
-    import pyarrow.parquet as pq
-
-    # pre_buffer=False: remote ranges are prefetched into memory already, or read one by one
-    return pq.ParquetFile(
-        block.file,
-        metadata=block.footer.metadata,
-        pre_buffer=False,
-        page_checksum_verification=True,
-        **options,
-    )
-
-
 def _is_coarser(kind: Any) -> bool:
     """Whether a type holds timestamps in another unit than nanoseconds."""
     if pt.is_timestamp(kind):
         return bool(kind.unit != "ns")
     return pt.is_nested(kind) and any(_is_coarser(kind.field(place).type) for place in range(kind.num_fields))
-
-
-def _count_rows(metadata: Any, numbers: Iterable[int]) -> int:
-    return sum(metadata.row_group(number).num_rows for number in numbers)
-
-
-def _read_groups(stored: Any, numbers: Sequence[int], names: list[str]) -> pa.Table:
-    """Read columns of row groups, and check the row count: Arrow can silently read fewer rows from corrupt pages."""
-    table = stored.read_row_groups(list(numbers), columns=names, use_threads=False)
-    expected = _count_rows(stored.metadata, numbers)
-    if table.num_rows != expected or any(len(column) != expected for column in table.columns):
-        raise pa.ArrowInvalid(f"pages hold {table.num_rows} rows where the footer states {expected}")
-    return table
-
-
-def _join_groups(metadata: Any, groups: RowGroups) -> Iterator[tuple[int, ...]]:
-    """Join adjacent row groups into parts of at least `_PART_BYTES`, except the last."""
-    joined: list[int] = []
-    joined_bytes = 0
-    for number in range(groups.start, groups.stop):
-        joined.append(number)
-        joined_bytes += metadata.row_group(number).total_byte_size
-        if joined_bytes >= _PART_BYTES:
-            yield tuple(joined)
-            joined, joined_bytes = [], 0
-    if joined:
-        yield tuple(joined)

@@ -7,7 +7,7 @@ of all files of a part.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -15,30 +15,7 @@ from windrow.io.formats.whole_file_reader import read_contents
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.verified_files import BlockFile, RowGroups, open_bytes
 
-__all__ = ["read_small_files", "split_small_files"]
-
-# Larger files are read column by column.
-_SMALL_FILE_BYTES = 2**20
-# The files of a part are in memory together, and its columns should fit the CPU cache.
-_PART_FILE_BYTES = 4 * 2**20
-
-
-def split_small_files(locator: Sequence[RowGroups]) -> Iterator[Sequence[RowGroups]]:
-    """Split the files of a block into parts: several small ones, or one file."""
-    part: list[RowGroups] = []
-    part_bytes = 0
-    for groups in locator:
-        is_large = groups.size_bytes > _SMALL_FILE_BYTES
-        if part and (is_large or part_bytes + groups.size_bytes > _PART_FILE_BYTES):
-            yield part
-            part, part_bytes = [], 0
-        if is_large:
-            yield [groups]
-        else:
-            part.append(groups)
-            part_bytes += groups.size_bytes
-    if part:
-        yield part
+__all__ = ["read_small_files"]
 
 
 def read_small_files(
