@@ -68,7 +68,9 @@ def test_larger_windows_are_better(dataset: windrow.Dataset) -> None:
 
 def test_row_groups_count_where_blocks_join_them(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": np.arange(4_000)}), tmp_path / "a.parquet", row_group_size=100)
-    pipe = windrow.read_parquet(tmp_path).repeat(2).random_shuffle_each_window(seed=1)
+    pipe = (
+        windrow.read_parquet(tmp_path, target_block_bytes="1MiB").repeat(2).random_shuffle_each_window(seed=1)
+    )
     report = windrow.shuffle_report(pipe, batch_size=100)
     assert (report.blocks, report.groups, report.group_kind) == (1, 40, "row groups")
     assert 30 < report.groups_per_batch.mean < 40

@@ -180,7 +180,8 @@ class ParquetReader:
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False)
         )
         fragment = format.make_fragment(
-            block.file, partition_expression=self.partitions.expression(groups.path)
+            pa.BufferReader(block.footer.as_file),
+            partition_expression=self.partitions.expression(groups.path),
         )
         # not make_fragment(row_groups=), which converts the indices to a set and reads in its order
         fragment = fragment.subset(row_group_ids=numbers)

@@ -97,6 +97,13 @@ class StoredFooter:
         self._bounds: dict[tuple[int, str], tuple[int, int] | None] = {}
         self._nested: dict[tuple[int, str], tuple[pa.DataType, tuple[NestedLeaf, ...] | None]] = {}
 
+    @cached_property
+    def as_file(self) -> pa.Buffer:
+        """A file of the footer alone, for Arrow's datasets, which would read the footer from storage again."""
+        out = pa.BufferOutputStream()
+        self.metadata.write_metadata_file(out)
+        return out.getvalue()
+
     @property
     def serialized_size(self) -> int:
         return int(self.metadata.serialized_size)

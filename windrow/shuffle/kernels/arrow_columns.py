@@ -70,7 +70,10 @@ def _take(array: pa.Array, index: pa.Array) -> pa.Array:
 
 def _drop_views(array: Any, kind: Any) -> Any:
     """Convert an array to a type without views; Arrow 26 makes wrong offsets of a slice of views of lists."""
-    if array.type.equals(kind) or not kind.num_fields:
+    if array.type.equals(kind):
+        # Arrow 26 cannot cast fixed-size lists of non-nullable ones to their own type
+        return array
+    if not kind.num_fields:
         return array.cast(kind)
     if pa.types.is_list_view(array.type) or pa.types.is_large_list_view(array.type):
         dtype = np.int64 if pa.types.is_large_list(kind) else np.int32
@@ -83,7 +86,9 @@ def _drop_views(array: Any, kind: Any) -> Any:
 
 def _restore_views(array: Any, kind: Any) -> Any:
     """Convert an array to a type with views; Arrow does not cast to them within lists."""
-    if array.type.equals(kind) or not kind.num_fields:
+    if array.type.equals(kind):
+        return array
+    if not kind.num_fields:
         return array.cast(kind)
     if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
         offsets = np.asarray(array.offsets)
