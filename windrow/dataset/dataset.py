@@ -47,7 +47,7 @@ class Dataset(CombineMethods, OrderMethods, GroupMethods, BoostingMethods):
     >>> pq.write_table(pa.table({"x": range(6), "y": [0.5] * 6}), "numbers.parquet", row_group_size=2)
     >>> ds = windrow.read_parquet("numbers.parquet", columns=["x"])
     >>> ds.count(), ds.columns(), ds.num_blocks()
-    (6, ['x'], 1)
+    (6, ['x'], 3)
     >>> doubled = ds.map_batches(lambda batch: {"x": batch["x"] * 2})
     >>> doubled.take(3)
     [{'x': 0}, {'x': 2}, {'x': 4}]

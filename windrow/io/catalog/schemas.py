@@ -2,7 +2,7 @@
 
 Columns are matched by name, in any order. The types of a column unify by widening (`unify_types`); a column
 that some schemas lack is nullable. A column whose types do not unify stays in the merged schema, as the first
-file has it, with the error that whoever selects it gets: unselected columns need not agree.
+file has it, with an error that selecting it raises: unselected columns need not agree.
 
 The first file determines the column order and the field metadata; columns that only later files have follow.
 Schema metadata (such as pandas' index) is dropped, since it describes one file.
