@@ -41,6 +41,11 @@ _TARGET_SLICES = 4
 # Reading this much outweighs the overhead of a task.
 _MIN_TASK_BYTES = TASK_BYTES // 4
 
+# Where outputs are objects of a store, each task costs more: several times as long to start, and its objects.
+# Every worker still gets this many tasks of a window, so that it ends with all of them busy.
+_STORED_TASK_BYTES = 3 * TASK_BYTES
+_TASKS_PER_WORKER = 4
+
 # Scratch memory of the decoder, and the positions computed for each row of a part.
 _WORK_BYTES = 8 * 2**20
 # of a token that is being placed: its row in the epoch, twice, its run and its place
@@ -89,6 +94,7 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     For every task but the last of a window, each destination gets an object of at least
     `DESTINATION_BYTES`; above 42 destinations the minimum grows with their number.
     Destinations are nodes, at most one per shard.
+    Where outputs are objects, tasks are larger if memory allows.
     Tasks stay smaller where a window would otherwise have fewer tasks than workers. With many
     nodes, fewer workers suffice: the larger the objects and the better rows pack, the fewer.
     Where tasks share the memory limit with windows and the largest window would not fit beside
@@ -97,6 +103,7 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     program = _split_for_workers(program, resources)
     if resources.limit_covers_all:
         return _shrink_splits(program, resources, batch_rows)
+    program = _enlarge_tasks(program, resources, batch_rows)
     destinations, sizes = _destinations(program, resources), program.job.source.blocks.memory_bytes
     if destinations == 1 or not len(sizes):
         return program
@@ -104,7 +111,7 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     each = max(DESTINATION_BYTES, _DESTINATION_BYTES_PER_NODE * destinations)
     packing_ratio = _packing_ratio(program)
     target_bytes = int(each * destinations * (_TARGET_SLICES if sliced else 1) * packing_ratio)
-    if target_bytes <= TASK_BYTES:
+    if target_bytes <= program.task_bytes:
         return program
     # parts are cut at multiples of their size, so one can fall short by almost a block
     missing_bytes = 0 if int(sizes.min()) >= target_bytes else int(sizes.max())
@@ -114,7 +121,23 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     ratio = each / DESTINATION_BYTES
     workers = int(resources.workers / (ratio * min(packing_ratio, ratio**2)))
     max_part_bytes = int(sizes.sum()) // (windows * max(workers, min(resources.workers, destinations)))
-    return replace(program, part_bytes=max(TASK_BYTES, min(target_bytes + missing_bytes, max_part_bytes)))
+    return replace(program, part_bytes=max(program.task_bytes, min(target_bytes + missing_bytes, max_part_bytes)))
+
+
+def _enlarge_tasks(program: Program, resources: Resources, batch_rows: int) -> Program:
+    """Fewer and larger tasks, where that takes no window and no slice."""
+    if program.job.before:
+        return program
+    total = int(program.job.source.blocks.memory_bytes.sum())
+    each = total // (max(1, program.plan(0).windows) * resources.workers * _TASKS_PER_WORKER)
+    larger = replace(program, part_bytes=min(_STORED_TASK_BYTES, each))
+    if larger.task_bytes <= program.task_bytes:
+        return program
+    try:
+        plain, enlarged = (budget_program(some, resources, batch_rows) for some in (program, larger))
+    except PlanError:
+        return program
+    return larger if (enlarged.windows, enlarged.slices) == (plain.windows, plain.slices) else program
 
 
 def _shrink_splits(program: Program, resources: Resources, batch_rows: int) -> Program:
