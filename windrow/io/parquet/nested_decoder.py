@@ -66,6 +66,8 @@ def _decode_leaf(
     pages = [each for each in stored if each is not None]
     if len(pages) < len(leaves) or any(leaf.width != width for leaf in leaves):
         return None
+    places = [leaf.dictionary for leaf in leaves]
+    apart = [None if place is None else read_pages(file, *place) for place in places]
     capacity = sum(leaf.values for leaf in leaves)
     # what footers state can be wrong, and memory for it is taken before any page is read
     if not 0 <= capacity * width <= max(_SMALL_BYTES, _MAX_RATIO * sum(each.size for each in pages)):
@@ -75,8 +77,9 @@ def _decode_leaf(
     valid = pool.take(rows if has_lists else 0)
     scratch, levels = SCRATCH.memory, pool.take(_LEVELS_BYTES if has_lists else 0)
     first = items = nulls = 0
-    for leaf, buffer in zip(leaves, pages, strict=True):
-        where = (buffer.address, buffer.size, CODECS[leaf.codec].number)
+    for leaf, buffer, dictionary in zip(leaves, pages, apart, strict=True):
+        known = (0, 0) if dictionary is None else (dictionary.address, dictionary.size)
+        where = (buffer.address, buffer.size, *known, CODECS[leaf.codec].number)
         how = (width, leaf.values, leaf.rows, has_lists, leaf.max_level, leaf.list_level)
         lists = (address_of(offsets) + 8 * first, address_of(valid) + first) if has_lists else (0, 0)
         job = np.array([*where, *how, address_of(out), capacity, *lists, items, False, 0, 0], np.int64)

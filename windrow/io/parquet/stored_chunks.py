@@ -27,17 +27,21 @@ _DECIMAL_BYTES = 16
 
 @dataclass(frozen=True)
 class Chunk:
-    """A column chunk that the C decoder accepts."""
+    """A column chunk that the C decoder accepts, or some rows of one."""
 
     start: int  # offset of its pages in the file
     size_bytes: int  # compressed
-    rows: int
+    rows: int  # to decode
     kind: int  # what its values are, as in C
     width: int  # bytes of a stored value; 0 for text and booleans
     codec: str
     optional: bool  # its pages have definition levels
     has_nulls: bool = False  # the footer states nulls, or does not state their number
     raw_bytes: int = 0  # uncompressed size of its pages, as the footer states it
+    # of some rows alone: the rows of its pages before and behind these, and the place of a dictionary that lies apart
+    before: int = 0
+    behind: int = 0
+    dictionary: tuple[int, int] | None = None
 
     @property
     def is_text(self) -> bool:
@@ -46,7 +50,8 @@ class Chunk:
     @cached_property
     def facts(self) -> tuple[int, ...]:
         """Its properties in the order of a job of the C decoder."""
-        return self.kind, CODECS[self.codec].number, self.optional, self.width, self.rows
+        codec = CODECS[self.codec].number
+        return self.kind, codec, self.optional, self.width, self.rows, self.before, self.behind
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ class NestedLeaf:
     codec: str
     list_level: int  # the definition level of a list that is not null; -1: it is below no list
     max_level: int  # the definition level of a value
+    dictionary: tuple[int, int] | None = None  # its place, if it lies apart from the pages
 
 
 Fields = Sequence[tuple[str, pa.DataType] | None]
