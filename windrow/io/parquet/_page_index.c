@@ -8,7 +8,7 @@
 
 /* A page, from its header on: fields that the header lacks are -1. */
 typedef struct {
-    int64_t start, header_bytes, stored_bytes, raw_bytes, type, values, rows, encoding, levels_encoding, has_crc;
+    int64_t start, header_bytes, stored_bytes, raw_bytes, type, values, rows, encoding, levels_encoding;
 } found_page;
 
 /* Finds up to `capacity` pages in bytes that begin with a header. Only headers are read, so the content of the last page
@@ -23,7 +23,7 @@ EXPORT int64_t windrow_find_pages(const uint8_t *bytes, int64_t size, found_page
         const int has_values = page.type == DATA_PAGE || page.type == DATA_PAGE_V2;
         if (r.bad || (has_values && page.values < 0)) break;
         pages[count++] = (found_page){start - bytes, r.at - start, page.stored_bytes, page.raw_bytes, page.type,
-                                      page.values, page.rows, page.encoding, page.rep_levels, page.has_crc};
+                                      page.values, page.rows, page.encoding, page.rep_levels};
         if (page.stored_bytes > r.end - r.at) break;
         r.at += page.stored_bytes;
     }

@@ -143,21 +143,18 @@ typedef struct {
     int64_t bytes;
 } Bytes;
 
-/* Reads a dictionary that lies apart from the pages that refer to it. */
-static int read_first(Column *column, Bytes stored) {
-    Reader r = {stored.at, stored.at + stored.bytes, 0};
-    const Page page = read_page(&r);
-    return r.bad || page.has_crc || page.type != DICTIONARY_PAGE || read_dictionary(column, &r, &page);
-}
-
-/* Reads the pages of a chunk, or some of them and the dictionary that they need; `read_values` handles those with
- * values, and counts them in column->done. */
-static int decode_pages(Column *column, Bytes dictionary, Bytes pages,
+/* Reads the pages of a chunk, or some of them and those that lie apart `ahead`: the dictionary that they need.
+ * `read_values` handles pages with values, and counts them in column->done. */
+static int decode_pages(Column *column, Bytes ahead, Bytes pages,
                         int (*read_values)(Column *, Reader *, const Page *)) {
-    Reader r = {pages.at, pages.at + pages.bytes, 0};
-    int failed = dictionary.bytes && read_first(column, dictionary);
+    Reader r = {ahead.at, ahead.at + ahead.bytes, 0};
+    int failed = 0, is_last = 0;
     /* rows behind are counted, so that pages that hold other rows than stated are declined */
     while (!failed && (column->before || column->behind || column->done < column->rows)) {
+        if (!is_last && r.at == r.end) {
+            r = (Reader){pages.at, pages.at + pages.bytes, 0};
+            is_last = 1;
+        }
         Page page = read_page(&r);
         if (r.bad || page.has_crc) failed = 1;
         else if (page.type == DICTIONARY_PAGE) failed = read_dictionary(column, &r, &page);

@@ -21,6 +21,7 @@ from windrow.io.catalog.hive_partitions import Partitions, conform
 from windrow.io.parquet import chunk_decoder, decoder_library
 from windrow.io.parquet.footers import read_footer, summarise
 from windrow.io.parquet.nested_decoder import decode_nested
+from windrow.io.parquet.row_ranges import RowRange, open_ranges
 from windrow.io.parquet.stored_chunks import Chunk
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.verified_files import BlockFile, RowGroups, open_block
@@ -110,11 +111,16 @@ class ParquetReader:
             yield self.read(address)
             return
         (groups,) = address.locator
+        names = self._stored_names(self.schema)
         with open_block(self.files, groups, address.origin) as block:
             with block.mapped_errors():
-                block.fetch(range(groups.start, groups.stop), self._stored_names(self.schema))
+                ranges = open_ranges(block, names, _PART_BYTES) if groups.is_cut else []
+                if not groups.is_cut:
+                    block.fetch(range(groups.start, groups.stop), names)
                 stored = self._parquet(block)
-            for numbers in _join_groups(stored.metadata, groups):
+            for rows in ranges:
+                yield _StoredPart(self, stored, block, (rows.group,), rows)
+            for numbers in _join_groups(stored.metadata, groups) if not groups.is_cut else ():
                 yield _StoredPart(self, stored, block, numbers)
             with block.mapped_errors():
                 block.check()
@@ -141,6 +147,9 @@ class ParquetReader:
 
     def _read(self, block: BlockFile, schema: pa.Schema) -> pa.Table:
         groups, names = block.groups, self._stored_names(schema)
+        if groups.is_cut:
+            tables = [rows.read(names) for rows in open_ranges(block, names)]
+            return conform(tables[0], schema, self.partitions, groups.path) if tables else schema.empty_table()
         numbers = range(groups.start, groups.stop)
         block.fetch(numbers, names)
         # a name with dots can also match a nested field, so this can read more columns, never fewer
@@ -160,6 +169,9 @@ class ParquetReader:
         ).make_fragment(block.file, partition_expression=self.partitions.expression(groups.path))
         # not make_fragment(row_groups=), which converts the indices to a set and reads in its order
         fragment = fragment.subset(row_group_ids=list(range(groups.start, groups.stop)))
+        if groups.is_cut:
+            has_rows = fragment.subset(self.filter, schema=schema).row_groups
+            return self._filter_all_rows(block) if has_rows else self.schema.empty_table()
         if block.remote is not None:
             needed = filter_columns(self.filter, schema)
             names = self.stored.names if needed is None else [*self._stored_names(self.schema), *needed]
@@ -181,15 +193,18 @@ class ParquetReader:
 
 @dataclass(frozen=True, eq=False)
 class _StoredPart:
-    """A few row groups of an open file; decodes columns on access, which is measured as decoding."""
+    """A few row groups of an open file, or ``rows`` of one; decodes columns on access, which is measured as decoding."""
 
     reader: ParquetReader
     stored: Any
     block: BlockFile
     numbers: tuple[int, ...]
+    rows: RowRange | None = None
 
     @cached_property
     def num_rows(self) -> int:
+        if self.rows is not None:
+            return self.rows.num_rows
         return _count_rows(self.stored, self.numbers)
 
     @property
@@ -200,7 +215,11 @@ class _StoredPart:
     def select(self, columns: list[int]) -> pa.Table:
         schema = pa.schema([self.schema.field(number) for number in columns])
         with self.block.mapped_errors():
-            table = _read_groups(self.stored, self.numbers, self.reader._stored_names(schema))
+            names = self.reader._stored_names(schema)
+            if self.rows is not None:
+                table = self.rows.read(names)
+            else:
+                table = _read_groups(self.stored, self.numbers, names)
             return conform(table, schema, self.reader.partitions, self.block.groups.path)
 
     @timed("decode")
@@ -212,7 +231,8 @@ class _StoredPart:
         outs: Sequence[NDArray[np.uint8]],
         pool: BufferPool,
     ) -> Sequence[ScatteredColumn | None]:
-        chunks = [self._find_chunks(column, len(targets)) for column in columns]
+        with self.block.mapped_errors():
+            chunks = [self._find_chunks(column, len(targets)) for column in columns]
         if not any(chunks):
             return [None] * len(columns)
         with self.block.mapped_errors():
@@ -230,7 +250,8 @@ class _StoredPart:
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
     ) -> list[pa.Array] | None:
-        chunks = self._find_chunks(column, len(targets))
+        with self.block.mapped_errors():
+            chunks = self._find_chunks(column, len(targets))
         if not chunks:
             return None
         with self.block.mapped_errors():
@@ -246,7 +267,11 @@ class _StoredPart:
         stored = self.reader.stored_fields[column]
         if decoder_library.LIBRARY is None or stored is None:
             return None
-        found = [self.block.footer.nested(number, *stored) for number in self.numbers]
+        with self.block.mapped_errors():
+            if self.rows is not None:
+                found = [self.rows.nested(*stored)]
+            else:
+                found = [self.block.footer.nested(number, *stored) for number in self.numbers]
         leaves = [group for group in found if group is not None]
         if not leaves or len(leaves) < len(found):
             return None
@@ -268,7 +293,10 @@ class _StoredPart:
         fields = self.reader.stored_fields
         if decoder_library.LIBRARY is None:
             return [()] * len(fields)
-        groups = [self.block.footer.chunks(number, fields) for number in self.numbers]
+        if self.rows is not None:
+            groups = [self.rows.chunks(fields)]
+        else:
+            groups = [self.block.footer.chunks(number, fields) for number in self.numbers]
         return [
             () if None in chunks else cast("tuple[Chunk, ...]", chunks)
             for chunks in zip(*groups, strict=True)

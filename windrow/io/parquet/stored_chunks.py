@@ -13,6 +13,8 @@ import pyarrow.types as pt
 from windrow.core.text_types import offset_width
 from windrow.io.catalog.value_widths import leaf_indices
 from windrow.io.parquet.codecs import CODECS
+from windrow.io.parquet.leaf_files import FooterStructs
+from windrow.io.parquet.page_index import ChunkPages, StoredChunk
 
 __all__ = ["Chunk", "NestedLeaf", "StoredFooter", "integer_bounds", "is_list"]
 
@@ -23,6 +25,8 @@ _KNOWN_FIELDS = 4
 # what chunks hold, as in C
 NUMBERS, TEXT, BOOLEANS, DECIMALS = range(4)
 _DECIMAL_BYTES = 16
+# about 20 bytes each: their pages have 16 KiB or more
+_KNOWN_PAGES = 2**20
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,9 @@ class NestedLeaf:
     codec: str
     list_level: int  # the definition level of a list that is not null; -1: it is below no list
     max_level: int  # the definition level of a value
-    dictionary: tuple[int, int] | None = None  # its place, if it lies apart from the pages
+    # of some rows alone: pages that lie apart ahead of the others, and which of the rows of all pages to keep
+    ahead: pa.Buffer | None = None
+    kept: slice | None = None
 
 
 Fields = Sequence[tuple[str, pa.DataType] | None]
@@ -81,6 +87,7 @@ class StoredFooter:
         self._chunks: dict[tuple[int, int], tuple[Fields, list[Chunk | None]]] = {}
         self._bounds: dict[tuple[int, str], tuple[int, int] | None] = {}
         self._nested: dict[tuple[int, str], tuple[pa.DataType, tuple[NestedLeaf, ...] | None]] = {}
+        self._pages: dict[tuple[int, int], ChunkPages] = {}
 
     @property
     def serialized_size(self) -> int:
@@ -153,6 +160,37 @@ class StoredFooter:
                 self.metadata.row_group(group).column(leaves.start).statistics
             )
         return self._bounds[group, name]
+
+    @cached_property
+    def structs(self) -> FooterStructs:
+        return FooterStructs(self.metadata)
+
+    def pages(self, group: int, leaf: int, *, is_mapped: bool) -> ChunkPages | None:
+        """The pages of a leaf's chunk, remembered as far as they are known; None if the footer contradicts itself."""
+        found = self._pages.get((group, leaf))
+        if found is None:
+            if sum(len(pages.starts) for pages in self._pages.values()) > _KNOWN_PAGES:
+                self._pages.clear()
+            chunk = self._find_stored_chunk(group, leaf)
+            if chunk is None:
+                return None
+            found = ChunkPages(chunk) if not is_mapped else ChunkPages(chunk, piece_bytes=None)
+            # of two threads, the first one's is kept
+            found = self._pages.setdefault((group, leaf), found)
+        return found
+
+    def _find_stored_chunk(self, group: int, leaf: int) -> StoredChunk | None:
+        row_group = self.metadata.row_group(group)
+        column, repetition = row_group.column(leaf), self.metadata.schema.column(leaf).max_repetition_level
+        start, size_bytes = _first_page(column), column.total_compressed_size
+        if start <= 0 or size_bytes <= 0 or (not repetition and column.num_values != row_group.num_rows):
+            return None
+        index = self.structs.offset_index(group, leaf) if column.has_offset_index else None
+        return StoredChunk(start, start + size_bytes, row_group.num_rows, repetition, column.compression, index)
+
+    def leaves(self, name: str) -> tuple[pa.DataType, range] | None:
+        """The Arrow type of a column, and the indices of its leaves; None if there is no such column."""
+        return self._columns.get(name)
 
     def ranges(self, groups: Iterable[int], names: Sequence[str]) -> list[tuple[int, int]]:
         """Byte ranges of the chunks of some columns, including those of nested columns."""
