@@ -90,6 +90,7 @@ class SourceIdentity:
     rows: int
     block_bytes: int  # up to this size, small row groups are joined into a block
     filter: str  # digest of the filter; empty without one
+    cuts_row_groups: bool = False  # whether blocks are pieces of larger row groups
 
 
 class RowOrigin(NamedTuple):

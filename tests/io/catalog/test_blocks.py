@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.io.files import open_parquet, read_all, write
 from windrow.io.catalog.blocks import choose_block_bytes, cut_blocks
 from windrow.io.catalog.manifest import Manifest, narrowed
+from windrow.io.catalog.row_group_pieces import CutSizes, Pieces, cut_row_groups
 
 
 def manifest_of(fragments: list[list[int]]) -> Manifest:
@@ -28,6 +29,11 @@ def manifest_of(fragments: list[list[int]]) -> Manifest:
     )
 
 
+def whole(manifest: Manifest) -> Pieces:
+    """The row groups of a manifest, none of which is cut."""
+    return cut_row_groups(manifest, 1, None)
+
+
 @given(
     fragments=st.lists(st.lists(st.integers(0, 20), max_size=8), max_size=8),
     target=st.integers(1, 40),
@@ -38,7 +44,7 @@ def test_blocks_cover_selected_row_groups_once_and_are_filled(
 ) -> None:
     kept = data.draw(st.lists(st.booleans(), min_size=len(fragments), max_size=len(fragments)))
     manifest = manifest_of(fragments)
-    cuts = cut_blocks(manifest, np.array(kept, np.bool_), target)
+    cuts = cut_blocks(whole(manifest), np.array(kept, np.bool_), target)
     sizes = manifest.encoded_bytes.tolist()
     covered = [g for a, b in zip(cuts.starts, cuts.stops, strict=True) for g in range(int(a), int(b))]
     first = [0, *manifest.row_group_ends.tolist()]
@@ -53,7 +59,7 @@ def test_blocks_cover_selected_row_groups_once_and_are_filled(
 
 def test_adjacent_files_are_joined_where_the_format_allows() -> None:
     manifest = manifest_of([[4], [4, 4], [4], [9], [1]])
-    cuts = cut_blocks(manifest, np.array([True, True, True, True, True]), 8, joins_files=True)
+    cuts = cut_blocks(whole(manifest), np.array([True, True, True, True, True]), 8, joins_files=True)
     assert list(zip(cuts.starts.tolist(), cuts.stops.tolist(), cuts.fragments.tolist(), strict=True)) == [
         (0, 2, 0),
         (2, 4, 1),
@@ -61,7 +67,7 @@ def test_adjacent_files_are_joined_where_the_format_allows() -> None:
         (5, 6, 4),
     ]
     # no block spans a file that is left out
-    cuts = cut_blocks(manifest, np.array([True, False, True, True, True]), 100, joins_files=True)
+    cuts = cut_blocks(whole(manifest), np.array([True, False, True, True, True]), 100, joins_files=True)
     assert list(zip(cuts.starts.tolist(), cuts.stops.tolist(), strict=True)) == [(0, 1), (3, 6)]
 
 
@@ -82,7 +88,7 @@ def test_the_automatic_size_follows_from_the_row_groups() -> None:
 
 
 def test_no_fragments_no_blocks() -> None:
-    assert len(cut_blocks(manifest_of([]), np.zeros(0, np.bool_), 1).starts) == 0
+    assert len(cut_blocks(whole(manifest_of([])), np.zeros(0, np.bool_), 1).starts) == 0
 
 
 def test_fixed_width_bytes_are_exact(tmp_path: Path) -> None:
@@ -122,3 +128,38 @@ def test_estimates_of_variable_width_bytes_are_close(tmp_path: Path) -> None:
         assert (blocks.memory_bytes >= blocks.decoded_bytes).all()
         held = read_all(source).nbytes
         assert 0.9 * held <= blocks.memory_bytes.sum() <= 1.6 * held, name
+
+
+@given(
+    fragments=st.lists(st.lists(st.integers(0, 60), max_size=5), max_size=5),
+    target=st.integers(1, 40),
+    page_rows=st.integers(1, 12),
+)
+def test_pieces_divide_large_row_groups(fragments: list[list[int]], target: int, page_rows: int) -> None:
+    manifest = manifest_of(fragments)
+    sizes = CutSizes(min_bytes=10, max_bytes=20, min_piece_bytes=5, page_rows=page_rows)
+    pieces = cut_row_groups(manifest, target, sizes)
+    rows = pieces.manifest.rows.astype(np.int64)
+    # as stored, one after another
+    assert np.array_equal(np.bincount(pieces.groups, rows, manifest.row_groups), manifest.rows)
+    assert np.array_equal(
+        np.bincount(pieces.groups, pieces.manifest.encoded_bytes, manifest.row_groups), manifest.encoded_bytes
+    )
+    for group, size in enumerate(manifest.encoded_bytes.tolist()):
+        own = np.flatnonzero(pieces.groups == group)
+        assert pieces.first_rows[own].tolist() == np.append(0, np.cumsum(rows[own])[:-1]).tolist()
+        assert (pieces.is_cut[own] == (len(own) > 1)).all()
+        if size <= max(min(max(4 * target, 10), 20), target):
+            assert len(own) == 1
+        elif size >= 2 * (max(target, 5) + page_rows):
+            assert len(own) > 1
+        if (rows[own][:-1] > page_rows).any():
+            assert not (pieces.first_rows[own] % page_rows).any()
+    owners = np.repeat(np.arange(len(fragments)), np.diff(pieces.manifest.row_group_ends, prepend=0))
+    assert np.array_equal(
+        owners, np.repeat(np.arange(len(fragments)), [len(f) for f in fragments])[pieces.groups]
+    )
+    cuts = cut_blocks(pieces, np.ones(len(fragments), np.bool_), target, joins_files=True)
+    alone = pieces.is_cut[cuts.starts]
+    assert (cuts.stops - cuts.starts)[alone].tolist() == [1] * int(alone.sum())
+    assert int(alone.sum()) == int(pieces.is_cut.sum())

@@ -14,6 +14,7 @@ from windrow.core.errors import SourceError
 from windrow.io.catalog.blocks import cut_blocks, weigh_blocks
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.catalog.manifest import Manifest, VariableBytes, load_manifest, narrowed, save_manifest
+from windrow.io.catalog.row_group_pieces import cut_row_groups
 
 
 def synthetic(fragments: int, row_groups_each: int) -> Manifest:
@@ -52,7 +53,7 @@ def test_manifest_of_a_million_row_groups_is_small(tmp_path: Path) -> None:
     loaded = load_manifest(tmp_path / "m.npz")
     assert loaded.fingerprint == manifest.fingerprint
     assert held_bytes(loaded) == held_bytes(manifest)
-    cuts = cut_blocks(loaded, np.ones(loaded.fragments, np.bool_), 20 * 10**6)
+    cuts = cut_blocks(cut_row_groups(loaded, 1, None), np.ones(loaded.fragments, np.bool_), 20 * 10**6)
     table = weigh_blocks(
         loaded, cuts, list(loaded.schema), Partitions(pa.schema([])), rows_known=True, rows_bounded=True
     )

@@ -34,9 +34,9 @@ from windrow.io.parquet.stored_chunks import NestedLeaf
 
 pytestmark = needs_library
 # of optional lists with required items: 0 is null, 1 empty, 2 a value
-LEAF = NestedLeaf(0, 0, 0, 0, 8, "UNCOMPRESSED", list_level=1, max_level=2)
+LEAF = NestedLeaf(0, 0, 0, 0, 0, 8, "UNCOMPRESSED", list_level=1, max_level=2)
 LISTS = pa.list_(pa.int64())
-FIELD = NestedLeaf(0, 0, 0, 0, 8, "UNCOMPRESSED", list_level=-1, max_level=1)
+FIELD = NestedLeaf(0, 0, 0, 0, 0, 8, "UNCOMPRESSED", list_level=-1, max_level=1)
 
 
 def decode_groups(*groups: Sequence[tuple[NestedLeaf, bytes]], kind: pa.DataType = LISTS) -> list[Any] | None:

@@ -1,4 +1,4 @@
-"""Cuts files into blocks (adjacent row groups, joined up to a target size), and estimates the blocks' sizes."""
+"""Cuts files into blocks (adjacent row groups, or pieces of one), and estimates the blocks' sizes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from windrow.core.frame_of_reference import Packing, is_packable
 from windrow.core.source import BlockTable
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.catalog.manifest import Manifest
+from windrow.io.catalog.row_group_pieces import Pieces
 from windrow.io.catalog.value_widths import fixed_bits, offset_bytes
 
-__all__ = ["BlockCuts", "choose_block_bytes", "cut_blocks", "weigh_blocks"]
+__all__ = ["BlockCuts", "choose_block_bytes", "choose_piece_bytes", "cut_blocks", "weigh_blocks"]
 
 # Enough blocks for windows to mix, and for tasks of many workers.
 _AUTO_BLOCKS = 256
@@ -31,7 +32,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class BlockCuts:
-    """(blocks,) row groups ``starts`` to ``stops`` (exclusive) of the manifest, and the first one's fragment."""
+    """(blocks,) pieces ``starts`` to ``stops`` (exclusive) of row groups, and the first one's fragment."""
 
     fragments: Ints
     starts: Ints
@@ -43,11 +44,14 @@ def choose_block_bytes(manifest: Manifest, kept: NDArray[np.bool_]) -> int:
 
     Up to 256 row groups stay blocks of their own (0). More are joined to about 256 blocks, of 1 to 64 MiB.
     """
-    sizes = manifest.encoded_bytes[kept[_owners(manifest)]]
-    if len(sizes) <= _AUTO_BLOCKS:
-        return 0
-    target = int(sizes.sum(dtype=np.int64)) // _AUTO_BLOCKS
-    return min(max(target, _MIN_BLOCK_BYTES), _MAX_BLOCK_BYTES)
+    few = int(np.count_nonzero(kept[_owners(manifest)])) <= _AUTO_BLOCKS
+    return 0 if few else choose_piece_bytes(manifest, kept)
+
+
+def choose_piece_bytes(manifest: Manifest, kept: NDArray[np.bool_]) -> int:
+    """Choose the target size of the pieces of large row groups, as `choose_block_bytes` does for blocks."""
+    total = int(manifest.encoded_bytes[kept[_owners(manifest)]].sum(dtype=np.int64))
+    return min(max(total // _AUTO_BLOCKS, _MIN_BLOCK_BYTES), _MAX_BLOCK_BYTES)
 
 
 def _owners(manifest: Manifest) -> Ints:
@@ -56,25 +60,28 @@ def _owners(manifest: Manifest) -> Ints:
 
 
 def cut_blocks(
-    manifest: Manifest, kept: NDArray[np.bool_], target_bytes: int, *, joins_files: bool = False
+    pieces: Pieces, kept: NDArray[np.bool_], target_bytes: int, *, joins_files: bool = False
 ) -> BlockCuts:
-    """Join adjacent row groups of each kept fragment greedily, up to a target size.
+    """Join adjacent row groups of each kept fragment greedily, up to a target size; a piece of one is a block.
 
     Sizes are the encoded bytes of all columns, so that blocks, and with them the row order, do not depend on
     the selected columns. With ``joins_files`` a block can continue in the next file, if that is kept.
     """
+    manifest = pieces.manifest
     owners = _owners(manifest)
     groups = np.flatnonzero(kept[owners])
-    owners = owners[groups]
+    owners, is_cut = owners[groups], pieces.is_cut[groups]
     # blocks are contiguous ranges of row groups, so they end at a dropped one
     join_keys = np.cumsum(np.diff(groups, prepend=groups[:1]) > 1, dtype=np.int64) if joins_files else owners
-    starts = _greedy_starts(join_keys, manifest.encoded_bytes[groups], target_bytes)
+    is_first = np.diff(join_keys, prepend=-1) != 0
+    is_first |= is_cut
+    is_first[1:] |= is_cut[:-1]
+    starts = _greedy_starts(is_first, manifest.encoded_bytes[groups], target_bytes)
     stops = np.append(starts[1:], len(groups)) if len(starts) else starts
     return BlockCuts(owners[starts], groups[starts], groups[stops - 1] + 1)
 
 
-def _greedy_starts(owners: Ints, sizes: NDArray[Any], target_bytes: int) -> Ints:
-    is_first = np.diff(owners, prepend=-1) != 0
+def _greedy_starts(is_first: NDArray[np.bool_], sizes: NDArray[Any], target_bytes: int) -> Ints:
     starts, block_bytes = [], 0
     for index, (first, size) in enumerate(zip(is_first.tolist(), sizes.tolist(), strict=True)):
         block_bytes += size
@@ -93,7 +100,7 @@ def weigh_blocks(
     rows_known: bool,
     rows_bounded: bool,
 ) -> BlockTable:
-    """Compute the rows and bytes of each block for the selected columns."""
+    """Compute the rows and bytes of each block for the selected columns; ``manifest`` has pieces as row groups."""
     rows = _sum(manifest.rows, cuts)
     decoded, memory, exact = np.zeros_like(rows), np.zeros_like(rows), True
     saved = 0

@@ -6,7 +6,7 @@ import os
 import pickle
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,20 @@ from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin, SourceIdentity
 from windrow.core.tracebacks import trims_traceback
-from windrow.io.catalog.blocks import BlockCuts, choose_block_bytes, cut_blocks, weigh_blocks
+from windrow.io.catalog.blocks import (
+    BlockCuts,
+    choose_block_bytes,
+    choose_piece_bytes,
+    cut_blocks,
+    weigh_blocks,
+)
 from windrow.io.catalog.column_selection import check_schema_argument, find_columns, select_columns
 from windrow.io.catalog.discovery import ManifestOrPath, merge_manifest, name_schemas, resolve_files
 from windrow.io.catalog.filters import check_filter, kept_fragments
 from windrow.io.catalog.fragments import digest_briefly, digest_parts, digest_schema
 from windrow.io.catalog.hive_partitions import Partitions, find_partitions
 from windrow.io.catalog.manifest import Manifest, save_manifest
+from windrow.io.catalog.row_group_pieces import Pieces, cut_row_groups
 from windrow.io.catalog.row_ids import (
     RowIdSource,
     compute_first_row_ids,
@@ -58,7 +65,8 @@ class FileSource:
     given: pa.Schema | None  # the user's ``schema=``
     partitions: Partitions
     filter: pc.Expression | None  # keeps rows for which it is true
-    # adjacent row groups are joined up to this many encoded bytes; None: as many as the manifest suggests
+    # adjacent row groups are joined up to this many encoded bytes, and larger ones are cut; None: as many as the
+    # manifest suggests
     target_block_bytes: int | None
     format: FileFormat
 
@@ -89,6 +97,7 @@ class FileSource:
             files=manifest.fragments,
             rows=int(manifest.rows.sum()),
             block_bytes=self._choose_block_bytes(manifest),
+            cuts_row_groups=self._cut_row_groups(manifest).any_cut,
             filter="" if self.filter is None else digest_briefly(_filter_text(self.filter)),
         )
 
@@ -104,10 +113,11 @@ class FileSource:
         """Includes the files' version stamps, since values can change while footers do not."""
         with ThreadPoolExecutor(_STAMP_THREADS, "windrow-stamps") as threads:
             stamps = b"\n".join(threads.map(self.files.stamp, self.manifest.paths.to_pylist()))
-        cuts, options = self._cuts, (self.format.options + self._given_text).encode()
+        cuts, pieces, options = self._cuts, self._pieces, (self.format.options + self._given_text).encode()
         # the text of a filter omits values if there are many
         row_filter = pickle.dumps(self.filter, protocol=4)
-        arrays = [array.tobytes() for array in (cuts.fragments, cuts.starts, cuts.stops)]
+        borders = (cuts.fragments, cuts.starts, cuts.stops, *((pieces.first_rows,) if pieces.any_cut else ()))
+        arrays = [array.tobytes() for array in borders]
         schema = self.schema.serialize().to_pybytes()
         return digest_parts((self.fingerprint.encode(), options, stamps, schema, row_filter, *arrays))
 
@@ -131,7 +141,7 @@ class FileSource:
     @cached_property
     def first_row_ids(self) -> NDArray[np.int64]:
         self._check_row_ids()
-        return compute_first_row_ids(self.manifest, self._cuts)
+        return compute_first_row_ids(self._pieces.manifest, self._cuts)
 
     def count_blocks(self) -> NDArray[np.int64]:
         """(blocks,) the rows that each block delivers; if unknown, reads one column and those that the filter needs."""
@@ -158,7 +168,7 @@ class FileSource:
     @cached_property
     def blocks(self) -> BlockTable:
         return weigh_blocks(
-            self.manifest,
+            self._pieces.manifest,
             self._cuts,
             list(self.schema),
             self.partitions,
@@ -169,10 +179,16 @@ class FileSource:
     @property
     def row_group_rows(self) -> NDArray[np.int64]:
         """(row groups,) the stored rows of each row group that blocks are made of, in stored order."""
-        borders = np.zeros(self.manifest.row_groups + 1, np.int64)
+        rows: NDArray[np.int64] = self.manifest.rows.astype(np.int64)[self._read_groups]
+        return rows
+
+    @property
+    def _read_groups(self) -> NDArray[np.int64]:
+        """(row groups,) the number of each row group that blocks are made of."""
+        borders = np.zeros(len(self._pieces.groups) + 1, np.int64)
         np.add.at(borders, self._cuts.starts, 1)
         np.add.at(borders, self._cuts.stops, -1)
-        return self.manifest.rows.astype(np.int64)[np.cumsum(borders)[:-1] > 0]
+        return np.unique(self._pieces.groups[np.cumsum(borders)[:-1] > 0])
 
     @cached_property
     def null_counts(self) -> Mapping[str, int | None]:
@@ -191,16 +207,19 @@ class FileSource:
         return (
             f"{manifest.fragments - dropped:,} fragments"
             + (f" of {manifest.fragments:,} (others filtered out)" if dropped else "")
-            + f", {int((self._cuts.stops - self._cuts.starts).sum()):,} row groups"
+            + f", {len(self._read_groups):,} row groups"
             + self._describe_blocks()
             + f"; {len(self.schema)} of {everything} columns"
         )
 
     def _describe_blocks(self) -> str:
-        size = self.block_bytes
-        if self.target_block_bytes is not None or not size:
+        size, is_cut = self.block_bytes, self._pieces.any_cut
+        is_chosen = self.target_block_bytes is None and size > 0
+        if not is_chosen and not is_cut:
             return ""
-        return f" in {len(self._cuts.starts):,} blocks (auto: up to {format_bytes(size)} encoded)"
+        how = [f"auto: up to {format_bytes(size)} encoded"] if is_chosen else []
+        how += ["large row groups are cut"] if is_cut else []
+        return f" in {len(self._cuts.starts):,} blocks ({'; '.join(how)})"
 
     @property
     def schema_changes(self) -> tuple[str, ...]:
@@ -235,9 +254,18 @@ class FileSource:
         return choose_block_bytes(manifest, self._kept[: manifest.fragments])
 
     @cached_property
+    def _pieces(self) -> Pieces:
+        return self._cut_row_groups(self.manifest)
+
+    def _cut_row_groups(self, manifest: Manifest) -> Pieces:
+        target = self.target_block_bytes
+        if target is None:
+            target = choose_piece_bytes(manifest, self._kept[: manifest.fragments])
+        return cut_row_groups(manifest, target, self.format.cut_sizes)
+
+    @cached_property
     def _cuts(self) -> BlockCuts:
-        target_bytes = self.block_bytes
-        return cut_blocks(self.manifest, self._kept, target_bytes, joins_files=self.format.joins_files)
+        return cut_blocks(self._pieces, self._kept, self.block_bytes, joins_files=self.format.joins_files)
 
     def _check_row_ids(self) -> None:
         if not self.format.rows_known:
@@ -247,11 +275,15 @@ class FileSource:
             )
 
     def _address(self, block: int) -> BlockAddress:
-        cuts, ends = self._cuts, self.manifest.row_group_ends
-        start, stop = int(cuts.starts[block]), int(cuts.stops[block])
+        cuts, pieces, ends = self._cuts, self._pieces, self.manifest.row_group_ends
+        piece = int(cuts.starts[block])
+        start, stop = int(pieces.groups[piece]), int(pieces.groups[cuts.stops[block] - 1]) + 1
         first = int(cuts.fragments[block])
         last = int(np.searchsorted(ends, stop - 1, side="right"))
         groups = self._groups(first, last + 1, start, stop)
+        if pieces.is_cut[piece]:
+            first_row, rows = int(pieces.first_rows[piece]), int(pieces.manifest.rows[piece])
+            groups = (replace(groups[0], first_row=first_row, stop_row=first_row + rows),)
         return BlockAddress(self._origin(groups), groups, block)
 
     def _groups(self, first: int, last: int, start: int, stop: int) -> tuple[RowGroups, ...]:
@@ -278,6 +310,8 @@ class FileSource:
             return f"{name} to {self.files.name(groups[-1].path)}"
         if first.stop - first.start > 1:
             return f"{name}, row groups {first.start}-{first.stop - 1}"
+        if first.is_cut:
+            return f"{name}, row group {first.start}, rows {first.first_row}-{first.stop_row - 1}"
         return f"{name}, row group {first.start}"
 
     def _partition_nulls(self) -> dict[str, int]:

@@ -46,7 +46,7 @@ _ROW_ID_BYTES = 8
 
 
 def compute_first_row_ids(manifest: Manifest, cuts: BlockCuts) -> Ints:
-    """(blocks,) the row id of the first row of each."""
+    """(blocks,) the row id of the first row of each; ``manifest`` has pieces as row groups."""
     return _row_starts(manifest)[cuts.starts]
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from windrow.core.source import BlockReader
 from windrow.io.catalog.fragments import Fragment
 from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.row_group_pieces import CutSizes
 from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.storage.filesystems import Files
 
@@ -43,6 +44,11 @@ class FileFormat(Protocol):
     @property
     def joins_files(self) -> bool:
         """Whether a block can span adjacent files, not only adjacent row groups of one file."""
+        ...
+
+    @property
+    def cut_sizes(self) -> CutSizes | None:
+        """Which row groups are cut into several blocks; None if the reader reads whole row groups only."""
         ...
 
     def reader(

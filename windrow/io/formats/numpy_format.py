@@ -32,6 +32,7 @@ class NumpyFormat(RowGroupFormat):
     """
 
     joins_files = True
+    cut_sizes = None
     corruption = (
         ValueError,
         KeyError,

@@ -54,6 +54,7 @@ class RowGroupFormat:
 
     rows_known = True
     joins_files = False
+    cut_sizes = None
     # what corrupt files make `summarise` raise
     corruption: tuple[type[Exception], ...] = ()
     # prefetched at the beginning of a file, for `summarise`

@@ -49,6 +49,7 @@ class WholeFileFormat:
 
     rows_known = True
     joins_files = True
+    cut_sizes = None
 
     def reader(
         self,

@@ -25,14 +25,16 @@ static void clear_nulls(Column *column, const uint32_t *targets, int64_t count) 
     }
 }
 
+/* The target of rows before those to decode: no row has this number. */
+#define NOWHERE UINT32_MAX
+
 /* Reads definition levels, 1 for a value and 0 for a null. Returns the number of values, or DECLINED; sets *targets to
- * their targets. */
-static int64_t read_levels(Column *column, Reader levels, int64_t count, const uint32_t **targets) {
+ * their targets. Of the values, *before is set to the number of those whose target is NOWHERE. */
+static int64_t read_levels(Column *column, Reader levels, int64_t count, const uint32_t **targets, int64_t *before) {
     Reader again = levels, *r = &levels;
-    *targets = column->targets + column->done;
     if (!check_levels(&again, 1, 1, count)) return count;
     if (column->valid == NULL) return DECLINED;
-    uint32_t *values = column->compact, *nulls = column->compact + column->rows;
+    uint32_t *values = column->compact, *nulls = column->compact_end;
     const uint32_t *rows = *targets;
     for (int64_t i = 0; i < count;) {
         const uint64_t head = read_varint(r);
@@ -70,15 +72,40 @@ static int64_t read_levels(Column *column, Reader levels, int64_t count, const u
             i += many;
         }
     }
-    clear_nulls(column, nulls, column->compact + column->rows - nulls);
+    const int64_t found = values - column->compact, rows_before = *before;
+    for (*before = 0; *before < rows_before && *before < found && column->compact[*before] == NOWHERE;) ++*before;
+    /* the last nulls of this memory are the first of the page */
+    clear_nulls(column, nulls, column->compact_end - nulls - (rows_before - *before));
     *targets = column->compact;
-    return values - column->compact;
+    return found;
+}
+
+static int64_t least(int64_t one, int64_t other) { return one < other ? one : other; }
+
+/* Decodes values of a page of which the first `before` are not needed: they are skipped, or go to the target of the
+ * first one that is needed, which is written after them. `targets` is memory of the column. */
+static int decode_rest(Column *column, const Page *page, Reader *body, int64_t count, int64_t before, uint32_t *targets,
+                       int is_cut) {
+    if (count == before) return 0;
+    if (page->encoding == PLAIN && (column->kind == NUMBERS || column->kind == DECIMALS)) {
+        if (before > (body->end - body->at) / column->width) return DECLINED;
+        body->at += before * column->width;
+        return decode_values(column, PLAIN, body, count - before, targets + before, is_cut);
+    }
+    for (int64_t i = 0; i < before; i++) targets[i] = targets[before];
+    return decode_values(column, page->encoding, body, count, targets, is_cut);
 }
 
 static int read_values(Column *column, Reader *r, const Page *page) {
     Reader body, levels = {r->at, r->at, 0};
     int v2 = page->type == DATA_PAGE_V2;
-    if (page->values < 0 || page->values > column->rows - column->done) return DECLINED;
+    const int64_t left = column->rows - column->done;
+    if (page->values < 0 || page->values > column->before + left + column->behind) return DECLINED;
+    int64_t before = least(page->values, column->before);
+    const int64_t taken = least(page->values - before, left), count_before = before;
+    column->before -= before;
+    column->behind -= page->values - before - taken;
+    if (page->values && !taken) return 0;
     if (!v2 && (page->rep_levels < 0 || (column->optional ? page->levels != RLE : page->levels < 0))) return DECLINED;
     if (v2 && (page->nulls < 0 || page->rep_bytes || page->rows != page->values)) return DECLINED;
     if (v2 && (page->def_bytes < 0 || page->def_bytes > page->stored_bytes)) return DECLINED;
@@ -87,21 +114,69 @@ static int read_values(Column *column, Reader *r, const Page *page) {
     if (decompress_page(column, r, page, v2 ? page->def_bytes : 0, keep, &body)) return DECLINED;
     if (!v2 && column->optional && find_levels(&body, &levels)) return DECLINED;
     const uint32_t *targets = column->targets + column->done;
-    int64_t count = page->values;
-    if (column->optional) count = read_levels(column, levels, count, &targets);
-    if (count < 0 || (v2 && page->nulls != page->values - count)) return DECLINED;
-    if (decode_values(column, page->encoding, &body, count, targets)) return DECLINED;
-    column->done += page->values;
+    if (before) {
+        if (column->ahead == NULL) return DECLINED;
+        for (int64_t i = 0; i < before; i++) column->ahead[i] = NOWHERE;
+        memcpy(column->ahead + before, targets, taken * sizeof *targets);
+        targets = column->ahead;
+    }
+    int64_t count = before + taken;
+    const int is_cut = count < page->values;
+    if (column->optional) count = read_levels(column, levels, count, &targets, &before);
+    if (count < 0 || (v2 && !is_cut && page->nulls != page->values - count)) return DECLINED;
+    /* with rows before, targets are in memory of the column */
+    if (count_before ? decode_rest(column, page, &body, count, before, (uint32_t *)targets, is_cut)
+                     : decode_values(column, page->encoding, &body, count, targets, is_cut))
+        return DECLINED;
+    column->done += taken;
     return 0;
 }
 
-/* A chunk to decode: the address of its pages, and its properties from the footer; the packed bytes of a value and
- * the base to subtract if they are fewer than its width; the index of its first row in `targets`, the addresses of the
- * output and of the validity of its column. The results: whether it was decoded, and the nulls of the column so far. */
+/* A chunk to decode, or some of its rows: the address of its pages, and of their dictionary if it lies apart; its
+ * properties from the footer, its rows, and the rows of its pages before and behind these; the packed bytes of a value
+ * and the base to subtract if they are fewer than its width; the index of its first row in `targets`, the addresses of
+ * the output and of the validity of its column. The results: whether it was decoded, and the nulls of the column so
+ * far. */
 typedef struct {
-    int64_t address, stored_bytes, kind, codec, optional, width, rows, bytes, base, first, out, valid;
+    int64_t address, stored_bytes, dictionary, dictionary_bytes, kind, codec, optional, width, rows, before, behind;
+    int64_t bytes, base, first, out, valid;
     int64_t decoded, nulls;
 } stored_chunk;
+
+/* What the columns of all chunks share. `compact` and `ahead` have `compact_rows` elements each, if they are not NULL. */
+typedef struct {
+    int64_t codecs, targets, rows, scratch, scratch_bytes, compact, ahead, compact_rows;
+} shared_memory;
+
+static int has_valid_rows(const stored_chunk *chunk, const shared_memory *shared) {
+    /* rows have 32 bits, as their targets */
+    const int64_t most = UINT32_MAX, rows = chunk->rows, before = chunk->before, behind = chunk->behind;
+    if (rows < 0 || rows > most || before < 0 || before > most || behind < 0 || behind > most) return 0;
+    return (!shared->compact && !shared->ahead) || before + rows <= shared->compact_rows;
+}
+
+static int decode_chunk(Column *column, stored_chunk *chunk, const shared_memory *shared) {
+    column->rows = chunk->rows;
+    column->before = chunk->before;
+    column->behind = chunk->behind;
+    column->codec = (int)chunk->codec;
+    column->optional = (int)chunk->optional;
+    column->system = (const system_codecs *)(intptr_t)shared->codecs;
+    column->targets = (const uint32_t *)(intptr_t)shared->targets + chunk->first;
+    column->out = (uint8_t *)(intptr_t)chunk->out;
+    column->valid = (uint8_t *)(intptr_t)chunk->valid;
+    column->valid_rows = shared->rows;
+    column->compact = (uint32_t *)(intptr_t)shared->compact;
+    column->compact_end = column->compact + shared->compact_rows;
+    column->ahead = (uint32_t *)(intptr_t)shared->ahead;
+    column->free = (uint8_t *)(intptr_t)shared->scratch;
+    column->free_bytes = shared->scratch_bytes;
+    const Bytes dictionary = {(const uint8_t *)(intptr_t)chunk->dictionary, chunk->dictionary_bytes};
+    const Bytes pages = {(const uint8_t *)(intptr_t)chunk->address, chunk->stored_bytes};
+    chunk->decoded = has_valid_rows(chunk, shared) && !decode_pages(column, dictionary, pages, read_values);
+    chunk->nulls = column->nulls;
+    return (int)chunk->decoded;
+}
 
 static int is_supported(const stored_chunk *chunk) {
     const int64_t bytes = chunk->bytes, width = chunk->width;
@@ -114,25 +189,16 @@ static int is_supported(const stored_chunk *chunk) {
 /* Decodes several chunks of fixed-width values.
  *
  * Value i of a chunk is packed and written to row targets[first + i] of its `out`, of `rows` rows. `scratch` holds the
- * dictionary and one decompressed page, `compact` a target for each row of the largest chunk. A chunk is declined if a
- * value needs more than its packed bytes, or `scratch` is too small. The `out` of a declined chunk can be partially
- * written.
+ * dictionary and one decompressed page. A chunk is declined if a value needs more than its packed bytes, or `scratch`
+ * is too small. The `out` of a declined chunk can be partially written.
  */
-EXPORT void windrow_decode_chunks(int64_t count, stored_chunk *chunks, const system_codecs *system,
-                                  const uint32_t *targets, int64_t rows, uint8_t *scratch, int64_t scratch_bytes,
-                                  uint32_t *compact) {
+EXPORT void windrow_decode_chunks(int64_t count, stored_chunk *chunks, const shared_memory *shared) {
     for (stored_chunk *chunk = chunks; chunk < chunks + count; chunk++) {
         const int is_next = chunk > chunks && chunk->valid && chunk[-1].valid == chunk->valid;
         Column column = {.kind = (int)chunk->kind, .width = chunk->width, .bytes = chunk->bytes,
-                         .base = (uint64_t)chunk->base, .rows = chunk->rows, .codec = (int)chunk->codec,
-                         .system = system, .optional = (int)chunk->optional,
-                         .targets = targets + chunk->first, .out = (uint8_t *)(intptr_t)chunk->out,
-                         .valid = (uint8_t *)(intptr_t)chunk->valid, .valid_rows = rows,
-                         .nulls = is_next ? chunk[-1].nulls : 0, .compact = compact,
-                         .free = scratch, .free_bytes = scratch_bytes};
-        chunk->decoded = is_supported(chunk) &&
-                         !decode_pages(&column, (const uint8_t *)(intptr_t)chunk->address, chunk->stored_bytes, read_values);
+                         .base = (uint64_t)chunk->base, .nulls = is_next ? chunk[-1].nulls : 0};
         chunk->nulls = column.nulls;
+        if (is_supported(chunk)) decode_chunk(&column, chunk, shared);
     }
 }
 
@@ -143,20 +209,12 @@ EXPORT void windrow_decode_chunks(int64_t count, stored_chunk *chunks, const sys
  * value i's length, which the value follows. Nulls have offset 0, where the caller put a length of 0. Returns the bytes
  * of `text` used then, of which SLACK bytes stay free; -1 if the chunk is declined.
  */
-EXPORT int64_t windrow_locate_text(stored_chunk *chunk, const system_codecs *system, const uint32_t *targets,
-                                   int64_t rows, uint8_t *scratch, int64_t scratch_bytes, uint32_t *compact,
-                                   uint8_t *text, int64_t used, int64_t text_bytes) {
-    Column column = {.kind = TEXT, .width = sizeof *targets, .bytes = sizeof *targets, .rows = chunk->rows,
-                     .codec = (int)chunk->codec, .system = system,
-                     .optional = (int)chunk->optional, .targets = targets + chunk->first,
-                     .out = (uint8_t *)(intptr_t)chunk->out, .valid = (uint8_t *)(intptr_t)chunk->valid,
-                     .valid_rows = rows, .nulls = chunk->nulls, .compact = compact,
-                     .free = scratch, .free_bytes = scratch_bytes,
+EXPORT int64_t windrow_locate_text(stored_chunk *chunk, const shared_memory *shared, uint8_t *text, int64_t used,
+                                   int64_t text_bytes) {
+    Column column = {.kind = TEXT, .width = sizeof(uint32_t), .bytes = sizeof(uint32_t), .nulls = chunk->nulls,
                      .text = text, .text_used = used, .text_bytes = text_bytes};
     if (text_bytes > UINT32_MAX) return DECLINED;
-    chunk->decoded = !decode_pages(&column, (const uint8_t *)(intptr_t)chunk->address, chunk->stored_bytes, read_values);
-    chunk->nulls = column.nulls;
-    return chunk->decoded ? column.text_used : DECLINED;
+    return decode_chunk(&column, chunk, shared) ? column.text_used : DECLINED;
 }
 
 static inline uint32_t text_bytes_at(const uint8_t *at) {

@@ -17,6 +17,8 @@ typedef struct {
     uint64_t base;
     const uint32_t *targets;
     uint8_t *out;
+    /* whether the page has more values than are decoded */
+    int is_cut;
 } Sink;
 
 /* Values decoded before they are packed: they stay in the first-level cache. */
@@ -56,7 +58,8 @@ static void unpack_miniblock(const uint8_t *from, int64_t bytes, int width, int6
 static int decode_delta(Reader *r, int64_t count, const Sink *sink) {
     const uint64_t block = read_varint(r), parts = read_varint(r), stated = read_varint(r);
     uint64_t last = (uint64_t)read_int(r), decoded[DECODED];
-    if (r->bad || stated != (uint64_t)count || parts == 0 || parts > 64 || block % 128 || block % parts) return DECLINED;
+    if (r->bad || parts == 0 || parts > 64 || block % 128 || block % parts) return DECLINED;
+    if (stated < (uint64_t)count || (stated > (uint64_t)count && !sink->is_cut)) return DECLINED;
     const uint64_t values = block / parts;
     if (values == 0 || values % 32 || values >= DECODED) return DECLINED;
     if (count == 0) return 0;
@@ -115,7 +118,7 @@ static int decode_split(const Reader *r, int64_t count, const Sink *sink) {
     uint64_t decoded[DECODED];
     if (count > (r->end - r->at) / sink->width) return DECLINED;
     const int64_t stride = (r->end - r->at) / sink->width;
-    if (stride * sink->width != r->end - r->at || stride != count) return DECLINED;
+    if (stride * sink->width != r->end - r->at || (stride != count && !sink->is_cut)) return DECLINED;
     for (int64_t first = 0; first < count; first += DECODED) {
         const int64_t some = count - first < DECODED ? count - first : DECODED;
         int64_t i = 0;

@@ -10,12 +10,12 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* A chunk to decode: the address of its pages, and its properties from the footer, of which `values` counts levels;
+/* A chunk to decode: the address of its pages, and of pages that lie apart ahead of them, and its properties from the footer, of which `values` counts levels;
  * the maximal repetition and definition level, and the definition level of a list that is not null; the address of the
  * memory of all values of the column and how many fit; of (rows + 1) offsets and (rows) validity bytes of the chunk; the
  * number of items before it. The results: whether it was decoded, the items after it, and its null lists. */
 typedef struct {
-    int64_t address, stored_bytes, codec, width, values, rows, max_rep, max_def, list_def;
+    int64_t address, stored_bytes, ahead, ahead_bytes, codec, width, values, rows, max_rep, max_def, list_def;
     int64_t out, capacity, offsets, valid, first;
     int64_t decoded, items, nulls;
 } nested_chunk;
@@ -176,7 +176,7 @@ static int read_nested(Column *column, Reader *r, const Page *page) {
     if (count > chunk->capacity - chunk->items) return DECLINED;
     column->out = (uint8_t *)(intptr_t)chunk->out + chunk->items * chunk->width;
     chunk->items += count;
-    return decode_values(column, page->encoding, &body, count, NULL);
+    return decode_values(column, page->encoding, &body, count, NULL, 0);
 }
 
 /* Decodes several chunks of numbers of 4 or 8 bytes; `scratch` holds the dictionary and one decompressed page, `levels`
@@ -191,8 +191,9 @@ EXPORT void windrow_decode_nested(int64_t count, nested_chunk *chunks, const sys
         if ((chunk->width != 4 && chunk->width != 8) || chunk->max_rep > 1 || chunk->max_def > 127) continue;
         chunk->items = chunk->first;
         if (chunk->max_rep) memset((uint8_t *)(intptr_t)chunk->valid, 1, chunk->rows);
-        const int failed = decode_pages(&nested.column, (const uint8_t *)(intptr_t)chunk->address, chunk->stored_bytes,
-                                        read_nested);
+        const Bytes ahead = {(const uint8_t *)(intptr_t)chunk->ahead, chunk->ahead_bytes};
+        const Bytes pages = {(const uint8_t *)(intptr_t)chunk->address, chunk->stored_bytes};
+        const int failed = decode_pages(&nested.column, ahead, pages, read_nested);
         int64_t *offsets = (int64_t *)(intptr_t)chunk->offsets;
         chunk->decoded = !failed && nested.row == chunk->rows;
         if (!chunk->decoded || !chunk->max_rep) continue;

@@ -1,4 +1,4 @@
-/* Reads the pages of a column chunk: their headers, dictionaries and values. */
+/* Reads the pages of a column chunk: their dictionaries and values. */
 #ifndef WINDROW_PAGES_H
 #define WINDROW_PAGES_H
 
@@ -7,63 +7,10 @@
 
 #include "_codecs.h"
 #include "_encodings.h"
+#include "_page_headers.h"
 #include "_reader.h"
 #include "_values.h"
 
-/* --- page headers ---------------------------------------------------------------------- */
-
-typedef struct {
-    int64_t type, raw_bytes, stored_bytes, values, encoding, nulls, rows, def_bytes, rep_bytes, levels, rep_levels;
-    int has_crc, compressed;
-} Page;
-
-/* Reads the header specific to one page type. Fields of DataPageHeader: 1 values, 2 encoding, 3 and 4 encodings
- * of levels; of DataPageHeaderV2: 1 values, 2 nulls, 3 rows, 4 encoding, 5 and 6 bytes of levels,
- * 7 compressed; of DictionaryPageHeader: 1 values, 2 encoding. */
-static void read_kind(Reader *r, Page *page, int v2) {
-    int id = 0, type;
-    while (next_field(r, &id, &type)) {
-        if (type == I32) {
-            int64_t value = read_int(r);
-            if (id == 1) page->values = value;
-            else if (id == (v2 ? 4 : 2)) page->encoding = value;
-            else if (v2 && id == 2) page->nulls = value;
-            else if (v2 && id == 5) page->def_bytes = value;
-            else if (v2 && id == 6) page->rep_bytes = value;
-            else if (id == 3) *(v2 ? &page->rows : &page->levels) = value;
-            else if (id == 4) page->rep_levels = value;
-        } else if (v2 && id == 7 && (type == TRUE_ || type == FALSE_)) {
-            page->compressed = type == TRUE_;
-        } else {
-            skip_field(r, type, 1);
-        }
-    }
-}
-
-static Page read_page(Reader *r) {
-    /* missing fields stay -1 */
-    Page page = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, .compressed = 1};
-    int id = 0, type;
-    while (next_field(r, &id, &type)) {
-        if (type == I32 && id >= 1 && id <= 4) {
-            int64_t value = read_int(r);
-            if (id == 1) page.type = value;
-            else if (id == 2) page.raw_bytes = value;
-            else if (id == 3) page.stored_bytes = value;
-            else page.has_crc = 1;
-        } else if (type == STRUCT && (id == 5 || id == 7 || id == 8)) {
-            read_kind(r, &page, id == 8);
-        } else {
-            skip_field(r, type, 0);
-        }
-    }
-    if (page.raw_bytes < 0 || page.stored_bytes < 0 || page.stored_bytes > r->end - r->at) r->bad = 1;
-    return page;
-}
-
-/* --- a column chunk --------------------------------------------------------------------- */
-
-enum { DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 };
 enum { PLAIN = 0, PLAIN_DICTIONARY = 2, RLE = 3, DELTA = 5, RLE_DICTIONARY = 8, SPLIT = 9 };
 /* What chunks hold: numbers as they are in memory, lengths before text, booleans, big-endian integers. */
 enum { NUMBERS, TEXT, BOOLEANS, DECIMALS };
@@ -75,7 +22,8 @@ typedef struct {
     /* bytes of a value as stored and as packed, and the base that packing subtracts */
     int64_t width, bytes;
     uint64_t base;
-    int64_t rows;
+    /* rows to decode, and rows of its pages before and behind these */
+    int64_t rows, before, behind;
     int codec, optional;
     const system_codecs *system;
     const uint32_t *targets;
@@ -83,8 +31,10 @@ typedef struct {
     /* (all rows of the column,) 1 for valid and 0 for null, set when the first null is found; NULL: nulls are declined */
     uint8_t *valid;
     int64_t valid_rows, nulls;
-    /* (rows,) the targets of a page's values, then of its nulls from the end */
-    uint32_t *compact;
+    /* (before + rows,) the targets of a page's values, then of its nulls from the end */
+    uint32_t *compact, *compact_end;
+    /* (before + rows,) the targets of a page that begins before the rows; NULL: such pages are declined */
+    uint32_t *ahead;
     /* the caller's scratch memory: the dictionary, followed by free space for pages */
     uint8_t *dictionary, *free;
     int64_t free_bytes;
@@ -135,18 +85,6 @@ static int find_text(const Column *column, Reader *body, int64_t count, const ui
     return 0;
 }
 
-/* Finds the levels of a v1 page, which follow their length, and moves behind them. */
-static int find_levels(Reader *body, Reader *levels) {
-    uint32_t bytes;
-    if (body->end - body->at < 4) return DECLINED;
-    memcpy(&bytes, body->at, 4);
-    body->at += 4;
-    if (bytes > (uint64_t)(body->end - body->at)) return DECLINED;
-    *levels = (Reader){body->at, body->at + bytes, 0};
-    body->at += bytes;
-    return 0;
-}
-
 static int read_dictionary(Column *column, Reader *r, const Page *page) {
     Reader body;
     if (column->dictionary != NULL || column->done || page->values < 0) return DECLINED;
@@ -161,7 +99,7 @@ static int read_dictionary(Column *column, Reader *r, const Page *page) {
     if (column->kind == TEXT) {
         failed = find_text(column, &body, page->values, NULL, (uint32_t *)column->free);
     } else if (column->kind == DECIMALS) {
-        const Sink sink = {DECIMAL_BYTES, DECIMAL_BYTES, 0, NULL, column->free};
+        const Sink sink = {DECIMAL_BYTES, DECIMAL_BYTES, 0, NULL, column->free, 0};
         failed = decode_big_endian(&body, column->width, page->values, &sink);
     } else {
         failed = pack(body.at, column->width, page->values, column->bytes, column->base, NULL, column->free);
@@ -174,9 +112,10 @@ static int read_dictionary(Column *column, Reader *r, const Page *page) {
     return 0;
 }
 
-/* Decodes the values of a page, which go to `targets`. */
-static int decode_values(Column *column, int64_t encoding, Reader *body, int64_t count, const uint32_t *targets) {
-    const Sink sink = {column->width, column->bytes, column->base, targets, column->out};
+/* Decodes the first `count` values of a page, which go to `targets`; `is_cut` if the page has more values. */
+static int decode_values(Column *column, int64_t encoding, Reader *body, int64_t count, const uint32_t *targets,
+                         int is_cut) {
+    const Sink sink = {column->width, column->bytes, column->base, targets, column->out, is_cut};
     if (encoding == RLE_DICTIONARY || encoding == PLAIN_DICTIONARY) {
         if (count == 0) return 0;
         if (body->at >= body->end || column->dictionary == NULL) return DECLINED;
@@ -199,12 +138,23 @@ static int decode_values(Column *column, int64_t encoding, Reader *body, int64_t
     return encoding == SPLIT ? decode_split(body, count, &sink) : DECLINED;
 }
 
-/* Reads the pages of a chunk; `read_values` handles those with values, and counts them in column->done. */
-static int decode_pages(Column *column, const uint8_t *chunk, int64_t chunk_bytes,
+typedef struct {
+    const uint8_t *at;
+    int64_t bytes;
+} Bytes;
+
+/* Reads the pages of a chunk, or some of them and those that lie apart `ahead`: the dictionary that they need.
+ * `read_values` handles pages with values, and counts them in column->done. */
+static int decode_pages(Column *column, Bytes ahead, Bytes pages,
                         int (*read_values)(Column *, Reader *, const Page *)) {
-    Reader r = {chunk, chunk + chunk_bytes, 0};
-    int failed = 0;
-    while (!failed && column->done < column->rows) {
+    Reader r = {ahead.at, ahead.at + ahead.bytes, 0};
+    int failed = 0, is_last = 0;
+    /* rows behind are counted, so that pages that hold other rows than stated are declined */
+    while (!failed && (column->before || column->behind || column->done < column->rows)) {
+        if (!is_last && r.at == r.end) {
+            r = (Reader){pages.at, pages.at + pages.bytes, 0};
+            is_last = 1;
+        }
         Page page = read_page(&r);
         if (r.bad || page.has_crc) failed = 1;
         else if (page.type == DICTIONARY_PAGE) failed = read_dictionary(column, &r, &page);

@@ -21,14 +21,16 @@ from windrow.core.source import BlockAddress, BlockPart, ScatteredColumn
 from windrow.io.catalog.filters import can_prune, filter_columns, kept_places, with_filter_columns
 from windrow.io.catalog.fragments import Fragment
 from windrow.io.catalog.hive_partitions import Partitions, conform
+from windrow.io.catalog.row_group_pieces import CutSizes
 from windrow.io.catalog.safe_casts import cast_table
-from windrow.io.formats.row_group_reader import split_into_parts
+from windrow.io.formats.row_group_reader import PART_BYTES, split_into_parts
 from windrow.io.parquet import chunk_decoder, decoder_library
 from windrow.io.parquet.footers import read_footer, summarise
 from windrow.io.parquet.nested_decoder import decode_nested
 from windrow.io.parquet.row_groups import count_rows, join_groups, open_parquet, read_groups
+from windrow.io.parquet.row_ranges import RowRange, open_ranges
 from windrow.io.parquet.small_files import read_small_files
-from windrow.io.parquet.stored_chunks import Chunk
+from windrow.io.parquet.stored_chunks import Chunk, Fields, NestedLeaf
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.verified_files import BlockFile, RowGroups, open_block, remember_footer
 
@@ -46,6 +48,7 @@ class ParquetFormat:
     options: str = ""
     rows_known: bool = True
     joins_files: bool = True
+    cut_sizes: CutSizes | None = CutSizes()
 
     def look(self, files: Files, path: str) -> Fragment:
         """Read a file's footer, usually with one read."""
@@ -114,11 +117,20 @@ class ParquetReader:
     def _file_parts(self, groups: RowGroups, origin: str) -> Iterator[BlockPart]:
         with open_block(self.files, groups, origin) as block:
             with block.mapped_errors():
-                block.fetch(range(groups.start, groups.stop), self._leaf_paths(block, self.schema))
-            for numbers in join_groups(block.footer.metadata, groups):
-                yield _StoredPart(self, block.file, (_StoredGroups(block, numbers),))
+                members = self._open_members(block)
+            for member in members:
+                yield _StoredPart(self, block.file, (member,))
             with block.mapped_errors():
                 block.check()
+
+    def _open_members(self, block: BlockFile) -> list[_StoredGroups]:
+        """Request the chunks of a block, and divide its rows into parts."""
+        groups = block.groups
+        if groups.is_cut:
+            ranges = open_ranges(block, self._stored_names(self.schema), PART_BYTES)
+            return [_StoredGroups(block, (rows.group,), rows=rows) for rows in ranges]
+        block.fetch(range(groups.start, groups.stop), self._leaf_paths(block, self.schema))
+        return [_StoredGroups(block, numbers) for numbers in join_groups(block.footer.metadata, groups)]
 
     def _open_small_files(self, some: Sequence[RowGroups]) -> _StoredPart:
         data, blocks = read_small_files(self.files, some)
@@ -154,13 +166,17 @@ class ParquetReader:
         needed = filter_columns(self.filter, self._full_schema())
         schema = with_filter_columns(self.schema, self._full_schema(), needed)
         numbers = self._prune_row_groups(block, needed)
-        block.fetch(numbers, self._leaf_paths(block, schema))
-        stored = open_parquet(block)
+        if block.groups.is_cut:
+            ranges = open_ranges(block, self._stored_names(schema)) if numbers else []
+            members = [_StoredGroups(block, (rows.group,), rows=rows) for rows in ranges]
+        else:
+            block.fetch(numbers, self._leaf_paths(block, schema))
+            members = [_StoredGroups(block, (number,)) for number in numbers]
         found = [empty_table(self.schema)]
-        for number in numbers:
-            table = self._read_columns(stored, block, (number,), schema)
+        for member in members:
+            table = self._read_columns(member, schema)
             kept = table.take(pa.array(kept_places(self.filter, table)))
-            found.append(cast_table(kept, self.schema, block.locate((number,))))
+            found.append(cast_table(kept, self.schema, member.locate))
         return pa.concat_tables(found)
 
     def _prune_row_groups(self, block: BlockFile, needed: Sequence[str] | None) -> list[int]:
@@ -192,31 +208,31 @@ class ParquetReader:
         return pa.schema([*self.stored, *self.partitions.schema])
 
     def _read(self, block: BlockFile, schema: pa.Schema) -> pa.Table:
-        numbers = range(block.groups.start, block.groups.stop)
+        groups = block.groups
+        if groups.is_cut:
+            ranges = open_ranges(block, self._stored_names(schema))
+            members = [_StoredGroups(block, (rows.group,), rows=rows) for rows in ranges]
+            return self._read_columns(members[0], schema) if members else empty_table(schema)
+        numbers = tuple(range(groups.start, groups.stop))
         block.fetch(numbers, self._leaf_paths(block, schema))
-        return self._read_columns(open_parquet(block), block, numbers, schema)
+        return self._read_columns(_StoredGroups(block, numbers), schema)
 
-    def _read_columns(
-        self, stored: Any, block: BlockFile, numbers: Sequence[int], schema: pa.Schema
-    ) -> pa.Table:
-        """Read columns of row groups and cast them to ``schema``; those that the file lacks are null."""
+    def _read_columns(self, member: _StoredGroups, schema: pa.Schema) -> pa.Table:
+        """Read columns and cast them to ``schema``; those that the file lacks are null."""
+        footer, partitions = member.block.footer, self.partitions.schema.names
+        stored = [field for field in schema if field.name not in partitions]
         # Arrow reads old timestamps as nanoseconds unless told otherwise, and those of other centuries wrongly
-        coarse = [
-            field
-            for field in schema
-            if _is_coarser(field.type)
-            and block.footer.has_int96(field.name)
-            and field.name not in self.partitions.schema.names
-        ]
-        others = [field for field in schema if field not in coarse]
-        # a path can also match a column whose name has dots, so this can read more columns, never fewer
-        table = read_groups(stored, numbers, self._leaf_paths(block, others))
+        coarse = [field for field in stored if _is_coarser(field.type) and footer.has_int96(field.name)]
+        table = member.read([field for field in stored if field not in coarse])
         if coarse:
-            microseconds = open_parquet(block, coerce_int96_timestamp_unit="us")
-            read = read_groups(microseconds, numbers, self._leaf_paths(block, coarse))
+            read = member.read(coarse, coerce_int96_timestamp_unit="us")
             for field in coarse:
                 table = table.append_column(field.name, read.column(field.name))
-        return conform(table, schema, self.partitions, block.groups.path, block.locate(numbers))
+        return conform(table, schema, self.partitions, member.block.groups.path, member.locate)
+
+    def _stored_names(self, schema: pa.Schema) -> list[str]:
+        partitions = self.partitions.schema.names
+        return [name for name in schema.names if name not in partitions]
 
     def _leaf_paths(self, block: BlockFile, fields: Iterable[pa.Field[Any]]) -> list[str]:
         """The leaves to read for some columns: none for those of partitions, and those that the file lacks."""
@@ -226,11 +242,18 @@ class ParquetReader:
 
 @dataclass(frozen=True, eq=False)
 class _StoredGroups:
-    """Row groups of one file in a part."""
+    """Row groups of one file in a part, or some rows of one."""
 
     block: BlockFile
     numbers: tuple[int, ...]
     start: int = 0  # offset of the file in what the part is decoded from
+    rows: RowRange | None = None
+
+    @cached_property
+    def num_rows(self) -> int:
+        if self.rows is not None:
+            return self.rows.num_rows
+        return count_rows(self.block.footer.metadata, self.numbers)
 
     @cached_property
     def filled(self) -> list[int]:
@@ -238,13 +261,34 @@ class _StoredGroups:
         row_group = self.block.footer.metadata.row_group
         return [number for number in self.numbers if row_group(number).num_rows]
 
-    @cached_property
-    def num_rows(self) -> int:
-        return count_rows(self.block.footer.metadata, self.numbers)
+    def read(self, fields: Sequence[pa.Field[Any]], **options: Any) -> pa.Table:
+        """Read columns as Arrow does; ``options`` are of ``pyarrow.parquet.ParquetFile``."""
+        if self.rows is not None:
+            return self.rows.read(fields, **options)
+        # a path can also match a column whose name has dots, so this can read more columns, never fewer
+        paths = self.block.footer.leaf_paths(fields)
+        stored = open_parquet(self.block, **options) if options else self._parquet
+        return read_groups(stored, self.numbers, paths)
 
     @cached_property
-    def parquet(self) -> Any:
+    def _parquet(self) -> Any:
         return open_parquet(self.block)
+
+    def chunks(self, fields: Fields) -> list[list[Chunk | None]]:
+        """By row group with rows, the chunk of each field."""
+        if self.rows is not None:
+            return [self.rows.chunks(fields)]
+        return [self.block.footer.chunks(number, fields) for number in self.filled]
+
+    def nested(self, name: str, kind: pa.DataType) -> list[tuple[NestedLeaf, ...] | None]:
+        """By row group, the leaves of a nested column."""
+        if self.rows is not None:
+            return [self.rows.nested(name, kind)]
+        return [self.block.footer.nested(number, name, kind) for number in self.numbers]
+
+    def locate(self, row: int) -> str:
+        """Name the row group of a row."""
+        return self.block.locate(self.numbers)(0 if self.rows is not None else row)
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +326,7 @@ class _StoredPart:
 
     def _select(self, member: _StoredGroups, schema: pa.Schema) -> pa.Table:
         with member.block.mapped_errors():
-            return self.reader._read_columns(member.parquet, member.block, member.numbers, schema)
+            return self.reader._read_columns(member, schema)
 
     @timed("decode")
     def scatter_values(
@@ -293,7 +337,8 @@ class _StoredPart:
         outs: Sequence[NDArray[np.uint8]],
         pool: BufferPool,
     ) -> Sequence[ScatteredColumn | None]:
-        chunks = [self._find_chunks(column, len(targets)) for column in columns]
+        with self._mapped_errors():
+            chunks = [self._find_chunks(column, len(targets)) for column in columns]
         if not any(chunks):
             return [None] * len(columns)
         with self._mapped_errors():
@@ -311,7 +356,8 @@ class _StoredPart:
     def scatter_text(
         self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
     ) -> list[pa.Array] | None:
-        chunks = self._find_chunks(column, len(targets))
+        with self._mapped_errors():
+            chunks = self._find_chunks(column, len(targets))
         if not chunks:
             return None
         with self._mapped_errors():
@@ -328,15 +374,14 @@ class _StoredPart:
         if decoder_library.LIBRARY is None or stored is None:
             return None
         leaves = []
-        for member in self.members:
-            for number in member.numbers:
-                found = member.block.footer.nested(number, *stored)
-                if found is None:
-                    return None
-                leaves.append(tuple(leaf.moved(member.start) for leaf in found))
-        if not leaves:
-            return None
         with self._mapped_errors():
+            for member in self.members:
+                for found in member.nested(*stored):
+                    if found is None:
+                        return None
+                    leaves.append(tuple(leaf.moved(member.start) for leaf in found))
+            if not leaves:
+                return None
             try:
                 return decode_nested(self.file, leaves, stored[1], pool)
             except MemoryError:
@@ -358,11 +403,7 @@ class _StoredPart:
         fields = self.reader.stored_fields
         if decoder_library.LIBRARY is None:
             return [()] * len(fields)
-        groups = [
-            (member.block.footer.chunks(number, fields), member.start)
-            for member in self.members
-            for number in member.filled
-        ]
+        groups = [(found, member.start) for member in self.members for found in member.chunks(fields)]
         chunks: list[tuple[Chunk, ...]] = []
         for column in range(len(fields)):
             found = [(stored[column], start) for stored, start in groups]

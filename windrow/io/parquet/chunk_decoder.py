@@ -10,8 +10,9 @@ Arrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -51,9 +52,9 @@ def decode(
     value that does not fit its packing; ``out`` can be partially written then.
     """
     # the buffers are kept, since jobs hold addresses; a chunk without pages is declined
-    where, buffers = read_chunks(
-        file, [(chunk.start, chunk.size_bytes) for chunks in columns for chunk in chunks]
-    )
+    flat = [chunk for chunks in columns for chunk in chunks]
+    where, buffers = read_chunks(file, [(chunk.start, chunk.size_bytes) for chunk in flat])
+    apart, dictionaries = _read_dictionaries(file, flat)
     jobs: list[tuple[int, ...]] = []
     stops, masks = [0], []
     for chunks, packing, out in zip(columns, packings, outs, strict=True):
@@ -61,22 +62,14 @@ def decode(
         masks.append(pool.take(len(targets)) if any(chunk.has_nulls for chunk in chunks) else None)
         addresses = address_of(out), 0 if masks[-1] is None else address_of(masks[-1])
         for chunk in chunks:
-            jobs.append((*where[len(jobs)], *chunk.facts, *packing, first, *addresses, False, 0))
+            at = len(jobs)
+            jobs.append((*where[at], *apart[at], *chunk.facts, *packing, first, *addresses, False, 0))
             first += chunk.rows
         stops.append(len(jobs))
     job_table = np.array(jobs, np.int64).reshape(len(jobs), -1)
-    scratch, compact = SCRATCH.memory, _take_compact(columns, pool)
-    decoder_library.LIBRARY.windrow_decode_chunks(
-        len(job_table),
-        job_table,
-        SCRATCH.codecs.addresses,
-        targets,
-        len(targets),
-        scratch,
-        len(scratch),
-        compact,
-    )
-    del buffers
+    shared, memory = _share(flat, masks, targets, pool)
+    decoder_library.LIBRARY.windrow_decode_chunks(len(job_table), job_table, shared)
+    del buffers, dictionaries, memory
     decoded, nulls = job_table[:, -2].tolist(), job_table[:, -1].tolist()
     return [
         ScatteredColumn(mask if nulls[stop - 1] else None)
@@ -86,12 +79,33 @@ def decode(
     ]
 
 
-def _take_compact(columns: Iterable[Sequence[Chunk]], pool: BufferPool) -> NDArray[np.uint32] | None:
-    """Memory for a target of each row of the largest chunk of the columns with nulls."""
-    # also of chunks that have none as the footer states, since it can be wrong
-    with_nulls = (chunks for chunks in columns if any(chunk.has_nulls for chunk in chunks))
-    rows = max((chunk.rows for chunks in with_nulls for chunk in chunks), default=0)
-    return pool.take(4 * rows).view(np.uint32) if rows else None
+def _read_dictionaries(
+    file: pa.NativeFile, chunks: Sequence[Chunk]
+) -> tuple[list[tuple[int, int]], list[pa.Buffer]]:
+    """The address and bytes of each chunk's dictionary that lies apart, else (0, 0), and the buffers that hold them."""
+    places = [chunk.dictionary for chunk in chunks if chunk.dictionary is not None]
+    if not places:
+        return [(0, 0)] * len(chunks), []
+    found, buffers = read_chunks(file, places)
+    remaining = iter(found)
+    return [(0, 0) if chunk.dictionary is None else next(remaining) for chunk in chunks], buffers
+
+
+def _share(
+    chunks: Sequence[Chunk],
+    masks: Sequence[NDArray[np.uint8] | None],
+    targets: NDArray[np.uint32],
+    pool: BufferPool,
+) -> tuple[NDArray[np.int64], Any]:
+    """What jobs share, as C lays it out, and the memory whose addresses it has."""
+    rows = max((chunk.rows + chunk.before for chunk in chunks), default=0)
+    # a target of each row, to sort them into values and nulls, and for pages that begin before the rows
+    compact = pool.take(4 * rows) if rows and any(mask is not None for mask in masks) else None
+    ahead = pool.take(4 * rows) if any(chunk.before for chunk in chunks) else None
+    codecs, scratch = SCRATCH.codecs.addresses, SCRATCH.memory
+    places = [0 if each is None else address_of(each) for each in (codecs, targets, scratch, compact, ahead)]
+    shared = [*places[:2], len(targets), places[2], len(scratch), *places[3:], rows]
+    return np.array(shared, np.int64), (codecs, scratch, compact, ahead)
 
 
 def decode_text(
@@ -115,30 +129,21 @@ def decode_text(
     text[:_NULL_BYTES] = 0
     valid = pool.take(len(targets)) if any(chunk.has_nulls for chunk in chunks) else None
     addresses = address_of(at), 0 if valid is None else address_of(valid)
-    scratch, compact = SCRATCH.memory, _take_compact([chunks], pool)
+    shared, memory = _share(chunks, [valid], targets, pool)
+    apart, dictionaries = _read_dictionaries(file, chunks)
     first, nulls, used = 0, 0, _NULL_BYTES
-    for chunk in chunks:
+    for chunk, dictionary in zip(chunks, apart, strict=True):
         # keeps the buffer alive, since jobs hold raw addresses
         pages, used = _read_text(file, chunk, text, used)
         if pages is None:
             return None
-        where = pages.address, pages.size
+        where = pages.address, pages.size, *dictionary
         job = np.array([*where, *chunk.facts, *Packing(4, 0), first, *addresses, False, nulls], np.int64)
-        used = decoder_library.LIBRARY.windrow_locate_text(
-            job,
-            SCRATCH.codecs.addresses,
-            targets,
-            len(targets),
-            scratch,
-            len(scratch),
-            compact,
-            text,
-            used,
-            capacity,
-        )
+        used = decoder_library.LIBRARY.windrow_locate_text(job, shared, text, used, capacity)
         if used < 0:
             return None
         first, nulls = first + chunk.rows, int(job[-1])
+    del dictionaries, memory
     arrays = [
         _gather(text, at[rows], valid[rows] if valid is not None and nulls else None, kind, pool)
         for rows in cuts

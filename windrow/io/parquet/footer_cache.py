@@ -24,6 +24,14 @@ class FooterCache:
         self._bytes = 0
         self._lock = threading.Lock()
 
+    def find(self, digest: bytes) -> Any | None:
+        """The cached footer of a digest."""
+        with self._lock:
+            if digest not in self._cached:
+                return None
+            self._cached.move_to_end(digest)
+            return self._cached[digest]
+
     def get(self, digest: bytes, read: Callable[[], Any]) -> Any:
         """The footer of a digest, from the cache or by calling ``read``, whose errors are not cached."""
         with self._lock:

@@ -37,18 +37,22 @@ class _Lists(NamedTuple):
     nulls: int
 
 
+class _Leaf(NamedTuple):
+    values: NDArray[np.uint8]
+    lists: _Lists
+
+
 def decode_nested(
     file: pa.NativeFile, groups: Sequence[tuple[NestedLeaf, ...]], kind: pa.DataType, pool: BufferPool
 ) -> pa.Array | None:
     """Decode a column; ``groups`` has the leaves of each row group. None if a chunk is declined."""
-    rows = sum(leaves[0].rows for leaves in groups)
     values, lists = [], None
     for leaves in zip(*groups, strict=True):
-        decoded = _decode_leaf(file, leaves, rows, pool)
-        if decoded is None or (lists is not None and not _are_equal(decoded[1], lists)):
+        decoded = _decode_leaf(file, leaves, pool)
+        if decoded is None or (lists is not None and not _are_equal(decoded.lists, lists)):
             return None
-        values.append(decoded[0])
-        lists = decoded[1]
+        values.append(decoded.values)
+        lists = decoded.lists
     if lists is None:
         return None
     if not is_list(kind):
@@ -58,10 +62,8 @@ def decode_nested(
     return _wrap_lists(items, lists, kind, pool)
 
 
-def _decode_leaf(
-    file: pa.NativeFile, leaves: Sequence[NestedLeaf], rows: int, pool: BufferPool
-) -> tuple[NDArray[np.uint8], _Lists] | None:
-    width, has_lists = leaves[0].width, leaves[0].list_level >= 0
+def _decode_leaf(file: pa.NativeFile, leaves: Sequence[NestedLeaf], pool: BufferPool) -> _Leaf | None:
+    rows, width, has_lists = sum(leaf.rows for leaf in leaves), leaves[0].width, leaves[0].list_level >= 0
     stored = [read_pages(file, leaf.start, leaf.size_bytes) for leaf in leaves]
     pages = [each for each in stored if each is not None]
     if len(pages) < len(leaves) or any(leaf.width != width for leaf in leaves):
@@ -76,18 +78,30 @@ def _decode_leaf(
     scratch, levels = SCRATCH.memory, pool.take(_LEVELS_BYTES if has_lists else 0)
     first = items = nulls = 0
     for leaf, buffer in zip(leaves, pages, strict=True):
-        where = (buffer.address, buffer.size, CODECS[leaf.codec].number)
+        ahead = (0, 0) if leaf.ahead is None else (leaf.ahead.address, leaf.ahead.size)
+        where = (buffer.address, buffer.size, *ahead, CODECS[leaf.codec].number)
         how = (width, leaf.values, leaf.rows, has_lists, leaf.max_level, leaf.list_level)
         lists = (address_of(offsets) + 8 * first, address_of(valid) + first) if has_lists else (0, 0)
         job = np.array([*where, *how, address_of(out), capacity, *lists, items, False, 0, 0], np.int64)
         decoder_library.LIBRARY.windrow_decode_nested(
             1, job, SCRATCH.codecs.addresses, scratch, len(scratch), levels, len(levels)
         )
-        decoded, items, more = job[-3:].tolist()
-        if not decoded:
+        is_decoded, items, more = job[-3:].tolist()
+        if not is_decoded:
             return None
         first, nulls = first + leaf.rows, nulls + more
-    return out[: items * width], _Lists(offsets, valid, nulls)
+    decoded = _Leaf(out[: items * width], _Lists(offsets, valid, nulls))
+    return decoded if leaves[0].kept is None else _keep_rows(decoded, leaves[0].kept, width)
+
+
+def _keep_rows(leaf: _Leaf, rows: slice, width: int) -> _Leaf:
+    """Some rows of a leaf; without lists, each row has one value."""
+    offsets, valid = leaf.lists.offsets[rows.start : rows.stop + 1], leaf.lists.valid[rows]
+    if not len(leaf.lists.offsets):
+        return _Leaf(leaf.values[rows.start * width : rows.stop * width], leaf.lists)
+    first, stop = int(offsets[0]), int(offsets[-1])
+    nulls = len(valid) - int(np.count_nonzero(valid)) if leaf.lists.nulls else 0
+    return _Leaf(leaf.values[first * width : stop * width], _Lists(offsets - first, valid, nulls))
 
 
 def _are_equal(one: _Lists, other: _Lists) -> bool:

@@ -7,12 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.io.formats.row_group_reader import PART_BYTES
 from windrow.io.storage.verified_files import BlockFile, RowGroups
 
 __all__ = ["count_rows", "join_groups", "open_parquet", "read_groups"]
-
-# A part's columns should fit the CPU cache; smaller parts cost more Python time per row.
-_PART_BYTES = 8 * 2**20
 
 
 def open_parquet(block: BlockFile, **options: Any) -> Any:
@@ -44,13 +42,13 @@ def read_groups(stored: Any, numbers: Sequence[int], names: list[str]) -> pa.Tab
 
 
 def join_groups(metadata: Any, groups: RowGroups) -> Iterator[tuple[int, ...]]:
-    """Join adjacent row groups into parts of at least `_PART_BYTES`, except the last."""
+    """Join adjacent row groups into parts of at least `PART_BYTES`, except the last."""
     joined: list[int] = []
     joined_bytes = 0
     for number in range(groups.start, groups.stop):
         joined.append(number)
         joined_bytes += metadata.row_group(number).total_byte_size
-        if joined_bytes >= _PART_BYTES:
+        if joined_bytes >= PART_BYTES:
             yield tuple(joined)
             joined, joined_bytes = [], 0
     if joined:

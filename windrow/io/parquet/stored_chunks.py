@@ -15,6 +15,8 @@ from windrow.io.catalog.column_selection import restrict_type
 from windrow.io.catalog.value_widths import leaf_indices, leaf_types
 from windrow.io.parquet.arrow_schemas import find_arrow_schema
 from windrow.io.parquet.codecs import CODECS
+from windrow.io.parquet.leaf_files import FooterStructs
+from windrow.io.parquet.page_index import ChunkPages, StoredChunk
 
 __all__ = ["Chunk", "NestedLeaf", "StoredFooter", "integer_bounds", "is_list"]
 
@@ -25,21 +27,27 @@ _KNOWN_FIELDS = 4
 # what chunks hold, as in C
 NUMBERS, TEXT, BOOLEANS, DECIMALS = range(4)
 _DECIMAL_BYTES = 16
+# about 20 bytes each: their pages have 16 KiB or more
+_KNOWN_PAGES = 2**20
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A column chunk that the C decoder accepts."""
+    """A column chunk that the C decoder accepts, or some rows of one."""
 
     start: int  # offset of its pages in the file
     size_bytes: int  # compressed
-    rows: int
+    rows: int  # to decode
     kind: int  # what its values are, as in C
     width: int  # bytes of a stored value; 0 for text and booleans
     codec: str
     optional: bool  # its pages have definition levels
     has_nulls: bool = False  # the footer states nulls, or does not state their number
     raw_bytes: int = 0  # uncompressed size of its pages, as the footer states it
+    # of some rows alone: the rows of its pages before and behind these, and the place of a dictionary that lies apart
+    before: int = 0
+    behind: int = 0
+    dictionary: tuple[int, int] | None = None
 
     @property
     def is_text(self) -> bool:
@@ -63,13 +71,15 @@ class Chunk:
     @cached_property
     def facts(self) -> tuple[int, ...]:
         """Its properties in the order of a job of the C decoder."""
-        return self.kind, CODECS[self.codec].number, self.optional, self.width, self.rows
+        codec = CODECS[self.codec].number
+        return self.kind, codec, self.optional, self.width, self.rows, self.before, self.behind
 
 
 @dataclass(frozen=True)
 class NestedLeaf:
-    """A column chunk below a list or struct that the C decoder accepts."""
+    """A column chunk below a list or struct that the C decoder accepts, or some rows of one."""
 
+    number: int  # of the leaf among those of the file
     start: int  # offset of its pages in the file
     size_bytes: int  # compressed
     rows: int
@@ -78,6 +88,9 @@ class NestedLeaf:
     codec: str
     list_level: int  # the definition level of a list that is not null; -1: it is below no list
     max_level: int  # the definition level of a value
+    # of some rows alone: pages that lie apart ahead of the others, and which of the rows of all pages to keep
+    ahead: pa.Buffer | None = None
+    kept: slice | None = None
 
     def moved(self, start: int) -> NestedLeaf:
         """The chunk in memory where its file begins at ``start``."""
@@ -96,6 +109,7 @@ class StoredFooter:
         self._chunks: dict[tuple[int, int], tuple[Fields, list[Chunk | None]]] = {}
         self._bounds: dict[tuple[int, str], tuple[int, int] | None] = {}
         self._nested: dict[tuple[int, str], tuple[pa.DataType, tuple[NestedLeaf, ...] | None]] = {}
+        self._pages: dict[tuple[int, int], ChunkPages] = {}
 
     @cached_property
     def as_file(self) -> pa.Buffer:
@@ -157,6 +171,7 @@ class StoredFooter:
                 return None
             found.append(
                 NestedLeaf(
+                    number=number,
                     start=start,
                     size_bytes=column.total_compressed_size,
                     rows=row_group.num_rows,
@@ -179,6 +194,39 @@ class StoredFooter:
                 self.metadata.row_group(group).column(leaves.start).statistics
             )
         return self._bounds[group, name]
+
+    @cached_property
+    def structs(self) -> FooterStructs:
+        return FooterStructs(self.metadata)
+
+    def pages(self, group: int, leaf: int, *, is_mapped: bool) -> ChunkPages | None:
+        """The pages of a leaf's chunk, remembered as far as they are known; None if the footer contradicts itself."""
+        found = self._pages.get((group, leaf))
+        if found is None:
+            if sum(len(pages.starts) for pages in self._pages.values()) > _KNOWN_PAGES:
+                self._pages.clear()
+            chunk = self._find_stored_chunk(group, leaf)
+            if chunk is None:
+                return None
+            found = ChunkPages(chunk) if not is_mapped else ChunkPages(chunk, piece_bytes=None)
+            # of two threads, the first one's is kept
+            found = self._pages.setdefault((group, leaf), found)
+        return found
+
+    def _find_stored_chunk(self, group: int, leaf: int) -> StoredChunk | None:
+        row_group = self.metadata.row_group(group)
+        column, repetition = row_group.column(leaf), self.metadata.schema.column(leaf).max_repetition_level
+        start, size_bytes = _first_page(column), column.total_compressed_size
+        if start <= 0 or size_bytes <= 0 or (not repetition and column.num_values != row_group.num_rows):
+            return None
+        index = self.structs.offset_index(group, leaf) if column.has_offset_index else None
+        return StoredChunk(
+            start, start + size_bytes, row_group.num_rows, repetition, column.compression, index
+        )
+
+    def leaves(self, name: str) -> tuple[pa.DataType, range] | None:
+        """The Arrow type of a column, and the indices of its leaves; None if there is no such column."""
+        return self._columns.get(name)
 
     def ranges(self, groups: Iterable[int], paths: Sequence[str]) -> list[tuple[int, int]]:
         """Byte ranges of the chunks of some leaves."""

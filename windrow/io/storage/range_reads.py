@@ -106,9 +106,17 @@ class RemoteFile(io.RawIOBase):
         new = [span for span in ranges if self._find(*span) is None]
         spans, self._after = _start_requests(new, self._read_with_retries, then)
         for span in spans:
-            place = bisect_right(self._starts, span.start)
-            self._starts.insert(place, span.start)
-            self._spans.insert(place, span)
+            self._insert(span)
+
+    def hold(self, start: int, data: Any) -> None:
+        """Serve bytes that are known already from memory."""
+        if len(data) and self._find(start, start + len(data)) is None:
+            self._insert(_Span.of(start, data))
+
+    def _insert(self, span: _Span) -> None:
+        place = bisect_right(self._starts, span.start)
+        self._starts.insert(place, span.start)
+        self._spans.insert(place, span)
 
     def fetch_result(self) -> Any:
         """Wait for the result of ``then``; None without one, or if other ranges were read since."""
@@ -164,10 +172,14 @@ class RemoteFile(io.RawIOBase):
         self._offset = stop
         # Arrow reads in a thread of its own where it filters
         with counting(self._clock, lanes=1) if current_clock() is None else nullcontext(), phase("storage"):
-            span = self._find(start, stop)
-            if span is None:
-                return self.read_range(start, stop)
-            return span.buffer.slice(start - span.start, stop - start)
+            return self.read_at(start, stop)
+
+    def read_at(self, start: int, stop: int) -> Any:
+        """Read a range, from memory if it was prefetched; from any thread."""
+        span = self._find(start, stop)
+        if span is None:
+            return self.read_range(start, stop)
+        return span.buffer.slice(start - span.start, stop - start)
 
     def _find(self, start: int, stop: int) -> _Span | None:
         """The prefetched span that contains a range."""
@@ -185,6 +197,14 @@ class _Span:
         self._cuts = [*range(start, stop, step), stop]
         self._buffer = np.empty(stop - start, np.uint8) if requests > 1 else None
         self.futures: list[Future[Any]] = []
+
+    @classmethod
+    def of(cls, start: int, data: Any) -> _Span:
+        """A range whose bytes are known."""
+        span, known = cls(start, start + len(data)), Future[Any]()
+        known.set_result(data)
+        span._buffer, span.futures = None, [known]
+        return span
 
     def calls(self, read: ReadRange) -> list[Callable[[], Any]]:
         if self._buffer is None:

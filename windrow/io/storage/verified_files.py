@@ -55,6 +55,14 @@ class RowGroups:
     start: int
     stop: int
     stamp: int = field(default=0, compare=False)
+    # of a single row group, the rows from ``first_row`` to ``stop_row`` alone; -1: to its end
+    first_row: int = 0
+    stop_row: int = -1
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the block is a part of a row group."""
+        return self.first_row > 0 or self.stop_row >= 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +107,21 @@ class BlockFile:
     def fetch(self, groups: Iterable[int], paths: Sequence[str]) -> None:
         """Prefetch leaves of row groups of a remote file, and check its version when they have arrived."""
         if self.remote is not None:
-            ranges = join_ranges(self.footer.ranges(groups, paths), self.groups.size_bytes)
-            self.remote.fetch(ranges, then=partial(self.files.look, self.groups.path))
+            self.fetch_ranges(self.footer.ranges(groups, paths))
+
+    def fetch_ranges(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Prefetch ranges of a remote file, and check its version when they have arrived."""
+        if self.remote is not None:
+            joined = join_ranges(ranges, self.groups.size_bytes)
+            self.remote.fetch(joined, then=partial(self.files.look, self.groups.path))
+
+    def read_range(self, start: int, stop: int) -> pa.Buffer:
+        """Read a range of the file, shorter where the file ends."""
+        if self.remote is not None:
+            stop = min(stop, self.groups.size_bytes)
+            return pa.py_buffer(self.remote.read_at(start, stop) if start < stop else b"")
+        self.file.seek(start)
+        return self.file.read_buffer(stop - start)
 
     def check(self) -> None:
         """Verify that all bytes read so far belong to the version that was listed."""

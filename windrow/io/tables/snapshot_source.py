@@ -59,6 +59,7 @@ class SnapshotFormat:
     options = ""
     rows_known = True
     joins_files = False
+    cut_sizes = None
 
     name: str
     table_schema: pa.Schema

@@ -11,8 +11,10 @@ import hashlib
 import json
 import operator
 
-__all__ = ["KEY_BYTES", "ORDER_VERSION", "derive_key"]
+__all__ = ["CUT_ORDER_VERSION", "KEY_BYTES", "ORDER_VERSION", "derive_key"]
 
+# of data whose large row groups are cut, so that states from when they were blocks are not continued
+CUT_ORDER_VERSION = 2
 ORDER_VERSION = 1
 """The version of the whole order algorithm: keys, permutation, windows and shard assignment.
 

@@ -1,0 +1,297 @@
+"""Blocks that are pieces of a row group: the rows that Arrow reads, whatever the pages, from whatever store."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import windrow
+from tests.io.files import open_parquet
+from windrow.dataset.dataset import Dataset
+from windrow.dataset.logical_plan import LogicalPlan
+from windrow.io.catalog.file_source import FileSource
+from windrow.io.catalog.row_group_pieces import CutSizes
+from windrow.io.parquet.block_reader import ParquetFormat
+
+PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
+KINDS: dict[str, Any] = {
+    "number": pa.int64(),
+    "small": pa.int8(),
+    "unsigned": pa.uint16(),
+    "half": pa.float16(),
+    "single": pa.float32(),
+    "flag": pa.bool_(),
+    "text": pa.string(),
+    "large": pa.large_binary(),
+    "fixed": pa.binary(5),
+    "amount": pa.decimal128(9, 3),
+    "wide": pa.decimal256(50, 3),
+    "day": pa.date32(),
+    "at": pa.timestamp("us", "UTC"),
+    "old": pa.timestamp("ns"),
+    "word": pa.dictionary(pa.int32(), pa.string()),
+    "list": pa.list_(pa.int64()),
+    "words": pa.list_(pa.string()),
+    "lists": pa.list_(pa.list_(pa.int16())),
+    "vector": pa.list_(pa.float32(), 3),
+    "pair": PAIR,
+    "pairs": pa.large_list(PAIR),
+    "deep": pa.struct([("x", PAIR), ("y", pa.list_(pa.int8()))]),
+    "map": pa.map_(pa.string(), pa.int32()),
+}
+START = datetime(2020, 1, 1, tzinfo=timezone.utc)
+
+
+def make_value(name: str, n: int) -> Any:
+    """The value of a row; every column has nulls, and nested ones have empty lists and long ones."""
+    if n % 7 == 3:
+        return None
+    items = [n + i for i in range((n * 7) % 5 if n % 11 else 60)]
+    pair = {"a": None if n % 3 == 0 else n, "b": f"b{n % 4}"}
+    made = {
+        "small": n % 100,
+        "unsigned": n,
+        "half": np.float16(n % 50),
+        "single": n / 2,
+        "flag": n % 2 == 0,
+        "text": f"text {n % 6}" * (n % 9),
+        "large": b"\0" * (n % 13),
+        "fixed": f"{n % 9:05}".encode(),
+        "amount": Decimal(n) / 8,
+        "wide": Decimal(n) / 8,
+        "day": n,
+        "at": START.replace(microsecond=n % 1000),
+        "old": datetime(1900 + n % 200, 1, 1 + n % 28),
+        "word": f"w{n % 5}",
+        "list": items,
+        "words": [None if i % 4 == 1 else f"i{i % 8}" for i in items],
+        "lists": [[i % 99] * (i % 3) for i in items] if n % 4 else [],
+        "vector": [n, None, n + 1],
+        "pair": pair,
+        "pairs": [pair] * (n % 3) if n % 2 else [None],
+        "deep": {"x": pair if n % 5 else None, "y": [i % 100 for i in items[:3]]},
+        "map": [(f"k{i}", i) for i in items[:4]],
+    }
+    return made.get(name, n)
+
+
+def make_column(name: str, rows: int) -> pa.Array:
+    values, kind = [make_value(name, n) for n in range(rows)], KINDS[name]
+    return pa.array(values, pa.string()).dictionary_encode() if name == "word" else pa.array(values, kind)
+
+
+def cut(source: FileSource, rows: int) -> FileSource:
+    """A source whose row groups are cut into pieces of about so many rows."""
+    size = int(source.manifest.encoded_bytes.max(initial=1))
+    most = int(source.manifest.rows.max(initial=1))
+    sizes = CutSizes(
+        min_bytes=1, max_bytes=1, min_piece_bytes=max(1, size * rows // max(most, 1)), page_rows=1
+    )
+    return replace(source, target_block_bytes=1, format=ParquetFormat(cut_sizes=sizes))
+
+
+def read_parts(source: FileSource) -> pa.Table:
+    """All rows, from the parts of the blocks."""
+    columns = list(range(len(source.schema)))
+    tables = [
+        part.select(columns)
+        for address in source.addresses(range(len(source.blocks.rows)))
+        for part in source.reader.parts(address)
+    ]
+    return pa.concat_tables([source.schema.empty_table(), *tables])
+
+
+def read_blocks(source: FileSource) -> Iterator[pa.Table]:
+    for address in source.addresses(range(len(source.blocks.rows))):
+        yield source.reader.read(address)
+
+
+def shuffled(source: FileSource) -> pa.Table:
+    """All rows as they are delivered, in stored order again: decoded in C wherever that is possible."""
+    ds = Dataset(LogicalPlan(source)).repeat(1).random_shuffle_each_window(seed=3).options(executor="threads")
+    (shard,) = ds.split(1)
+    batches = [
+        batch for epoch in shard.iter_epochs() for batch in epoch.iter_batches(7, batch_format="pyarrow")
+    ]
+    table = pa.concat_tables(
+        [pa.Table.from_batches([each]) if isinstance(each, pa.RecordBatch) else each for each in batches]
+    )
+    return table.sort_by("n")
+
+
+WRITERS = st.fixed_dictionaries(
+    {
+        "compression": st.sampled_from(["none", "snappy", "zstd", "gzip", "lz4", "brotli"]),
+        "data_page_version": st.sampled_from(["1.0", "2.0"]),
+        "data_page_size": st.sampled_from([1, 64, 512, 2**20]),
+        "write_batch_size": st.sampled_from([1, 5, 64]),
+        "write_page_index": st.booleans(),
+        "use_dictionary": st.booleans(),
+        "row_group_size": st.sampled_from([40, 1000]),
+        "store_schema": st.booleans(),
+    }
+)
+
+
+@given(
+    rows=st.integers(2, 150),
+    piece=st.integers(1, 60),
+    names=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4, unique=True),
+    writer=WRITERS,
+)
+def test_rows_of_pieces_are_those_that_arrow_reads(
+    rows: int, piece: int, names: list[str], writer: dict[str, Any]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.parquet")
+        table = pa.table({"n": np.arange(rows)} | {name: make_column(name, rows) for name in names})
+        pq.write_table(table, path, **writer)
+        expected = pq.read_table(path)
+        source = cut(open_parquet(path), piece)
+        assert source.schema.names == expected.schema.names
+        if min(rows, 40) > 2 * piece:
+            assert len(source.blocks.rows) > pq.read_metadata(path).num_row_groups
+        expected = expected.cast(source.schema)
+        starts = np.append(0, np.cumsum(source.blocks.rows)).tolist()
+        for start, stop, read in zip(starts, starts[1:], read_blocks(source), strict=False):
+            assert read.equals(expected.slice(start, stop - start))
+        assert read_parts(source).equals(expected)
+        assert shuffled(source).equals(expected.combine_chunks())
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_only_the_pages_of_a_piece_are_read_from_a_store(tmp_path: Path, index: bool) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    rows = 60_000
+    values = np.random.Generator(np.random.PCG64(1)).integers(0, 2**62, rows)
+    table = pa.table({"n": np.arange(rows), "x": values, "s": [f"{v:x}" for v in values.tolist()]})
+    store = MemoryFileSystem()
+    with store.open("/ranges/x.parquet", "wb") as file:
+        pq.write_table(table, file, row_group_size=rows, write_page_index=index, data_page_size=2**14)
+    read: list[int] = []
+
+    class Counting(MemoryFileSystem):
+        cachable = False
+
+        def cat_file(self, path: str, start: Any = None, end: Any = None, **options: Any) -> Any:
+            found = super().cat_file(path, start, end, **options)
+            read.append(len(found))
+            return found
+
+    source = cut(open_parquet("/ranges/x.parquet", filesystem=Counting()), 6_000)
+    address = source.addresses([5])[0]
+    read.clear()
+    first, stop = address.locator[0].first_row, address.locator[0].stop_row
+    assert source.reader.read(address).equals(table.slice(first, stop - first))
+    size = store.size("/ranges/x.parquet")
+    if index:
+        assert sum(read) < size / 5
+    # what has been found is known for the next pieces
+    read.clear()
+    address = source.addresses([4])[0]
+    first, stop = address.locator[0].first_row, address.locator[0].stop_row
+    assert source.reader.read(address).equals(table.slice(first, stop - first))
+    assert sum(read) < size / 5
+    store.rm("/ranges", recursive=True)
+
+
+def test_a_filter_sees_the_rows_of_each_piece(tmp_path: Path) -> None:
+    table = pa.table({"n": np.arange(100), "s": [f"s{n}" for n in range(100)]})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=100)
+    source = cut(
+        open_parquet(tmp_path / "x.parquet", filter=pc.field("n") > 61),
+        10,
+    )
+    assert len(source.blocks.rows) == 10
+    assert pa.concat_tables(list(read_blocks(source))).equals(table.slice(62))
+    assert read_parts(source).equals(table.slice(62))
+
+
+def test_old_timestamps_of_other_centuries(tmp_path: Path) -> None:
+    years = [1500, 1900, 2020, 9000] * 20
+    times = pa.array(
+        [None if n % 9 == 0 else datetime(year, 1, 1 + n % 28) for n, year in enumerate(years)],
+        pa.timestamp("us"),
+    )
+    pq.write_table(
+        pa.table({"n": np.arange(80), "t": times}),
+        tmp_path / "x.parquet",
+        use_deprecated_int96_timestamps=True,
+    )
+    schema = pa.schema([("n", pa.int64()), ("t", pa.timestamp("us"))])
+    source = cut(open_parquet(tmp_path / "x.parquet", schema=schema), 7)
+    assert len(source.blocks.rows) > 9
+    assert read_parts(source).column("t").combine_chunks().equals(times)
+
+
+def test_fields_of_structs_and_columns_that_a_file_lacks(tmp_path: Path) -> None:
+    table = pa.table({"n": np.arange(90), "pair": make_column("pair", 90), "deep": make_column("deep", 90)})
+    pq.write_table(table, tmp_path / "a.parquet")
+    pq.write_table(table.append_column("more", pa.array(np.arange(90))), tmp_path / "b.parquet")
+    source = cut(open_parquet(tmp_path, columns=["more", "pair.b", "deep.x.a"]), 20)
+    assert len(source.blocks.rows) > 8
+    read = read_parts(source)
+    assert read.column("more").to_pylist() == [None] * 90 + list(range(90))
+    pairs = [None if row is None else {"b": row["b"]} for row in table.column("pair").to_pylist()]
+    assert read.column("pair").to_pylist() == pairs * 2
+    deep = [
+        None if row is None else {"x": None if row["x"] is None else {"a": row["x"]["a"]}}
+        for row in table.column("deep").to_pylist()
+    ]
+    assert read.column("deep").to_pylist() == deep * 2
+
+
+def test_origins_row_ids_and_lineage_of_pieces(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": np.arange(100)}), tmp_path / "x.parquet", row_group_size=50)
+    source = cut(open_parquet(tmp_path / "x.parquet"), 20)
+    addresses = source.addresses(range(len(source.blocks.rows)))
+    assert [address.origin.rpartition("x.parquet")[2] for address in addresses][:2] == [
+        ", row group 0, rows 0-16",
+        ", row group 0, rows 17-33",
+    ]
+    assert source.row_lineage(np.array([60]))[0][1:] == (1, 10)
+    assert source.row_numbers(1, np.array([2])).tolist() == [19]
+    with_ids = source.with_row_id("id")
+    read = [with_ids.reader.read(address) for address in with_ids.addresses(range(len(addresses)))]
+    table = pa.concat_tables(read)
+    assert table.column("n").equals(table.column("id"))
+
+
+def test_a_state_from_before_row_groups_were_cut_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": np.arange(100)}), tmp_path / "x.parquet")
+    whole = open_parquet(tmp_path / "x.parquet", target_block_bytes=1)
+    pieces = cut(whole, 20)
+    before, after = (
+        Dataset(LogicalPlan(source)).repeat(2).random_shuffle_each_window(seed=1).split(1)[0]
+        for source in (whole, pieces)
+    )
+    with pytest.raises(windrow.WindrowError, match="version of the order"):
+        after.load_state_dict(before.state_dict())
+
+
+def test_corrupt_pages_are_an_error_that_names_the_rows(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    table = pa.table({"n": np.arange(1000), "s": [f"s{n}" for n in range(1000)]})
+    pq.write_table(table, path, data_page_size=512, compression="zstd")
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    content = bytearray(path.read_bytes())
+    middle = chunk.data_page_offset + chunk.total_compressed_size // 2
+    content[middle : middle + 300] = b"\xff" * 300
+    path.write_bytes(content)
+    source = cut(open_parquet(path), 100)
+    with pytest.raises(windrow.SourceError, match=r"row group 0, rows"):
+        read_parts(source)

@@ -1,0 +1,100 @@
+"""Cuts large row groups into pieces of adjacent rows, from the manifest alone.
+
+A row group of gigabytes would be a single block: one task would decode all of it, in memory for all of it, and
+nothing of it would mix. Pieces are ranges of rows, of equal size but for the last. The reader finds the pages that
+hold the rows of a piece, so a page at a border is decoded twice: pieces begin where many writers begin a page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.io.catalog.manifest import Manifest, VariableBytes
+
+__all__ = ["CutSizes", "Pieces", "cut_row_groups"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CutSizes:
+    """Which row groups are cut, and where; bytes are encoded ones.
+
+    Row groups of more than four blocks of the target size are cut, but none below ``min_bytes`` and all above
+    ``max_bytes``, unless the target is larger. Pieces have the target size, at least ``min_piece_bytes``.
+    """
+
+    min_bytes: int = 64 * 2**20
+    max_bytes: int = 128 * 2**20
+    min_piece_bytes: int = 16 * 2**20
+    # pieces of more rows begin at a multiple of it: Arrow's writer ends a page after so many rows
+    page_rows: int = 20_000
+
+    def piece_rows(self, rows: int, size_bytes: int, target_bytes: int) -> int:
+        """The rows of a piece of a row group; all of its rows if it is not cut."""
+        limit = max(min(max(4 * target_bytes, self.min_bytes), self.max_bytes), target_bytes)
+        if size_bytes <= limit or rows < 2:
+            return rows
+        pieces = min(-(-size_bytes // max(target_bytes, self.min_piece_bytes)), rows)
+        each = -(-rows // pieces)
+        # up, so that no piece is much smaller
+        return min(-(-each // self.page_rows) * self.page_rows if each > self.page_rows else each, rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """The row groups of a manifest, large ones as several pieces; arrays have one value a piece.
+
+    ``manifest`` is the same one with pieces in place of row groups. Without cuts, pieces are the row groups.
+    """
+
+    manifest: Manifest
+    groups: Ints  # the number of its row group, in the manifest that is not cut
+    first_rows: Ints  # its first row in the row group
+    is_cut: NDArray[np.bool_]  # whether it is not the whole row group
+
+    @property
+    def any_cut(self) -> bool:
+        return bool(self.is_cut.any())
+
+
+def cut_row_groups(manifest: Manifest, target_bytes: int, sizes: CutSizes | None) -> Pieces:
+    """Cut the large row groups of a manifest; none without ``sizes``."""
+    rows, encoded = manifest.rows.astype(np.int64), manifest.encoded_bytes.astype(np.int64)
+    steps = np.maximum(rows, 1)
+    if sizes is not None:
+        for group in np.flatnonzero(encoded > sizes.min_bytes).tolist():
+            steps[group] = sizes.piece_rows(int(rows[group]), int(encoded[group]), target_bytes)
+    counts = np.maximum(-(-rows // steps), 1)
+    groups = np.repeat(np.arange(len(rows)), counts)
+    if len(groups) == len(rows):
+        return Pieces(manifest, groups, np.zeros_like(rows), np.zeros(len(rows), np.bool_))
+    starts = np.append(0, np.cumsum(counts))
+    first_rows = (np.arange(len(groups)) - starts[groups]) * steps[groups]
+    piece_rows = np.minimum(steps[groups], rows[groups] - first_rows)
+
+    def divide(values: NDArray[Any]) -> NDArray[np.unsignedinteger[Any]]:
+        """Share values of row groups among their pieces, by rows; the shares add up to the values."""
+        share = values.astype(np.float64)[groups] / np.maximum(rows, 1)[groups]
+        begin = np.floor(share * first_rows).astype(np.int64)
+        end = np.append(begin[1:], 0)
+        is_last = np.append(np.diff(groups) > 0, True)
+        end[is_last] = values.astype(np.int64)[groups[is_last]]
+        return (end - begin).astype(np.uint64)
+
+    variable = {
+        name: VariableBytes(divide(column.encoded), divide(column.memory))
+        for name, column in manifest.variable.items()
+    }
+    cut = replace(
+        manifest,
+        row_group_ends=starts[manifest.row_group_ends],
+        rows=piece_rows.astype(np.uint64),
+        encoded_bytes=divide(manifest.encoded_bytes),
+        variable=variable,
+    )
+    return Pieces(cut, groups, first_rows, counts[groups] > 1)
