@@ -55,7 +55,9 @@ class Chunk:
 
     def moved(self, start: int) -> Chunk:
         """The chunk in memory where its file begins at ``start``."""
-        # not `replace`, which takes ten times as long
+        if not start:
+            return self
+        # of a small file, which is read whole; not `replace`, which takes ten times as long
         return Chunk(
             start + self.start,
             self.size_bytes,
@@ -94,7 +96,7 @@ class NestedLeaf:
 
     def moved(self, start: int) -> NestedLeaf:
         """The chunk in memory where its file begins at ``start``."""
-        return replace(self, start=start + self.start)
+        return replace(self, start=start + self.start) if start else self
 
 
 Fields = Sequence[tuple[str, pa.DataType] | None]
