@@ -30,6 +30,35 @@ EXPORT int64_t windrow_find_pages(const uint8_t *bytes, int64_t size, found_page
     return count;
 }
 
+/* What the headers of adjacent pages state together. */
+typedef struct {
+    int64_t values, rows, raw_bytes, needs_dictionary;
+} all_pages;
+
+/* Reads the headers of complete pages. `rows` is -1 if only the levels of some page tell them. DECLINED if the bytes do
+ * not end with a page, or if one has no values. */
+EXPORT int64_t windrow_sum_pages(const uint8_t *bytes, int64_t size, all_pages *found) {
+    Reader r = {bytes, bytes + size, 0};
+    *found = (all_pages){0, 0, 0, 0};
+    while (r.at < r.end) {
+        const uint8_t *start = r.at;
+        const Page page = read_page(&r);
+        if (r.bad) return DECLINED;
+        if (page.type == DATA_PAGE || page.type == DATA_PAGE_V2) {
+            if (page.values < 0) return DECLINED;
+            const int64_t rows = page.type == DATA_PAGE_V2 ? page.rows : -1;
+            found->values += page.values;
+            found->rows = rows < 0 || found->rows < 0 ? -1 : found->rows + rows;
+            if (page.encoding == 2 || page.encoding == 8) found->needs_dictionary = 1;
+        } else if (page.type != INDEX_PAGE) {
+            return DECLINED;
+        }
+        found->raw_bytes += r.at - start + page.raw_bytes;
+        r.at += page.stored_bytes;
+    }
+    return 0;
+}
+
 /* Counts the rows that begin in a decompressed page of the first version with `count` levels, of which the repetition
  * levels come first and have `width` bits. Returns twice their number, and 1 more if the page begins with a row;
  * DECLINED if the levels cannot be read. */

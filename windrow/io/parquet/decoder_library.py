@@ -28,6 +28,7 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_decode_chunks": ([_INT, _POINTER, _POINTER], None),
     "windrow_locate_text": ([*[_POINTER] * 3, _INT, _INT], _INT),
     "windrow_find_pages": ([_POINTER, _INT, _POINTER, _INT], _INT),
+    "windrow_sum_pages": ([_POINTER, _INT, _POINTER], _INT),
     "windrow_count_rows": ([_POINTER, _INT, _INT, _INT], _INT),
     "windrow_decode_nested": ([_INT, *[_POINTER] * 3, _INT, _POINTER, _INT], None),
     "windrow_measure_text": ([_POINTER, _POINTER, _INT, _INT, _POINTER], _INT),

@@ -40,8 +40,8 @@ ReadRange = Callable[[int, int], pa.Buffer]
 
 # Smaller pages are noted together, so that what is remembered of a chunk is less than a thousandth of it.
 _UNIT_BYTES = 16 * 2**10
-# headers that are read at once
-_BATCH = 256
+# headers that are read at once: few at first, since those of a few rows are enough for some
+_FIRST_BATCH, _BATCH = 16, 256
 # of remote files: the first piece, for those who need the first rows alone, and further ones
 _FIRST_PIECE_BYTES, _PIECE_BYTES = 2**20, 8 * 2**20
 _DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
@@ -112,6 +112,12 @@ class Headers:
 
 def read_headers(pages: pa.Buffer) -> Headers | None:
     """Read the headers of complete pages; None if they are not those of pages with values."""
+    if decoder_library.LIBRARY is not None:
+        sums: NDArray[np.int64] = np.empty(4, np.int64)
+        if decoder_library.LIBRARY.windrow_sum_pages(pages.address, pages.size, sums):
+            return None
+        in_values, in_rows, in_bytes, uses_dictionary = sums.tolist()
+        return Headers(in_values, in_rows, in_bytes, bool(uses_dictionary))
     values = rows = raw_bytes = at = 0
     needs_dictionary = False
     while at < pages.size:
@@ -155,6 +161,7 @@ class ChunkPages:
     first_rows: list[int] = field(default_factory=list)
     begins: list[bool] = field(default_factory=list)
     _index: tuple[int, int] | None = None
+    _batch: int = _FIRST_BATCH
     _next: int = 0
     _rows: int = 0
     _failed: bool = False
@@ -256,7 +263,8 @@ class ChunkPages:
     def _add(self, piece: pa.Buffer) -> int:
         """Note the pages at the beginning of some bytes; returns their bytes, 0 if there is no complete one."""
         used = 0
-        for page in _find_pages(piece):
+        found, self._batch = _find_pages(piece, self._batch), min(2 * self._batch, _BATCH)
+        for page in found:
             start = self._next + page.start
             if page.type == _DICTIONARY:
                 if self.dictionary is not None or self.starts:
@@ -309,12 +317,12 @@ def _decompress(body: pa.Buffer, raw_bytes: int, codec: str) -> pa.Buffer | None
         return None
 
 
-def _find_pages(pages: pa.Buffer) -> list[_Page]:
-    """The next pages, from bytes that begin with a header; none if that cannot be read."""
+def _find_pages(pages: pa.Buffer, most: int = _BATCH) -> list[_Page]:
+    """The next pages, up to ``most`` of them, from bytes that begin with a header; none if that cannot be read."""
     if decoder_library.LIBRARY is None:
         return _find_slowly(pages)
-    found: NDArray[np.int64] = np.empty((_BATCH, _FIELDS), np.int64)
-    count = decoder_library.LIBRARY.windrow_find_pages(pages.address, pages.size, found, _BATCH)
+    found: NDArray[np.int64] = np.empty((most, _FIELDS), np.int64)
+    count = decoder_library.LIBRARY.windrow_find_pages(pages.address, pages.size, found, most)
     return [_Page(*row) for row in found[:count].tolist()]
 
 
