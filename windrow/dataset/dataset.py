@@ -64,7 +64,7 @@ class Dataset(CombineMethods, OrderMethods, GroupMethods, BoostingMethods):
             Blocks per window; the last window can have fewer.
         bytes_per_window
             Approximate decoded bytes per window: an integer, or a string with a unit such
-            as ``"8GiB"``. Default if neither size is given: ``"1GiB"``.
+            as ``"8GiB"``. Default if neither size is given: those of 50 blocks, from 1 to 4 GiB.
 
         Raises
         ------

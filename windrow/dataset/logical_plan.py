@@ -25,6 +25,9 @@ from windrow.shuffle.order.epoch_plan import WindowCut
 __all__ = ["LogicalPlan"]
 
 DEFAULT_WINDOW_BYTES = 2**30
+# where blocks are large, so many of them make a window by default, which mixes within 2 % of a full shuffle
+_DEFAULT_WINDOW_BLOCKS = 50
+_MAX_DEFAULT_WINDOW_BYTES = 2**32
 # Without a shuffle, windows do not affect the order; they are only units of work, and small ones save memory.
 UNSHUFFLED_WINDOW_BYTES = 256 * 2**20
 # JSON readers that parse numbers as doubles keep integers of up to 53 bits exact.
@@ -78,8 +81,14 @@ class LogicalPlan:
         if blocks_per_window is not None:
             blocks = check_count(blocks_per_window, "blocks_per_window")
             return replace(self, cut=WindowCut(blocks_per_window=blocks))
-        size = DEFAULT_WINDOW_BYTES if bytes_per_window is None else bytes_per_window
+        size = self._choose_window_bytes() if bytes_per_window is None else bytes_per_window
         return replace(self, cut=WindowCut(bytes_per_window=parse_bytes(size, "bytes_per_window")))
+
+    def _choose_window_bytes(self) -> int:
+        """The default size of windows, from the blocks alone: enough blocks to mix, from 1 to 4 GiB."""
+        sizes = self.source.blocks.decoded_bytes
+        size = _DEFAULT_WINDOW_BLOCKS * int(sizes.sum()) // max(len(sizes), 1)
+        return min(max(size, DEFAULT_WINDOW_BYTES), _MAX_DEFAULT_WINDOW_BYTES)
 
     def repeated(self, times: int | None) -> LogicalPlan:
         """Multiply the number of passes; a pipeline that repeats forever stays so."""

@@ -137,7 +137,7 @@ def test_estimates_of_variable_width_bytes_are_close(tmp_path: Path) -> None:
 )
 def test_pieces_divide_large_row_groups(fragments: list[list[int]], target: int, page_rows: int) -> None:
     manifest = manifest_of(fragments)
-    sizes = CutSizes(min_bytes=10, max_bytes=20, min_piece_bytes=5, page_rows=page_rows)
+    sizes = CutSizes(min_bytes=10, max_bytes=20, min_piece_bytes=5, batch_rows=1, page_rows=page_rows)
     pieces = cut_row_groups(manifest, target, sizes)
     rows = pieces.manifest.rows.astype(np.int64)
     # as stored, one after another

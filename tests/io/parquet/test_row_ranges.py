@@ -99,7 +99,11 @@ def cut(source: FileSource, rows: int) -> FileSource:
     size = int(source.manifest.encoded_bytes.max(initial=1))
     most = int(source.manifest.rows.max(initial=1))
     sizes = CutSizes(
-        min_bytes=1, max_bytes=1, min_piece_bytes=max(1, size * rows // max(most, 1)), page_rows=1
+        min_bytes=1,
+        max_bytes=1,
+        min_piece_bytes=max(1, size * rows // max(most, 1)),
+        page_rows=1,
+        batch_rows=1,
     )
     return replace(source, target_block_bytes=1, format=ParquetFormat(cut_sizes=sizes))
 
@@ -186,7 +190,7 @@ def test_only_the_pages_of_a_piece_are_read_from_a_store(tmp_path: Path, index: 
         pq.write_table(table, file, row_group_size=rows, write_page_index=index, data_page_size=2**16)
     read: list[int] = []
 
-    class Counting(MemoryFileSystem):
+    class Counting(MemoryFileSystem):  # type: ignore[misc]
         cachable = False
 
         def cat_file(self, path: str, start: Any = None, end: Any = None, **options: Any) -> Any:

@@ -19,6 +19,9 @@ __all__ = ["CutSizes", "Pieces", "cut_row_groups"]
 
 Ints = NDArray[np.int64]
 
+# half of what offsets of 32 bits can address: sizes of text are estimates
+_OFFSET_BYTES = 2**30
+
 
 @dataclass(frozen=True)
 class CutSizes:
@@ -26,11 +29,16 @@ class CutSizes:
 
     Row groups of more than four blocks of the target size are cut, but none below ``min_bytes`` and all above
     ``max_bytes``, unless the target is larger. Pieces have the target size, at least ``min_piece_bytes``.
+
+    Writers look at the size of a page only after ``batch_rows`` rows, so pages of long values are large. Pieces have
+    that many rows too, unless these are more than ``max_piece_bytes``: each piece of a page decodes all of it.
     """
 
     min_bytes: int = 64 * 2**20
     max_bytes: int = 128 * 2**20
     min_piece_bytes: int = 16 * 2**20
+    max_piece_bytes: int = 256 * 2**20
+    batch_rows: int = 1_024
     # pieces of more rows begin at a multiple of it: Arrow's writer ends a page after so many rows
     page_rows: int = 20_000
 
@@ -39,10 +47,14 @@ class CutSizes:
         limit = max(min(max(4 * target_bytes, self.min_bytes), self.max_bytes), target_bytes)
         if size_bytes <= limit or rows < 2:
             return rows
-        pieces = min(-(-size_bytes // max(target_bytes, self.min_piece_bytes)), rows)
+        batch_bytes = min(self.batch_rows * size_bytes // rows, self.max_piece_bytes)
+        pieces = min(-(-size_bytes // max(target_bytes, self.min_piece_bytes, batch_bytes)), rows)
         each = -(-rows // pieces)
-        # up, so that no piece is much smaller
-        return min(-(-each // self.page_rows) * self.page_rows if each > self.page_rows else each, rows)
+        for multiple in (self.page_rows, self.batch_rows):
+            if each > multiple:
+                # up, so that no piece is much smaller
+                return min(-(-each // multiple) * multiple, rows)
+        return each
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +74,23 @@ class Pieces:
         return bool(self.is_cut.any())
 
 
+def _sizes(manifest: Manifest) -> Ints:
+    """(row groups,) encoded bytes; where dictionaries make gigabytes of text small, those in memory."""
+    encoded: Ints = manifest.encoded_bytes.astype(np.int64)
+    for column in manifest.variable.values():
+        memory = column.memory.astype(np.int64)
+        encoded = np.where(memory > _OFFSET_BYTES, np.maximum(encoded, memory), encoded)
+    return encoded
+
+
 def cut_row_groups(manifest: Manifest, target_bytes: int, sizes: CutSizes | None) -> Pieces:
     """Cut the large row groups of a manifest; none without ``sizes``."""
-    rows, encoded = manifest.rows.astype(np.int64), manifest.encoded_bytes.astype(np.int64)
+    rows = manifest.rows.astype(np.int64)
     steps = np.maximum(rows, 1)
     if sizes is not None:
-        for group in np.flatnonzero(encoded > sizes.min_bytes).tolist():
-            steps[group] = sizes.piece_rows(int(rows[group]), int(encoded[group]), target_bytes)
+        stored = _sizes(manifest)
+        for group in np.flatnonzero(stored > sizes.min_bytes).tolist():
+            steps[group] = sizes.piece_rows(int(rows[group]), int(stored[group]), target_bytes)
     counts = np.maximum(-(-rows // steps), 1)
     groups = np.repeat(np.arange(len(rows)), counts)
     if len(groups) == len(rows):

@@ -46,6 +46,9 @@ _MIN_TASK_BYTES = TASK_BYTES // 4
 _STORED_TASK_BYTES = 3 * TASK_BYTES
 _TASKS_PER_WORKER = 4
 
+# Decoding less in a task gains less than the task costs.
+_MIN_SPLIT_BYTES = 2 * 2**20
+
 # Scratch memory of the decoder, and the positions computed for each row of a part.
 _WORK_BYTES = 8 * 2**20
 # of a token that is being placed: its row in the epoch, twice, its run and its place
@@ -155,13 +158,13 @@ def _shrink_splits(program: Program, resources: Resources, batch_rows: int) -> P
 def _split_for_workers(program: Program, resources: Resources) -> Program:
     """Make tasks small enough that every worker gets one.
 
-    The size of rows that transforms make, and the time that they take, are unknown.
+    Without transforms no smaller than `_MIN_SPLIT_BYTES`: the size of rows that transforms make, and the time that
+    they take, are unknown.
     """
-    if not program.job.before:
-        return program
     total = int(program.job.source.blocks.memory_bytes.sum())
     each = total // (max(1, program.plan(0).windows) * resources.workers)
-    return replace(program, part_bytes=max(1, min(program.task_bytes, each)))
+    least = 1 if program.job.before else _MIN_SPLIT_BYTES
+    return replace(program, part_bytes=max(least, each)) if each < program.task_bytes else program
 
 
 def _destinations(program: Program, resources: Resources) -> int:
