@@ -200,7 +200,9 @@ def test_guarantees_on_ray(name: str, tmp_path: Path, ray_local: Any) -> None:
     source = ON_RAY[name].write(tmp_path)
     if "cut" in name:
         assert source.describe().count("cut") == 1
-        assert (source.blocks.files > 1).any()
+        files = source.blocks.files
+        assert files is not None
+        assert (files > 1).any()
     else:
         assert len(source.blocks.rows) == 1
     pipe = (

@@ -54,8 +54,28 @@ def test_all_tasks_but_the_last_of_a_window_output_the_minimum_per_node(
     *all_but_last, _ = part_bytes(sized, 0)
     if wanted > TASK_BYTES:
         assert all(size >= min(wanted, sum(size for _, size in stated)) for size in all_but_last)
-    else:
+    elif min(nodes, shards) > 1:
         assert sized is program
+
+
+def test_tasks_on_one_node_are_larger_where_every_worker_gets_several() -> None:
+    program = make_program([BLOCK] * 64, WindowCut())
+    few, many = (size_parts(program, on_cluster(1, workers=workers)) for workers in (2, 16))
+    assert part_bytes(few, 0)[0] > 2 * TASK_BYTES
+    assert many is program
+    assert len(program.parts(0, 0)) > len(few.parts(0, 0)) >= 4 * 2
+    # a window that would not fit beside larger tasks keeps its tasks
+    tight = on_cluster(1, workers=2, memory=few.job.source.blocks.memory_bytes.sum() // 2)
+    windows = make_program([BLOCK] * 64, WindowCut(blocks_per_window=16))
+    assert budget_program(size_parts(windows, tight), tight, 1).windows == budget_program(windows, tight, 1).windows
+
+
+def test_few_small_blocks_keep_all_workers_busy() -> None:
+    program = make_program([(100, 3 * MIB)] * 8, WindowCut())
+    assert len(program.parts(0, 0)) == 1
+    assert len(size_parts(program, in_process(2**40, workers=4)).parts(0, 0)) == 4
+    tiny = make_program([(100, MIB // 4)] * 4, WindowCut())
+    assert len(size_parts(tiny, in_process(2**40, workers=4)).parts(0, 0)) == 1
 
 
 def test_tasks_with_packed_outputs_read_more_for_the_same_object_size() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-__all__ = ["Location", "Selection", "parsed_types", "read_files"]
+__all__ = ["Location", "Selection", "parse_block_bytes", "parsed_types", "read_files"]
 
 
 class Location(NamedTuple):
@@ -67,9 +67,12 @@ def read_files(
         filesystem=location.filesystem,
         storage_options=location.storage_options,
         manifest=location.manifest,
-        target_block_bytes=(
-            None if target_block_bytes == "auto" else parse_bytes(target_block_bytes, "target_block_bytes")
-        ),
+        target_block_bytes=parse_block_bytes(target_block_bytes),
         retries=Retries(seconds=location.retry_seconds),
     )
     return Dataset(LogicalPlan(source))
+
+
+def parse_block_bytes(size: int | str) -> int | None:
+    """The bytes of ``target_block_bytes``; None for ``"auto"``."""
+    return None if size == "auto" else parse_bytes(size, "target_block_bytes")

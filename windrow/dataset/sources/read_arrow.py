@@ -28,7 +28,7 @@ def read_arrow(
     partitioning: str | None = "hive",
     include_paths: bool = False,
     manifest: str | os.PathLike[str] | None = None,
-    target_block_bytes: int | str = "64MiB",
+    target_block_bytes: int | str = "auto",
     retry_seconds: float = 120,
 ) -> Dataset:
     """Return a dataset of Arrow IPC files (including Feather V2) and streams; reads only their headers.
@@ -49,7 +49,8 @@ def read_arrow(
         that files have, in types that hold the values of all files. Casts are checked as in `read_parquet`.
         A column that some files lack is null there; one that no file has is an error.
     target_block_bytes
-        Maximum bytes of a block, which is made of adjacent record batches of a file.
+        Maximum bytes of a block, which is made of adjacent record batches of a file; ``"auto"`` as in
+        `read_parquet`.
 
     Raises
     ------

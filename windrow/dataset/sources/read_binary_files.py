@@ -27,7 +27,7 @@ def read_binary_files(
     include_paths: bool = False,
     directory_column: str | None = None,
     manifest: str | os.PathLike[str] | None = None,
-    target_block_bytes: int | str = "64MiB",
+    target_block_bytes: int | str = "auto",
     retry_seconds: float = 120,
 ) -> Dataset:
     """Return a dataset of the bytes of files, one row per file; lists the files and reads none.
@@ -46,7 +46,7 @@ def read_binary_files(
     directory_column
         Name of a column to add that holds the name of each file's directory. None: no column is added.
     target_block_bytes
-        Maximum bytes of a block, which holds several files.
+        Maximum bytes of a block, which holds several files; ``"auto"`` as in `read_parquet`.
 
     Raises
     ------

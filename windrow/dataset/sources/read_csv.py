@@ -48,7 +48,7 @@ def read_csv(
     partitioning: str | None = "hive",
     include_paths: bool = False,
     manifest: str | os.PathLike[str] | None = None,
-    target_block_bytes: int | str = "64MiB",
+    target_block_bytes: int | str = "auto",
     retry_seconds: float = 120,
 ) -> Dataset:
     r"""Return a dataset of CSV files; lists the files and reads only their beginnings.
@@ -97,7 +97,7 @@ def read_csv(
         ``dtypes``, which it replaces.
         A column that some files lack is null there; one that no file has is an error.
     target_block_bytes
-        Maximum bytes of a block, which is made of adjacent ranges of a file.
+        Maximum bytes of a block, which is made of adjacent ranges of a file; ``"auto"`` as in `read_parquet`.
 
     Raises
     ------

@@ -29,7 +29,7 @@ def read_images(
     include_paths: bool = False,
     directory_column: str | None = None,
     manifest: str | os.PathLike[str] | None = None,
-    target_block_bytes: int | str = "64MiB",
+    target_block_bytes: int | str = "auto",
     retry_seconds: float = 120,
 ) -> Dataset:
     """Return a dataset of image files, one row per file; lists the files and reads a few headers.
@@ -62,6 +62,7 @@ def read_images(
         class. None: no column is added.
     target_block_bytes
         Maximum decoded bytes of a block, which holds several images; estimated without ``size``.
+        ``"auto"`` as in `read_parquet`, where images are row groups.
 
     Raises
     ------

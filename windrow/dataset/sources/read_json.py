@@ -35,7 +35,7 @@ def read_json(
     partitioning: str | None = "hive",
     include_paths: bool = False,
     manifest: str | os.PathLike[str] | None = None,
-    target_block_bytes: int | str = "64MiB",
+    target_block_bytes: int | str = "auto",
     retry_seconds: float = 120,
 ) -> Dataset:
     r"""Return a dataset of JSON lines files (one object per line); reads only their beginnings.
@@ -66,7 +66,7 @@ def read_json(
         ``dtypes``, which it replaces; other keys are ignored.
         A column that some files lack is null there; so is one that no file has.
     target_block_bytes
-        Maximum bytes of a block, which is made of adjacent ranges of a file.
+        Maximum bytes of a block, which is made of adjacent ranges of a file; ``"auto"`` as in `read_parquet`.
 
     Raises
     ------

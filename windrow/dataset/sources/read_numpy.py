@@ -27,7 +27,7 @@ def read_numpy(
     partitioning: str | None = "hive",
     include_paths: bool = False,
     manifest: str | os.PathLike[str] | None = None,
-    target_block_bytes: int | str = "64MiB",
+    target_block_bytes: int | str = "auto",
     retry_seconds: float = 120,
 ) -> Dataset:
     """Return a dataset of NumPy files; lists the files and reads only their headers.
@@ -48,7 +48,7 @@ def read_numpy(
         As in `read_parquet`. In uncompressed ``.npz`` files, only the arrays of these columns are read.
     target_block_bytes
         Maximum bytes of a block, which is made of row groups of about 8 MiB, from several files if
-        they are small. A compressed ``.npz`` file is one row group.
+        they are small; ``"auto"`` as in `read_parquet`. A compressed ``.npz`` file is one row group.
 
     Raises
     ------

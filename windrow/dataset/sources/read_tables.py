@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from windrow.core.byte_sizes import parse_bytes
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
+from windrow.dataset.sources.file_arguments import parse_block_bytes
 from windrow.io.tables.delta_table import DeltaVersion, open_delta
 from windrow.io.tables.iceberg_table import IcebergVersion, open_iceberg
 from windrow.io.tables.lance_table import LanceVersion, open_lance
@@ -26,7 +27,7 @@ def read_delta(
     filter: pc.Expression | None = None,
     version: DeltaVersion | None = None,
     storage_options: Mapping[str, str] | None = None,
-    target_block_bytes: int | str = "64MiB",
+    target_block_bytes: int | str = "auto",
 ) -> Dataset:
     """Return a dataset of one version of a Delta Lake table; reads its log and the footers of its files.
 
@@ -50,8 +51,8 @@ def read_delta(
     storage_options
         Options of ``deltalake`` to open the URL, used for the log and the files.
     target_block_bytes
-        Maximum encoded bytes of a block, which is made of adjacent row groups of a file:
-        an integer, or a string with a unit.
+        Encoded bytes up to which adjacent row groups, also of adjacent files, are joined to a block; as in
+        `read_parquet`.
 
     Raises
     ------
@@ -76,7 +77,7 @@ def read_delta(
         filter=filter,
         version=version,
         storage_options=storage_options,
-        target_block_bytes=parse_bytes(target_block_bytes, "target_block_bytes"),
+        target_block_bytes=parse_block_bytes(target_block_bytes),
     )
     return Dataset(LogicalPlan(source))
 
@@ -89,7 +90,7 @@ def read_iceberg(
     filter: pc.Expression | None = None,
     snapshot_id: IcebergVersion | None = None,
     storage_options: Mapping[str, str] | None = None,
-    target_block_bytes: int | str = "64MiB",
+    target_block_bytes: int | str = "auto",
 ) -> Dataset:
     """Return a dataset of one snapshot of an Iceberg table; reads its metadata and the footers of its files.
 
@@ -118,8 +119,8 @@ def read_iceberg(
     storage_options
         Properties of pyiceberg to open the files, such as ``s3.endpoint``.
     target_block_bytes
-        Maximum encoded bytes of a block, which is made of adjacent row groups of a file:
-        an integer, or a string with a unit.
+        Encoded bytes up to which adjacent row groups, also of adjacent files, are joined to a block; as in
+        `read_parquet`.
 
     Raises
     ------
@@ -150,7 +151,7 @@ def read_iceberg(
         filter=filter,
         snapshot_id=snapshot_id,
         storage_options=storage_options,
-        target_block_bytes=parse_bytes(target_block_bytes, "target_block_bytes"),
+        target_block_bytes=parse_block_bytes(target_block_bytes),
     )
     return Dataset(LogicalPlan(source))
 

@@ -32,7 +32,7 @@ def read_text(
     partitioning: str | None = "hive",
     include_paths: bool = False,
     manifest: str | os.PathLike[str] | None = None,
-    target_block_bytes: int | str = "64MiB",
+    target_block_bytes: int | str = "auto",
     retry_seconds: float = 120,
 ) -> Dataset:
     r"""Return a dataset of text files with one column, ``text``, and one row per line.
@@ -55,7 +55,7 @@ def read_text(
     columns, filter, filesystem, storage_options, partitioning, include_paths, manifest, retry_seconds
         As in `read_parquet`.
     target_block_bytes
-        Maximum bytes of a block, which is made of adjacent ranges of a file.
+        Maximum bytes of a block, which is made of adjacent ranges of a file; ``"auto"`` as in `read_parquet`.
 
     Raises
     ------

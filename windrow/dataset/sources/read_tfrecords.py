@@ -33,7 +33,7 @@ def read_tfrecords(
     partitioning: str | None = "hive",
     include_paths: bool = False,
     manifest: str | os.PathLike[str] | None = None,
-    target_block_bytes: int | str = "64MiB",
+    target_block_bytes: int | str = "auto",
     retry_seconds: float = 120,
 ) -> Dataset:
     """Return a dataset of TFRecord files of ``tf.train.Example``; reads only their beginnings.

@@ -58,7 +58,7 @@ def open_delta(
     filter: pc.Expression | None,
     version: DeltaVersion | None,
     storage_options: Mapping[str, str] | None,
-    target_block_bytes: int,
+    target_block_bytes: int | None,
 ) -> TableSource:
     """Resolve a table to the files of one version."""
     library = require("deltalake", "delta", "read_delta()")

@@ -38,7 +38,7 @@ def open_iceberg(
     filter: pc.Expression | None,
     snapshot_id: IcebergVersion | None,
     storage_options: Mapping[str, str] | None,
-    target_block_bytes: int,
+    target_block_bytes: int | None,
 ) -> TableSource:
     """Resolve a table to the files of one snapshot."""
     require("pyiceberg.io.pyarrow", "iceberg", "read_iceberg()")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,14 +63,41 @@ class TableFilesReader:
 
     def read(self, address: BlockAddress) -> pa.Table:
         """Read one block, single-threaded, rows in stored order."""
-        (groups,) = address.locator
+        tables = [self._read(*alike) for alike in self._split(address)]
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+
+    def _read(self, groups: TableRowGroups, address: BlockAddress) -> pa.Table:
         if self._is_plain(groups):
             return self._reader(groups, self.table_schema, self.schema, self.filter).read(address)
         return self._read_live(groups, address)
 
+    def _split(self, address: BlockAddress) -> Iterator[tuple[TableRowGroups, BlockAddress]]:
+        """Split a block into adjacent files that one reader can read: those that are plain, with equal constants."""
+        files: list[TableRowGroups] = []
+        for groups in address.locator:
+            is_alike = (
+                files
+                and self._is_plain(groups)
+                and self._is_plain(files[-1])
+                and groups.constants == files[-1].constants
+            )
+            if files and not is_alike:
+                yield files[0], self._address_of(files, address)
+                files = []
+            files.append(groups)
+        yield files[0], self._address_of(files, address)
+
+    def _address_of(self, files: Sequence[TableRowGroups], address: BlockAddress) -> BlockAddress:
+        if len(files) == len(address.locator):
+            return address
+        return replace(address, locator=tuple(files), origin=self.files.name(files[0].path))
+
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
         """Read one block part by part; as a single part if rows have to be dropped."""
-        (groups,) = address.locator
+        for groups, some in self._split(address):
+            yield from self._parts(groups, some)
+
+    def _parts(self, groups: TableRowGroups, address: BlockAddress) -> Iterator[BlockPart]:
         if self._is_plain(groups):
             yield from self._reader(groups, self.table_schema, self.schema, self.filter).parts(address)
         elif groups.deleted or self.filter is not None:

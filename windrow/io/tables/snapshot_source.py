@@ -58,7 +58,8 @@ class SnapshotFormat:
 
     options = ""
     rows_known = True
-    joins_files = False
+    joins_files = True
+    # deleted rows are not among those that are divided
     cut_sizes = None
 
     name: str
@@ -166,7 +167,7 @@ def open_snapshot(
     *,
     select: Sequence[str] | None,
     filter: pc.Expression | None,
-    target_block_bytes: int,
+    target_block_bytes: int | None,
     pruned_files: int = 0,
 ) -> TableSource:
     """Inspect the files of a snapshot, in the order of their names."""

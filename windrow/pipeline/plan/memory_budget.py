@@ -97,7 +97,7 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     For every task but the last of a window, each destination gets an object of at least
     `DESTINATION_BYTES`; above 42 destinations the minimum grows with their number.
     Destinations are nodes, at most one per shard.
-    Where outputs are objects, tasks are larger if memory allows.
+    Where outputs are objects of a single node, tasks are larger if memory allows.
     Tasks stay smaller where a window would otherwise have fewer tasks than workers. With many
     nodes, fewer workers suffice: the larger the objects and the better rows pack, the fewer.
     Where tasks share the memory limit with windows and the largest window would not fit beside
@@ -106,15 +106,14 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     program = _split_for_workers(program, resources)
     if resources.limit_covers_all:
         return _shrink_splits(program, resources, batch_rows)
-    program = _enlarge_tasks(program, resources, batch_rows)
     destinations, sizes = _destinations(program, resources), program.job.source.blocks.memory_bytes
     if destinations == 1 or not len(sizes):
-        return program
+        return _enlarge_tasks(program, resources, batch_rows)
     sliced = budget_program(program, resources, 1).slices > 1
     each = max(DESTINATION_BYTES, _DESTINATION_BYTES_PER_NODE * destinations)
     packing_ratio = _packing_ratio(program)
     target_bytes = int(each * destinations * (_TARGET_SLICES if sliced else 1) * packing_ratio)
-    if target_bytes <= program.task_bytes:
+    if target_bytes <= TASK_BYTES:
         return program
     # parts are cut at multiples of their size, so one can fall short by almost a block
     missing_bytes = 0 if int(sizes.min()) >= target_bytes else int(sizes.max())
@@ -125,7 +124,7 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     workers = int(resources.workers / (ratio * min(packing_ratio, ratio**2)))
     max_part_bytes = int(sizes.sum()) // (windows * max(workers, min(resources.workers, destinations)))
     return replace(
-        program, part_bytes=max(program.task_bytes, min(target_bytes + missing_bytes, max_part_bytes))
+        program, part_bytes=max(TASK_BYTES, min(target_bytes + missing_bytes, max_part_bytes))
     )
 
 
@@ -158,13 +157,15 @@ def _shrink_splits(program: Program, resources: Resources, batch_rows: int) -> P
 def _split_for_workers(program: Program, resources: Resources) -> Program:
     """Make tasks small enough that every worker gets one.
 
-    Without transforms no smaller than `_MIN_SPLIT_BYTES`: the size of rows that transforms make, and the time that
-    they take, are unknown.
+    Without transforms no smaller than `_MIN_SPLIT_BYTES`, and not where objects for several nodes would get smaller:
+    the size of rows that transforms make, and the time that they take, are unknown.
     """
+    if not program.job.before and _destinations(program, resources) > 1:
+        return program
     total = int(program.job.source.blocks.memory_bytes.sum())
     each = total // (max(1, program.plan(0).windows) * resources.workers)
-    least = 1 if program.job.before else _MIN_SPLIT_BYTES
-    return replace(program, part_bytes=max(least, each)) if each < program.task_bytes else program
+    size = max(1 if program.job.before else _MIN_SPLIT_BYTES, each)
+    return replace(program, part_bytes=size) if size < program.task_bytes else program
 
 
 def _destinations(program: Program, resources: Resources) -> int:
