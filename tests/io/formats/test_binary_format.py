@@ -200,7 +200,7 @@ def test_block_bytes_equal_file_sizes(tmp_path: Path) -> None:
     assert blocks.memory_bytes.tolist() == [400, 400, 200]
     with_paths = source_of(windrow.read_binary_files(tmp_path, include_paths=True, columns=["path"])).blocks
     texts = sum(len(f"{tmp_path}/k=0/000000.bin") for _ in range(10))
-    assert with_paths.memory_bytes.tolist() == [texts + 4 * 10]
+    assert with_paths.memory_bytes.sum() == texts + 4 * 10
     assert (
         pa.large_binary() == source_of(windrow.read_binary_files(tmp_path, columns=["bytes"])).schema[0].type
     )

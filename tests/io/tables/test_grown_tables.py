@@ -79,6 +79,7 @@ def check_grown(read: Any, deleted: list[int]) -> None:
     live = [row for place, row in enumerate(OLD) if place not in deleted]
     rows = rows_of(read())
     assert rows in (live + NEW, NEW + live)
+    assert rows_of(read(target_block_bytes="1MiB")) == rows
     for name in OLD[0]:
         assert rows_of(read(columns=[name])) == [{name: row[name]} for row in rows]
     for condition, numbers in FILTERS:

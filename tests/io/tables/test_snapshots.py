@@ -223,3 +223,18 @@ def test_block_boundaries_do_not_depend_on_columns(kind: Kind) -> None:
         assert len(small.rows) == 4_000
     else:
         assert len(small.rows) == len(large.rows) == 1
+
+
+def test_small_files_share_a_block(kind: Kind) -> None:
+    if kind.name == "lance":
+        pytest.skip("blocks of Lance are ranges of rows of a fragment")
+    for start in range(0, 40, 5):
+        kind.append(numbers(start, start + 5))
+    kind.delete("x = 12 or x = 31")
+    live = [x for x in range(40) if x not in (12, 31)]
+    joined, alone = (kind.read(target_block_bytes=size) for size in ("1MiB", 1))
+    assert len(joined._plan.source.blocks.rows) == 1 < len(alone._plan.source.blocks.rows)
+    assert rows(joined) == rows(alone)
+    assert sorted(rows(joined)) == live
+    assert sorted(row["x"] for row in shuffled(joined).iter_rows()) == sorted(2 * live)
+    assert sorted(rows(kind.read(target_block_bytes="1MiB", filter=pc.field("x") > 29))) == live[29:]
