@@ -7,7 +7,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Union
 
 import numpy as np
@@ -78,6 +78,11 @@ def build_manifest(
     if isinstance(format, SurveyedFormat):
         return _survey(files, paths, format, _find_versions(files, paths, infos))
     columns = _ManifestBuilder()
+    if not files.local and _tells_versions(files, paths, infos):
+        listed = {path: version_from_listing(info) for path, info in zip(paths, infos or (), strict=True)}
+        files = _ListedFiles(
+            files.root, files.filesystem, files.retries, files.machine, files.opening, versions=listed
+        )
     for name, fragment in _read_fragments(files, paths, format):
         columns.add(name, fragment)
     return columns.manifest(files.url, paths, format)
@@ -110,25 +115,43 @@ def _survey(
     )
 
 
+@dataclass(frozen=True)
+class _ListedFiles(Files):
+    """Files whose versions a listing tells, so that planning sends no request for them.
+
+    A file that is replaced after the listing has another version when its rows are read, which is an error.
+    """
+
+    versions: Mapping[str, Version] = field(default_factory=dict, compare=False, repr=False)
+
+    def look(self, relative: str) -> Version:
+        return self.versions[relative]
+
+
 def _find_versions(
     files: Files, paths: Sequence[str], infos: Sequence[Mapping[str, Any]] | None
 ) -> list[Version]:
-    """The version of each file: from the listing, if that gives the first file's actual version; else by requests."""
-
-    def look(path: str) -> Version:
-        try:
-            return files.look(path)
-        except Exception:
-            with files.mapped_errors(files.name(path)):
-                raise
-
+    """The version of each file: from the listing, if that tells it; else by requests."""
     # local files are statted directly, since fsspec rounds times
     if files.local:
-        return [look(path) for path in paths]
-    if infos and look(paths[0]) == version_from_listing(infos[0]):
-        return [version_from_listing(info) for info in infos]
+        return [_look(files, path) for path in paths]
+    if _tells_versions(files, paths, infos):
+        return [version_from_listing(info) for info in infos or ()]
     with ThreadPoolExecutor(_METADATA_THREADS, "windrow-metadata") as threads:
-        return list(threads.map(look, paths))
+        return list(threads.map(lambda path: _look(files, path), paths))
+
+
+def _tells_versions(files: Files, paths: Sequence[str], infos: Sequence[Mapping[str, Any]] | None) -> bool:
+    """Whether a listing tells the versions of files, as it does that of the first one."""
+    return bool(infos) and _look(files, paths[0]) == version_from_listing((infos or ({},))[0])
+
+
+def _look(files: Files, path: str) -> Version:
+    try:
+        return files.look(path)
+    except Exception:
+        with files.mapped_errors(files.name(path)):
+            raise
 
 
 def _read_fragments(files: Files, paths: Sequence[str], format: Format) -> Iterator[tuple[str, Fragment]]:

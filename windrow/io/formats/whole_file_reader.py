@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Contents", "WholeFileFormat", "WholeFileReader"]
 
-# remote files that are read concurrently
-_READ_THREADS = 16
+# Remote files that are read concurrently. Each takes two requests in turn, for its bytes and for its version.
+_READ_THREADS = 32
 # larger remote files are fetched in several concurrent requests
 _RANGE_BYTES = 16 * 2**20
 

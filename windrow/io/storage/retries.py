@@ -17,9 +17,11 @@ import os
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar, cast
 
 from windrow.core.errors import PlanError, WindrowError
 from windrow.core.phase_clock import count_retry, phase
@@ -154,25 +156,62 @@ DEFAULT_RETRIES = Retries()
 
 def call_within(seconds: float, call: Callable[[], T]) -> T:
     """Call a function that can hang on a daemon thread, and abandon it after a timeout (`TimeoutError`)."""
+    try:
+        caller = _IDLE.pop()
+    except IndexError:
+        caller = _Caller()
+        caller.start()
     outcome: list[Any] = [None, None]
-
-    def run() -> None:
-        try:
-            outcome[0] = call()
-        except BaseException as error:
-            outcome[1] = error
-
-    thread = threading.Thread(target=run, name="windrow-read", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
+    done = threading.Lock()
+    done.acquire()
+    caller.calls.put((call, outcome, done))
+    if not done.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
         raise TimeoutError(f"no response within {seconds:.3g} s")
     result, error = outcome
     # the error's traceback references this frame, and the frame would reference the error: a cycle
     outcome.clear()
     if error is not None:
         raise error
-    return result
+    return cast("T", result)
+
+
+class _Caller(threading.Thread):
+    """A thread that calls one function after another: starting one for each request costs as much as the request."""
+
+    def __init__(self) -> None:
+        super().__init__(name="windrow-read", daemon=True)
+        self.calls: SimpleQueue[tuple[Callable[[], Any], list[Any], Any]] = SimpleQueue()
+
+    def run(self) -> None:
+        while self._call_next():
+            _IDLE.append(self)
+
+    def _call_next(self) -> bool:
+        """Wait for a function and call it; False if none came for a while."""
+        try:
+            call, outcome, done = self.calls.get(timeout=_IDLE_SECONDS)
+        except Empty:
+            try:
+                _IDLE.remove(self)
+            except ValueError:
+                # taken at this moment: its function is on the way
+                call, outcome, done = self.calls.get()
+            else:
+                return False
+        try:
+            outcome[0] = call()
+        except BaseException as error:
+            outcome[1] = error
+        done.release()
+        return True
+
+
+# threads without a function to call, the last one used last
+_IDLE: deque[_Caller] = deque()
+_IDLE_SECONDS = 1.0
+# a forked process has none of the threads
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_IDLE.clear)
 
 
 def is_transient(error: BaseException) -> bool:

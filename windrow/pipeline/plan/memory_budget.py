@@ -123,9 +123,7 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     ratio = each / DESTINATION_BYTES
     workers = int(resources.workers / (ratio * min(packing_ratio, ratio**2)))
     max_part_bytes = int(sizes.sum()) // (windows * max(workers, min(resources.workers, destinations)))
-    return replace(
-        program, part_bytes=max(TASK_BYTES, min(target_bytes + missing_bytes, max_part_bytes))
-    )
+    return replace(program, part_bytes=max(TASK_BYTES, min(target_bytes + missing_bytes, max_part_bytes)))
 
 
 def _enlarge_tasks(program: Program, resources: Resources, batch_rows: int) -> Program:
