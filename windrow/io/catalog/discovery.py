@@ -30,7 +30,7 @@ __all__ = ["ManifestOrPath", "build_manifest", "merge_manifest", "name_schemas",
 
 ManifestOrPath = Union[Manifest, str, "os.PathLike[str]"]
 
-_METADATA_THREADS = 32
+_METADATA_THREADS = 64
 # local files that tell whether their disk is slow
 _FIRST_FILES = 32
 _FILES_AT_ONCE = 1024
