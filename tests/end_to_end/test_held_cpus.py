@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import uuid
 import warnings
@@ -34,14 +35,15 @@ def record_cpus(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 class RecordInterval:
-    """A slow transform that records its start and end time and its process."""
+    """A transform that records its start and end time; it is slow, ``until`` a file exists."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, until: Path | None = None) -> None:
+        self.folder, self.until = folder, until
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         began = time.time()
-        time.sleep(0.2)
+        if self.until is None or not self.until.exists():
+            time.sleep(0.2)
         (self.folder / f"{uuid.uuid4()}.json").write_text(json.dumps([began, time.time()]))
         return batch
 
@@ -132,24 +134,34 @@ def test_tasks_without_cpu_slots_are_limited_by_the_cores(
     assert 1 < note.max_concurrent() <= CPUS
 
 
-def test_write_continues_when_trainers_take_the_cpus_at_its_start(
-    ray_local: Any, recorded: tuple[RecordInterval, windrow.Dataset], tmp_path: Path
-) -> None:
+def test_write_continues_when_trainers_take_the_cpus_at_its_start(ray_local: Any, tmp_path: Path) -> None:
     """The CPUs do not appear as taken before the trainers have started."""
-    note, ds = recorded
+    blocks = 10 * BLOCKS  # a write that takes longer than the trainers' start
+    path = write_numbers(tmp_path / "x.parquet", ROWS, row_group_size=ROWS // blocks)
+    (tmp_path / "recorded").mkdir()
+    note = RecordInterval(tmp_path / "recorded", until=tmp_path / "started")
+    ds = windrow.read_parquet(str(path), target_block_bytes=1).map_batches(note).options(executor="ray")
     assert eventually(lambda: ray_local.available_resources().get("CPU", 0) == CPUS, 60)
     trainers = [ray_local.remote(Trainer).options(num_cpus=1).remote() for _ in range(CPUS)]
+
+    def watch() -> None:
+        ray_local.get([trainer.__ray_ready__.remote() for trainer in trainers], timeout=120)
+        (tmp_path / "started").touch()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     try:
         with pytest.warns(RuntimeWarning, match=HELD) as warned:
             ds.write_parquet(str(tmp_path / "copy"))
         assert sum(HELD in str(warning.message) for warning in warned) == 1
         assert note.max_concurrent() <= CPUS
+        watcher.join(120)
     finally:
         for trainer in trainers:
             ray_local.kill(trainer)
     rows = windrow.read_parquet(str(tmp_path / "copy")).to_numpy()["x"]
     assert sorted(rows.tolist()) == list(range(ROWS))
-    assert len(list((tmp_path / "copy").glob("*.parquet"))) == BLOCKS, (
+    assert len(list((tmp_path / "copy").glob("*.parquet"))) == blocks, (
         "blocks whose tasks were started twice are written once"
     )
 

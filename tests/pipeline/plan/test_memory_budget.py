@@ -67,7 +67,10 @@ def test_tasks_on_one_node_are_larger_where_every_worker_gets_several() -> None:
     # a window that would not fit beside larger tasks keeps its tasks
     tight = on_cluster(1, workers=2, memory=few.job.source.blocks.memory_bytes.sum() // 2)
     windows = make_program([BLOCK] * 64, WindowCut(blocks_per_window=16))
-    assert budget_program(size_parts(windows, tight), tight, 1).windows == budget_program(windows, tight, 1).windows
+    assert (
+        budget_program(size_parts(windows, tight), tight, 1).windows
+        == budget_program(windows, tight, 1).windows
+    )
 
 
 def test_few_small_blocks_keep_all_workers_busy() -> None:
