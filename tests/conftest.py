@@ -111,14 +111,22 @@ def ray_local() -> Iterator[Any]:
     """Provide one local Ray for all tests of this process: 4 logical CPUs, an object store of 300 MiB."""
     import ray
 
-    ray.init(
-        address="local",
-        num_cpus=4,
-        object_store_memory=STORE_BYTES,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
+    for attempt in range(3):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=4,
+                object_store_memory=STORE_BYTES,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="ERROR",
+            )
+            break
+        except Exception as error:
+            # Ray gives a node 30 seconds, which a busy machine can need
+            if attempt == 2 or "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()
     try:
         yield ray
     finally:

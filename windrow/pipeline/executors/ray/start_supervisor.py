@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 import secrets
 import select
 import subprocess
@@ -18,7 +20,15 @@ from windrow.pipeline.executors.ray.lifeline import Channel, open_channel
 
 __all__ = ["SupervisorAddress", "connect_to_supervisor", "start_supervisor"]
 
+logger = logging.getLogger(__name__)
+
 _READY_SECONDS = 240.0
+# A node gives up after 30 s, which is short where all ranks of a machine import torch at the same time.
+_ATTEMPTS = 3
+_IS_SLOW = re.compile(
+    "timed out during startup|could not join the Ray cluster|Deadline Exceeded|Failed to get node info"
+)
+_END_SECONDS = 60.0
 _RUN = (
     "import json, sys; config = json.loads(sys.stdin.readline()); sys.path[:] = config.pop('path'); "
     "sys.argv[0] = config.pop('script'); "
@@ -71,37 +81,23 @@ def start_supervisor(
     token = head.token if head else secrets.token_hex(16)
     auth_token = head.auth_token if head else "" if address else secrets.token_hex(32)
     adds_node = address is None
-    read_end, write_end = os.pipe()
-    mark = f"WINDROW_SUPERVISOR={secrets.token_hex(16)}"
     config = {
         "path": sys.path,
         "script": os.path.realpath(sys.argv[0]) if sys.argv else "",
         "ip": ip,
         "token": token,
-        "ready": write_end,
         "launcher": os.getppid(),
-        "mark": mark,
         "address": head.address if head else address,
         "head": (head.host, head.port) if head else None,
         "adds_node": adds_node,
     }
-    with os.fdopen(read_end) as pipe:
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _RUN],
-                stdin=subprocess.PIPE,
-                pass_fds=(write_end,),
-                env=_environment(mark, auth_token, is_head=head is None and address is None),
-                start_new_session=True,
-            )
-        finally:
-            os.close(write_end)
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(config).encode() + b"\n")
-        process.stdin.close()
-        ready = _read_ready(pipe, process)
-    # it outlives this process, which would warn about it
-    process.returncode = 0
+    for attempt in range(1, _ATTEMPTS + 1):
+        ready = _start(config, auth_token, is_head=head is None and address is None)
+        if attempt == _ATTEMPTS or not _IS_SLOW.search(ready.get("error", "")):
+            break
+        logger.warning(
+            "Ray did not start in time on %s, try %d of %d: starting it again", ip, attempt, _ATTEMPTS
+        )
     if "error" in ready:
         what = f"use the Ray cluster at {address}" if address else "start Ray for all ranks"
         raise PlanError(
@@ -117,6 +113,37 @@ def start_supervisor(
         auth_token=auth_token,
         adds_node=adds_node,
     )
+
+
+def _start(config: dict[str, Any], auth_token: str, *, is_head: bool) -> dict[str, Any]:
+    """Start a supervisor once; returns what it tells when it is ready, or its error, when it has ended."""
+    read_end, write_end = os.pipe()
+    mark = f"WINDROW_SUPERVISOR={secrets.token_hex(16)}"
+    with os.fdopen(read_end) as pipe:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _RUN],
+                stdin=subprocess.PIPE,
+                pass_fds=(write_end,),
+                env=_environment(mark, auth_token, is_head=is_head),
+                start_new_session=True,
+            )
+        finally:
+            os.close(write_end)
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({**config, "ready": write_end, "mark": mark}).encode() + b"\n")
+        process.stdin.close()
+        ready = _read_ready(pipe, process)
+    if "error" in ready:
+        # with its Ray processes, of which the next try finds none
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    # it outlives this process, which would warn about it
+    process.returncode = 0
+    return ready
 
 
 def connect_to_supervisor(supervisor: SupervisorAddress) -> Channel:
