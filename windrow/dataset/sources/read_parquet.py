@@ -71,6 +71,8 @@ def read_parquet(
         Encoded bytes up to which adjacent row groups, also of adjacent files, are joined to a block: an
         integer, or a string with a unit. ``"auto"`` follows from the footers alone: up to 256 row groups
         stay blocks of their own; more are joined to about 256 blocks, of 1 to 64 MiB. ``explain()`` shows it.
+        A row group of more than four times this size is cut into blocks of adjacent rows, unless it has less
+        than 64 MiB; one of more than 128 MiB always is, unless this size is larger.
     retry_seconds
         Time limit for retrying transient storage errors (time-outs, 5xx, throttling, broken
         connections, short reads), including the storage client's own retries; at most 30 seconds
