@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
 from windrow.io.catalog.file_source import FileSource, open_files
+from windrow.io.catalog.row_group_pieces import CutSizes
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.io.storage.filesystems import Paths
 
@@ -73,3 +74,17 @@ def make_bucket(endpoint: str, name: str) -> pa_fs.S3FileSystem:
     filesystem = arrow_s3(endpoint)
     filesystem.create_dir(name)
     return filesystem
+
+
+def cut_source(source: FileSource, rows: int) -> FileSource:
+    """A source whose row groups are cut into pieces of about so many rows."""
+    size = int(source.manifest.encoded_bytes.max(initial=1))
+    most = int(source.manifest.rows.max(initial=1))
+    sizes = CutSizes(
+        min_bytes=1,
+        max_bytes=1,
+        min_piece_bytes=max(1, size * rows // max(most, 1)),
+        page_rows=1,
+        batch_rows=1,
+    )
+    return replace(source, target_block_bytes=1, format=ParquetFormat(cut_sizes=sizes))

@@ -22,7 +22,10 @@ import pyarrow as pa
 
 import windrow
 from tests.end_to_end.reading import read_pass
-from tests.io.corruption import CORRUPTION, KINDS, ROWS, Corruption, flip_in_checked_page, whole
+from tests.io.corruption import CORRUPTION, GROUP_ROWS, KINDS, ROWS, Corruption, flip_in_checked_page, whole
+from tests.io.files import cut_source
+from windrow.dataset.logical_plan import LogicalPlan
+from windrow.io.catalog.file_source import FileSource
 from windrow.io.parquet import decoder_library
 
 __all__ = ["Case", "judge"]
@@ -37,13 +40,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Case:
-    """One corrupt file, on disk or, if ``stored``, in object storage; ``listed`` before its corruption or after."""
+    """One corrupt file, on disk or, if ``stored``, in object storage; ``listed`` before its corruption or after.
+
+    With ``cut`` its row groups are read in pieces.
+    """
 
     kind: str
     corruption: Corruption
     listed: bool
     stored: bool
     content: bytes
+    cut: bool = False
 
     @classmethod
     def draw(cls, seed: int) -> Case:
@@ -54,7 +61,8 @@ class Case:
         listed = bool(rng.integers(3) == 0)
         file = whole(kind)
         content = corruption(bytearray(file.content), file, rng)
-        return cls(kind, corruption, listed, bool(rng.integers(5) == 0), content)
+        stored, cut = bool(rng.integers(5) == 0), bool(rng.integers(3) == 0)
+        return cls(kind, corruption, listed, stored, content, cut)
 
     @property
     def checked(self) -> bool:
@@ -80,6 +88,9 @@ def judge(case: Case, directory: Path) -> str:
             options["manifest"] = directory / "_manifest"
         _write(path, case.content)
         ds = windrow.read_parquet(path, **options)
+        source = ds._plan.source
+        if case.cut and isinstance(source, FileSource):
+            ds = windrow.Dataset(LogicalPlan(cut_source(source, GROUP_ROWS // 4)))
     except windrow.WindrowError as error:
         return _named(error, "refused")
     outcomes = [_read(ds, library) for library in (_LIBRARY, None)]
@@ -153,7 +164,7 @@ def main(first: int, count: int) -> None:
     for seed in range(first, first + count):
         case = Case.draw(seed)
         print(
-            f"case {seed}: {case.kind}, {case.corruption.__name__}, {case.listed=}, {case.stored=}",
+            f"case {seed}: {case.kind}, {case.corruption.__name__}, {case.listed=}, {case.stored=}, {case.cut=}",
             flush=True,
         )
         faulthandler.dump_traceback_later(_CASE_SECONDS, exit=True)

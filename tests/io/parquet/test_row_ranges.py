@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -19,13 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windrow
-from tests.io.files import open_parquet
+from tests.io.files import cut_source, open_parquet
 from tests.laws.examples import examples
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.file_source import FileSource
-from windrow.io.catalog.row_group_pieces import CutSizes
-from windrow.io.parquet.block_reader import ParquetFormat
 
 PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
 KINDS: dict[str, Any] = {
@@ -94,20 +91,6 @@ def make_column(name: str, rows: int) -> pa.Array:
     return pa.array(values, pa.string()).dictionary_encode() if name == "word" else pa.array(values, kind)
 
 
-def cut(source: FileSource, rows: int) -> FileSource:
-    """A source whose row groups are cut into pieces of about so many rows."""
-    size = int(source.manifest.encoded_bytes.max(initial=1))
-    most = int(source.manifest.rows.max(initial=1))
-    sizes = CutSizes(
-        min_bytes=1,
-        max_bytes=1,
-        min_piece_bytes=max(1, size * rows // max(most, 1)),
-        page_rows=1,
-        batch_rows=1,
-    )
-    return replace(source, target_block_bytes=1, format=ParquetFormat(cut_sizes=sizes))
-
-
 def read_parts(source: FileSource) -> pa.Table:
     """All rows, from the parts of the blocks."""
     columns = list(range(len(source.schema)))
@@ -166,7 +149,7 @@ def test_rows_of_pieces_are_those_that_arrow_reads(
         table = pa.table({"n": np.arange(rows)} | {name: make_column(name, rows) for name in names})
         pq.write_table(table, path, **writer)
         expected = pq.read_table(path)
-        source = cut(open_parquet(path), piece)
+        source = cut_source(open_parquet(path), piece)
         assert source.schema.names == expected.schema.names
         if min(rows, 40) > 2 * piece:
             assert len(source.blocks.rows) > pq.read_metadata(path).num_row_groups
@@ -198,7 +181,7 @@ def test_only_the_pages_of_a_piece_are_read_from_a_store(tmp_path: Path, index: 
             read.append(len(found))
             return found
 
-    source = cut(open_parquet("/ranges/x.parquet", filesystem=Counting()), 60_000)
+    source = cut_source(open_parquet("/ranges/x.parquet", filesystem=Counting()), 60_000)
     address = source.addresses([5])[0]
     read.clear()
     first, stop = address.locator[0].first_row, address.locator[0].stop_row
@@ -218,7 +201,7 @@ def test_only_the_pages_of_a_piece_are_read_from_a_store(tmp_path: Path, index: 
 def test_a_filter_sees_the_rows_of_each_piece(tmp_path: Path) -> None:
     table = pa.table({"n": np.arange(100), "s": [f"s{n}" for n in range(100)]})
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=100)
-    source = cut(
+    source = cut_source(
         open_parquet(tmp_path / "x.parquet", filter=pc.field("n") > 61),
         10,
     )
@@ -239,7 +222,7 @@ def test_old_timestamps_of_other_centuries(tmp_path: Path) -> None:
         use_deprecated_int96_timestamps=True,
     )
     schema = pa.schema([("n", pa.int64()), ("t", pa.timestamp("us"))])
-    source = cut(open_parquet(tmp_path / "x.parquet", schema=schema), 7)
+    source = cut_source(open_parquet(tmp_path / "x.parquet", schema=schema), 7)
     assert len(source.blocks.rows) > 9
     assert read_parts(source).column("t").combine_chunks().equals(times)
 
@@ -248,7 +231,7 @@ def test_fields_of_structs_and_columns_that_a_file_lacks(tmp_path: Path) -> None
     table = pa.table({"n": np.arange(90), "pair": make_column("pair", 90), "deep": make_column("deep", 90)})
     pq.write_table(table, tmp_path / "a.parquet")
     pq.write_table(table.append_column("more", pa.array(np.arange(90))), tmp_path / "b.parquet")
-    source = cut(open_parquet(tmp_path, columns=["more", "pair.b", "deep.x.a"]), 20)
+    source = cut_source(open_parquet(tmp_path, columns=["more", "pair.b", "deep.x.a"]), 20)
     assert len(source.blocks.rows) > 8
     read = read_parts(source)
     assert read.column("more").to_pylist() == [None] * 90 + list(range(90))
@@ -263,7 +246,7 @@ def test_fields_of_structs_and_columns_that_a_file_lacks(tmp_path: Path) -> None
 
 def test_origins_row_ids_and_lineage_of_pieces(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": np.arange(100)}), tmp_path / "x.parquet", row_group_size=50)
-    source = cut(open_parquet(tmp_path / "x.parquet"), 20)
+    source = cut_source(open_parquet(tmp_path / "x.parquet"), 20)
     addresses = source.addresses(range(len(source.blocks.rows)))
     assert [address.origin.rpartition("x.parquet")[2] for address in addresses][:2] == [
         ", row group 0, rows 0-16",
@@ -280,7 +263,7 @@ def test_origins_row_ids_and_lineage_of_pieces(tmp_path: Path) -> None:
 def test_a_state_from_before_row_groups_were_cut_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": np.arange(100)}), tmp_path / "x.parquet")
     whole = open_parquet(tmp_path / "x.parquet", target_block_bytes=1)
-    pieces = cut(whole, 20)
+    pieces = cut_source(whole, 20)
     before, after = (
         Dataset(LogicalPlan(source)).repeat(2).random_shuffle_each_window(seed=1).split(1)[0]
         for source in (whole, pieces)
@@ -298,6 +281,6 @@ def test_corrupt_pages_are_an_error_that_names_the_rows(tmp_path: Path) -> None:
     middle = chunk.data_page_offset + chunk.total_compressed_size // 2
     content[middle : middle + 300] = b"\xff" * 300
     path.write_bytes(content)
-    source = cut(open_parquet(path), 100)
+    source = cut_source(open_parquet(path), 100)
     with pytest.raises(windrow.SourceError, match=r"row group 0, rows"):
         read_parts(source)
