@@ -30,6 +30,7 @@ from windrow.io.parquet import chunk_decoder, footer_validation
 from windrow.io.parquet.codecs import CODECS
 from windrow.io.parquet.decoder_library import SCRATCH
 from windrow.io.parquet.nested_decoder import decode_nested
+from windrow.io.parquet.page_index import ChunkPages, StoredChunk, measure_dictionary, read_headers
 from windrow.io.parquet.stored_chunks import NUMBERS, Chunk, NestedLeaf, StoredFooter
 from windrow.shuffle.kernels.fixed_width import fixed_width_bytes
 from windrow.shuffle.kernels.nested_columns import NestedColumn, Targets, move_nested
@@ -217,6 +218,8 @@ def decode_flat_pages(base: Base, bases: Sequence[Base], rng: random.Random) -> 
         facts["width"] = rng.choice([1, 4, 8, 16] if pa.types.is_decimal(base.kind) else [4, 8])
     for name in ("rows", "raw_bytes"):
         facts[name] = max(0, facts[name])
+    if rng.random() < 0.4:
+        facts |= draw_range(facts["rows"], len(mutated), rng)
     chunks = [Chunk(**{**facts, "start": 0, "size_bytes": len(mutated)})]
     content = np.concatenate([mutated, sound]) if rng.random() < 0.3 else mutated
     if len(content) > len(mutated):
@@ -240,6 +243,38 @@ def decode_flat_pages(base: Base, bases: Sequence[Base], rng: random.Random) -> 
         array.cast(pa.large_binary()).validate(full=True)
 
 
+def draw_range(rows: int, size_bytes: int, rng: random.Random) -> dict[str, Any]:
+    """Facts of a chunk of which some rows are read, and in some cases a dictionary that lies apart."""
+    first, stop = sorted(rng.randint(0, rows) for _ in range(2))
+    facts: dict[str, Any] = {"before": first, "rows": stop - first}
+    facts["behind"] = max(0, rows - stop + rng.choice([0, 0, 0, -1, 7]))
+    if rng.random() < 0.4:
+        begin, end = sorted(rng.randint(0, size_bytes) for _ in range(2))
+        facts["dictionary"] = rng.choice([0, begin]), end - begin
+    return facts
+
+
+def find_pages(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
+    """Look for the pages of some rows in mutated pages."""
+    content = mutate_pages(base, bases, rng)
+    chunk = base.chunks[0]
+    repetition = int(isinstance(chunk, NestedLeaf) and chunk.list_level >= 0)
+    stored = StoredChunk(0, len(content), max(chunk.rows, 1), rng.choice([repetition, 0, 1]), chunk.codec)
+    first, stop = sorted(rng.randint(0, stored.rows) for _ in range(2))
+    pages = ChunkPages(stored, piece_bytes=rng.choice([None, 1, 64, 4096]))
+
+    def read(begin: int, end: int) -> pa.Buffer:
+        return pa.py_buffer(copy_exactly(content[begin:end].tobytes()))
+
+    span = pages.cover(read, first, max(stop, first + 1))
+    if span is not None:
+        # the last page can be said to end beyond the file
+        assert 0 <= span.start <= min(span.stop, len(content))
+        assert span.first_row <= first
+        read_headers(read(span.start, span.stop))
+    measure_dictionary(read(0, len(content)))
+
+
 def decode_nested_pages(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
     """Decode one or two row groups, in each of which a leaf can be mutated."""
     pages: list[NDArray[np.uint8]] = []
@@ -259,6 +294,8 @@ def decode_nested_pages(base: Base, bases: Sequence[Base], rng: random.Random) -
                     facts["list_level"] = rng.randrange(facts["max_level"])
                 if rng.random() < 0.05:
                     facts["max_level"] += 1
+                if rng.random() < 0.2:
+                    facts["ahead"] = pa.py_buffer(mutate_pages(base, bases, rng))
             else:
                 pages.append(copy_exactly(base.pages[at]))
             leaves.append(NestedLeaf(**dict(facts, size_bytes=len(pages[-1]))))
@@ -353,6 +390,7 @@ def move_rows(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
 KINDS: tuple[Callable[[Base, Sequence[Base], random.Random], Any], ...] = (
     decode_pages,
     decode_pages,
+    find_pages,
     check_footer,
     move_rows,
 )
