@@ -27,6 +27,8 @@ from windrow.io.catalog.file_source import FileSource
 PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
 KINDS: dict[str, Any] = {
     "number": pa.int64(),
+    "sparse": pa.int32(),
+    "gaps": pa.string(),
     "small": pa.int8(),
     "unsigned": pa.uint16(),
     "half": pa.float16(),
@@ -55,7 +57,7 @@ START = datetime(2020, 1, 1, tzinfo=timezone.utc)
 
 def make_value(name: str, n: int) -> Any:
     """The value of a row; every column has nulls, and nested ones have empty lists and long ones."""
-    if n % 7 == 3:
+    if n % 7 == 3 or (name in ("sparse", "gaps") and n % 60 < 45):
         return None
     items = [n + i for i in range((n * 7) % 5 if n % 31 else 40)]
     pair = {"a": None if n % 3 == 0 else n, "b": f"b{n % 4}"}
@@ -65,6 +67,7 @@ def make_value(name: str, n: int) -> Any:
         "half": np.float16(n % 50),
         "single": n / 2,
         "flag": n % 2 == 0,
+        "gaps": f"text {n}",
         "text": f"text {n % 6}" * (n % 9),
         "large": b"\0" * (n % 13),
         "fixed": f"{n % 9:05}".encode(),

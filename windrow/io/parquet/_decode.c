@@ -66,8 +66,8 @@ static int64_t read_levels(Column *column, Reader levels, int64_t count, const u
                 memcpy(values, rows + i, many * sizeof *values);
                 values += many;
             } else {
-                nulls -= many;
-                memcpy(nulls, rows + i, many * sizeof *nulls);
+                /* backwards, as one by one */
+                for (int64_t k = 0; k < many; k++) *--nulls = rows[i + k];
             }
             i += many;
         }
