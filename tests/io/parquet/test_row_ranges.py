@@ -186,7 +186,7 @@ def test_only_the_pages_of_a_piece_are_read_from_a_store(tmp_path: Path, index: 
         pq.write_table(table, file, row_group_size=rows, write_page_index=index, data_page_size=2**16)
     read: list[int] = []
 
-    class Counting(MemoryFileSystem):
+    class Counting(MemoryFileSystem):  # type: ignore[misc]
         cachable = False
 
         def cat_file(self, path: str, start: Any = None, end: Any = None, **options: Any) -> Any:
