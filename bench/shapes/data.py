@@ -333,7 +333,7 @@ SHAPES: Mapping[str, Shape] = {
         _departures,
         {"compression": "zstd"},
         tensors=False,
-        layout=Layout(1, 11, 65_536),
+        layout=Layout(1, 11, 115_000),
     ),
 }
 

@@ -91,7 +91,7 @@ def list_layouts(rows):
     for codec in ("none", "lz4", "snappy", "zstd", "gzip"):
         yield f"codec {codec}", table, {"compression": codec}
     yield "codec snappy, no dictionaries", table, {"use_dictionary": False}
-    for group_rows in (100, 1_000, 10_000):
+    for group_rows in (100, 1_000, 10_000, 20_000):
         yield f"1,000 columns, row groups of {group_rows:,}", wide, {"group_rows": group_rows}
 
 

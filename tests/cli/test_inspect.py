@@ -119,7 +119,8 @@ SIZE = {"least": 2**20, "mean": 2**20, "most": 2**20}
         ({"block_bytes": {"least": 1, "mean": 2**26, "most": 2**30}}, "uneven blocks"),
         ({"rows_known": False}, "row counts are not stored"),
         ({"row_group_encoded_bytes": {**SIZE, "most": 2**29}}, "large row groups"),
-        ({"row_group_encoded_bytes": {**SIZE, "mean": 2**19}}, "small row groups"),
+        ({"row_group_encoded_bytes": {**SIZE, "mean": 2**19}, "row_groups": 1_000}, "small row groups"),
+        ({"row_group_encoded_bytes": {**SIZE, "mean": 2**19}}, None),
         (
             {"files_of_one_row_group": 10, "row_group_encoded_bytes": {**SIZE, "mean": 2**27}},
             "files of one row group",

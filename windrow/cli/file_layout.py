@@ -16,6 +16,8 @@ __all__ = ["FEW_BLOCKS", "count", "describe_files", "spread", "warn_of_files"]
 FEW_BLOCKS = 8
 _LARGE_GROUP_BYTES = 256 * 2**20
 _SMALL_GROUP_BYTES = 2**20
+# of so few, reading all takes no time whatever their size
+_MANY_GROUPS = 256
 # row groups of less mix well in windows of usual sizes
 _COARSE_BLOCK_BYTES = 16 * 2**20
 
@@ -62,7 +64,7 @@ def warn_of_files(found: dict[str, Any]) -> list[str]:
             f"them takes {format_bytes(FEW_BLOCKS * encoded['most'])}, and a task holds one decoded. Write row groups "
             "of 64 MiB or less, or leave target_block_bytes to windrow"
         )
-    if encoded["mean"] < _SMALL_GROUP_BYTES and groups > FEW_BLOCKS * files:
+    if encoded["mean"] < _SMALL_GROUP_BYTES and groups > max(_MANY_GROUPS, FEW_BLOCKS * files):
         joined = (
             "Adjacent ones are joined into blocks, which costs no quality"
             if found["blocks"] < groups

@@ -352,8 +352,8 @@ def _explain_mixing(chosen: Candidate) -> list[str]:
     if windows <= 1 or blocks >= FEW_BLOCKS * windows:
         return []
     return [
-        f"blocks: a window holds about {max(1, round(blocks / windows))} of {blocks:,}, which mixes little, and row "
-        "groups make no smaller ones. Write smaller row groups, or the data once in a random order with windrow premix"
+        f"blocks: a window holds about {max(1, round(blocks / windows))} of {blocks:,}, which mixes little, and there "
+        "are no smaller ones. Write smaller row groups, or the data once in a random order with windrow premix"
     ]
 
 

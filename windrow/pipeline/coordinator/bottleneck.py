@@ -159,7 +159,7 @@ def find_bottleneck(
         )
         return Bottleneck(TRAINERS, share, of_waits, tuple(ranked), sentence + ".")
     evidence = f"trainers waited {share:.0%} of the time, {of_waits:.0%} of that for {LABELS[cause]}"
-    if cause in (DECODE, STORAGE) and facts.has_small_files and not _lacks_cores(tasks):
+    if cause in (DECODE, STORAGE) and facts.has_small_files:
         sentence = f"Many small files limit this run: {evidence} ({_describe_files(facts)}"
         return Bottleneck(cause, share, of_waits, tuple(ranked), sentence)
     details = _describe_details(cause, tasks, workers, dropped_windows)
