@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
@@ -30,7 +30,8 @@ TEXT: list[Any] = [
     pytest.param(write_csv, windrow.read_csv, id="csv"),
     pytest.param(write_json, windrow.read_json, id="json"),
 ]
-Write, Read = Callable[[Path, Rows], None], Callable[..., Dataset]
+Write: TypeAlias = Callable[[Path, Rows], None]
+Read: TypeAlias = Callable[..., Dataset]
 ROWS = [{"x": 1, "y": 7, "z": 0.5}, {"x": 2, "y": 8, "z": 1.5}]
 
 
