@@ -45,7 +45,7 @@ def test_files_are_those_that_are_read(tmp_path: Path) -> None:
     dataset = windrow.read_parquet(tmp_path / "data")
     for pipe in (dataset.repeat(1), dataset.repeat(1).options(row_id_column="id")):
         facts = describe_pipeline(pipe._job())
-        assert (facts.files, facts.file_bytes) == (6, np.mean(sizes))
+        assert (facts.files, facts.file_bytes) == (6, sum(sizes) / 6)
     joined = windrow.read_parquet(tmp_path / "data", filter=pc.field("day") > 0, target_block_bytes="1GiB")
     assert describe_pipeline(joined.repeat(1)._job()).files == 4
 
