@@ -135,6 +135,17 @@ def test_timeline_example_draws_its_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert "epoch 1, window 0" in files[1].read_text()
 
 
+def test_files_example_measures_every_layout(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["good_files.py", "--rows", "8000"])
+    runpy.run_path(str(DOCS / "examples" / "good_files.py"), run_name="__main__")
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 21
+    (tiny,) = [line.split() for line in printed if "files of 100 rows" in line]
+    assert tiny[6:9] == ["10", "10", "10"]
+
+
 def _launch(folder: Path, script: str, processes: int) -> list[str]:
     torchrun = [
         sys.executable,

@@ -23,12 +23,14 @@ from bench.table import align_table, write_cell
 
 __all__ = ["add_measured", "add_shapes", "choose_executors", "run_shapes", "summarize_shape"]
 
-_HEADS = ("shape", "system", "to", "s", "CPU s", "of the scan", "by CPU", "asked")
+_HEADS = ("shape", "system", "to", "s", "CPU s", "of the scan", "by CPU", "asked", "plan s")
 _NOTE = (
-    "scan: pyarrow decodes every row group, one thread a file, and keeps nothing. of the scan: its seconds over those "
-    "of the system; by CPU: the same of CPU seconds, on Ray those of all its processes. Each is a mean of several "
-    "epochs after the second one, and the median of the rounds, in turns. asked: by CPU on threads to Arrow."
+    "scan: pyarrow decodes every row group, file by file on a thread a core, and keeps nothing. of the scan: its "
+    "seconds over those of the system; by CPU: the same of CPU seconds, on Ray those of all its processes. Each is a "
+    "mean of several epochs after the second one, and the median of the rounds, in turns. asked: by CPU on threads to "
+    "Arrow. plan s: seconds from read_parquet() to the plan of the pipeline."
 )
+_MEDIANS = ("seconds", "cpu_seconds", "plan_seconds")
 # the one that is judged
 _JUDGED = ("threads", "arrow")
 
@@ -38,7 +40,10 @@ Found = Mapping[tuple[str, str], Sequence[Mapping[str, float]]]
 
 def add_shapes(parser: argparse.ArgumentParser) -> None:
     """Options of ``shapes``."""
-    add_measured(parser, shapes=",".join(SHAPES))
+    usual = [name for name, shape in SHAPES.items() if shape.by_default]
+    add_measured(parser, shapes=",".join(usual))
+    more = ", ".join(name for name in SHAPES if name not in usual)
+    parser.add_argument("--all", action="store_true", help=f"all shapes, also those that take long: {more}")
     parser.add_argument("--formats", default="arrow", help="of arrow, numpy, torch (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=8, help="epochs in each (default: %(default)s)")
@@ -69,7 +74,7 @@ def choose_executors(options: argparse.Namespace) -> list[str]:
 
 def run_shapes(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if every shape reaches what is asked."""
-    names = choose_names("--shapes", options.shapes, tuple(SHAPES))
+    names = list(SHAPES) if options.all else choose_names("--shapes", options.shapes, tuple(SHAPES))
     executors = choose_executors(options)
     formats = choose_names("--formats", options.formats, FORMATS)
     if options.rounds < 1 or options.epochs < 1:
@@ -77,7 +82,10 @@ def run_shapes(options: argparse.Namespace) -> int:
     size_bytes = read_size(options.size, "--size")
     window = None if options.window is None else read_size(options.window, "--window")
     machine = describe_machine()
-    print(f"{options.size} decoded each, {options.rounds} rounds of {options.epochs} epochs")
+    print(
+        f"{options.size} decoded each, but for shapes with a size of their own; {options.rounds} rounds of "
+        f"{options.epochs} epochs"
+    )
     print(
         f"{machine['cores']} cores, {machine['processor']}, load {machine['load_1min']:.1f} at the start",
         flush=True,
@@ -98,7 +106,8 @@ def run_shapes(options: argparse.Namespace) -> int:
             request = {
                 "paths": paths,
                 "epochs": options.epochs,
-                "window": window,
+                "window": window or SHAPES[name].window,
+                "memory_limit": SHAPES[name].memory_limit,
                 "ragged": SHAPES[name].ragged,
             }
             measured = _measure(name, request, processes, formats, options.rounds)
@@ -146,12 +155,12 @@ def summarize_shape(name: str, found: Found) -> tuple[list[tuple[str, ...]], boo
     shape, is_met = SHAPES[name], True
     rows: list[tuple[str, ...]] = []
     medians = {
-        key: tuple(statistics.median(each[what] for each in some) for what in ("seconds", "cpu_seconds"))
+        key: tuple(statistics.median(each.get(what, 0.0) for each in some) for what in _MEDIANS)
         for key, some in found.items()
         if not any("error" in each for each in some)
     }
     scan = medians.get(("scan", ""))
-    for (system, form), (seconds, cpu_seconds) in medians.items():
+    for (system, form), (seconds, cpu_seconds, plan_seconds) in medians.items():
         is_compared = scan is not None and system != "scan"
         share = scan[0] / seconds if scan is not None and is_compared else None
         by_cpu = scan[1] / cpu_seconds if scan is not None and is_compared else None
@@ -163,5 +172,6 @@ def summarize_shape(name: str, found: Found) -> tuple[list[tuple[str, ...]], boo
             write_cell(share, "{:.2f}"),
             write_cell(by_cpu, "{:.2f}"),
         )
-        rows.append((shape.title, system, form, *cells, f"{shape.asked:.2f}" if is_judged else ""))
+        planned = "" if system == "scan" else f"{plan_seconds:.2f}"
+        rows.append((shape.title, system, form, *cells, f"{shape.asked:.2f}" if is_judged else "", planned))
     return rows, is_met

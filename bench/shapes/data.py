@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from bench.data.dlrm import CARDINALITIES
 from bench.data.draws import draw_integers, draw_raw, draw_unit
 
-__all__ = ["FLIGHTS", "SHAPES", "Shape", "find_files"]
+__all__ = ["FLIGHTS", "SHAPES", "Layout", "Shape", "find_files"]
 
 FLIGHTS = Path(__file__).resolve().parent.parent.parent.parent / "shared" / "data" / "flights-3m.parquet"
-_FILES = 8
-_GROUPS_OF_FILE = 2
 _SEED = 7
 _NULLS = 0.05
 _VOCABULARY = 50_257
@@ -29,6 +27,36 @@ _EMBEDDING = 768
 
 # number of rows and of the row group -> its table
 MakeGroup = Callable[[int, int], pa.Table]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the rows of a shape are divided into files.
+
+    Attributes
+    ----------
+    files
+        The number of files.
+    groups
+        Row groups of a file.
+    rows
+        Rows of a row group; None: as many as the size asked for has.
+    parts
+        The number of tables that a row group is made from, so that not all of it is in memory.
+    folders
+        The number of Hive folders, ``day=0`` and so on; 0: the files are in one folder.
+    """
+
+    files: int = 8
+    groups: int = 2
+    rows: int | None = None
+    parts: int = 1
+    folders: int = 0
+
+    def path(self, part: int) -> str:
+        """The path of a file below the folder of its shape."""
+        folder = f"day={part * self.folders // self.files}/" if self.folders else ""
+        return f"{folder}part-{part}.parquet"
 
 
 @dataclass(frozen=True)
@@ -51,6 +79,14 @@ class Shape:
         Whether every column can become a tensor.
     ragged
         How lists of different lengths become tensors.
+    layout
+        How rows are divided into files.
+    by_default
+        Whether it is measured if no shapes are named.
+    window
+        Bytes per window, if none are asked for; None: one window.
+    memory_limit
+        The limit of the reader's memory.
     """
 
     title: str
@@ -60,6 +96,10 @@ class Shape:
     write: Mapping[str, Any] = field(default_factory=dict)
     tensors: bool = True
     ragged: Mapping[str, str] | None = None
+    layout: Layout = Layout()
+    by_default: bool = True
+    window: int | None = None
+    memory_limit: int | None = None
 
 
 def _raw(rows: int, group: int, column: int) -> NDArray[np.uint64]:
@@ -203,6 +243,45 @@ def _narrow(rows: int, group: int) -> pa.Table:
     )
 
 
+def _three(rows: int, group: int) -> pa.Table:
+    return pa.table(
+        {
+            "key": np.arange(rows) + group * rows,
+            "code": draw_integers(_raw(rows, group, 0), 1_000).astype(np.int32),
+            "value": draw_unit(_raw(rows, group, 1)),
+        }
+    )
+
+
+def _departures(rows: int, group: int) -> pa.Table:
+    """Times, delays with nulls, and codes of carriers, aircraft and airports."""
+
+    def codes(column: int, count: int, pattern: str) -> pa.Array:
+        names = pa.array([pattern.format(number) for number in range(count)])
+        return names.take(pa.array(draw_integers(_raw(rows, group, column), count)))
+
+    def minutes(column: int) -> pa.Array:
+        # most delays are short
+        values = np.floor(600 * draw_unit(_raw(rows, group, column)) ** 4 - 20)
+        return pa.array(values, mask=draw_unit(_raw(rows, group, column + 100)) < _NULLS)
+
+    return pa.table(
+        {
+            "month": np.full(rows, 1 + group % 12, np.int8),
+            "day": (1 + np.arange(rows) * 28 // rows).astype(np.int8),
+            "scheduled": (500 + draw_integers(_raw(rows, group, 0), 1_800)).astype(np.int16),
+            "departure_delay": minutes(1),
+            "arrival_delay": minutes(2),
+            "carrier": codes(3, 16, "C{}"),
+            "flight": draw_integers(_raw(rows, group, 4), 8_000).astype(np.int32),
+            "tail": codes(5, 4_000, "N{}AB"),
+            "origin": codes(6, 3, "A{}R"),
+            "destination": codes(7, 105, "D{}"),
+            "distance": (80 + draw_integers(_raw(rows, group, 8), 4_900)).astype(np.float32),
+        }
+    )
+
+
 _DELTA: Mapping[str, Any] = {
     "data_page_version": "2.0",
     "compression": "zstd",
@@ -227,6 +306,35 @@ SHAPES: Mapping[str, Shape] = {
     "wide": Shape("1,000 columns", 0.75, 4_000, _wide),
     "narrow": Shape("2 columns", 0.65, 16, _narrow),
     "flights": Shape("flights", 0.95, 0, _numbers, tensors=False),
+    "small-files": Shape("2,000 files of 1,000 rows", 1.0, 20, _three, layout=Layout(2_000, 1, 1_000)),
+    "tiny-files": Shape("2,000 files of 100 rows", 1.0, 20, _three, layout=Layout(2_000, 1, 100)),
+    "hive-files": Shape(
+        "20,000 files of 100 rows, 100 folders",
+        1.0,
+        20,
+        _three,
+        layout=Layout(20_000, 1, 100, folders=100),
+        by_default=False,
+    ),
+    "large-group": Shape(
+        "a row group of 2.4 GB",
+        0.5,
+        160,
+        _numbers,
+        layout=Layout(1, 1, 15_000_000, parts=60),
+        by_default=False,
+        window=64 * 2**20,
+        memory_limit=256 * 2**20,
+    ),
+    "small-file": Shape(
+        "a file of 13 MB, zstd",
+        0.7,
+        60,
+        _departures,
+        {"compression": "zstd"},
+        tensors=False,
+        layout=Layout(1, 11, 115_000),
+    ),
 }
 
 
@@ -235,17 +343,34 @@ def find_files(name: str, folder: Path, size_bytes: int) -> list[str]:
     if name == "flights":
         return [str(FLIGHTS)] if FLIGHTS.exists() else []
     shape = SHAPES[name]
-    rows = max(1, size_bytes // (shape.row_bytes * _FILES * _GROUPS_OF_FILE))
-    target = folder / f"{name}-{size_bytes}"
-    target.mkdir(parents=True, exist_ok=True)
-    paths = [target / f"part-{part}.parquet" for part in range(_FILES)]
+    layout = shape.layout
+    target = folder / (f"{name}-{size_bytes}" if layout.rows is None else name)
+    rows = layout.rows or max(1, size_bytes // (shape.row_bytes * layout.files * layout.groups))
+    paths = [target / layout.path(part) for part in range(layout.files)]
     for part, path in enumerate(paths):
         if path.exists():
             continue
+        path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".unfinished")
-        groups = [shape.make(rows, _GROUPS_OF_FILE * part + number) for number in range(_GROUPS_OF_FILE)]
-        with pq.ParquetWriter(unfinished, groups[0].schema, **shape.write) as writer:
-            for group in groups:
-                writer.write_table(group, row_group_size=rows)
+        if layout.parts > 1:
+            _write_in_parts(unfinished, shape, rows)
+        else:
+            groups = [shape.make(rows, layout.groups * part + number) for number in range(layout.groups)]
+            with pq.ParquetWriter(unfinished, groups[0].schema, **shape.write) as writer:
+                for group in groups:
+                    writer.write_table(group, row_group_size=rows)
         unfinished.rename(path)
     return [str(path) for path in paths]
+
+
+def _write_in_parts(path: Path, shape: Shape, rows: int) -> None:
+    """Write one row group out of a memory-mapped Arrow file, so that memory does not grow with its size."""
+    parts = shape.layout.parts
+    spilled = path.with_suffix(".arrow")
+    first = shape.make(rows // parts, 0)
+    with pa.OSFile(str(spilled), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
+        for part in range(parts):
+            writer.write_table(shape.make(rows // parts, part))
+    with pa.memory_map(str(spilled)) as stored:
+        pq.write_table(pa.ipc.open_file(stored).read_all(), path, row_group_size=rows, **shape.write)
+    spilled.unlink()

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -34,11 +34,12 @@ _WARM_EPOCHS = 2
 
 @dataclass(frozen=True)
 class Measured:
-    """Rows, seconds and CPU seconds of an epoch."""
+    """Rows, seconds and CPU seconds of an epoch, and the seconds until the pipeline was planned."""
 
     rows: int
     seconds: float
     cpu_seconds: float
+    plan_seconds: float = 0.0
 
 
 def _scan(paths: Sequence[str]) -> int:
@@ -86,16 +87,22 @@ def _measure(request: dict[str, Any], executor: str, clock: Callable[[], float])
     paths, epochs = request["paths"], request["epochs"]
     if executor == "scan":
         return _time(lambda: _scan(paths), epochs, clock)
-    dataset: windrow.Dataset | windrow.DatasetPipeline = windrow.read_parquet(paths)
+    begin = time.perf_counter()
+    # as users name it: the folder of several files
+    dataset: windrow.Dataset | windrow.DatasetPipeline = windrow.read_parquet(os.path.commonpath(paths))
     if request["window"]:
         dataset = dataset.window(bytes_per_window=request["window"])
     # the one after the last keeps prefetching as it was
     pipe = dataset.repeat(_WARM_EPOCHS + epochs + 1).random_shuffle_each_window(seed=7)
-    pipe = pipe.options(executor=executor, profile=request.get("profile", True))
+    pipe = pipe.options(
+        executor=executor, profile=request.get("profile", True), memory_limit=request.get("memory_limit")
+    )
+    pipe.explain(batch_size=BATCH_ROWS)
+    planned = time.perf_counter() - begin
     with closing(_epochs(pipe, request["form"], request.get("ragged"))) as rows:
         for _ in range(_WARM_EPOCHS):
             next(rows)
-        return _time(lambda: next(rows), epochs, clock)
+        return replace(_time(lambda: next(rows), epochs, clock), plan_seconds=planned)
 
 
 def _time(work: Callable[[], int], times: int, clock: Callable[[], float]) -> Measured:

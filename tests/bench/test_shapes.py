@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +14,7 @@ import pytest
 from bench.cli import main
 from bench.observability import compare_pairs
 from bench.shapes.command import summarize_shape
-from bench.shapes.data import SHAPES, find_files
+from bench.shapes.data import SHAPES, Layout, Shape, find_files
 
 
 @pytest.mark.parametrize("name", ["nulls", "text", "structs"])
@@ -24,6 +25,43 @@ def test_data_is_always_the_same(tmp_path: Path, name: str) -> None:
     assert find_files(name, tmp_path / "one", 1_000_000) == one
     # the files differ
     assert not pq.read_table(one[0]).equals(pq.read_table(one[1]))
+
+
+def test_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(set(map(SHAPES["hive-files"].layout.path, range(20_000)))) == 20_000
+    for name, layout in {
+        "hive-files": Layout(12, 1, 5, folders=3),
+        "large-group": Layout(1, 1, 900, parts=3),
+        "small-file": Layout(1, 11, 20),
+    }.items():
+        monkeypatch.setitem(cast(dict[str, Shape], SHAPES), name, replace(SHAPES[name], layout=layout))
+        paths = find_files(name, tmp_path, 10**9)
+        # nothing else is left in the folder
+        assert sorted(map(str, (tmp_path / name).rglob("*.*"))) == sorted(paths)
+        metadata = [pq.read_metadata(path) for path in paths]
+        groups = [each.row_group(at).num_rows for each in metadata for at in range(each.num_row_groups)]
+        assert groups == [layout.rows] * (layout.files * layout.groups)
+        keys = pa.concat_tables(pq.read_table(path, partitioning=None) for path in paths)
+        assert keys.group_by(keys.column_names).aggregate([]).num_rows == len(keys)
+    folders = [Path(path).parent.name for path in find_files("hive-files", tmp_path, 10**9)]
+    assert folders == ["day=0"] * 4 + ["day=1"] * 4 + ["day=2"] * 4
+
+
+@pytest.mark.timeout(120)
+def test_shapes_with_a_layout_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = tmp_path / "out.json"
+    layouts = {"hive-files": Layout(12, 1, 5, folders=3), "large-group": Layout(1, 1, 900, parts=3)}
+    for name, layout in layouts.items():
+        monkeypatch.setitem(cast(dict[str, Shape], SHAPES), name, replace(SHAPES[name], layout=layout))
+    options = ["--shapes", ",".join(layouts), "--rounds", "1", "--epochs", "1"]
+    main(["shapes", *options, "--folder", str(tmp_path / "data"), "--json", str(written)])
+    found = json.loads(written.read_text())["shapes"]
+    for name, rows in (("hive-files", 60), ("large-group", 900)):
+        assert [each["rows"] for some in found[name].values() for each in some] == [rows, rows]
+        assert found[name]["threads arrow"][0]["plan_seconds"] > 0
+    assert "plan s" in capsys.readouterr().out
 
 
 @pytest.mark.timeout(120)

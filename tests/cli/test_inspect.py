@@ -14,6 +14,9 @@ import pytest
 import windrow
 from windrow.cli.inspect import find_warnings
 from windrow.cli.main import main
+from windrow.core.byte_sizes import format_bytes
+from windrow.io.catalog import file_source
+from windrow.io.catalog.row_group_pieces import CutSizes, cut_row_groups
 
 
 def inspect_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -101,6 +104,7 @@ BASE: dict[str, Any] = {
     "row_groups": 100,
     "row_group_encoded_bytes": {"least": 2**25, "mean": 2**25, "most": 2**25},
     "files_of_one_row_group": 0,
+    "cut_row_groups": 0,
     "target_block_bytes": 2**26,
 }
 SIZE = {"least": 2**20, "mean": 2**20, "most": 2**20}
@@ -115,14 +119,82 @@ SIZE = {"least": 2**20, "mean": 2**20, "most": 2**20}
         ({"block_bytes": {"least": 1, "mean": 2**26, "most": 2**30}}, "uneven blocks"),
         ({"rows_known": False}, "row counts are not stored"),
         ({"row_group_encoded_bytes": {**SIZE, "most": 2**29}}, "large row groups"),
-        ({"row_group_encoded_bytes": {**SIZE, "mean": 2**19}}, "small row groups"),
+        ({"row_group_encoded_bytes": {**SIZE, "mean": 2**19}, "row_groups": 1_000}, "small row groups"),
+        ({"row_group_encoded_bytes": {**SIZE, "mean": 2**19}}, None),
         (
             {"files_of_one_row_group": 10, "row_group_encoded_bytes": {**SIZE, "mean": 2**27}},
             "files of one row group",
         ),
-        ({"files": 2_000, "stored_bytes": 2_000 * 2**20}, "small files"),
+        (
+            {
+                "files_of_one_row_group": 10,
+                "row_group_encoded_bytes": {**SIZE, "mean": 2**27},
+                "cut_row_groups": 2,
+            },
+            "large row groups",
+        ),
+        # not of few blocks, which auto does not join
+        ({"files_of_one_row_group": 10, "row_group_encoded_bytes": SIZE, "target_block_bytes": 0}, None),
+        ({"files": 2_000, "stored_bytes": 2_000 * 2**10}, "small files"),
+        ({"files": 2_000, "stored_bytes": 2_000 * 2**20}, None),
+        ({"files": 100, "stored_bytes": 100 * 2**10}, None),
     ],
 )
 def test_warnings(changed: dict[str, Any], kind: str | None) -> None:
     lines = find_warnings({**BASE, **changed})
     assert [line.partition(":")[0] for line in lines] == ([] if kind is None else [kind])
+
+
+def test_few_blocks_are_made_smaller_only_if_row_groups_are(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    joined = inspect_json(capsys, str(data), "--target-block-bytes", "1GiB")["warnings"]
+    assert "smaller blocks (--target-block-bytes), down to a row group" in joined[0]
+    write(data.parent, "a.parquet", pa.table({"x": [1, 2]}))
+    (single, *_) = inspect_json(capsys, str(data.parent / "a.parquet"))["warnings"]
+    assert single.startswith(
+        "few blocks: 1 block cannot be cut into windows that mix. Use one window, or write"
+    )
+    assert "windrow premix" in single
+
+
+def test_small_files_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(300):
+        write(tmp_path, f"{number}.parquet", pa.table({"x": [number]}))
+    found = inspect_json(capsys, str(tmp_path))
+    (small,) = [warning for warning in found["warnings"] if warning.startswith("small files")]
+    size = format_bytes(found["stored_bytes"] / 300)
+    assert small.startswith(f"small files: 300 files of {size} on average. Adjacent ones share a block")
+    assert small.endswith("Write larger files, with windrow premix or write_parquet()")
+    # joined, since there are more than 256
+    assert found["blocks"] < 300
+
+
+def test_row_groups_that_are_cut_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "a.parquet", pa.table({"x": np.arange(10_000)}), use_dictionary=False)
+    write(tmp_path, "b.parquet", pa.table({"x": np.arange(10)}))
+    sizes = CutSizes(1_000, 2_000, 8_000)
+    monkeypatch.setattr(
+        file_source, "cut_row_groups", lambda manifest, target, _: cut_row_groups(manifest, target, sizes)
+    )
+    found = inspect_json(capsys, str(tmp_path), "--target-block-bytes", "8KB")
+    assert (found["cut_row_groups"], found["row_groups"]) == (1, 2)
+    assert found["blocks"] > 2
+    (large,) = [warning for warning in found["warnings"] if warning.startswith("large row groups")]
+    assert large.startswith("large row groups: 1 row group of up to 78.")
+    assert "is cut into blocks of adjacent rows" in large
+
+
+def test_columns_that_are_cast_or_filled_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "a.parquet", pa.table({"x": pa.array([1, 2], pa.int32()), "tag": ["a", "b"]}))
+    write(tmp_path, "b.parquet", pa.table({"x": pa.array([0.5])}))
+    changes = ["x: int32 in 1 of 2 files, read as double", "tag: null in 1 of 2 files (first: b.parquet)"]
+    assert inspect_json(capsys, str(tmp_path))["schema_changes"] == changes
+    assert main(["inspect", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("schema")] == [f"schema    {each}" for each in changes]
+    assert inspect_json(capsys, str(tmp_path / "a.parquet"))["schema_changes"] == []

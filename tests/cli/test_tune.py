@@ -23,6 +23,7 @@ from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.manifest import VariableBytes
+from windrow.io.parquet.block_reader import ParquetFormat
 
 MIB = 2**20
 
@@ -39,8 +40,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> FileSource:
     return source
 
 
-def scale(source: FileSource, factor: int, *, text: bool, block_bytes: int) -> Dataset:
+def scale(
+    source: FileSource, factor: int, *, text: bool, block_bytes: int, cuts_row_groups: bool = True
+) -> Dataset:
     """Make a dataset that has more rows than the files."""
+    if not cuts_row_groups:
+        source = replace(source, format=ParquetFormat(cut_sizes=None))
     manifest = source.manifest
     variable = {
         name: VariableBytes(each.encoded.astype(np.uint64) * factor, each.memory.astype(np.uint64) * factor)
@@ -166,14 +171,32 @@ def test_remote_data_is_cached_on_disk(small: FileSource, monkeypatch: pytest.Mo
 def test_large_blocks_are_made_smaller(small: FileSource) -> None:
     found = propose(scale(small, 1_000_000, text=False, block_bytes=2**30), Goal(700 * MIB))
     assert found.target_block_bytes is not None
-    assert found.chosen.explanation.blocks == 40
+    # larger row groups than that are cut
+    assert found.chosen.explanation.blocks > 40
     assert any(reason.startswith("blocks: ") for reason in found.reasons)
+
+
+def test_windows_of_few_blocks_are_named(small: FileSource) -> None:
+    found = propose(scale(small, 30_000_000, text=False, block_bytes=1, cuts_row_groups=False), Goal(2**34))
+    assert 1 < found.chosen.windows <= 40
+    (reason,) = [each for each in found.reasons if "mixes little" in each]
+    assert reason.startswith("blocks: a window holds about ")
+    assert "windrow premix" in reason
+
+
+def test_small_files_are_named(tmp_path: Path) -> None:
+    for number in range(101):
+        pq.write_table(pa.table({"x": [number]}), tmp_path / f"{number}.parquet")
+    reasons = propose(windrow.read_parquet(tmp_path), Goal(2**30)).reasons
+    assert any(each.startswith("files: small files: 101 files of ") for each in reasons)
+    few = propose(windrow.read_parquet([tmp_path / f"{n}.parquet" for n in range(50)]), Goal(2**30)).reasons
+    assert not any(each.startswith("files: ") for each in few)
 
 
 def test_estimated_windows_have_to_fit_too(small: FileSource) -> None:
     # a row group has 300 million rows of text
     with pytest.raises(PlanError, match="do not hold a window of one block"):
-        propose(scale(small, 30_000_000, text=True, block_bytes=1), Goal(12 * 2**30))
+        propose(scale(small, 30_000_000, text=True, block_bytes=1, cuts_row_groups=False), Goal(12 * 2**30))
 
 
 def test_printed_code_runs(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

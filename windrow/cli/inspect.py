@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import numpy as np
-
 from windrow.cli.column_facts import FooterFacts, decoded_bytes, read_facts
+from windrow.cli.file_layout import FEW_BLOCKS, count, describe_files, spread, warn_of_files
 from windrow.cli.output import format_table, print_json, print_labelled
 from windrow.cli.source_arguments import add_source_arguments, open_dataset
 from windrow.core.byte_sizes import format_bytes
@@ -16,11 +15,7 @@ from windrow.io.catalog.file_source import FileSource
 
 __all__ = ["add_arguments", "find_warnings", "run"]
 
-# explain() warns where windows hold fewer blocks
-_FEW_BLOCKS = 8
-_LARGE_GROUP_BYTES = 256 * 2**20
-_SMALL_GROUP_BYTES = 2**20
-_SMALL_FILE_BYTES = 8 * 2**20
+_LARGE_BLOCK_BYTES = 256 * 2**20
 _SHOWN_ENCODINGS = 3
 
 
@@ -50,24 +45,14 @@ def _describe(source: Source, footers: FooterFacts | None) -> dict[str, Any]:
         "rows": int(blocks.rows.sum()),
         "rows_known": blocks.rows_known,
         "blocks": len(blocks.rows),
-        "block_bytes": _spread(blocks.memory_bytes),
+        "block_bytes": spread(blocks.memory_bytes),
         "decoded_bytes": int(blocks.memory_bytes.sum()),
         "decoded_bytes_exact": blocks.bytes_exact,
         "schema": {field.name: str(field.type) for field in source.schema},
         "schema_changes": list(schema_changes(source)),
     }
     if isinstance(source, FileSource):
-        manifest = source.manifest
-        found |= {
-            "format": source.format.name,
-            "files": manifest.fragments,
-            "stored_bytes": int(manifest.file_bytes.sum()),
-            "row_groups": manifest.row_groups,
-            "row_group_rows": _spread(manifest.rows.astype(np.int64)),
-            "row_group_encoded_bytes": _spread(manifest.encoded_bytes.astype(np.int64)),
-            "files_of_one_row_group": int((np.diff(manifest.row_group_ends, prepend=0) == 1).sum()),
-            "target_block_bytes": source.block_bytes,
-        }
+        found |= describe_files(source)
     if footers is not None and isinstance(source, FileSource):
         found |= {
             "inspected_files": footers.files,
@@ -77,18 +62,12 @@ def _describe(source: Source, footers: FooterFacts | None) -> dict[str, Any]:
             "codecs": footers.codecs,
             "columns": [
                 {**vars(column), "decoded_bytes": decoded_bytes(source, column.name),
-                 "nulls": manifest.null_counts.get(column.name)}
+                 "nulls": source.manifest.null_counts.get(column.name)}
                 for column in footers.columns.values()
             ],
         }  # fmt: skip
     found["warnings"] = find_warnings(found)
     return found
-
-
-def _spread(values: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, int]:
-    if not len(values):
-        return {"least": 0, "mean": 0, "most": 0}
-    return {"least": int(values.min()), "mean": int(values.mean()), "most": int(values.max())}
 
 
 def find_warnings(found: dict[str, Any]) -> list[str]:
@@ -98,13 +77,16 @@ def find_warnings(found: dict[str, Any]) -> list[str]:
     if not found["rows"]:
         return ["there are no rows"]
     largest = found["block_bytes"]["most"]
-    if blocks < _FEW_BLOCKS:
+    if blocks < FEW_BLOCKS:
         lines.append(
-            f"few blocks: {_count(blocks, 'block')} cannot be cut into windows that mix. Use one window, or "
-            "cut smaller blocks (--target-block-bytes), down to a row group; with few row groups, write the "
-            "data again with more"
+            f"few blocks: {count(blocks, 'block')} cannot be cut into windows that mix. Use one window, or "
+            + (
+                "smaller blocks (--target-block-bytes), down to a row group"
+                if found.get("row_groups", 0) > blocks
+                else "write the data again with more row groups (write_parquet), or in a random order (windrow premix)"
+            )
         )
-    elif blocks * largest > 2 * whole and largest > _LARGE_GROUP_BYTES:
+    elif blocks * largest > 2 * whole and largest > _LARGE_BLOCK_BYTES:
         lines.append(
             f"uneven blocks: the largest has {format_bytes(largest)} decoded, the mean {format_bytes(whole / blocks)}. "
             "Memory is planned for the window that holds the largest"
@@ -115,37 +97,9 @@ def find_warnings(found: dict[str, Any]) -> list[str]:
             "known before. Files of Parquet state them"
         )
     if "row_groups" in found:
-        lines += _warn_of_files(found)
+        lines += warn_of_files(found)
     if "columns" in found:
         lines += _warn_of_columns(found)
-    return lines
-
-
-def _warn_of_files(found: dict[str, Any]) -> list[str]:
-    lines = []
-    groups, files, encoded = found["row_groups"], found["files"], found["row_group_encoded_bytes"]
-    if encoded["most"] > _LARGE_GROUP_BYTES:
-        lines.append(
-            f"large row groups: up to {format_bytes(encoded['most'])} encoded. A row group is never divided, so a "
-            f"window that mixes {_FEW_BLOCKS} of them takes {format_bytes(_FEW_BLOCKS * encoded['most'])}, and a task "
-            "holds one decoded. Write row groups of 64 MiB or less"
-        )
-    if encoded["mean"] < _SMALL_GROUP_BYTES and groups > _FEW_BLOCKS * files:
-        lines.append(
-            f"small row groups: {format_bytes(encoded['mean'])} encoded on average, so reads are many and small. "
-            "Adjacent ones are joined into blocks, which cost no quality; write row groups of some MiB for speed"
-        )
-    single = found["files_of_one_row_group"]
-    if single == files > 1 and encoded["mean"] > found["target_block_bytes"]:
-        lines.append(
-            f"files of one row group: each of the {files:,} files is one block of {format_bytes(encoded['mean'])}. "
-            "Windows consist of whole files; several row groups a file give finer windows"
-        )
-    if files > 1 and found["stored_bytes"] / files < _SMALL_FILE_BYTES and files > 1_000:
-        lines.append(
-            f"small files: {files:,} files of {format_bytes(found['stored_bytes'] / files)} on average. Adjacent "
-            "ones share a block, but each file is listed and opened: join them with windrow premix or write_parquet()"
-        )
     return lines
 
 
@@ -178,7 +132,7 @@ def _print(source: Source, found: dict[str, Any]) -> None:
     else:
         print_labelled(
             "files",
-            f"{_count(found['files'], 'file')} of {found['format']} under {source_url(source)}; {rows}",
+            f"{count(found['files'], 'file')} of {found['format']} under {source_url(source)}; {rows}",
         )
         stored, decoded = found["stored_bytes"], found["decoded_bytes"]
         ratio = f", {decoded / stored:.1f} times as much" if stored else ""
@@ -210,16 +164,16 @@ def source_url(source: Source) -> str:
 def _describe_groups(found: dict[str, Any]) -> str:
     rows, encoded = found["row_group_rows"], found["row_group_encoded_bytes"]
     return (
-        f"{_count(found['row_groups'], 'row group')} of {_span(*map('{:,}'.format, _ends(rows)))} rows, "
+        f"{count(found['row_groups'], 'row group')} of {_span(*map('{:,}'.format, _ends(rows)))} rows, "
         f"{_span(*map(format_bytes, _ends(encoded)))} encoded"
     )
 
 
 def _describe_blocks(found: dict[str, Any]) -> str:
     sizes = found["block_bytes"]
-    text = f"{_count(found['blocks'], 'block')} of {_span(*map(format_bytes, _ends(sizes)))} decoded"
-    if found["blocks"] >= _FEW_BLOCKS:
-        text += f"; a window should hold {_FEW_BLOCKS} or more: {format_bytes(_FEW_BLOCKS * sizes['mean'])}"
+    text = f"{count(found['blocks'], 'block')} of {_span(*map(format_bytes, _ends(sizes)))} decoded"
+    if found["blocks"] >= FEW_BLOCKS:
+        text += f"; a window should hold {FEW_BLOCKS} or more: {format_bytes(FEW_BLOCKS * sizes['mean'])}"
     return text
 
 
@@ -260,9 +214,5 @@ def _format_column(column: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _list(names: list[str]) -> str:
-    shown = ", ".join(names[:_FEW_BLOCKS])
-    return shown if len(names) <= _FEW_BLOCKS else f"{shown} and {len(names) - _FEW_BLOCKS} more"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    shown = ", ".join(names[:FEW_BLOCKS])
+    return shown if len(names) <= FEW_BLOCKS else f"{shown} and {len(names) - FEW_BLOCKS} more"

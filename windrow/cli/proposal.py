@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from windrow.cli.file_layout import FEW_BLOCKS, describe_files, warn_of_files
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
@@ -81,6 +82,8 @@ def propose(dataset: Dataset, goal: Goal) -> Proposal:
     reasons = (
         _explain_window(search, chosen),
         *([_explain_blocks(chosen, target)] if target is not None else []),
+        *_explain_mixing(chosen),
+        *_explain_files(chosen),
         _explain_prefetch(chosen),
         cache_reason,
         f"shuffle: {chosen.report.verdict}"
@@ -338,9 +341,27 @@ def _explain_window(search: _Search, chosen: Candidate) -> str:
 
 def _explain_blocks(chosen: Candidate, target: int) -> str:
     return (
-        f"blocks: of one row group, or several up to {format_bytes(target)}, so that a window holds "
+        f"blocks: row groups are joined up to {format_bytes(target)} only, so that a window holds "
         f"{chosen.explanation.blocks / max(1, chosen.windows):.0f} of them and mixes more of the dataset"
     )
+
+
+def _explain_mixing(chosen: Candidate) -> list[str]:
+    """What is wrong with windows of few blocks, where no smaller blocks can be had."""
+    blocks, windows = chosen.explanation.blocks, chosen.windows
+    if windows <= 1 or blocks >= FEW_BLOCKS * windows:
+        return []
+    return [
+        f"blocks: a window holds about {max(1, round(blocks / windows))} of {blocks:,}, which mixes little, and there "
+        "are no smaller ones. Write smaller row groups, or the data once in a random order with windrow premix"
+    ]
+
+
+def _explain_files(chosen: Candidate) -> list[str]:
+    source = chosen.dataset._plan.source
+    if not isinstance(source, FileSource):
+        return []
+    return [f"files: {warning}" for warning in warn_of_files(describe_files(source))]
 
 
 def _explain_prefetch(chosen: Candidate) -> str:

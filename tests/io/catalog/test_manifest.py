@@ -13,7 +13,14 @@ from tests.io.files import open_parquet, read_all, write
 from windrow.core.errors import SourceError
 from windrow.io.catalog.blocks import cut_blocks, weigh_blocks
 from windrow.io.catalog.hive_partitions import Partitions
-from windrow.io.catalog.manifest import Manifest, VariableBytes, load_manifest, narrowed, save_manifest
+from windrow.io.catalog.manifest import (
+    Manifest,
+    VariableBytes,
+    _digest,
+    load_manifest,
+    narrowed,
+    save_manifest,
+)
 from windrow.io.catalog.row_group_pieces import cut_row_groups
 
 
@@ -73,6 +80,32 @@ def test_saved_manifest_loads_unchanged(tmp_path: Path) -> None:
     assert loaded.root == str(tmp_path / "d")
     assert loaded.null_counts == {"n": 1, "é\n": 0}
     assert read_all(open_parquet(None, manifest=loaded)).equals(read_all(source))
+
+
+def test_manifest_of_an_older_version_loads_and_reads(tmp_path: Path) -> None:
+    """Version 1 has no schemas by file: it was written by versions that demanded files that agree."""
+    for number in range(3):
+        write(tmp_path / "d" / f"{number}.parquet", pa.table({"n": [number, None], "s": ["x", "y"]}))
+    source = open_parquet(tmp_path / "d")
+    source.save_manifest(tmp_path / "m.npz")
+    with np.load(tmp_path / "m.npz", allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files if name != "digest"}
+    head = json.loads(arrays["head"].tobytes())
+    assert head["version"] == 1
+    # nor did it know what came later
+    older = {name: value for name, value in head.items() if name not in ("schemas", "codecs")}
+    arrays["head"] = np.frombuffer(json.dumps(older).encode(), np.uint8)
+    with (tmp_path / "older.npz").open("wb") as file:
+        np.savez(file, digest=_digest(arrays), **arrays)
+    loaded = load_manifest(tmp_path / "older.npz")
+    assert (loaded.schemas, loaded.schema_numbers, loaded.codecs) == ((), None, {})
+    assert loaded.fingerprint == source.fingerprint
+    again = open_parquet(None, manifest=tmp_path / "older.npz")
+    assert again.schema_changes == ()
+    assert again.identity() == source.identity()
+    assert read_all(again).equals(read_all(source))
+    given = open_parquet(None, manifest=tmp_path / "older.npz", schema=pa.schema([("n", pa.float64())]))
+    assert read_all(given).to_pydict() == {"n": [0.0, None, 1.0, None, 2.0, None]}
 
 
 def test_manifest_file_contains_no_pickled_objects(tmp_path: Path) -> None:

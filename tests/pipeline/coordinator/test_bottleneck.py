@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -93,6 +94,40 @@ def test_the_advice_on_storage_fits_the_pipeline(
 ) -> None:
     found = find_bottleneck([trainer(storage=9.0)], facts, TaskProfile(**tasks))
     assert (text in found.sentence) is is_said
+
+
+SMALL = PipelineFacts(codec="snappy", files=2_000, file_bytes=20 * 2**10)
+
+
+@pytest.mark.parametrize("cause", ["decode", "storage"])
+def test_many_small_files_are_named(cause: str) -> None:
+    found = find_bottleneck([trainer(**{cause: 9.0})], SMALL)
+    assert found.cause == cause
+    assert found.sentence.startswith(
+        "Many small files limit this run: trainers waited 82% of the time, 100% of "
+    )
+    assert "(2,000 files of 20.0 KiB on average)" in found.sentence
+    assert (
+        "Write larger files, with windrow premix or write_parquet(), or keep decoded blocks" in found.sentence
+    )
+    assert found.sentence.endswith(".")
+    cached = find_bottleneck([trainer(**{cause: 9.0})], replace(SMALL, cache="memory")).sentence
+    assert cached.endswith("Write larger files, with windrow premix or write_parquet().")
+
+
+@pytest.mark.parametrize(
+    ("facts", "waits"),
+    [
+        (replace(SMALL, files=100), {"decode": 9.0}),
+        (replace(SMALL, file_bytes=2**18), {"decode": 9.0}),
+        (SMALL, {"shuffle": 9.0}),
+        (SMALL, {"transform": 9.0}),
+    ],
+)
+def test_files_that_are_large_or_few_or_not_the_cause_are_not_named(
+    facts: PipelineFacts, waits: dict[str, float]
+) -> None:
+    assert "files of" not in find_bottleneck([trainer(**waits)], facts).sentence
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -33,3 +34,24 @@ def test_rows_in_memory_and_other_formats_have_no_codec(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x\n1\n")
     for dataset in (windrow.range(10), windrow.read_csv(tmp_path / "t.csv")):
         assert describe_pipeline(dataset.repeat(1)._job()).codec == ""
+
+
+def test_files_are_those_that_are_read(tmp_path: Path) -> None:
+    for number in range(6):
+        folder = tmp_path / "data" / f"day={number // 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"x": np.arange(100)}), folder / f"{number}.parquet", row_group_size=10)
+    sizes = [path.stat().st_size for path in (tmp_path / "data").rglob("*.parquet")]
+    dataset = windrow.read_parquet(tmp_path / "data")
+    for pipe in (dataset.repeat(1), dataset.repeat(1).options(row_id_column="id")):
+        facts = describe_pipeline(pipe._job())
+        assert (facts.files, facts.file_bytes) == (6, sum(sizes) / 6)
+    joined = windrow.read_parquet(tmp_path / "data", filter=pc.field("day") > 0, target_block_bytes="1GiB")
+    assert describe_pipeline(joined.repeat(1)._job()).files == 4
+
+
+def test_rows_that_are_files_are_not_counted(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.bin").write_bytes(b"content")
+    facts = describe_pipeline(windrow.read_binary_files(tmp_path).repeat(1)._job())
+    assert (facts.files, facts.has_small_files) == (0, False)

@@ -128,7 +128,9 @@ def read_csv(
         header=column_names is None if header is None else header,
         column_names=tuple(column_names or ()),
         skip_rows=0 if skip_rows == 0 else check_count(skip_rows, "skip_rows"),
-        dtypes=check_dtypes(parsed_types(dtypes, schema), parse=check_csv_type),
+        dtypes=check_dtypes(
+            parsed_types(dtypes, schema), "dtypes" if schema is None else "schema", check_csv_type
+        ),
         null_values=None if null_values is None else tuple(null_values),
         strings_can_be_null=strings_can_be_null,
         newlines_in_values=newlines_in_values,

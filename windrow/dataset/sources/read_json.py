@@ -86,7 +86,7 @@ def read_json(
     """
     format = JsonFormat(
         LineFiles(check_compression(compression), check_encoding(encoding)),
-        check_dtypes(parsed_types(dtypes, schema), parse=check_json_type),
+        check_dtypes(parsed_types(dtypes, schema), "dtypes" if schema is None else "schema", check_json_type),
         given_schema=schema is not None,
     )
     location = Location(paths, filesystem, storage_options, manifest, retry_seconds)

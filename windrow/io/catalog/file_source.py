@@ -253,6 +253,11 @@ class FileSource:
             return self.target_block_bytes
         return choose_block_bytes(manifest, self._kept[: manifest.fragments])
 
+    @property
+    def cut_row_groups(self) -> int:
+        """How many row groups are cut into several blocks."""
+        return len(np.unique(self._pieces.groups[self._pieces.is_cut]))
+
     @cached_property
     def _pieces(self) -> Pieces:
         return self._cut_row_groups(self.manifest)

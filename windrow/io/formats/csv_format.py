@@ -176,6 +176,8 @@ class CsvFormat(LineFormat):
             )
         name = self._names(file)[int(found[1])]
         why = str(error).replace(found[0], "")
+        if self.given_schema:
+            return f"column {name!r}: {why}. schema= states its type: give another one, or repair the file"
         return (
             f"column {name!r}: {why}. Types are inferred from the beginning of files: give "
             f"dtypes={{{name!r}: ...}} or null_values=, or repair the file"

@@ -72,6 +72,8 @@ class JsonFormat(LineFormat):
         name = named[1] if named else _find_overflow(text, schema)
         if not name:
             return f"{error}; repair the file: each line must be one JSON object"
+        if self.given_schema:
+            return f"column {name!r}: {error}. schema= states its type: give another one, or repair the file"
         return (
             f"column {name!r}: {error}. Types are inferred from the beginning of files: give "
             f"dtypes={{{name!r}: ...}}, or repair the file"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from windrow.core.byte_sizes import format_bytes
 from windrow.pipeline.coordinator.phases import (
     COLLATE,
     CPUS,
@@ -31,10 +32,14 @@ TRAINERS = "trainers"
 _HARDLY = 0.05
 _SMALL_REQUEST_BYTES = 2**20
 _MANY_RETRIES = 0.02
+# opening a file of less costs a good part of what decoding it does
+_SMALL_FILE_BYTES = 256 * 2**10
+_MANY_FILES = 100
 # decoding and shuffling that are on a core less than this share of their time lack one
 _CORE_SHARE = 0.5
 _NO_TASKS = TaskProfile()
 _UNCOMPRESSED = "uncompressed"
+_CACHE = 'decoded blocks with options(cache="memory") or options(cache="disk")'
 _FAST_CODECS = ("lz4", "snappy", _UNCOMPRESSED)
 
 _SUBJECTS = {
@@ -69,6 +74,14 @@ class PipelineFacts:
     after: tuple[str, ...] = ()
     # of most of the bytes in its files, such as "zstd" or "uncompressed"; empty if they name none
     codec: str = ""
+    # files of tables that it reads, and their mean size as stored; 0 for other sources
+    files: int = 0
+    file_bytes: float = 0.0
+
+    @property
+    def has_small_files(self) -> bool:
+        """Whether opening files is a good part of reading them."""
+        return self.files > _MANY_FILES and self.file_bytes < _SMALL_FILE_BYTES
 
 
 @dataclass(frozen=True)
@@ -146,12 +159,28 @@ def find_bottleneck(
         )
         return Bottleneck(TRAINERS, share, of_waits, tuple(ranked), sentence + ".")
     evidence = f"trainers waited {share:.0%} of the time, {of_waits:.0%} of that for {LABELS[cause]}"
+    if cause in (DECODE, STORAGE) and facts.has_small_files:
+        sentence = f"Many small files limit this run: {evidence} ({_describe_files(facts)}"
+        return Bottleneck(cause, share, of_waits, tuple(ranked), sentence)
     details = _describe_details(cause, tasks, workers, dropped_windows)
     advice = _advise(cause, facts, tasks, workers < tasks.cores * nodes, missing_libraries)
     names_codec = cause == DECODE and facts.codec not in ("", _UNCOMPRESSED)
     subject = f"Decoding {facts.codec} limits" if names_codec else _SUBJECTS[cause]
     sentence = f"{subject} this run: {evidence}{details}. {advice}."
     return Bottleneck(cause, share, of_waits, tuple(ranked), sentence)
+
+
+def _describe_files(facts: PipelineFacts) -> str:
+    """The rest of the sentence on small files."""
+    cache = f", or keep {_CACHE}" if _can_cache(facts) else ""
+    return (
+        f"{facts.files:,} files of {format_bytes(facts.file_bytes)} on average). Each file is opened and its footer "
+        f"parsed. Write larger files, with windrow premix or write_parquet(){cache}."
+    )
+
+
+def _can_cache(facts: PipelineFacts) -> bool:
+    return facts.cache is None and facts.epochs != 1
 
 
 def _describe_trainers(share: float, start: float, worked: float) -> str:
@@ -216,8 +245,7 @@ def _advise(
     missing_libraries: Sequence[str],
 ) -> str:
     """What to change, the most effective first."""
-    can_cache = facts.cache is None and facts.epochs != 1
-    cache = ['keep decoded blocks with options(cache="memory") or options(cache="disk")'] if can_cache else []
+    cache = [f"keep {_CACHE}"] if _can_cache(facts) else []
     cpus = "give Ray more CPUs" if facts.executor == "ray" and has_free_cores else "add CPUs"
     slow = _slowest_function(tasks.functions) if tasks.functions else "the transforms"
     advice: list[str]
