@@ -20,6 +20,7 @@ from windrow.core.source import CorruptBlockError
 from windrow.io.formats.binary_format import binary_column
 from windrow.io.formats.block_files import make_corrupt_error, open_path
 from windrow.io.formats.format import Survey
+from windrow.io.formats.image_limit import describe_limit, is_too_large
 from windrow.io.formats.numpy_types import column_type, to_column
 from windrow.io.formats.whole_file_reader import Contents, WholeFileFormat
 from windrow.io.storage.filesystems import Files
@@ -135,6 +136,8 @@ class ImageFormat(WholeFileFormat):
                         width, height = image.size
                         return height, width
                 except Exception as error:
+                    if is_too_large(_pillow(), error):
+                        raise SourceError(f"{name} {describe_limit(_pillow(), error)}") from error
                     last_error = error
         raise SourceError(f"{name} is not an image that Pillow can read: {_FIX}") from last_error
 
@@ -148,12 +151,14 @@ class ImageFormat(WholeFileFormat):
             except MemoryError:
                 raise
             except _ModeError as error:
-                raise CorruptBlockError(f"{files.name(path)} {error}") from error
+                raise SourceError(f"{files.name(path)} {error}") from error
             except pillow.UnidentifiedImageError as error:
                 raise CorruptBlockError(
                     f"{files.name(path)} is not an image that Pillow can read: {_FIX}"
                 ) from error
             except Exception as error:
+                if is_too_large(pillow, error):
+                    raise SourceError(f"{files.name(path)} {describe_limit(pillow, error)}") from error
                 raise make_corrupt_error(files, files.name(path), error) from error
             yield decoded
 

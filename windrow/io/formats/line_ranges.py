@@ -19,6 +19,7 @@ from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.decompression import decompress, find_codec
 from windrow.io.formats.sampled_format import HEAD_BYTES, Head, SampledFormat, read_heads
 from windrow.io.formats.text_encoding import decode_head, decode_text, is_cuttable
+from windrow.io.storage.error_causes import exceeds_arrow
 
 __all__ = ["RANGE_BYTES", "LineFiles", "LineFormat", "cut_lines", "parse_in_blocks"]
 
@@ -117,7 +118,7 @@ class LineFormat(SampledFormat):
             text = self.lines.read(file, start, stop)
             return self.parse(file, text, schema, where, at_start=start == 0)
         except (pa.ArrowException, UnicodeError) as error:
-            if file.failed:
+            if file.failed or exceeds_arrow(error):
                 raise
             raise CorruptBlockError(f"{where}: {self.explain(error, file, text, schema)}") from error
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.optional_dependencies import require
+from windrow.io.formats.image_limit import describe_limit, is_too_large
 
-__all__ = ["IMAGES", "DecodeError", "decode_column", "infer_column"]
+__all__ = ["IMAGES", "DecodeError", "UnsupportedMemberError", "decode_column", "infer_column"]
 
 IMAGES = ("bmp", "gif", "jpeg", "jpg", "png", "ppm", "tif", "tiff", "webp")
 _TEXTS = ("text", "transcript", "txt")
@@ -26,6 +27,10 @@ Contents = Sequence["pa.Buffer | None"]
 
 class DecodeError(ValueError):
     """A member does not match its extension or its column's type."""
+
+
+class UnsupportedMemberError(DecodeError):
+    """A member is intact, but too large, of a kind that is not supported, or of no column."""
 
 
 def infer_column(extension: str, contents: Contents, mode: str | None) -> pa.DataType:
@@ -70,12 +75,23 @@ def _array_decoder(kind: str, mode: str | None) -> Callable[[Any], Any] | None:
     if mode is None or kind not in IMAGES:
         return None
     pillow = require("PIL.Image", "images", "decode=")
-    return lambda raw: np.asarray(pillow.open(io.BytesIO(raw)).convert(mode))
+
+    def decode(raw: Any) -> Any:
+        try:
+            return np.asarray(pillow.open(io.BytesIO(raw)).convert(mode))
+        except Exception as error:
+            if is_too_large(pillow, error):
+                raise UnsupportedMemberError(f"an image {describe_limit(pillow, error)}") from error
+            raise
+
+    return decode
 
 
 def _decode_all(decode: Callable[[Any], Any], extension: str, contents: Contents) -> list[Any]:
     try:
         return [None if raw is None else decode(raw) for raw in contents]
+    except UnsupportedMemberError:
+        raise
     except Exception as error:  # Pillow, NumPy and json raise many types
         raise DecodeError(f"a member {extension!r} cannot be decoded: {error}") from error
 
