@@ -4,6 +4,7 @@ Numbers in text have no declared width, so more types unify than between typed f
 
 - everything that ``windrow.io.catalog.schemas`` unifies;
 - integers and floats: ``double``;
+- signed and unsigned integers of 64 bits: ``uint64``, where a negative value is an error;
 - dates and timestamps without a time zone: timestamps;
 - structs with different fields: the union of the fields;
 - strings and ``binary``: ``binary``;
@@ -24,10 +25,13 @@ from windrow.io.catalog.unified_types import unify_types
 __all__ = ["unify_inferred", "widen_features", "widen_json", "widen_text"]
 
 
-def unify_inferred(schemas: Sequence[tuple[str, pa.Schema]], widen: Unify, *, fix: str) -> MergedSchema:
+def unify_inferred(
+    schemas: Sequence[tuple[str, pa.Schema]], widen: Unify, *, fix: str, conflict_fix: str | None = None
+) -> MergedSchema:
     """Merge the schemas of files, given as (path, inferred schema); files without columns are ignored.
 
-    ``fix`` is the advice for the error when all files are empty: how to declare the columns.
+    ``fix`` is the advice for the error when all files are empty: how to declare the columns. ``conflict_fix`` is
+    that for a column whose types do not unify, if not the one of typed files.
     """
     known = [(path, schema) for path, schema in schemas if len(schema)]
     if not known:
@@ -35,7 +39,7 @@ def unify_inferred(schemas: Sequence[tuple[str, pa.Schema]], widen: Unify, *, fi
             f"{schemas[0][0]} is empty, as all files are, so the columns cannot be inferred: "
             f"exclude these files, or {fix}"
         )
-    return merge_schemas(known, widen)
+    return merge_schemas(known, widen) if conflict_fix is None else merge_schemas(known, widen, conflict_fix)
 
 
 def widen_text(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -75,6 +79,8 @@ def _widen(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     numbers = [pt.is_integer(kind) or pt.is_floating(kind) for kind in (left, right)]
     if all(numbers) and pt.is_integer(left) != pt.is_integer(right):
         return pa.float64()
+    if {left, right} == {pa.int64(), pa.uint64()}:
+        return pa.uint64()
     days, times = ({left, right} & {pa.date32()}), [kind for kind in (left, right) if pt.is_timestamp(kind)]
     if days and times and times[0].tz is None:
         return times[0]
