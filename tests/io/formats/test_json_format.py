@@ -337,7 +337,10 @@ def test_malformed_arrays_raise(tmp_path: Path, content: bytes, message: str) ->
         windrow.read_json(tmp_path)
 
 
-CHAT = b'{"c": "hi \\"you\\""}\n{"c": [{"type": "text",  "text": "h\xc3\xa9[\\"]"}]}\n{"c": null}\n{"c": {"n": 1.10}}\n{"c": 7}\n'
+CHAT = (
+    b'{"c": "hi \\"you\\""}\n{"c": [{"type": "text",  "text": "h\xc3\xa9[\\"]"}]}\n'
+    b'{"c": null}\n{"c": {"n": 1.10}}\n{"c": 7}\n'
+)
 CHAT_TEXTS = ['hi "you"', '[{"type": "text",  "text": "hé[\\"]"}]', None, '{"n": 1.10}', "7"]
 
 

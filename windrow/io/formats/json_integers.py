@@ -34,11 +34,11 @@ class Rounded(NamedTuple):
 
 
 def find_rounded(text: pa.Buffer, table: pa.Table, given: Collection[str]) -> Rounded | None:
-    """Find the first integer that was rounded in a table parsed from ``text``; columns ``given`` may round.
+    r"""Find the first integer that was rounded in a table parsed from ``text``; columns ``given`` may round.
 
     Examples
     --------
-    >>> lines = pa.py_buffer(b'{"x": 0.5}\\n{"x": 9007199254740993}')
+    >>> lines = pa.py_buffer(b'{"x": 0.5}\n{"x": 9007199254740993}')
     >>> find_rounded(lines, pa.table({"x": [0.5, 2.0**53]}), ())
     Rounded(row=1, column='x', value=9007199254740993)
     """

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.optional_dependencies import require
+from windrow.core.variable_tensors import is_variable_tensor, to_tensor_column, variable_tensor
 from windrow.io.formats.image_limit import describe_limit, is_too_large
 
 __all__ = ["IMAGES", "DecodeError", "UnsupportedMemberError", "decode_column", "infer_column"]
@@ -118,6 +119,8 @@ def _array_type(extension: str, arrays: Sequence[Any]) -> pa.DataType:
         return pa.fixed_shape_tensor(value, shapes.pop())
     if {len(shape) for shape in shapes} == {1}:
         return pa.list_(value)
+    if len(dims := {len(shape) for shape in shapes}) == 1:
+        return variable_tensor(value, dims.pop())
     raise DecodeError(
         f"members {extension!r} have shapes {sorted(shapes)[0]} and {sorted(shapes)[-1]}, which no column type "
         f"can hold: keep their bytes with dtypes={{{extension!r}: pa.binary()}}"
@@ -125,6 +128,8 @@ def _array_type(extension: str, arrays: Sequence[Any]) -> pa.DataType:
 
 
 def _from_arrays(extension: str, arrays: Sequence[Any], column_type: pa.DataType) -> pa.Array:
+    if is_variable_tensor(column_type):
+        return to_tensor_column(arrays, column_type)
     if not isinstance(column_type, pa.FixedShapeTensorType):
         values = [None if array is None else array.tolist() for array in arrays]
         return pa.array(values, column_type)
@@ -132,7 +137,8 @@ def _from_arrays(extension: str, arrays: Sequence[Any], column_type: pa.DataType
     for array in arrays:
         if array is not None and array.shape != shape:
             raise DecodeError(
-                f"a member {extension!r} has the shape {array.shape}, but the column has {shape}"
+                f"a member {extension!r} has the shape {array.shape}, but the column has {shape}: give "
+                f"dtypes={{{extension!r}: windrow.VariableShapeTensorType({value!r}, {len(shape)})}}"
             )
     present = [array.ravel() for array in arrays if array is not None]
     flat = pa.array(np.concatenate(present) if present else np.zeros(0)).cast(value)

@@ -23,7 +23,7 @@ from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.row_group_reader import group_by_bytes
 from windrow.io.formats.sample_columns import DecodeError, UnsupportedMemberError, decode_column, infer_column
 from windrow.io.formats.sampled_format import Head, RecordFormat, estimate_facts
-from windrow.io.formats.type_widening import unify_inferred, widen_json
+from windrow.io.formats.type_widening import unify_inferred, widen_samples
 from windrow.io.formats.user_types import type_names
 from windrow.io.storage.error_causes import exceeds_arrow
 
@@ -74,7 +74,7 @@ class WebDatasetFormat(RecordFormat):
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
         """Unify the inferred types over all archives; an extension can be missing from some."""
-        return unify_inferred(schemas, widen_json, fix="give dtypes=")
+        return unify_inferred(schemas, widen_samples, fix="give dtypes=")
 
     def for_columns(self, schema: pa.Schema, stored: pa.Schema) -> WebDatasetFormat:
         """The format that knows whether all columns are read."""
