@@ -222,7 +222,7 @@ def test_manifest_is_bound_to_size_and_mode(tmp_path: Path) -> None:
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, image: NDArray[np.uint8]) -> None:
     folder = tmp_path_factory.mktemp("image")
     Image.fromarray(image).save(folder / "x.png")
-    np.testing.assert_array_equal(image_of(windrow.read_images(folder).take()[0]), image)
+    np.testing.assert_array_equal(windrow.read_images(folder).take()[0]["image"], image)
     sized = windrow.read_images(folder, size=image.shape[:2]).take_batch()["image"]
     np.testing.assert_array_equal(sized[0], image)
 
@@ -237,8 +237,8 @@ def test_image_beyond_the_limit_of_pillow_says_so(
     write_image(tmp_path / "01.png", pixels("RGB", 20, 30))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     expected = (
-        r"01\.png has 600 pixels, more than Pillow decodes: twice PIL\.Image\.MAX_IMAGE_PIXELS, which is 100: scale .*, "
-        "exclude it, or raise"
+        r"01\.png has 600 pixels, more than Pillow decodes: twice PIL\.Image\.MAX_IMAGE_PIXELS, which is 100: "
+        "scale .*, exclude it, or raise"
     )
     with pytest.raises(windrow.SourceError, match=expected) as raised:
         windrow.read_images(tmp_path, size=size).take(100)
