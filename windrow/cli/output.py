@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from windrow.core.terminal_text import escape_controls
 
-__all__ = ["format_table", "print_json", "print_labelled", "print_text"]
+__all__ = ["format_table", "print_json", "print_labelled", "print_line", "print_text"]
 
 _WIDTH = 110
 _LABEL = 10
@@ -20,9 +20,14 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, default=str))
 
 
-def print_text(text: object = "", *, file: TextIO | None = None, end: str = "\n") -> None:
-    """Print text of one or several lines; other control characters are escaped."""
-    print(escape_controls(str(text), keep="\n"), end=end, file=file, flush=file is not None)
+def print_text(text: object) -> None:
+    """Print text of several lines; other control characters than their ends are escaped."""
+    print(escape_controls(str(text), keep="\n"))
+
+
+def print_line(text: str, *, file: TextIO | None = None, end: str = "\n") -> None:
+    """Print one line; all control characters within are escaped."""
+    print(escape_controls(text), end=end, file=file, flush=file is not None)
 
 
 def print_labelled(label: str, text: str) -> None:

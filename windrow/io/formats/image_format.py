@@ -158,6 +158,11 @@ class ImageFormat(WholeFileFormat):
             except Exception as error:
                 if is_too_large(pillow, error):
                     raise SourceError(f"{files.name(path)} {describe_limit(pillow, error)}") from error
+                if isinstance(error, NotImplementedError) or "not available" in str(error):
+                    raise SourceError(
+                        f"{files.name(path)} holds an image that this Pillow cannot decode: {error}; install a Pillow "
+                        "with that decoder, or convert the file"
+                    ) from error
                 raise make_corrupt_error(files, files.name(path), error) from error
             yield decoded
 

@@ -7,6 +7,7 @@ within lists and what Arrow does not support at all, so their text has to tell t
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -42,15 +43,26 @@ _TOO_MUCH_MEMORY = Cause(
 )
 _OVERFLOW = Cause("is too large for one Arrow array", _OVERFLOW_FIX)
 _UNSUPPORTED = Cause(
-    f"is not supported by pyarrow {pa.__version__}",
-    "leave the column out (columns=), write it as another type or with another codec, or upgrade pyarrow",
+    "holds what cannot be read here",
+    "leave the column out (columns=), write it as another type, with another encoding or codec, or upgrade pyarrow "
+    f"({pa.__version__} is installed)",
+)
+_UNSUPPORTED_FILTER = Cause(
+    "holds what cannot be read here, or filter= is not defined for its types",
+    "check filter=, leave the column out (columns=), or upgrade pyarrow",
 )
 _MISSING = Cause("the file is missing", "restore the file, or list the dataset again")
 _FORBIDDEN = Cause("no read permission", "grant read permission")
+# parts of the messages of Arrow's filesystems, which raise plain OSErrors
+_MISSING_TEXTS = ("no_such_key", "resource_not_found", "no_such_bucket", "path does not exist")
+_FORBIDDEN_TEXTS = ("access_denied", "accessdenied", "invalid_access_key_id", "signature_does_not_match")
+# Parquet's decoders raise plain OSErrors for what they do not support
+_UNSUPPORTED_TEXT = "not yet implemented"
 _NOT_FILTERED = Cause(
     "cannot be read, or filter= fails on its rows",
     "check that the filter is defined for all values, or restore the file",
 )
+_TOO_MANY_FILES = Cause("too many files are open", "raise the limit (ulimit -n), or use fewer workers")
 _FAILED = Cause("reading failed", "check the disk or the connection, and try again")
 _UNKNOWN = Cause("cannot be read", "leave the file out, and report the error: no file should cause it")
 
@@ -74,28 +86,42 @@ def exceeds_arrow(error: BaseException) -> bool:
 
 def shows_corruption(error: BaseException) -> bool:
     """Whether a decoder that got all its bytes raises this because they contradict themselves."""
-    if is_overflow(error):
+    if is_overflow(error) or _is_unsupported(error):
         return False
     return type(error) is pa.ArrowInvalid or (type(error) is OSError and error.errno is None)
+
+
+def _is_unsupported(error: BaseException) -> bool:
+    if isinstance(error, NotImplementedError):
+        return True
+    return type(error) is OSError and _UNSUPPORTED_TEXT in str(error).lower()
 
 
 def find_cause(error: BaseException, *, local: bool, filters: bool) -> Cause:
     """Find the cause of an error that reading a file raised, or filtering its rows, if ``filters``.
 
     For a remote file, an ``OSError`` without errno can be one of its filesystem.
+
+    >>> find_cause(OSError("Not yet implemented: DELTA encoding"), local=True, filters=False).what
+    'holds what cannot be read here'
+    >>> find_cause(pa.ArrowInvalid("a page ends early"), local=True, filters=False).fix
+    'it is corrupt: restore the file, rewrite it, or leave it out'
     """
     if is_overflow(error):
         return _OVERFLOW
     if isinstance(error, MemoryError):
         return _TOO_MUCH_MEMORY
-    if isinstance(error, pa.ArrowNotImplementedError):
-        return _UNSUPPORTED
-    if isinstance(error, FileNotFoundError):
+    if _is_unsupported(error):
+        return _UNSUPPORTED_FILTER if filters else _UNSUPPORTED
+    text = "" if local else str(error).lower()
+    if isinstance(error, FileNotFoundError) or any(part in text for part in _MISSING_TEXTS):
         return _MISSING
-    if isinstance(error, PermissionError):
+    if isinstance(error, PermissionError) or any(part in text for part in _FORBIDDEN_TEXTS):
         return _FORBIDDEN
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return _TOO_MANY_FILES
     if filters and isinstance(error, pa.ArrowInvalid):
         return _NOT_FILTERED
     if shows_corruption(error) and (local or not isinstance(error, OSError)):
         return _CORRUPT
-    return _FAILED if isinstance(error, (OSError, EOFError)) else _UNKNOWN
+    return _FAILED if not local or isinstance(error, (OSError, EOFError)) else _UNKNOWN
