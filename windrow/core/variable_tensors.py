@@ -96,6 +96,28 @@ class VariableShapeTensorType(pa.ExtensionType):  # type: ignore[misc]
         """The number of dimensions."""
         return tensor_ndim(self)
 
+    def make_column(self, arrays: Iterable[NDArray[Any] | None]) -> pa.Array:
+        """Make a column of this type, for functions that return arrays whose shapes can be equal in one batch.
+
+        Parameters
+        ----------
+        arrays
+            One array of ``ndim`` dimensions a row, or None for null.
+
+        Raises
+        ------
+        pyarrow.ArrowInvalid
+            If an array has other dimensions or values that the type cannot hold, or there are 2**31 values or more.
+
+        Examples
+        --------
+        >>> import numpy as np, windrow
+        >>> kind = windrow.VariableShapeTensorType(pa.uint8(), 2)
+        >>> kind.make_column([np.zeros((2, 3), np.uint8), None]).null_count
+        1
+        """
+        return to_tensor_column(arrays, self)
+
     def __arrow_ext_serialize__(self) -> bytes:
         found = {
             "dim_names": self.dim_names,

@@ -376,3 +376,31 @@ def test_text_of_values_is_valid_json(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.jsonl": b'{"c": "a"}\n{"c": [1,,2]}\n'})
     with pytest.raises(windrow.SourceError, match=r"a\.jsonl"):
         windrow.read_json(tmp_path, dtypes={"c": pa.string()})
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@examples(50)
+@given(
+    st.lists(
+        st.fixed_dictionaries({"a": JSON_VALUES, "o": st.fixed_dictionaries({"b": JSON_VALUES})}), max_size=5
+    ),
+    st.sampled_from([(", ", ": "), (",", ":"), (" ,  ", " : ")]),
+    st.booleans(),
+)
+def test_text_of_values_holds_the_values(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Any], separators: tuple[str, str], ascii: bool
+) -> None:
+    lines = [json.dumps(row, separators=separators, ensure_ascii=ascii) + "\n" for row in rows]
+    folder = tmp_path_factory.mktemp("json")
+    write_files(folder, {"a.jsonl": "".join(lines).encode()})
+    kinds = {"a": pa.string(), "o": pa.struct([("b", pa.string())])}
+    found = all_rows(windrow.read_json(folder, dtypes=kinds))
+    for row, kept in zip(rows, found, strict=True):
+        for value, text in ((row["a"], kept["a"]), (row["o"]["b"], kept["o"]["b"])):
+            assert value == text if value is None or isinstance(value, str) else value == json.loads(text)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 __all__ = ["array_head", "array_lines", "is_array"]
 
-_STEP_BYTES = 2**20
+# what is scanned at once stays in the cache
+_STEP_BYTES = 2**16
 # what the parser gets at once
 _PIECE_BYTES = 8 * 2**20
 _START_BYTES = 1024
@@ -91,7 +92,7 @@ class _Scanner:
             return data, 0
         kinds = _KINDS[data]
         self._unmark_escaped(kinds)
-        places = np.flatnonzero(kinds)
+        places = np.flatnonzero(kinds != 0)
         found = kinds[places]
         quotes = found == _QUOTE
         # odd after an opening quote; a quote itself is neither a bracket nor a comma
