@@ -227,6 +227,9 @@ def tensor_ndim(kind: Any) -> int:
 
 def dimension_order(kind: Any) -> list[int]:
     """For each dimension that users see, the index of the stored dimension."""
+    if not hasattr(kind, "permutation"):
+        # Arrow's own type, of a table that was made before this class was registered
+        kind = pa.ipc.read_schema(pa.schema([pa.field("", kind)]).serialize()).field(0).type
     return list(getattr(kind, "permutation", None) or range(tensor_ndim(kind)))
 
 
