@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,30 @@ def test_image_without_a_decoder_is_unsupported(tmp_path: Path, monkeypatch: pyt
     ) as raised:
         ds.take()
     assert not isinstance(raised.value, CorruptBlockError)
+
+
+def test_staged_file_is_missing_or_corrupt(tmp_path: Path) -> None:
+    cases: list[tuple[Callable[[Path], object], str]] = [
+        (lambda path: path.unlink(), r"is missing\. Staged rows last as long as"),
+        (lambda path: path.write_bytes(b"no stream at all"), "it is corrupt: make the dataset again"),
+    ]
+    for damage, expected in cases:
+        ds = windrow.from_generator(lambda: iter([{"x": [1, 2]}]), cache_dir=tmp_path)
+        (path,) = (path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size > 100)
+        damage(path)
+        with pytest.raises(windrow.SourceError, match=expected):
+            ds.take()
+        del ds
+        path.unlink(missing_ok=True)
+
+
+def test_refused_listing_asks_for_permission(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = CountingStore()
+    store.pipe({"/d/a.csv": b"x\n1\n"})
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError("AWS Error ACCESS_DENIED during ListObjectsV2 operation")
+
+    monkeypatch.setattr(type(store), "info", refuse)
+    with pytest.raises(windrow.SourceError, match=r"cannot be listed: .*grant the permission to list it"):
+        windrow.read_csv("/d", filesystem=store)

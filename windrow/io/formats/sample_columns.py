@@ -91,7 +91,7 @@ def _array_decoder(kind: str, mode: str | None) -> Callable[[Any], Any] | None:
 def _decode_all(decode: Callable[[Any], Any], extension: str, contents: Contents) -> list[Any]:
     try:
         return [None if raw is None else decode(raw) for raw in contents]
-    except UnsupportedMemberError:
+    except (UnsupportedMemberError, MemoryError):
         raise
     except Exception as error:  # Pillow, NumPy and json raise many types
         raise DecodeError(f"a member {extension!r} cannot be decoded: {error}") from error

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-__all__ = ["Cause", "exceeds_arrow", "find_cause", "is_overflow", "shows_corruption"]
+__all__ = [
+    "Cause",
+    "exceeds_arrow",
+    "find_cause",
+    "is_forbidden",
+    "is_overflow",
+    "is_unsupported",
+    "shows_corruption",
+]
 
 # parts of the messages for arrays that exceed 32-bit offsets
 _OVERFLOWS = (
@@ -55,7 +63,13 @@ _MISSING = Cause("the file is missing", "restore the file, or list the dataset a
 _FORBIDDEN = Cause("no read permission", "grant read permission")
 # parts of the messages of Arrow's filesystems, which raise plain OSErrors
 _MISSING_TEXTS = ("no_such_key", "resource_not_found", "no_such_bucket", "path does not exist")
-_FORBIDDEN_TEXTS = ("access_denied", "accessdenied", "invalid_access_key_id", "signature_does_not_match")
+_FORBIDDEN_TEXTS = (
+    "access_denied",
+    "accessdenied",
+    "access denied",
+    "invalid_access_key_id",
+    "signature_does_not_match",
+)
 # Parquet's decoders raise plain OSErrors for what they do not support
 _UNSUPPORTED_TEXT = "not yet implemented"
 _NOT_FILTERED = Cause(
@@ -86,15 +100,32 @@ def exceeds_arrow(error: BaseException) -> bool:
 
 def shows_corruption(error: BaseException) -> bool:
     """Whether a decoder that got all its bytes raises this because they contradict themselves."""
-    if is_overflow(error) or _is_unsupported(error):
+    if is_overflow(error) or is_unsupported(error):
         return False
     return type(error) is pa.ArrowInvalid or (type(error) is OSError and error.errno is None)
 
 
-def _is_unsupported(error: BaseException) -> bool:
+def is_unsupported(error: BaseException) -> bool:
+    """Whether a library says that it does not support what it was given.
+
+    >>> is_unsupported(NotImplementedError("codec")), is_unsupported(OSError("Not yet implemented: encoding"))
+    (True, True)
+    """
     if isinstance(error, NotImplementedError):
         return True
     return type(error) is OSError and _UNSUPPORTED_TEXT in str(error).lower()
+
+
+def is_forbidden(error: BaseException) -> bool:
+    """Whether a filesystem or object storage refuses access, in whatever type its client raises.
+
+    >>> is_forbidden(OSError("AWS Error ACCESS_DENIED during ListObjectsV2 operation"))
+    True
+    """
+    if isinstance(error, PermissionError):
+        return True
+    text = str(error).lower()
+    return not isinstance(error, FileNotFoundError) and any(part in text for part in _FORBIDDEN_TEXTS)
 
 
 def find_cause(error: BaseException, *, local: bool, filters: bool) -> Cause:
@@ -111,12 +142,12 @@ def find_cause(error: BaseException, *, local: bool, filters: bool) -> Cause:
         return _OVERFLOW
     if isinstance(error, MemoryError):
         return _TOO_MUCH_MEMORY
-    if _is_unsupported(error):
+    if is_unsupported(error):
         return _UNSUPPORTED_FILTER if filters else _UNSUPPORTED
     text = "" if local else str(error).lower()
     if isinstance(error, FileNotFoundError) or any(part in text for part in _MISSING_TEXTS):
         return _MISSING
-    if isinstance(error, PermissionError) or any(part in text for part in _FORBIDDEN_TEXTS):
+    if is_forbidden(error):
         return _FORBIDDEN
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return _TOO_MANY_FILES
