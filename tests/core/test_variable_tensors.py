@@ -216,3 +216,17 @@ def test_wrong_arrays_raise() -> None:
     with pytest.raises(pa.ArrowInvalid, match=r"the shape \(2, 2\), but the column has 3 dimensions"):
         to_tensor_column([np.zeros((2, 2), np.uint8)], KIND)
     assert not is_variable_tensor(pa.fixed_shape_tensor(pa.uint8(), (2, 2)))
+
+
+def test_shapes_that_are_equal_in_one_block_only_need_make_column() -> None:
+    images = _images([(2, 2)] * 4 + [(1 + row % 3, 3) for row in range(4)])
+    ds = windrow.from_arrow(pa.table({"id": range(8)}), target_block_bytes=32)
+    assert ds.num_blocks() == 2
+    lists = ds.map_batches(lambda batch: {"x": [images[row] for row in batch["id"]]})
+    with pytest.raises(
+        windrow.TransformError, match=r"VariableShapeTensorType\(\.\.\.\)\.make_column\(arrays\)"
+    ):
+        list(lists.iter_batches(batch_size=3))
+    kind = windrow.VariableShapeTensorType(pa.uint8(), 2)
+    made = ds.map_batches(lambda batch: {"x": kind.make_column(images[row] for row in batch["id"])})
+    _assert_same([image for batch in made.iter_batches(batch_size=3) for image in batch["x"]], images)
