@@ -404,3 +404,17 @@ def test_text_of_values_holds_the_values(
     for row, kept in zip(rows, found, strict=True):
         for value, text in ((row["a"], kept["a"]), (row["o"]["b"], kept["o"]["b"])):
             assert value == text if value is None or isinstance(value, str) else value == json.loads(text)
+
+
+def test_rows_in_errors_are_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_arrays, "_STEP_BYTES", 16)
+    monkeypatch.setattr(json_arrays, "_PIECE_BYTES", 100)
+    monkeypatch.setattr("windrow.io.formats.sampled_format.HEAD_BYTES", 40)
+    rows = [{"x": 1}] * 50 + [{"x": "late"}]
+    write_files(tmp_path, {"a.json": json.dumps(rows).encode()})
+    with pytest.raises(CorruptBlockError, match=r"changed from number to string in row 50\. "):
+        all_rows(windrow.read_json(tmp_path))
+    # Arrow counts from the beginning of its block, which is not known here
+    monkeypatch.setattr("windrow.io.formats.json_format.BLOCK_BYTES", 1)
+    with pytest.raises(CorruptBlockError, match=r"changed from number to string\. "):
+        all_rows(windrow.read_json(tmp_path))

@@ -178,7 +178,10 @@ def test_image_beyond_the_limit_of_pillow_says_so(tmp_path: Path, monkeypatch: p
         ([("z.cls", b"1"), ("z.new", b"")], "sample 'z' has a member 'new'"),
         ([("z.json", b'{"a": 1, "b": 2}')], "the key 'b', which is missing from every archive's"),
         ([("z.json", b'{"a": "x"}')], "'json' do not fit one type"),
-        ([("z.npy", _npy(np.zeros((3, 3))))], r"'npy' has the shape \(3, 3\), but the column has \(2, 2\)"),
+        (
+            [("z.npy", _npy(np.zeros((3, 3))))],
+            r"'npy' has the shape \(3, 3\), but the column has \(2, 2\): give .*Type\(pa\.float64\(\), 2",
+        ),
         ([("z.npy", _npy(np.array([{}])))], "'npy' cannot be decoded"),
         ([("z.cls", b"1"), ("z.cls", b"1")], "sample 'z' has two members 'cls'"),
     ],
@@ -264,3 +267,11 @@ def test_archive_without_samples_has_the_columns_of_dtypes(tmp_path: Path) -> No
         windrow.read_webdataset(tmp_path)
     ds = windrow.read_webdataset(tmp_path, dtypes={"cls": pa.int64()})
     assert (ds.count(), ds.schema().field("cls").type) == (0, pa.int64())
+
+
+def test_later_shapes_fit_a_given_type(tmp_path: Path) -> None:
+    arrays = [*[np.zeros((2, 2))] * 100, np.ones((3, 1))]
+    write_files(tmp_path, {"a.tar": _tar([(f"{at}.npy", _npy(array)) for at, array in enumerate(arrays)])})
+    kind = windrow.VariableShapeTensorType(pa.float64(), 2)
+    found = windrow.read_webdataset(tmp_path, dtypes={"npy": kind}).take_batch(101)["npy"]
+    assert [array.shape for array in found] == [array.shape for array in arrays]

@@ -20,7 +20,7 @@ from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.json_arrays import array_head, array_lines, is_array
 from windrow.io.formats.json_integers import find_rounded, widen_integers
 from windrow.io.formats.json_text import has_text, quote_values
-from windrow.io.formats.line_ranges import LineFiles, LineFormat, cut_lines, parse_in_blocks
+from windrow.io.formats.line_ranges import BLOCK_BYTES, LineFiles, LineFormat, cut_lines, parse_in_blocks
 from windrow.io.formats.sampled_format import Head, estimate_facts
 from windrow.io.formats.text_encoding import check_utf8
 from windrow.io.formats.type_widening import unify_inferred, widen_json
@@ -29,6 +29,7 @@ from windrow.io.formats.user_types import type_names
 __all__ = ["JsonFormat", "check_json_type"]
 
 _COLUMN = re.compile(r"Column\(/([^/)]*)")
+_ROW = re.compile(r" in row (\d+)")
 _QUOTED = re.compile(r"couldn't parse:(\S+)")
 _CONFLICT_FIX = (
     "give a type that holds both with dtypes=, such as pa.string(), which keeps the JSON text of other values; or "
@@ -106,15 +107,16 @@ class JsonFormat(LineFormat):
                 f"a key that is missing from the beginning of every file ({_find_unexpected(text, schema)}): give its "
                 "type with dtypes=, or exclude it with columns="
             )
-        if "changed from object to" in str(error) and "Column()" in str(error):
+        shown = _show(error, text, first_row)
+        if "changed from object to" in shown and "Column()" in shown:
             return (
-                f"{error}; repair the file: each line, or each element of its array, must be one JSON object"
+                f"{shown}; repair the file: each line, or each element of its array, must be one JSON object"
             )
-        named = _COLUMN.search(str(error))
+        named = _COLUMN.search(shown)
         name = named[1] if named else _find_overflow(text, schema)
         if not name:
-            return f"{error}; repair the file: each line must be one JSON object"
-        what = f"column {name!r}{_find_row(error, text, first_row)}: {error}"
+            return f"{shown}; repair the file: each line must be one JSON object"
+        what = f"column {name!r}{_find_row(error, text, first_row)}: {shown}"
         if "changed from" in str(error):
             return (
                 f"{what}. The values are of several kinds: give dtypes={{{name!r}: pa.string()}} to read them as text "
@@ -179,6 +181,12 @@ def _read_array_head(file: OpenFile, head: Head) -> _ArrayHead:
     except pa.ArrowInvalid as error:
         raise SourceError(f"{file.name} does not hold a JSON array: {error}; repair the file") from error
     return _ArrayHead(lines, head.whole, head.content_bytes)
+
+
+def _show(error: Exception, text: pa.Buffer, first_row: int) -> str:
+    """The text of an error; Arrow counts rows within its blocks, so only those of the first one are known."""
+    is_first = text.size <= BLOCK_BYTES
+    return _ROW.sub(lambda found: f" in row {first_row + int(found[1]):,}" if is_first else "", str(error))
 
 
 def _find_row(error: Exception, text: pa.Buffer, first_row: int) -> str:

@@ -21,7 +21,7 @@ from windrow.io.formats.sampled_format import HEAD_BYTES, Head, SampledFormat, r
 from windrow.io.formats.text_encoding import decode_head, decode_text, is_cuttable
 from windrow.io.storage.error_causes import exceeds_arrow
 
-__all__ = ["RANGE_BYTES", "LineFiles", "LineFormat", "cut_lines", "parse_in_blocks"]
+__all__ = ["BLOCK_BYTES", "RANGE_BYTES", "LineFiles", "LineFormat", "cut_lines", "parse_in_blocks"]
 
 # Saved manifests count row groups of this size: a change needs a new name in `LineFiles.__str__`.
 RANGE_BYTES = 16 * 2**20
@@ -32,7 +32,7 @@ _GROWTH = 4
 _NEWLINE = re.compile(rb"\n")
 
 # Arrow's parsers work block by block, and each line must fit into one block.
-_BLOCK_BYTES = 2**20
+BLOCK_BYTES = 2**20
 _LARGEST_BYTES = 2**31 - 1
 
 
@@ -176,7 +176,7 @@ def cut_lines(head: Head) -> Head:
 def parse_in_blocks(text: pa.Buffer, parse: Callable[[int], pa.Table]) -> pa.Table:
     """Parse text with a parser of Arrow, which gets the size of its blocks; a larger one for very long lines."""
     try:
-        return parse(_BLOCK_BYTES)
+        return parse(BLOCK_BYTES)
     except pa.ArrowInvalid as error:
         if "straddling" not in str(error):
             raise

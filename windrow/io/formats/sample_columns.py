@@ -138,7 +138,7 @@ def _from_arrays(extension: str, arrays: Sequence[Any], column_type: pa.DataType
         if array is not None and array.shape != shape:
             raise DecodeError(
                 f"a member {extension!r} has the shape {array.shape}, but the column has {shape}: give "
-                f"dtypes={{{extension!r}: windrow.VariableShapeTensorType({value!r}, {len(shape)})}}"
+                f"dtypes={{{extension!r}: windrow.VariableShapeTensorType(pa.{_type_name(value)}(), {len(shape)})}}"
             )
     present = [array.ravel() for array in arrays if array is not None]
     flat = pa.array(np.concatenate(present) if present else np.zeros(0)).cast(value)
@@ -147,6 +147,12 @@ def _from_arrays(extension: str, arrays: Sequence[Any], column_type: pa.DataType
         here = np.array([array is not None for array in arrays])
         stored = stored.take(pa.array(np.cumsum(here) - 1, mask=~here))
     return pa.ExtensionArray.from_storage(column_type, stored)
+
+
+def _type_name(value: pa.DataType) -> str:
+    """The function of pyarrow that makes a type of numbers."""
+    name = np.dtype(value.to_pandas_dtype()).name
+    return "bool_" if name == "bool" else name
 
 
 def _from_objects(extension: str, values: Sequence[Any], column_type: pa.DataType | None) -> pa.Array:
