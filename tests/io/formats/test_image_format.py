@@ -254,3 +254,18 @@ def test_image_beyond_the_limit_of_pillow_says_so(
         windrow.read_images(tmp_path / "01.png", size=size)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
     assert windrow.read_images(tmp_path, size=size).count() == 40
+
+
+def test_image_in_a_struct_that_a_function_decodes_names_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windrow.from_items([{"image": {"bytes": png(20, 30, 0), "path": None}}]).write_parquet(tmp_path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+
+    def decode(row: dict[str, Any]) -> dict[str, Any]:
+        return {"image": np.asarray(Image.open(io.BytesIO(row["image"]["bytes"])))}
+
+    with pytest.raises(
+        windrow.TransformError, match=r"600 pixels.*too large for Pillow.*raise PIL\.Image\.MAX_IMAGE_PIXELS"
+    ):
+        windrow.read_parquet(tmp_path).map(decode).take()
