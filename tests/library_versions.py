@@ -6,6 +6,8 @@ from importlib import metadata
 
 import pyarrow as pa
 
+from windrow.core.variable_tensors import is_variable_tensor
+
 __all__ = ["ARROW", "RAY_UNCLOSED", "parquet_stores_nulls"]
 
 ARROW = int(pa.__version__.partition(".")[0])
@@ -24,6 +26,6 @@ RAY_UNCLOSED = (
 
 
 def parquet_stores_nulls(kind: pa.DataType) -> bool:
-    """Whether pyarrow writes and reads nulls of a type in Parquet: of lists of a fixed size from version 25 on."""
+    """Whether pyarrow writes and reads nulls of a type in Parquet: with lists of a fixed size from version 25 on."""
     storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-    return ARROW >= 25 or not pa.types.is_fixed_size_list(storage)
+    return ARROW >= 25 or not (pa.types.is_fixed_size_list(storage) or is_variable_tensor(kind))

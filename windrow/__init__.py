@@ -27,6 +27,7 @@ if _typing.TYPE_CHECKING:
         WindrowError,
     )
     from windrow.core.source import RowOrigin
+    from windrow.core.variable_tensors import VariableShapeTensorType
     from windrow.dataset.dataset import Dataset
     from windrow.dataset.operations.grouped_dataset import GroupedDataset
     from windrow.dataset.operations.mix import mix
@@ -99,6 +100,7 @@ __all__ = [
     "Stats",
     "Timeline",
     "TransformError",
+    "VariableShapeTensorType",
     "WindrowError",
     "WriteResult",
     "__version__",
@@ -146,6 +148,7 @@ _MODULES = {
     "TransformError": "windrow.core.errors",
     "WindrowError": "windrow.core.errors",
     "RowOrigin": "windrow.core.source",
+    "VariableShapeTensorType": "windrow.core.variable_tensors",
     "Dataset": "windrow.dataset.dataset",
     "from_arrow": "windrow.dataset.sources.from_memory",
     "read_arrow": "windrow.dataset.sources.read_arrow",

@@ -21,7 +21,7 @@ from windrow.cli.checks import (
     check_shared_memory,
     check_system,
 )
-from windrow.cli.output import print_json
+from windrow.cli.output import print_json, print_line
 from windrow.cli.source_arguments import parse_options
 
 __all__ = ["add_arguments", "run"]
@@ -61,9 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         width = max(len(check.name) for check in checks)
         for check in checks:
-            print(f"{check.status:8} {check.name:{width}}  {check.found}")
+            print_line(f"{check.status:8} {check.name:{width}}  {check.found}")
             if check.fix:
-                print(f"{'':8} {'':{width}}  fix: {check.fix}")
+                print_line(f"{'':8} {'':{width}}  fix: {check.fix}")
         print(_summarise(checks))
     return _PROBLEM if any(check.status == "PROBLEM" for check in checks) else 0
 

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from windrow.cli.output import print_json
+from windrow.cli.output import print_json, print_text
 from windrow.cli.pipeline_arguments import add_pipeline_arguments, make_pipeline
 from windrow.cli.source_arguments import add_source_arguments, open_dataset
 from windrow.pipeline.plan.explain import Explanation
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(describe_explanation(explanation))
     else:
-        print(explanation)
+        print_text(explanation)
     return 0
 
 

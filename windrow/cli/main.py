@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import windrow
 from windrow.cli import doctor, explain, inspect, premix, shuffle_report, tune
+from windrow.cli.output import print_line
 from windrow.core.errors import WindrowError
 
 __all__ = ["main"]
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except (WindrowError, OSError, MemoryError) as error:
         text = " ".join(str(error).split()) or type(error).__name__
-        print(f"windrow {parsed.command}: {text}", file=sys.stderr)
+        print_line(f"windrow {parsed.command}: {text}", file=sys.stderr)
         return _FAILED
     return code
 

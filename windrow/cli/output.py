@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
-__all__ = ["format_table", "print_json", "print_labelled"]
+from windrow.core.terminal_text import escape_controls
+
+__all__ = ["format_table", "print_json", "print_labelled", "print_line", "print_text"]
 
 _WIDTH = 110
 _LABEL = 10
@@ -18,11 +20,21 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, default=str))
 
 
+def print_text(text: object) -> None:
+    """Print text of several lines; other control characters than their ends are escaped."""
+    print(escape_controls(str(text), keep="\n"))
+
+
+def print_line(text: str, *, file: TextIO | None = None, end: str = "\n") -> None:
+    """Print one line; all control characters within are escaped."""
+    print(escape_controls(text), end=end, file=file, flush=file is not None)
+
+
 def print_labelled(label: str, text: str) -> None:
     """Print text behind a label, wrapped."""
     print(
         textwrap.fill(
-            text,
+            escape_controls(text),
             _WIDTH,
             initial_indent=label.ljust(_LABEL),
             subsequent_indent=" " * _LABEL,
@@ -40,7 +52,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Se
     a         1
     bc    1,000
     """
-    table = [tuple(header), *map(tuple, rows)]
+    table = [tuple(map(escape_controls, row)) for row in (header, *rows)]
     widths = [max(len(row[at]) for row in table) for at in range(len(header))]
     lines = []
     for row in table:

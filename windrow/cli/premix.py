@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from windrow.cli.column_facts import read_facts
-from windrow.cli.output import print_json
+from windrow.cli.output import print_json, print_line
 from windrow.cli.source_arguments import add_source_arguments, open_dataset, parse_options
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
              "seed": arguments.seed, "compression": compression, "seconds": round(seconds, 3)}
         )  # fmt: skip
     else:
-        print(
+        print_line(
             f"{store.url}: {result.rows:,} rows in {len(result.files):,} files, {format_bytes(result.bytes)}, "
             f"in the order of seed {arguments.seed}"
         )
@@ -163,7 +163,7 @@ def _find_codec(dataset: Dataset) -> str:
 def _warn_of_space(folder: str, decoded: int, arguments: argparse.Namespace) -> None:
     free = shutil.disk_usage(folder).free
     if arguments.executor == "threads" and free < decoded:
-        print(
+        print_line(
             f"warning: the rows take about {format_bytes(decoded)} between reading and writing, and {folder} has "
             f"{format_bytes(free)} free: give another --spill-dir if they are too large for it",
             file=sys.stderr,
@@ -209,9 +209,10 @@ class _Progress:
 
     def _print(self, line: str, *, last: bool) -> None:
         if self._is_terminal:
-            print(f"\r\x1b[K{line}", end="\n" if last else "", file=sys.stderr, flush=True)
+            print("\r\x1b[K", end="", file=sys.stderr)
+            print_line(line, end="\n" if last else "", file=sys.stderr)
         else:
-            print(line, file=sys.stderr, flush=True)
+            print_line(line, file=sys.stderr)
 
 
 def _ignore_errors(call: Callable[[], int], default: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import windrow
-from windrow.cli.output import print_json
+from windrow.cli.output import print_json, print_text
 from windrow.cli.pipeline_arguments import add_pipeline_arguments, make_pipeline
 from windrow.cli.source_arguments import add_source_arguments, open_dataset
 
@@ -40,5 +40,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([report.to_dict() for report in reports])
     else:
-        print("\n\n".join(map(str, reports)))
+        print_text("\n\n".join(map(str, reports)))
     return 0

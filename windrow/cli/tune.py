@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from windrow.cli.explain import describe_explanation
-from windrow.cli.output import format_table, print_json, print_labelled
+from windrow.cli.output import format_table, print_json, print_labelled, print_text
 from windrow.cli.proposal import Candidate, Goal, Proposal, format_size, propose
 from windrow.cli.source_arguments import add_source_arguments, format_reader_call, open_dataset
 from windrow.core.byte_sizes import format_bytes, parse_bytes
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     trainers = "1 trainer" if goal.trainers == 1 else f"{goal.trainers} trainers"
     print(f"For {format_bytes(goal.memory_bytes)} of memory and {trainers} on executor {goal.executor}:\n")
-    print(code)
+    print_text(code)
     print()
     for reason in proposal.reasons:
         label, _, text = reason.partition(": ")
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     print()
     print(_format_sizes(proposal))
     print()
-    print(proposal.chosen.explanation)
+    print_text(proposal.chosen.explanation)
     return 0
 
 

@@ -15,6 +15,8 @@ Exceptions of other libraries are wrapped where they enter windrow, with the ori
 
 from __future__ import annotations
 
+from windrow.core.terminal_text import escape_controls
+
 __all__ = [
     "PlanError",
     "SourceError",
@@ -27,6 +29,10 @@ __all__ = [
 
 class WindrowError(Exception):
     """Base class of all errors that windrow raises on purpose."""
+
+    def __str__(self) -> str:
+        # names of files and columns are quoted in messages, and tracebacks reach terminals
+        return escape_controls(super().__str__(), keep="\n")
 
 
 class PlanError(WindrowError, ValueError):

@@ -18,6 +18,9 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError
 from windrow.core.frame_of_reference import Packing
 
+# registers the type before any file is read
+from windrow.core.variable_tensors import VariableShapeTensorType as VariableShapeTensorType
+
 __all__ = [
     "BlockAddress",
     "BlockPart",

@@ -15,6 +15,7 @@ from typing import Any
 from windrow.core.byte_sizes import format_bytes, parse_bytes
 from windrow.core.errors import PlanError
 from windrow.core.source import Source, TracingSource
+from windrow.core.terminal_text import escape_controls
 from windrow.dataset.argument_checks import check_count, check_seed
 from windrow.pipeline.plan.job import Job, Options
 from windrow.pipeline.tasks.map_batches import MapBatches, function_name
@@ -51,7 +52,7 @@ class LogicalPlan:
     options: Options = field(default_factory=Options)
 
     def __str__(self) -> str:
-        return "\n  ".join([repr(self.source), *self._steps()])
+        return escape_controls("\n  ".join([repr(self.source), *self._steps()]), keep="\n")
 
     @property
     def maps(self) -> tuple[MapBatches, ...]:

@@ -1,4 +1,4 @@
-"""read_images returns what Pillow decodes: tensors of one size, or pixels with their shape."""
+"""read_images returns what Pillow decodes: tensors of one size, or of several."""
 
 from __future__ import annotations
 
@@ -49,10 +49,6 @@ def write_image(path: Path, image: NDArray[Any]) -> None:
     Image.fromarray(image).save(path)
 
 
-def image_of(row: dict[str, Any], dtype: Any = np.uint8) -> NDArray[Any]:
-    return np.frombuffer(row["image"], dtype).reshape(row["shape"])
-
-
 @pytest.mark.parametrize("mode", list(KEPT))
 def test_every_mode_is_decoded_with_and_without_size(tmp_path: Path, mode: str) -> None:
     saved = [pixels(mode, 5 + number, 4, number) for number in range(3)]
@@ -61,7 +57,8 @@ def test_every_mode_is_decoded_with_and_without_size(tmp_path: Path, mode: str) 
         array.save(tmp_path / f"{number}.{KEPT[mode]}")
     rows = windrow.read_images(tmp_path, mode=mode).take()
     for row, image in zip(rows, saved, strict=True):
-        np.testing.assert_array_equal(image_of(row, image.dtype), image)
+        np.testing.assert_array_equal(row["image"], image)
+        assert row["image"].dtype == image.dtype
     batch = windrow.read_images(tmp_path / f"0.{KEPT[mode]}", mode=mode, size=(5, 4)).take_batch()
     np.testing.assert_array_equal(batch["image"], saved[0][None])
     assert batch["image"].dtype == saved[0].dtype
@@ -93,9 +90,8 @@ def test_images_equal_those_of_pillow(
             )
     ds = windrow.read_images(folder, size=size, target_block_bytes=block_bytes)
     assert ds.count() == len(sizes)
-    table = read_blocks(ds)
-    stacked = None if size is None else list(ds.take_batch(len(sizes))["image"])
-    found = stacked or [image_of(row) for row in table.to_pylist()]
+    assert read_blocks(ds).num_rows == len(sizes)
+    found = ds.take_batch(len(sizes))["image"]
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -110,8 +106,8 @@ def test_images_of_one_size_are_tensors(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     (batch,) = ds.iter_torch_batches(batch_size=4)
     assert (batch["image"].shape, batch["image"].dtype) == ((4, 4, 4, 3), torch.uint8)
-    with pytest.raises(windrow.PlanError, match="tensors cannot hold 'image'"):
-        windrow.read_images(tmp_path).iter_torch_batches(batch_size=4)
+    (batch,) = windrow.read_images(tmp_path).iter_torch_batches(batch_size=4)
+    assert [tuple(image.shape) for image in batch["image"]] == [(6 + number, 5, 3) for number in range(4)]
 
 
 def test_headers_of_a_sample_estimate_memory(tmp_path: Path) -> None:
@@ -186,7 +182,8 @@ def test_16_bit_images_are_not_truncated(tmp_path: Path) -> None:
     saved = np.array([[0, 300], [40_000, 65_535]], np.uint16)
     Image.frombytes("I;16", (2, 2), saved.tobytes()).save(tmp_path / "deep.png")
     with pytest.raises(
-        CorruptBlockError, match=r"deep\.png is of mode 'I;16', which cannot be converted to 'RGB', since its"
+        windrow.SourceError,
+        match=r"deep\.png is of mode 'I;16', which cannot be converted to 'RGB', since its",
     ):
         windrow.read_images(tmp_path, size=(2, 2)).take()
     deep = windrow.read_images(tmp_path, size=(2, 2), mode="I;16").take_batch()["image"]
@@ -225,6 +222,50 @@ def test_manifest_is_bound_to_size_and_mode(tmp_path: Path) -> None:
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, image: NDArray[np.uint8]) -> None:
     folder = tmp_path_factory.mktemp("image")
     Image.fromarray(image).save(folder / "x.png")
-    np.testing.assert_array_equal(image_of(windrow.read_images(folder).take()[0]), image)
+    np.testing.assert_array_equal(windrow.read_images(folder).take()[0]["image"], image)
     sized = windrow.read_images(folder, size=image.shape[:2]).take_batch()["image"]
     np.testing.assert_array_equal(sized[0], image)
+
+
+@pytest.mark.parametrize("size", [None, (3, 3)])
+def test_image_beyond_the_limit_of_pillow_says_so(
+    tmp_path: Path, size: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(40):
+        write_image(tmp_path / f"{number:02}.png", pixels("RGB", 3, 3))
+    # not one of the sampled files
+    write_image(tmp_path / "01.png", pixels("RGB", 20, 30))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    expected = (
+        r"01\.png has 600 pixels, more than Pillow decodes: twice PIL\.Image\.MAX_IMAGE_PIXELS, which is 100: "
+        "scale .*, exclude it, or raise"
+    )
+    with pytest.raises(windrow.SourceError, match=expected) as raised:
+        windrow.read_images(tmp_path, size=size).take(100)
+    assert not isinstance(raised.value, CorruptBlockError)
+    assert "corrupt" not in str(raised.value)
+    with pytest.raises(windrow.SourceError, match=expected):
+        windrow.read_images(tmp_path / "01.png", size=size)
+    # between the limit and its double, Pillow warns
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 400)
+    with pytest.raises(
+        windrow.SourceError, match=r"01\.png has 600 pixels, more than .*MAX_IMAGE_PIXELS, which is 400"
+    ):
+        windrow.read_images(tmp_path / "01.png", size=size)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    assert windrow.read_images(tmp_path, size=size).count() == 40
+
+
+def test_image_in_a_struct_that_a_function_decodes_names_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windrow.from_items([{"image": {"bytes": png(20, 30, 0), "path": None}}]).write_parquet(tmp_path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+
+    def decode(row: dict[str, Any]) -> dict[str, Any]:
+        return {"image": np.asarray(Image.open(io.BytesIO(row["image"]["bytes"])))}
+
+    with pytest.raises(
+        windrow.TransformError, match=r"600 pixels.*too large for Pillow.*raise PIL\.Image\.MAX_IMAGE_PIXELS"
+    ):
+        windrow.read_parquet(tmp_path).map(decode).take()

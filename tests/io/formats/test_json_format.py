@@ -17,7 +17,7 @@ import windrow
 from tests.io.formats.lines_of import COMPRESS, all_rows, write_files
 from tests.laws.examples import examples
 from windrow.core.source import CorruptBlockError
-from windrow.io.formats import line_ranges
+from windrow.io.formats import json_arrays, line_ranges
 
 TEXTS = st.text(st.sampled_from('ab,"\\é漢\n{}[]'), max_size=6)
 ROWS = st.lists(
@@ -136,7 +136,7 @@ def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"x": 1, "y": 1.5}, r"column 'y': .*1\.5.*dtypes=\{'y': \.\.\.\}"),
+        ({"x": 1, "y": 1.5}, r"column 'y', row \d+: .*1\.5.*dtypes=\{'y': \.\.\.\}"),
         ({"x": 1, "y": "text"}, r"column 'y': .*changed from number to string.*dtypes=\{'y'"),
         (
             {"x": 1, "y": 2, "new": 3},
@@ -216,3 +216,205 @@ def test_invalid_utf8_raises(tmp_path: Path, content: bytes) -> None:
     dataset = windrow.read_json(tmp_path)
     with pytest.raises(CorruptBlockError, match=r"a\.jsonl, lines .* 0xff in position .* check encoding="):
         all_rows(dataset)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([12345678901234567890, 1], pa.uint64()),
+        ([2**64 - 1, None, 0], pa.uint64()),
+        ([[12345678901234567890], [1, 2]], pa.list_(pa.uint64())),
+        (
+            [{"a": 2**63, "b": 0.5}, {"a": 1, "b": 2.0**60}],
+            pa.struct([("a", pa.uint64()), ("b", pa.float64())]),
+        ),
+        ([2**53 + 2, 0.5], pa.float64()),
+    ],
+)
+def test_integers_beyond_int64_keep_their_digits(
+    tmp_path: Path, values: list[Any], kind: pa.DataType
+) -> None:
+    write_files(tmp_path, {"a.jsonl": _lines([{"x": value} for value in values])})
+    ds = windrow.read_json(tmp_path)
+    assert ds.schema().field("x").type == kind
+    assert all_rows(ds) == [{"x": value} for value in values]
+
+
+@pytest.mark.parametrize("value", [2**64 + 1, -(2**63) - 1, 2**53 + 1])
+def test_integer_that_would_be_rounded_raises(tmp_path: Path, value: int) -> None:
+    write_files(tmp_path, {"a.jsonl": _lines([{"x": 0.5, "y": 1}, {"x": value, "y": 1}])})
+    with pytest.raises(
+        windrow.SourceError,
+        match=rf"a\.jsonl, row 1: column 'x' is inferred as floats, which cannot hold the integer {value}: "
+        r"give dtypes=\{'x': \.\.\.\}",
+    ):
+        windrow.read_json(tmp_path)
+    for kind, expected in ((pa.float64(), float(value)), (pa.string(), str(value))):
+        assert all_rows(windrow.read_json(tmp_path, dtypes={"x": kind}))[1]["x"] == expected
+
+
+def test_later_integers_are_never_rounded(late: Path) -> None:
+    rows = [{"x": 0.5}] * 40
+    write_files(late, {"a.jsonl": _lines([*rows, {"x": 2**53 + 1}])})
+    with pytest.raises(windrow.SourceError, match=rf"a\.jsonl.*, row \d+: column 'x' .* integer {2**53 + 1}"):
+        all_rows(windrow.read_json(late))
+    write_files(late, {"a.jsonl": _lines([{"x": 1}] * 40 + [{"x": 2**63}])})
+    with pytest.raises(windrow.SourceError, match=rf"column 'x', row \d+: .*{2**63}.*dtypes=\{{'x'"):
+        all_rows(windrow.read_json(late))
+    assert all_rows(windrow.read_json(late, dtypes={"x": pa.uint64()}))[-1] == {"x": 2**63}
+
+
+def test_signed_and_unsigned_files_unify(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.jsonl": b'{"x": 1}\n', "b.jsonl": b'{"x": 12345678901234567890}\n'})
+    assert all_rows(windrow.read_json(tmp_path)) == [{"x": 1}, {"x": 12345678901234567890}]
+    write_files(tmp_path, {"a.jsonl": b'{"x": 1}\n{"x": -1}\n'})
+    with pytest.raises(windrow.SourceError, match=r"a\.jsonl.* column 'x', row 1: .*parse:-1.*dtypes=\{'x'"):
+        all_rows(windrow.read_json(tmp_path))
+
+
+@examples(30)
+@given(
+    ROWS,
+    st.integers(1, 60),
+    st.integers(1, 300),
+    st.sampled_from(["", *COMPRESS]),
+    st.sampled_from([None, 1]),
+    st.sampled_from(["utf-8", "utf-16"]),
+)
+def test_one_array_is_read_as_its_objects(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[dict[str, Any]],
+    step_bytes: int,
+    piece_bytes: int,
+    suffix: str,
+    indent: int | None,
+    encoding: str,
+) -> None:
+    content = f" {json.dumps(rows, indent=indent, ensure_ascii=False)}\n".encode(encoding)
+    folder, name = tmp_path_factory.mktemp("json"), f"rows.json{suffix}"
+    write_files(folder, {name: COMPRESS[suffix](content) if suffix else content})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_arrays, "_STEP_BYTES", step_bytes)
+        patch.setattr(json_arrays, "_PIECE_BYTES", piece_bytes)
+        patch.setattr(line_ranges, "RANGE_BYTES", 50)
+        ds = windrow.read_json(folder / name, dtypes=SCHEMA, encoding=encoding, target_block_bytes=1)
+        assert all_rows(ds) == rows
+        assert ds.num_blocks() == (1 if rows else 0)
+
+
+def test_array_of_pandas(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1, 2], "s": ['a "],[{\\', "b"]})
+    frame.to_json(tmp_path / "a.json", orient="records")
+    write_files(tmp_path, {"b.json": b'{"x": 3, "s": "c"}\n'})
+    assert all_rows(windrow.read_json(tmp_path)) == [*frame.to_dict("records"), {"x": 3, "s": "c"}]
+
+
+def test_array_larger_than_its_head(tmp_path: Path) -> None:
+    rows = [{"x": number, "s": "y" * 500} for number in range(2_000)]
+    write_files(tmp_path, {"a.json": json.dumps(rows).encode()})
+    ds = windrow.read_json(tmp_path)
+    assert all_rows(ds) == rows
+    rows[1_500]["x"] = "late"
+    write_files(tmp_path, {"a.json": json.dumps(rows).encode()})
+    with pytest.raises(CorruptBlockError, match=r"a\.json.*: column 'x': .*changed from number to string"):
+        all_rows(windrow.read_json(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'[{"x": 1}, {"x": 2}', "not closed: the file is truncated"),
+        (b'[{"x": "1}]', "not closed: the file is truncated"),
+        (b'[{"x": 1}] 2', "text follows the array"),
+        (b'[{"x": 1}, 2]', "each element of its array, must be one JSON object"),
+        (b"[1, 2]", "each element of its array, must be one JSON object"),
+    ],
+)
+def test_malformed_arrays_raise(tmp_path: Path, content: bytes, message: str) -> None:
+    write_files(tmp_path, {"a.json": content})
+    with pytest.raises(windrow.SourceError, match=rf"a\.json .*{message}"):
+        windrow.read_json(tmp_path)
+
+
+CHAT = (
+    b'{"c": "hi \\"you\\""}\n{"c": [{"type": "text",  "text": "h\xc3\xa9[\\"]"}]}\n'
+    b'{"c": null}\n{"c": {"n": 1.10}}\n{"c": 7}\n'
+)
+CHAT_TEXTS = ['hi "you"', '[{"type": "text",  "text": "hé[\\"]"}]', None, '{"n": 1.10}', "7"]
+
+
+def test_values_of_several_kinds_are_text(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.jsonl": CHAT})
+    with pytest.raises(
+        windrow.SourceError, match=r"a\.jsonl.*changed from string to array.*dtypes=\{'c': pa\.string\(\)\}"
+    ):
+        windrow.read_json(tmp_path)
+    for kind in (pa.string(), pa.large_string()):
+        ds = windrow.read_json(tmp_path, dtypes={"c": kind})
+        assert [row["c"] for row in all_rows(ds)] == CHAT_TEXTS
+    write_files(tmp_path, {"a.jsonl": b'{"c": "hi"}\n', "b.jsonl": b'{"c": [1]}\n'})
+    with pytest.raises(
+        windrow.SourceError, match=r"column 'c' is list.*pa\.string\(\), which keeps the JSON text"
+    ):
+        windrow.read_json(tmp_path)
+
+
+def test_nested_values_of_several_kinds_are_text(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "hi"}, {"role": "user", "content": [{"type": "image"}]}]
+    rows = [{"id": 1, "m": messages}, {"id": 2, "m": []}, {"id": 3, "m": None}]
+    write_files(tmp_path, {"a.json": json.dumps(rows).encode()})
+    kind = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+    found = all_rows(windrow.read_json(tmp_path, dtypes={"m": kind}))
+    assert found[0]["m"] == [messages[0], {"role": "user", "content": '[{"type": "image"}]'}]
+    assert [row["id"] for row in found] == [1, 2, 3]
+    text = all_rows(windrow.read_json(tmp_path, dtypes={"m": pa.string()}))
+    assert [row["m"] for row in text] == [json.dumps(messages), "[]", None]
+
+
+def test_text_of_values_is_valid_json(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.jsonl": b'{"c": "a"}\n{"c": [1,,2]}\n'})
+    with pytest.raises(windrow.SourceError, match=r"a\.jsonl"):
+        windrow.read_json(tmp_path, dtypes={"c": pa.string()})
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@examples(50)
+@given(
+    st.lists(
+        st.fixed_dictionaries({"a": JSON_VALUES, "o": st.fixed_dictionaries({"b": JSON_VALUES})}), max_size=5
+    ),
+    st.sampled_from([(", ", ": "), (",", ":"), (" ,  ", " : ")]),
+    st.booleans(),
+)
+def test_text_of_values_holds_the_values(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Any], separators: tuple[str, str], ascii: bool
+) -> None:
+    lines = [json.dumps(row, separators=separators, ensure_ascii=ascii) + "\n" for row in rows]
+    folder = tmp_path_factory.mktemp("json")
+    write_files(folder, {"a.jsonl": "".join(lines).encode()})
+    kinds = {"a": pa.string(), "o": pa.struct([("b", pa.string())])}
+    found = all_rows(windrow.read_json(folder, dtypes=kinds))
+    for row, kept in zip(rows, found, strict=True):
+        for value, text in ((row["a"], kept["a"]), (row["o"]["b"], kept["o"]["b"])):
+            assert value == text if value is None or isinstance(value, str) else value == json.loads(text)
+
+
+def test_rows_in_errors_are_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_arrays, "_STEP_BYTES", 16)
+    monkeypatch.setattr(json_arrays, "_PIECE_BYTES", 100)
+    monkeypatch.setattr("windrow.io.formats.sampled_format.HEAD_BYTES", 40)
+    rows = [{"x": 1}] * 50 + [{"x": "late"}]
+    write_files(tmp_path, {"a.json": json.dumps(rows).encode()})
+    with pytest.raises(CorruptBlockError, match=r"changed from number to string in row 50\. "):
+        all_rows(windrow.read_json(tmp_path))
+    # Arrow counts from the beginning of its block, which is not known here
+    monkeypatch.setattr("windrow.io.formats.json_format.BLOCK_BYTES", 1)
+    with pytest.raises(CorruptBlockError, match=r"changed from number to string\. "):
+        all_rows(windrow.read_json(tmp_path))

@@ -141,8 +141,34 @@ def test_images(tmp_path: Path) -> None:
     assert batch["png"].shape == (2, 3, 4, 3)
     assert batch["png"][1, 0, 0].tolist() == [9, 0, 1]
     write_files(tmp_path, {"a.tar": _tar([("0.png", png(7)), ("1.png", png(9, (5, 5)))])})
-    with pytest.raises(windrow.SourceError, match=r"a\.tar.*'png' have shapes .*pa\.binary\(\)"):
+    batch = windrow.read_webdataset(tmp_path, decode="RGB").take_batch()
+    assert [image.shape for image in batch["png"]] == [(3, 4, 3), (5, 5, 3)]
+    assert batch["png"][1][0, 0].tolist() == [9, 0, 1]
+    # archives of one shape each
+    write_files(tmp_path, {"a.tar": _tar([("0.png", png(7))]), "b.tar": _tar([("1.png", png(9, (5, 5)))])})
+    ds = windrow.read_webdataset(tmp_path, decode="RGB")
+    assert ds.schema().field("png").type == windrow.VariableShapeTensorType(pa.uint8(), 3)
+    assert [row["png"].shape for row in ds.take(9)] == [(3, 4, 3), (5, 5, 3)]
+    members = [("0.npy", _npy(np.zeros((2, 2)))), ("1.npy", _npy(np.zeros(2)))]
+    write_files(tmp_path, {"a.tar": _tar(members), "b.tar": b""})
+    with pytest.raises(windrow.SourceError, match=r"a\.tar.*'npy' have shapes .*pa\.binary\(\)"):
+        windrow.read_webdataset(tmp_path)
+
+
+def test_image_beyond_the_limit_of_pillow_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    members = []
+    for number in range(3):
+        sink = io.BytesIO()
+        pillow.new("RGB", (30, 20) if number == 2 else (3, 3)).save(sink, "PNG")
+        members.append((f"{number}.png", sink.getvalue()))
+    write_files(tmp_path, {"a.tar": _tar(members)})
+    monkeypatch.setattr(pillow, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(
+        windrow.SourceError, match=r"a\.tar: an image has 600 pixels, more than .*raise"
+    ) as raised:
         windrow.read_webdataset(tmp_path, decode="RGB")
+    assert "corrupt" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +178,10 @@ def test_images(tmp_path: Path) -> None:
         ([("z.cls", b"1"), ("z.new", b"")], "sample 'z' has a member 'new'"),
         ([("z.json", b'{"a": 1, "b": 2}')], "the key 'b', which is missing from every archive's"),
         ([("z.json", b'{"a": "x"}')], "'json' do not fit one type"),
-        ([("z.npy", _npy(np.zeros((3, 3))))], r"'npy' has the shape \(3, 3\), but the column has \(2, 2\)"),
+        (
+            [("z.npy", _npy(np.zeros((3, 3))))],
+            r"'npy' has the shape \(3, 3\), but the column has \(2, 2\): give .*Type\(pa\.float64\(\), 2",
+        ),
         ([("z.npy", _npy(np.array([{}])))], "'npy' cannot be decoded"),
         ([("z.cls", b"1"), ("z.cls", b"1")], "sample 'z' has two members 'cls'"),
     ],
@@ -238,3 +267,11 @@ def test_archive_without_samples_has_the_columns_of_dtypes(tmp_path: Path) -> No
         windrow.read_webdataset(tmp_path)
     ds = windrow.read_webdataset(tmp_path, dtypes={"cls": pa.int64()})
     assert (ds.count(), ds.schema().field("cls").type) == (0, pa.int64())
+
+
+def test_later_shapes_fit_a_given_type(tmp_path: Path) -> None:
+    arrays = [*[np.zeros((2, 2))] * 100, np.ones((3, 1))]
+    write_files(tmp_path, {"a.tar": _tar([(f"{at}.npy", _npy(array)) for at, array in enumerate(arrays)])})
+    kind = windrow.VariableShapeTensorType(pa.float64(), 2)
+    found = windrow.read_webdataset(tmp_path, dtypes={"npy": kind}).take_batch(101)["npy"]
+    assert [array.shape for array in found] == [array.shape for array in arrays]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from windrow.core.terminal_text import escape_controls
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.operations.group_calls import GroupCalls
 from windrow.dataset.operations.order_methods import sort_plan
@@ -46,7 +47,7 @@ class GroupedDataset(Generic[D]):
         self._group = group
 
     def __repr__(self) -> str:
-        return f"GroupedDataset\n  {self._plan}\n  .{self._call}"
+        return escape_controls(f"GroupedDataset\n  {self._plan}\n  .{self._call}", keep="\n")
 
     def aggregate(self, **aggregates: Any) -> D:
         """Aggregate each group.

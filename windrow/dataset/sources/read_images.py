@@ -37,9 +37,8 @@ def read_images(
     Pillow decodes the images: only the first frame, and without applying the EXIF orientation. With
     ``size``, the column ``image`` holds tensors, and batches are (rows, height, width, channels)
     arrays, or (rows, height, width) in single-channel modes. Without ``size``, images can differ
-    in shape: ``image`` then holds the bytes of the pixels in row-major order and ``shape`` is
-    (height, width, channels), so that ``np.frombuffer(row["image"],
-    np.uint8).reshape(row["shape"])`` is the image.
+    in shape: the column is then a `VariableShapeTensorType`. NumPy batches hold an object array of
+    (height, width, channels) arrays, and torch batches a list of tensors.
 
     Parameters
     ----------
@@ -67,7 +66,8 @@ def read_images(
     Raises
     ------
     SourceError
-        If a path matches nothing, or one of the sampled files is not an image.
+        If a path matches nothing, one of the sampled files is not an image, or an image has more
+        pixels than Pillow's limit (``PIL.Image.MAX_IMAGE_PIXELS``) allows.
     PlanError
         If an argument is invalid, Pillow is not installed, or ``columns`` or ``filter`` name a
         column that does not exist.
@@ -83,6 +83,8 @@ def read_images(
     >>> batch = ds.take_batch()
     >>> batch["image"].shape, batch["label"].tolist()
     ((2, 24, 32, 3), ['cat', 'dog'])
+    >>> [image.shape for image in windrow.read_images(["cat", "dog"]).take_batch()["image"]]
+    [(30, 40, 3), (30, 40, 3)]
     """
     location = Location(paths, filesystem, storage_options, manifest, retry_seconds)
     selection = Selection(columns, filter, partitioning, include_paths, directory_column)

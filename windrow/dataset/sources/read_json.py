@@ -1,4 +1,4 @@
-"""read_json: JSON lines files as a Dataset."""
+"""read_json: files of JSON as a Dataset."""
 
 from __future__ import annotations
 
@@ -38,21 +38,27 @@ def read_json(
     target_block_bytes: int | str = "auto",
     retry_seconds: float = 120,
 ) -> Dataset:
-    r"""Return a dataset of JSON lines files (one object per line); reads only their beginnings.
+    r"""Return a dataset of JSON files: one object per line, or one array of objects; reads only their beginnings.
 
     Each key is a column, null if an object lacks it. A column has one type in all files: the one in
     ``dtypes``, else one inferred from the first 256 KiB of every file. A later value that does not
     fit raises an error, and so does a key that first occurs after these 256 KiB; with ``columns=``,
-    other keys are ignored. Uncompressed files are divided at newlines into ranges of 16 MiB that
-    are read independently; compressed files are read as a whole. The number of rows is unknown
-    until they are read.
+    other keys are ignored. Uncompressed files of lines are divided at newlines into ranges of
+    16 MiB that are read independently; compressed files are read as a whole. A file that is one
+    array, such as pandas' ``to_json(orient="records")`` writes, is one block. Its elements are
+    parsed some MiB at a time. The number of rows is unknown until they are read.
+
+    Integers keep their digits: a column of integers beyond 64 bits with a sign is inferred as
+    ``uint64``. An integer that its column's inferred type cannot hold raises an error.
 
     Parameters
     ----------
     paths
         Files, directories, globs or URLs, as in `read_parquet`.
     dtypes
-        The types of some or all columns.
+        The types of some or all columns. A field that is ``pa.string()`` here, at any depth, holds
+        strings as they are and the JSON text of other values, such as the lists in chat data that
+        has strings in other rows.
     encoding
         The text encoding, by its Python name.
     compression
@@ -71,18 +77,22 @@ def read_json(
     Raises
     ------
     SourceError
-        If a path matches nothing, a file cannot be read or is not JSON lines, or a column has
-        incompatible types.
+        If a path matches nothing, a file cannot be read or holds neither lines nor an array of
+        JSON objects, a column has incompatible types, or an integer would be rounded.
     PlanError
         If an argument is invalid.
 
     Examples
     --------
     >>> from pathlib import Path
+    >>> import pyarrow as pa
     >>> import windrow
     >>> _ = Path("trips.jsonl").write_text('{"fare": 5.0, "tags": ["night"]}\n{"fare": -1.0}\n')
     >>> windrow.read_json("trips.jsonl").take()
     [{'fare': 5.0, 'tags': ['night']}, {'fare': -1.0, 'tags': None}]
+    >>> _ = Path("chat.json").write_text('[{"content": "hi"}, {"content": [{"type": "image"}]}]')
+    >>> windrow.read_json("chat.json", dtypes={"content": pa.string()}).take()
+    [{'content': 'hi'}, {'content': '[{"type": "image"}]'}]
     """
     format = JsonFormat(
         LineFiles(check_compression(compression), check_encoding(encoding)),

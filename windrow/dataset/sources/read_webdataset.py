@@ -41,7 +41,8 @@ def read_webdataset(
     Adjacent members whose names are equal up to the first dot form a sample, which is a row. Its
     columns are ``__key__``, which is that common name, and one per extension, null if a sample lacks
     it: ``txt`` is text, ``cls``, ``id`` and ``index`` are integers, ``json`` is parsed, ``npy`` is an
-    array that has one dimension or the same shape in all samples, and any other extension is bytes.
+    array, and any other extension is bytes. Arrays of one dimension are lists, those of one shape
+    fixed-shape tensors, and those of several shapes a `VariableShapeTensorType`.
     Types are inferred from the first 100 samples of the archives; a later member that does not fit
     raises an error. Each archive is a block, whose number of rows is unknown until it is read.
     Nothing is unpickled.
@@ -51,8 +52,8 @@ def read_webdataset(
     paths
         Files, directories, globs or URLs, as in `read_parquet`.
     decode
-        A Pillow mode such as ``"RGB"`` or ``"L"``: images (``jpg``, ``png``, ``webp`` ...), which must
-        have one size, become uint8 arrays, (height, width, channels) or (height, width). None:
+        A Pillow mode such as ``"RGB"`` or ``"L"``: images (``jpg``, ``png``, ``webp`` ...) become
+        uint8 arrays, (height, width, channels) or (height, width), of one size or of several. None:
         images stay bytes. Needs the extra ``images``.
     dtypes
         The types of some extensions; ``pa.binary()`` keeps bytes, ``pa.string()`` text.

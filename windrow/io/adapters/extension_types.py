@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from windrow.core.variable_tensors import is_variable_tensor
+
 __all__ = ["plain_schema", "plain_table"]
 
 
@@ -26,6 +28,8 @@ def plain_table(table: pa.Table) -> pa.Table:
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
     if not isinstance(kind, pa.BaseExtensionType) or isinstance(kind, pa.FixedShapeTensorType):
+        return kind
+    if is_variable_tensor(kind):
         return kind
     shape, inner = getattr(kind, "shape", None), kind.storage_type
     if not shape or not all(isinstance(width, int) for width in shape):

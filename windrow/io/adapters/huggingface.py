@@ -19,6 +19,7 @@ from windrow.io.adapters.extension_types import plain_schema, plain_table
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.value_widths import fixed_bits
 from windrow.io.in_memory.value_sizes import cut_rows
+from windrow.io.storage.error_causes import find_cause
 
 __all__ = ["HuggingFaceReader", "list_rows"]
 
@@ -40,7 +41,10 @@ class HuggingFaceReader(WholeBlockReader):
         try:
             return plain_table(self.dataset[start:stop])
         except Exception as error:
-            raise SourceError(f"{address.origin}: {type(error).__name__}: {error}") from error
+            cause = find_cause(error, local=True, filters=False)
+            raise SourceError(
+                f"{address.origin}: {cause.what}: {type(error).__name__}: {error}; {cause.fix}"
+            ) from error
 
 
 def list_rows(dataset: Any, name: str, target_block_bytes: int) -> ListedSource:

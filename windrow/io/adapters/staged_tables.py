@@ -24,6 +24,7 @@ from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.value_widths import fixed_bits
 from windrow.io.in_memory.content_digest import digest_table
 from windrow.io.in_memory.value_sizes import count_nulls, weigh_table
+from windrow.io.storage.error_causes import find_cause, shows_corruption
 
 __all__ = ["StagedReader", "stage_tables"]
 
@@ -45,11 +46,15 @@ class StagedReader(WholeBlockReader):
                 table = reader.read_all()
             check_layout(table)
             return table
-        except (OSError, pa.ArrowInvalid) as error:
+        except FileNotFoundError as error:
             raise SourceError(
-                f"{address.origin}: {path} cannot be read ({error}). Staged rows last as long as the process "
-                "that made the dataset; for other machines give a cache_dir= that all of them see"
+                f"{address.origin}: {path} is missing. Staged rows last as long as the process that made the dataset; "
+                "for other machines give a cache_dir= that all of them see"
             ) from error
+        except (OSError, pa.ArrowInvalid) as error:
+            cause = find_cause(error, local=True, filters=False)
+            fix = "it is corrupt: make the dataset again" if shows_corruption(error) else cause.fix
+            raise SourceError(f"{address.origin}: {path}: {cause.what} ({error}); {fix}") from error
 
 
 @trims_traceback

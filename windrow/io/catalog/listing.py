@@ -13,6 +13,7 @@ from typing import Any
 
 from windrow.core.errors import SourceError, WindrowError
 from windrow.io.storage.credentials import safe_cause, source_error
+from windrow.io.storage.error_causes import is_forbidden
 from windrow.io.storage.filesystems import Connection, Files, Paths, connect, join_path
 from windrow.io.storage.retries import DEFAULT_RETRIES, GaveUpError, Retries, call_within, is_transient
 
@@ -123,6 +124,8 @@ def _mapped_errors(connection: Connection, path: str) -> Iterator[None]:
         fix = "check the path, the credentials and the permissions"
         if isinstance(error, GaveUpError):
             fix = "check the endpoint and the network, or try later"
+        elif is_forbidden(error):
+            fix = "grant the permission to list it, or check the credentials"
         what = f"{_url(connection, path)} cannot be listed"
         raise source_error(what, error, fix, connection.secrets) from safe_cause(error, connection.secrets)
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from windrow.core.errors import SourceError
 from windrow.core.source import CorruptBlockError
 from windrow.io.catalog.fragments import digest_ends
+from windrow.io.storage.error_causes import shows_corruption
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.range_reads import RemoteFile, join_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
@@ -85,7 +86,7 @@ def open_file(
     raised where the listed version cannot be decoded.
     """
     with (
-        check_unchanged(files, groups, origin) as stamp,
+        check_unchanged(files, groups, origin, filters=filters) as stamp,
         open_path(files, groups.path, groups.size_bytes, mapped=mapped) as opened,
     ):
         file = replace(opened, version=stamp)
@@ -102,12 +103,12 @@ def open_file(
 
 
 @contextmanager
-def check_unchanged(files: Files, groups: RowGroups, origin: str) -> Iterator[int]:
+def check_unchanged(files: Files, groups: RowGroups, origin: str, *, filters: bool = False) -> Iterator[int]:
     """Verify that the file stays the listed version inside the ``with`` block, as far as its store reports versions.
 
     Yields the stamp of that version.
     """
-    with files.mapped_errors(origin):
+    with files.mapped_errors(origin, filters=filters):
         stamp = listed_stamp(files, groups) or _current_stamp(files, groups, origin)
         try:
             yield stamp
@@ -133,9 +134,7 @@ def _is_corruption(error: Exception, file: OpenFile, filters: bool) -> bool:
     """Whether the read succeeded and decoding failed; storage errors look like errors of Arrow's decoders."""
     if file.failed or isinstance(error, (SourceError, GaveUpError)):
         return False
-    if type(error) is pa.ArrowInvalid:
-        return not filters
-    return type(error) is OSError and error.errno is None
+    return shows_corruption(error) and not (filters and isinstance(error, pa.ArrowInvalid))
 
 
 def listed_stamp(files: Files, groups: RowGroups) -> int:

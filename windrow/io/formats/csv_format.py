@@ -86,7 +86,14 @@ class CsvFormat(LineFormat):
         return not self.rows.column_names
 
     def parse(
-        self, file: OpenFile, text: pa.Buffer, schema: pa.Schema, where: str, *, at_start: bool
+        self,
+        file: OpenFile,
+        text: pa.Buffer,
+        schema: pa.Schema,
+        where: str,
+        *,
+        first_row: int,
+        at_start: bool,
     ) -> pa.Table:
         """Parse rows of CSV; an open quote is an error that names its line."""
         if not text.size:
@@ -166,7 +173,9 @@ class CsvFormat(LineFormat):
                 f"newlines_in_values=True, which reads each file as a whole, or repair the file"
             )
 
-    def explain(self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema) -> str:
+    def explain(
+        self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema, *, first_row: int = 0
+    ) -> str:
         """Replace the column number in an Arrow error by the column's name, and add a fix."""
         found = _COLUMN.search(str(error))
         if found is None:

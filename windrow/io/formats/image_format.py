@@ -17,16 +17,17 @@ from windrow.core.errors import PlanError, SourceError
 from windrow.core.integers import as_integer
 from windrow.core.optional_dependencies import require
 from windrow.core.source import CorruptBlockError
-from windrow.io.formats.binary_format import binary_column
+from windrow.core.variable_tensors import to_tensor_column, variable_tensor
 from windrow.io.formats.block_files import make_corrupt_error, open_path
 from windrow.io.formats.format import Survey
+from windrow.io.formats.image_limit import describe_limit, is_too_large
 from windrow.io.formats.numpy_types import column_type, to_column
 from windrow.io.formats.whole_file_reader import Contents, WholeFileFormat
 from windrow.io.storage.filesystems import Files
 
 __all__ = ["ImageFormat"]
 
-_IMAGE, _SHAPE = "image", "shape"
+_IMAGE = "image"
 # channels and pixel type of each mode; arrays of one channel have no channel dimension
 _MODES: dict[str, tuple[int, type[np.generic]]] = {
     "L": (1, np.uint8),
@@ -54,7 +55,7 @@ class ImageFormat(WholeFileFormat):
     """One row per file: the decoded image.
 
     ``size`` is the (height, width) to which all images are scaled, so that they form a tensor. None keeps
-    their sizes: rows then hold pixel bytes and a shape. ``mode`` is Pillow's name for the pixel format.
+    their sizes: rows then are tensors of several shapes. ``mode`` is Pillow's name for the pixel format.
     """
 
     size: tuple[int, int] | None = None
@@ -71,7 +72,8 @@ class ImageFormat(WholeFileFormat):
     @property
     def options(self) -> str:
         """The size and mode of images."""
-        return f"size={self.size}, mode={self.mode!r}"
+        kind = "tensors of variable shape" if self.size is None else self.size
+        return f"size={kind}, mode={self.mode!r}"
 
     def survey(self, files: Files, paths: Sequence[str], file_bytes: NDArray[np.int64]) -> Survey:
         """Compute sizes if images are scaled; otherwise extrapolate from the headers of a sample."""
@@ -88,30 +90,28 @@ class ImageFormat(WholeFileFormat):
             estimates = np.full(len(paths), sizes[0], np.int64)
         else:
             estimates = (file_bytes * (sizes.sum() / file_bytes[places].sum())).astype(np.int64) + 1
-        shape = pa.list_(pa.int32(), len(self._shape(1, 1)))
-        schema = pa.schema([pa.field(_IMAGE, pa.large_binary()), pa.field(_SHAPE, shape)])
-        return Survey(schema, estimates, {_IMAGE: estimates})
+        return Survey(pa.schema([pa.field(_IMAGE, self._variable_type)]), estimates, {_IMAGE: estimates})
 
     def estimate_row_bytes(self, size_bytes: int) -> int:
         """Estimate the decoded bytes of an image file of this size."""
         return self._pixel_bytes * prod(self.size) if self.size else _GROWTH * size_bytes
 
     def columns(self, files: Files, contents: Contents, names: Sequence[str]) -> Mapping[str, pa.Array]:
-        """(files,) decoded images, and their shapes if they are not scaled."""
+        """(files,) decoded images."""
         if self.size is not None:
             stacked = np.empty((len(contents.paths), *self._shape(*self.size)), self._dtype)
             for place, image in enumerate(self._decode_all(files, contents)):
                 stacked[place] = image
             return {_IMAGE: to_column(stacked)}
-        images = list(self._decode_all(files, contents))
-        ends = np.cumsum([0, *(image.nbytes for image in images)], dtype=np.int64)
-        pixels = np.concatenate([image.reshape(-1).view(np.uint8) for image in images])
-        shapes = np.array([image.shape for image in images], np.int32)
-        return {_IMAGE: binary_column(ends, pixels), _SHAPE: to_column(shapes)}
+        return {_IMAGE: to_tensor_column(self._decode_all(files, contents), self._variable_type)}
 
     @property
     def _dtype(self) -> np.dtype[Any]:
         return np.dtype(_MODES[self.mode][1])
+
+    @property
+    def _variable_type(self) -> pa.DataType:
+        return variable_tensor(pa.from_numpy_dtype(self._dtype), len(self._shape(1, 1)))
 
     @property
     def _pixel_bytes(self) -> int:
@@ -135,6 +135,8 @@ class ImageFormat(WholeFileFormat):
                         width, height = image.size
                         return height, width
                 except Exception as error:
+                    if is_too_large(_pillow(), error):
+                        raise SourceError(f"{name} {describe_limit(_pillow(), error)}") from error
                     last_error = error
         raise SourceError(f"{name} is not an image that Pillow can read: {_FIX}") from last_error
 
@@ -148,12 +150,19 @@ class ImageFormat(WholeFileFormat):
             except MemoryError:
                 raise
             except _ModeError as error:
-                raise CorruptBlockError(f"{files.name(path)} {error}") from error
+                raise SourceError(f"{files.name(path)} {error}") from error
             except pillow.UnidentifiedImageError as error:
                 raise CorruptBlockError(
                     f"{files.name(path)} is not an image that Pillow can read: {_FIX}"
                 ) from error
             except Exception as error:
+                if is_too_large(pillow, error):
+                    raise SourceError(f"{files.name(path)} {describe_limit(pillow, error)}") from error
+                if isinstance(error, NotImplementedError) or "not available" in str(error):
+                    raise SourceError(
+                        f"{files.name(path)} holds an image that this Pillow cannot decode: {error}; install a Pillow "
+                        "with that decoder, or convert the file"
+                    ) from error
                 raise make_corrupt_error(files, files.name(path), error) from error
             yield decoded
 

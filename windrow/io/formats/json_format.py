@@ -1,9 +1,12 @@
-"""JSON lines: split into ranges of lines, parsed by ``pyarrow.json``, with one type per column over all files."""
+"""JSON files: lines, split into ranges, or one array; parsed by ``pyarrow.json``, with one type per column.
+
+Types are the user's, or inferred from the beginning of every file and unified over all files.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -14,7 +17,10 @@ from windrow.io.catalog.fragments import FragmentFacts
 from windrow.io.catalog.hive_partitions import find_partitions
 from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.formats.block_files import OpenFile
-from windrow.io.formats.line_ranges import LineFiles, LineFormat, parse_in_blocks
+from windrow.io.formats.json_arrays import array_head, array_lines, is_array
+from windrow.io.formats.json_integers import find_rounded, widen_integers
+from windrow.io.formats.json_text import has_text, quote_values
+from windrow.io.formats.line_ranges import BLOCK_BYTES, LineFiles, LineFormat, cut_lines, parse_in_blocks
 from windrow.io.formats.sampled_format import Head, estimate_facts
 from windrow.io.formats.text_encoding import check_utf8
 from windrow.io.formats.type_widening import unify_inferred, widen_json
@@ -23,11 +29,17 @@ from windrow.io.formats.user_types import type_names
 __all__ = ["JsonFormat", "check_json_type"]
 
 _COLUMN = re.compile(r"Column\(/([^/)]*)")
+_ROW = re.compile(r" in row (\d+)")
+_QUOTED = re.compile(r"couldn't parse:(\S+)")
+_CONFLICT_FIX = (
+    "give a type that holds both with dtypes=, such as pa.string(), which keeps the JSON text of other values; or "
+    "exclude the column with columns="
+)
 
 
 @dataclass(frozen=True)
 class JsonFormat(LineFormat):
-    """Files of JSON objects, one per line.
+    """Files of JSON objects, one per line or in one array.
 
     ``dtypes`` are the user's types by column; ``given_schema`` states that they are those of ``schema=``, and that
     other keys are ignored. ``complete`` states that all columns are read, so that an unknown key is an error.
@@ -46,21 +58,48 @@ class JsonFormat(LineFormat):
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
         """Unify the inferred types over all files; a column can be missing from some."""
-        return unify_inferred(schemas, widen_json, fix="give dtypes=")
+        return unify_inferred(schemas, widen_json, fix="give dtypes=", conflict_fix=_CONFLICT_FIX)
 
     def for_columns(self, schema: pa.Schema, stored: pa.Schema) -> JsonFormat:
         """The format that knows whether all columns are read."""
         complete = not self.given_schema and all(field in schema for field in stored)
         return replace(self, complete=complete)
 
-    def parse(
-        self, file: OpenFile, text: pa.Buffer, schema: pa.Schema, where: str, *, at_start: bool
-    ) -> pa.Table:
-        """Parse lines of JSON."""
-        return _parse(text, schema, "error" if self.complete else "ignore")
+    def heads(self, file: OpenFile) -> Iterator[Head]:
+        """Yield ever longer heads of a file as JSON lines: whole lines, or whole elements of an array."""
+        for head in self.lines.heads(file):
+            if is_array(head.data):
+                yield _read_array_head(file, head)
+            else:
+                yield cut_lines(head)
 
-    def explain(self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema) -> str:
-        """Extend an error by the column's name, where it can be found, and a fix."""
+    def texts(self, file: OpenFile, start: int, stop: int) -> Iterator[pa.Buffer]:
+        """Read JSON lines; the elements of an array, which is one row group, in pieces."""
+        text = self.lines.read(file, start, stop)
+        if start or not is_array(text):
+            yield text
+        else:
+            yield from array_lines(self.lines.read_whole(file))
+
+    def parse(
+        self,
+        file: OpenFile,
+        text: pa.Buffer,
+        schema: pa.Schema,
+        where: str,
+        *,
+        first_row: int,
+        at_start: bool,
+    ) -> pa.Table:
+        """Parse lines of JSON; a SourceError names an integer that the column's floats do not hold."""
+        table = self._parse(text, schema, "error" if self.complete else "ignore")
+        self._check_rounded(text, table, where, first_row)
+        return table
+
+    def explain(
+        self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema, *, first_row: int = 0
+    ) -> str:
+        """Extend an error by the column's name and the row, where they can be found, and a fix."""
         if isinstance(error, UnicodeError):
             return f"{error}; check encoding="
         if "unexpected field" in str(error):
@@ -68,14 +107,26 @@ class JsonFormat(LineFormat):
                 f"a key that is missing from the beginning of every file ({_find_unexpected(text, schema)}): give its "
                 "type with dtypes=, or exclude it with columns="
             )
-        named = _COLUMN.search(str(error))
+        shown = _show(error, text, first_row)
+        if "changed from object to" in shown and "Column()" in shown:
+            return (
+                f"{shown}; repair the file: each line, or each element of its array, must be one JSON object"
+            )
+        named = _COLUMN.search(shown)
         name = named[1] if named else _find_overflow(text, schema)
         if not name:
-            return f"{error}; repair the file: each line must be one JSON object"
+            return f"{shown}; repair the file: each line must be one JSON object"
+        what = f"column {name!r}{_find_row(error, text, first_row)}: {shown}"
         if self.given_schema:
-            return f"column {name!r}: {error}. schema= states its type: give another one, or repair the file"
+            return f"{what}. schema= states its type: give another one, or repair the file"
+        if "changed from" in str(error):
+            return (
+                f"{what}. The values are of several kinds: give dtypes={{{name!r}: pa.string()}} to read them as text "
+                "(strings as they are, others as their JSON text), give dtypes= with pa.string() for the field "
+                "within, or repair the file"
+            )
         return (
-            f"column {name!r}: {error}. Types are inferred from the beginning of files: give "
+            f"{what}. Types are inferred from the beginning of files: give "
             f"dtypes={{{name!r}: ...}}, or repair the file"
         )
 
@@ -83,16 +134,72 @@ class JsonFormat(LineFormat):
         """Infer the columns from the objects in the head."""
         given = pa.schema(list((self.dtypes or {}).items()))
         try:
-            sample = _parse(head.data, given, "infer")
+            sample = self._parse(head.data, given, "infer")
+            inferred = widen_integers(head.data, sample, given.names)
+            if inferred != sample.schema:
+                sample = self._parse(head.data, inferred, "infer")
         except (pa.ArrowException, UnicodeError) as error:
-            what = "" if isinstance(error, UnicodeError) else " does not hold JSON lines"
+            what = "" if isinstance(error, UnicodeError) else " does not hold JSON as described"
             why = self.explain(error, file, head.data, given)
             raise SourceError(f"{file.name}{what}: {why}") from error
+        self._check_rounded(head.data, sample, file.name, 0)
         if sample.num_rows and not sample.num_columns:
             raise SourceError(f"{file.name}: its objects have no keys; exclude the file")
         if self.given_schema:
             sample = _drop_partitions(sample, file.name)
-        return estimate_facts(sample, head.data.size, self.lines.group_bytes(file, head))
+        is_whole = isinstance(head, _ArrayHead)
+        groups = [head.content_bytes] if is_whole else self.lines.group_bytes(file, head)
+        return estimate_facts(sample, head.data.size, groups)
+
+    def _parse(self, text: pa.Buffer, schema: pa.Schema, unexpected: str) -> pa.Table:
+        """Parse lines; fields that ``dtypes`` gives as strings hold the text of other values."""
+        try:
+            return _parse(text, schema, unexpected)
+        except pa.ArrowInvalid as error:
+            given = {field.name: field.type for field in schema if field.name in (self.dtypes or {})}
+            if "changed from" not in str(error) or not any(map(has_text, given.values())):
+                raise
+            return _parse(quote_values(text, given), schema, unexpected)
+
+    def _check_rounded(self, text: pa.Buffer, table: pa.Table, where: str, first_row: int) -> None:
+        found = find_rounded(text, table, self.dtypes or ())
+        if found is not None:
+            name = found.column
+            raise SourceError(
+                f"{where}, row {first_row + found.row:,}: column {name!r} is inferred as floats, which cannot hold the "
+                f"integer {found.value}: give dtypes={{{name!r}: ...}} with a type that holds it, such as pa.uint64(), "
+                "pa.decimal128(38), pa.string() for its digits, or pa.float64() to round it"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class _ArrayHead(Head):
+    """The first elements of an array, as JSON lines; the whole array is one row group."""
+
+
+def _read_array_head(file: OpenFile, head: Head) -> _ArrayHead:
+    try:
+        lines = array_head(head.data, whole=head.whole)
+    except pa.ArrowInvalid as error:
+        raise SourceError(f"{file.name} does not hold a JSON array: {error}; repair the file") from error
+    return _ArrayHead(lines, head.whole, head.content_bytes)
+
+
+def _show(error: Exception, text: pa.Buffer, first_row: int) -> str:
+    """The text of an error; Arrow counts rows within its blocks, so only those of the first one are known."""
+    is_first = text.size <= BLOCK_BYTES
+    return _ROW.sub(lambda found: f" in row {first_row + int(found[1]):,}" if is_first else "", str(error))
+
+
+def _find_row(error: Exception, text: pa.Buffer, first_row: int) -> str:
+    """Name the first row with the number that an error quotes."""
+    quoted = _QUOTED.search(str(error))
+    if quoted is None:
+        return ""
+    number = re.compile(rb"(?<![\w.+-])" + re.escape(quoted[1].encode()) + rb"(?![\w.])")
+    rows = (line for line in bytes(text).splitlines() if line.strip())
+    row = next((row for row, line in enumerate(rows) if number.search(line)), None)
+    return "" if row is None else f", row {first_row + row:,}"
 
 
 def _drop_partitions(sample: pa.Table, path: str) -> pa.Table:

@@ -19,8 +19,9 @@ from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.decompression import decompress, find_codec
 from windrow.io.formats.sampled_format import HEAD_BYTES, Head, SampledFormat, read_heads
 from windrow.io.formats.text_encoding import decode_head, decode_text, is_cuttable
+from windrow.io.storage.error_causes import exceeds_arrow
 
-__all__ = ["RANGE_BYTES", "LineFiles", "LineFormat", "cut_lines", "parse_in_blocks"]
+__all__ = ["BLOCK_BYTES", "RANGE_BYTES", "LineFiles", "LineFormat", "cut_lines", "parse_in_blocks"]
 
 # Saved manifests count row groups of this size: a change needs a new name in `LineFiles.__str__`.
 RANGE_BYTES = 16 * 2**20
@@ -31,7 +32,7 @@ _GROWTH = 4
 _NEWLINE = re.compile(rb"\n")
 
 # Arrow's parsers work block by block, and each line must fit into one block.
-_BLOCK_BYTES = 2**20
+BLOCK_BYTES = 2**20
 _LARGEST_BYTES = 2**31 - 1
 
 
@@ -98,6 +99,11 @@ class LineFiles:
             data = _read_lines(file, start * RANGE_BYTES, min(stop * RANGE_BYTES, file.size_bytes))
         return decode_text(data, self.encoding, at_start=start == 0)
 
+    def read_whole(self, file: OpenFile) -> pa.Buffer:
+        """Read a whole file as UTF-8, whether or not it is cut."""
+        file.fetch([(0, file.size_bytes)])
+        return self.read(file, 0, -(-file.size_bytes // RANGE_BYTES))
+
 
 class LineFormat(SampledFormat):
     """A format of text lines, whose row groups are ranges of lines."""
@@ -110,21 +116,32 @@ class LineFormat(SampledFormat):
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
         """Read ranges of a file as a table."""
-        self.lines.fetch(file, start, stop, head=start > 0 and self.needs_head)
-        where = self.lines.where(file, start, stop)
-        text = pa.py_buffer(b"")
-        try:
-            text = self.lines.read(file, start, stop)
-            return self.parse(file, text, schema, where, at_start=start == 0)
-        except (pa.ArrowException, UnicodeError) as error:
-            if file.failed:
-                raise
-            raise CorruptBlockError(f"{where}: {self.explain(error, file, text, schema)}") from error
+        tables = list(self._parse_range(file, start, stop, schema))
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
         """Read range by range, to hold little text in memory."""
         for group in range(start, stop):
-            yield self.read(file, group, group + 1, schema)
+            yield from self._parse_range(file, group, group + 1, schema)
+
+    def texts(self, file: OpenFile, start: int, stop: int) -> Iterator[pa.Buffer]:
+        """Read the lines of row groups as UTF-8, in the pieces that are parsed at once; at least one."""
+        yield self.lines.read(file, start, stop)
+
+    def _parse_range(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
+        self.lines.fetch(file, start, stop, head=start > 0 and self.needs_head)
+        where = self.lines.where(file, start, stop)
+        text, rows = pa.py_buffer(b""), 0
+        try:
+            for text in self.texts(file, start, stop):
+                table = self.parse(file, text, schema, where, first_row=rows, at_start=start == 0)
+                rows += table.num_rows
+                yield table
+        except (pa.ArrowException, UnicodeError) as error:
+            if file.failed or exceeds_arrow(error):
+                raise
+            why = self.explain(error, file, text, schema, first_row=rows)
+            raise CorruptBlockError(f"{where}: {why}") from error
 
     @property
     def needs_head(self) -> bool:
@@ -132,12 +149,21 @@ class LineFormat(SampledFormat):
         return False
 
     def parse(
-        self, file: OpenFile, text: pa.Buffer, schema: pa.Schema, where: str, *, at_start: bool
+        self,
+        file: OpenFile,
+        text: pa.Buffer,
+        schema: pa.Schema,
+        where: str,
+        *,
+        first_row: int,
+        at_start: bool,
     ) -> pa.Table:
-        """Parse lines to a table; ``where`` names them in errors."""
+        """Parse lines to a table; ``where`` names their range in errors, and ``first_row`` is their row in it."""
         raise NotImplementedError
 
-    def explain(self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema) -> str:
+    def explain(
+        self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema, *, first_row: int = 0
+    ) -> str:
         """Extend an error of the parser by the column's name, where it is known, and a fix."""
         raise NotImplementedError
 
@@ -150,7 +176,7 @@ def cut_lines(head: Head) -> Head:
 def parse_in_blocks(text: pa.Buffer, parse: Callable[[int], pa.Table]) -> pa.Table:
     """Parse text with a parser of Arrow, which gets the size of its blocks; a larger one for very long lines."""
     try:
-        return parse(_BLOCK_BYTES)
+        return parse(BLOCK_BYTES)
     except pa.ArrowInvalid as error:
         if "straddling" not in str(error):
             raise

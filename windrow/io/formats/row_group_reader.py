@@ -73,6 +73,11 @@ class RowGroupFormat:
                 # a plain ValueError comes from this package and continues the sentence after the file's name
                 why = str(error) if type(error) is ValueError else f"is truncated or corrupt ({error})"
                 fix = "restore it, write it again, or exclude it"
+                if isinstance(error, NotImplementedError):
+                    why, fix = (
+                        f"holds what cannot be read here ({error})",
+                        "write it in another way, or exclude it",
+                    )
                 raise SourceError(f"{file.name} {why}; {fix}") from files.cause(error)
         return Fragment(version, digest, facts)
 
@@ -227,6 +232,8 @@ def corruption_is_invalid(corruption: tuple[type[Exception], ...]) -> Iterator[N
     """Raise what corrupt files cause as ``ArrowInvalid``, which `open_file` recognises."""
     try:
         yield
+    except NotImplementedError as error:
+        raise pa.ArrowNotImplementedError(str(error)) from error
     except corruption as error:
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
         raise pa.ArrowInvalid(f"{kind}{error}") from error

@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.optional_dependencies import require
+from windrow.core.variable_tensors import is_variable_tensor, to_tensor_column, variable_tensor
+from windrow.io.formats.image_limit import describe_limit, is_too_large
 
-__all__ = ["IMAGES", "DecodeError", "decode_column", "infer_column"]
+__all__ = ["IMAGES", "DecodeError", "UnsupportedMemberError", "decode_column", "infer_column"]
 
 IMAGES = ("bmp", "gif", "jpeg", "jpg", "png", "ppm", "tif", "tiff", "webp")
 _TEXTS = ("text", "transcript", "txt")
@@ -26,6 +28,10 @@ Contents = Sequence["pa.Buffer | None"]
 
 class DecodeError(ValueError):
     """A member does not match its extension or its column's type."""
+
+
+class UnsupportedMemberError(DecodeError):
+    """A member is intact, but too large, of a kind that is not supported, or of no column."""
 
 
 def infer_column(extension: str, contents: Contents, mode: str | None) -> pa.DataType:
@@ -70,12 +76,23 @@ def _array_decoder(kind: str, mode: str | None) -> Callable[[Any], Any] | None:
     if mode is None or kind not in IMAGES:
         return None
     pillow = require("PIL.Image", "images", "decode=")
-    return lambda raw: np.asarray(pillow.open(io.BytesIO(raw)).convert(mode))
+
+    def decode(raw: Any) -> Any:
+        try:
+            return np.asarray(pillow.open(io.BytesIO(raw)).convert(mode))
+        except Exception as error:
+            if is_too_large(pillow, error):
+                raise UnsupportedMemberError(f"an image {describe_limit(pillow, error)}") from error
+            raise
+
+    return decode
 
 
 def _decode_all(decode: Callable[[Any], Any], extension: str, contents: Contents) -> list[Any]:
     try:
         return [None if raw is None else decode(raw) for raw in contents]
+    except (UnsupportedMemberError, MemoryError):
+        raise
     except Exception as error:  # Pillow, NumPy and json raise many types
         raise DecodeError(f"a member {extension!r} cannot be decoded: {error}") from error
 
@@ -102,6 +119,8 @@ def _array_type(extension: str, arrays: Sequence[Any]) -> pa.DataType:
         return pa.fixed_shape_tensor(value, shapes.pop())
     if {len(shape) for shape in shapes} == {1}:
         return pa.list_(value)
+    if len(dims := {len(shape) for shape in shapes}) == 1:
+        return variable_tensor(value, dims.pop())
     raise DecodeError(
         f"members {extension!r} have shapes {sorted(shapes)[0]} and {sorted(shapes)[-1]}, which no column type "
         f"can hold: keep their bytes with dtypes={{{extension!r}: pa.binary()}}"
@@ -109,6 +128,8 @@ def _array_type(extension: str, arrays: Sequence[Any]) -> pa.DataType:
 
 
 def _from_arrays(extension: str, arrays: Sequence[Any], column_type: pa.DataType) -> pa.Array:
+    if is_variable_tensor(column_type):
+        return to_tensor_column(arrays, column_type)
     if not isinstance(column_type, pa.FixedShapeTensorType):
         values = [None if array is None else array.tolist() for array in arrays]
         return pa.array(values, column_type)
@@ -116,7 +137,8 @@ def _from_arrays(extension: str, arrays: Sequence[Any], column_type: pa.DataType
     for array in arrays:
         if array is not None and array.shape != shape:
             raise DecodeError(
-                f"a member {extension!r} has the shape {array.shape}, but the column has {shape}"
+                f"a member {extension!r} has the shape {array.shape}, but the column has {shape}: give "
+                f"dtypes={{{extension!r}: windrow.VariableShapeTensorType(pa.{_type_name(value)}(), {len(shape)})}}"
             )
     present = [array.ravel() for array in arrays if array is not None]
     flat = pa.array(np.concatenate(present) if present else np.zeros(0)).cast(value)
@@ -125,6 +147,12 @@ def _from_arrays(extension: str, arrays: Sequence[Any], column_type: pa.DataType
         here = np.array([array is not None for array in arrays])
         stored = stored.take(pa.array(np.cumsum(here) - 1, mask=~here))
     return pa.ExtensionArray.from_storage(column_type, stored)
+
+
+def _type_name(value: pa.DataType) -> str:
+    """The function of pyarrow that makes a type of numbers."""
+    name = np.dtype(value.to_pandas_dtype()).name
+    return "bool_" if name == "bool" else name
 
 
 def _from_objects(extension: str, values: Sequence[Any], column_type: pa.DataType | None) -> pa.Array:

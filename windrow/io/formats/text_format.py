@@ -34,12 +34,21 @@ class TextFormat(LineFormat):
         return f"{self.lines}, drop_empty_lines={self.drop_empty_lines}"
 
     def parse(
-        self, file: OpenFile, text: pa.Buffer, schema: pa.Schema, where: str, *, at_start: bool
+        self,
+        file: OpenFile,
+        text: pa.Buffer,
+        schema: pa.Schema,
+        where: str,
+        *,
+        first_row: int,
+        at_start: bool,
     ) -> pa.Table:
         """Split text into lines."""
         return self._split(text)
 
-    def explain(self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema) -> str:
+    def explain(
+        self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema, *, first_row: int = 0
+    ) -> str:
         """Add a fix to an error."""
         return f"{error}; repair the file, or check encoding= and compression="
 

@@ -27,6 +27,7 @@ from windrow.io.formats.tfrecord_features import (
 )
 from windrow.io.formats.type_widening import unify_inferred, widen_features
 from windrow.io.formats.user_types import type_names
+from windrow.io.storage.error_causes import exceeds_arrow
 
 __all__ = ["TFRecordFormat", "iter_records", "load_checksum", "mask"]
 
@@ -76,6 +77,8 @@ class TFRecordFormat(RecordFormat):
         except FrameError as error:
             raise CorruptBlockError(f"{file.name}: {error}; restore the file, or write it again") from error
         except (FeatureError, pa.ArrowException) as error:
+            if exceeds_arrow(error):
+                raise
             where = f"{file.name}, in the records from {first} on"
             raise CorruptBlockError(f"{where}: {error}; check whether it holds tf.train.Example") from error
 

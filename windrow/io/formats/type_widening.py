@@ -4,6 +4,7 @@ Numbers in text have no declared width, so more types unify than between typed f
 
 - everything that ``windrow.io.catalog.schemas`` unifies;
 - integers and floats: ``double``;
+- signed and unsigned integers of 64 bits: ``uint64``, where a negative value is an error;
 - dates and timestamps without a time zone: timestamps;
 - structs with different fields: the union of the fields;
 - strings and ``binary``: ``binary``;
@@ -13,21 +14,26 @@ Numbers in text have no declared width, so more types unify than between typed f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.errors import SourceError
+from windrow.core.variable_tensors import is_variable_tensor, tensor_ndim, tensor_value_type, variable_tensor
 from windrow.io.catalog.schemas import MergedSchema, Unify, merge_schemas
 from windrow.io.catalog.unified_types import unify_types
 
-__all__ = ["unify_inferred", "widen_features", "widen_json", "widen_text"]
+__all__ = ["unify_inferred", "widen_features", "widen_json", "widen_samples", "widen_text"]
 
 
-def unify_inferred(schemas: Sequence[tuple[str, pa.Schema]], widen: Unify, *, fix: str) -> MergedSchema:
+def unify_inferred(
+    schemas: Sequence[tuple[str, pa.Schema]], widen: Unify, *, fix: str, conflict_fix: str | None = None
+) -> MergedSchema:
     """Merge the schemas of files, given as (path, inferred schema); files without columns are ignored.
 
-    ``fix`` is the advice for the error when all files are empty: how to declare the columns.
+    ``fix`` is the advice for the error when all files are empty: how to declare the columns. ``conflict_fix`` is
+    that for a column whose types do not unify, if not the one of typed files.
     """
     known = [(path, schema) for path, schema in schemas if len(schema)]
     if not known:
@@ -35,7 +41,7 @@ def unify_inferred(schemas: Sequence[tuple[str, pa.Schema]], widen: Unify, *, fi
             f"{schemas[0][0]} is empty, as all files are, so the columns cannot be inferred: "
             f"exclude these files, or {fix}"
         )
-    return merge_schemas(known, widen)
+    return merge_schemas(known, widen) if conflict_fix is None else merge_schemas(known, widen, conflict_fix)
 
 
 def widen_text(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -75,6 +81,8 @@ def _widen(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     numbers = [pt.is_integer(kind) or pt.is_floating(kind) for kind in (left, right)]
     if all(numbers) and pt.is_integer(left) != pt.is_integer(right):
         return pa.float64()
+    if {left, right} == {pa.int64(), pa.uint64()}:
+        return pa.uint64()
     days, times = ({left, right} & {pa.date32()}), [kind for kind in (left, right) if pt.is_timestamp(kind)]
     if days and times and times[0].tz is None:
         return times[0]
@@ -93,6 +101,29 @@ def _field_type(left: pa.DataType, right: pa.DataType, name: str) -> pa.DataType
     places = [kind.get_field_index(name) for kind in (left, right)]
     kinds = [kind.field(at).type for kind, at in zip((left, right), places, strict=True) if at >= 0]
     return kinds[0] if len(kinds) == 1 else widen_json(kinds[0], kinds[1])
+
+
+def widen_samples(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The common type of members of samples: those of JSON, and tensors of several shapes.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> shapes = ((4, 6, 3), (5, 6, 3))
+    >>> widen_samples(*(pa.fixed_shape_tensor(pa.uint8(), shape) for shape in shapes))
+    VariableShapeTensorType(value_type=uint8, ndim=3)
+    """
+    dims = [_tensor_dims(kind) for kind in (left, right)]
+    if left != right and dims[0] is not None and dims[0] == dims[1]:
+        return variable_tensor(*dims[0])
+    return widen_json(left, right)
+
+
+def _tensor_dims(kind: Any) -> tuple[pa.DataType, int] | None:
+    """The value type and number of dimensions of a type of tensors."""
+    if is_variable_tensor(kind):
+        return tensor_value_type(kind), tensor_ndim(kind)
+    return (kind.value_type, len(kind.shape)) if isinstance(kind, pa.FixedShapeTensorType) else None
 
 
 def widen_features(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:

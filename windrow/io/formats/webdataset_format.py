@@ -21,10 +21,11 @@ from windrow.io.catalog.fragments import FragmentFacts
 from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.row_group_reader import group_by_bytes
-from windrow.io.formats.sample_columns import DecodeError, decode_column, infer_column
+from windrow.io.formats.sample_columns import DecodeError, UnsupportedMemberError, decode_column, infer_column
 from windrow.io.formats.sampled_format import Head, RecordFormat, estimate_facts
-from windrow.io.formats.type_widening import unify_inferred, widen_json
+from windrow.io.formats.type_widening import unify_inferred, widen_samples
 from windrow.io.formats.user_types import type_names
+from windrow.io.storage.error_causes import exceeds_arrow
 
 __all__ = ["KEY_COLUMN", "WebDatasetFormat"]
 
@@ -73,7 +74,7 @@ class WebDatasetFormat(RecordFormat):
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
         """Unify the inferred types over all archives; an extension can be missing from some."""
-        return unify_inferred(schemas, widen_json, fix="give dtypes=")
+        return unify_inferred(schemas, widen_samples, fix="give dtypes=")
 
     def for_columns(self, schema: pa.Schema, stored: pa.Schema) -> WebDatasetFormat:
         """The format that knows whether all columns are read."""
@@ -87,9 +88,13 @@ class WebDatasetFormat(RecordFormat):
             for samples in group_by_bytes(_group_members(members), _count_bytes):
                 key = samples[0].key
                 yield self._decode(samples, schema)
+        except UnsupportedMemberError as error:
+            raise SourceError(f"{file.name}: {error}") from error
         except TarError as error:
             raise CorruptBlockError(f"{file.name}: {error}; restore the file, or write it again") from error
         except (DecodeError, pa.ArrowException) as error:
+            if exceeds_arrow(error):
+                raise
             raise CorruptBlockError(
                 f"{file.name}, in the samples from {key!r} on: {error}; repair it, or give dtypes="
             ) from error
@@ -100,6 +105,8 @@ class WebDatasetFormat(RecordFormat):
         try:
             samples = list(islice(_group_members(members, whole=head.whole), _SAMPLES))
             table = self._sample(samples)
+        except UnsupportedMemberError as error:
+            raise SourceError(f"{file.name}: {error}") from error
         except (TarError, DecodeError, pa.ArrowException) as error:
             raise SourceError(
                 f"{file.name} is not an archive of samples as described: {error}; check compression=, "
@@ -136,7 +143,7 @@ def _check_extensions(samples: Sequence[_Sample], names: set[str]) -> None:
     for sample in samples:
         for extension in sample.members:
             if extension not in names:
-                raise DecodeError(
+                raise UnsupportedMemberError(
                     f"sample {sample.key!r} has a member {extension!r}, which is missing from every archive's first "
                     f"samples: give its type with dtypes=, or exclude it with columns="
                 )
@@ -156,7 +163,7 @@ def _iter_members(data: pa.Buffer, *, whole: bool = True) -> Iterator[_Member]:
         with tarfile.open(fileobj=pa.BufferReader(data), mode="r:") as archive:
             for info in archive:
                 if info.issparse():
-                    raise TarError(
+                    raise UnsupportedMemberError(
                         f"{info.name!r} is a sparse member, which is not supported: write the archive without -S"
                     )
                 end = info.offset_data + info.size

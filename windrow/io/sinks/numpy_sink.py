@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
+from windrow.core.variable_tensors import is_variable_tensor
 from windrow.io.sinks.sink import check_types
 
 __all__ = ["NumpySink", "dense_rows", "npy_fix"]
@@ -113,6 +114,8 @@ def npy_fix(kind: pa.DataType) -> str | None:
     if isinstance(kind, pa.FixedShapeTensorType):
         permuted = kind.permutation and list(kind.permutation) != sorted(kind.permutation)
         return "store it without a permutation" if permuted else npy_fix(kind.value_type)
+    if is_variable_tensor(kind):
+        return "scale its tensors to one shape, or write Parquet or Arrow"
     if types.is_fixed_size_list(kind):
         return npy_fix(kind.value_type)
     tests = (types.is_boolean, types.is_integer, types.is_floating, types.is_duration, types.is_date32)

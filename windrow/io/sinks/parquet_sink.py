@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import PlanError
+from windrow.core.variable_tensors import is_variable_tensor
 from windrow.io.sinks.sink import check_compression, check_types, rows_within
 
 __all__ = ["ParquetSink"]
@@ -51,11 +52,12 @@ class ParquetSink:
 
 
 def _check_lists(table: pa.Table) -> None:
-    """Raise for nulls in lists of a fixed size if pyarrow does not support them."""
+    """Raise for nulls in lists of a fixed size, such as shapes of tensors, if pyarrow does not support them."""
     kinds = [field.type for field in table.schema]
     storage = [kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind for kind in kinds]
     for name, column, kind in zip(table.column_names, table.columns, storage, strict=True):
-        if pa.types.is_fixed_size_list(kind) and column.null_count and not _supports_null_lists():
+        has_sizes = pa.types.is_fixed_size_list(kind) or is_variable_tensor(column.type)
+        if has_sizes and column.null_count and not _supports_null_lists():
             raise PlanError(
                 f"column {name!r} has nulls in lists of a fixed size, which pyarrow {pa.__version__} does not "
                 "store in Parquet: fill them, cast the column to pa.list_(), or install a newer pyarrow"

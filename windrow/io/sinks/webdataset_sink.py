@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
+from windrow.core.variable_tensors import is_variable_tensor, tensor_rows, tensor_value_type
 from windrow.io.sinks.json_sink import json_fix, json_texts
 from windrow.io.sinks.numpy_sink import dense_rows, npy_fix
 from windrow.io.sinks.sink import FILE_COMPRESSIONS, check_compression, check_types, compressed
@@ -140,6 +141,8 @@ def _where_valid(array: pa.Array, texts: pa.Array) -> pa.Array:
 
 
 def _arrays(name: str, array: pa.Array) -> list[bytes | None]:
+    if is_variable_tensor(array.type):
+        return [None if row is None else _npy(row) for row in tensor_rows(array, np.asarray)]
     valid = array.is_valid().to_pylist()
     rows = iter(dense_rows(name, array.drop_null()))
     return [_npy(next(rows)) if known else None for known in valid]
@@ -163,10 +166,15 @@ def _fixes_for(name: str) -> Callable[[pa.DataType], str | None]:
     """The function that returns how to fix a type that is not supported under a column's name."""
     ending = _ending(name)
     if ending in _ARRAYS:
-        return npy_fix
+        return _array_fix
     if ending in _JSON:
         return json_fix
     return _number_fix if ending in _NUMBERS else _text_fix
+
+
+def _array_fix(kind: pa.DataType) -> str | None:
+    # each member is an array of its own
+    return npy_fix(tensor_value_type(kind) if is_variable_tensor(kind) else kind)
 
 
 def _number_fix(kind: pa.DataType) -> str | None:

@@ -28,6 +28,7 @@ from windrow.io.storage.credentials import (
     url_secrets,
     without_user,
 )
+from windrow.io.storage.error_causes import find_cause
 from windrow.io.storage.file_versions import (
     Version,
     read_arrow_version,
@@ -122,30 +123,20 @@ class Files:
             raise self.error(self.name(relative), error, fix) from self.cause(error)
 
     @contextmanager
-    def mapped_errors(self, what: str) -> Iterator[None]:
-        """Convert errors to a SourceError; ``what`` names what was being read."""
+    def mapped_errors(self, what: str, *, filters: bool = False) -> Iterator[None]:
+        """Convert errors to a SourceError; ``what`` names what was being read, and ``filters``: also filtered."""
         try:
             yield
         except SourceError:
             raise
-        except MemoryError as error:
-            if not isinstance(error, pa.ArrowException):
-                raise
-            fix = "it is corrupt and states wrong sizes, or its row groups are too large"
-            raise self.error(f"{what}: does not fit into memory", error, fix) from self.cause(error)
-        except FileNotFoundError as error:
-            fix = "restore the file, or list the dataset again"
-            raise self.error(f"{what}: the file is missing", error, fix) from self.cause(error)
-        except PermissionError as error:
-            raise self.error(f"{what}: no read permission", error, "grant read permission") from self.cause(
-                error
-            )
         except GaveUpError as error:
             fix = "check the object storage and the network, or allow more time: read_parquet(retry_seconds=)"
             raise self.error(f"{what}: cannot be read", error, fix) from self.cause(error)
         except Exception as error:
-            fix = "it is corrupt, or the connection failed: try again, rewrite the file, or leave it out"
-            raise self.error(f"{what}: cannot be read", error, fix) from self.cause(error)
+            if isinstance(error, MemoryError) and not isinstance(error, pa.ArrowException):
+                raise
+            cause = find_cause(error, local=self.local, filters=filters)
+            raise self.error(f"{what}: {cause.what}", error, cause.fix) from self.cause(error)
 
     def error(self, what: str, error: BaseException, fix: str) -> SourceError:
         """Convert an error of a filesystem or of Arrow to a SourceError without credentials."""

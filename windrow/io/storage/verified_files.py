@@ -26,6 +26,7 @@ from windrow.core.source import CorruptBlockError
 from windrow.io.parquet.footer_cache import FooterCache
 from windrow.io.parquet.footers import Footer, parse_footer, read_footer
 from windrow.io.parquet.stored_chunks import StoredFooter
+from windrow.io.storage.error_causes import shows_corruption
 from windrow.io.storage.file_versions import Version
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.range_reads import RemoteFile, join_ranges, read_ranges
@@ -135,7 +136,7 @@ class BlockFile:
     @contextmanager
     def mapped_errors(self, *, filters: bool = False) -> Iterator[None]:
         """Convert errors of reading (and filtering, with ``filters``) to a SourceError that names the block."""
-        with self.files.mapped_errors(self.origin):
+        with self.files.mapped_errors(self.origin, filters=filters):
             try:
                 yield
             except (SourceError, GaveUpError):
@@ -148,17 +149,10 @@ class BlockFile:
                 raise
 
     def _is_corruption(self, error: Exception, filters: bool) -> bool:
-        """Whether the bytes were read, but are corrupt.
-
-        Arrow's decoders raise an `OSError` without errno, since no system call failed, or `ArrowInvalid`,
-        which filters raise for valid data too. Storage errors have the same types, so ``remote.failed``
-        distinguishes them.
-        """
+        """Whether the bytes were read, but are corrupt: filters raise ``ArrowInvalid`` for valid data too."""
         if self.remote is not None and self.remote.failed:
             return False
-        if type(error) is pa.ArrowInvalid:
-            return not filters
-        return type(error) is OSError and error.errno is None
+        return shows_corruption(error) and not (filters and isinstance(error, pa.ArrowInvalid))
 
     def _make_corrupt_error(self, error: Exception) -> SourceError:
         fix = "it is corrupt: restore the file, rewrite it, or skip this block with options(on_error='skip')"

@@ -42,9 +42,9 @@ class TableFiles(Files):
         return self.display_root or super().url
 
     @contextmanager
-    def mapped_errors(self, what: str) -> Iterator[None]:
+    def mapped_errors(self, what: str, *, filters: bool = False) -> Iterator[None]:
         """Map errors to SourceError; a missing file has most likely been vacuumed."""
-        with super().mapped_errors(what):
+        with super().mapped_errors(what, filters=filters):
             try:
                 yield
             except FileNotFoundError as error:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from windrow.core.errors import PlanError, WindrowError
 from windrow.io.storage.credentials import safe_cause, source_error
+from windrow.io.storage.error_causes import is_forbidden, is_unsupported
 
 __all__ = ["check_time_zone", "mapped_errors", "plain_error"]
 
@@ -37,8 +38,16 @@ def mapped_errors(
         raise
     except Exception as error:
         text = str(error).lower()
-        known = next((known for key, known in fixes.items() if key in text), fix)
+        known = next((known for key, known in fixes.items() if key in text), _find_fix(error, fix))
         raise source_error(what, plain_error(error), known, tuple(secrets)) from safe_cause(error, secrets)
+
+
+def _find_fix(error: BaseException, fix: str) -> str:
+    if is_forbidden(error):
+        return "grant read permission, or check the credentials and storage_options="
+    if is_unsupported(error):
+        return "upgrade the library, or write the table without what it does not support"
+    return fix
 
 
 def check_time_zone(argument: str, time: datetime.datetime) -> None:

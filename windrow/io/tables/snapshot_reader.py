@@ -143,7 +143,7 @@ class TableFilesReader:
         )
         stored = self._physical_reader(groups, selected).read(address)
         table = pa.Table.from_arrays(stored.columns, schema=selected)
-        with self.files.mapped_errors(address.origin):
+        with self.files.mapped_errors(address.origin, filters=self.filter is not None):
             if groups.deleted:
                 table = table.take(pa.array(groups.live_rows()))
             if self.filter is not None:

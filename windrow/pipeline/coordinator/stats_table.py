@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from windrow.core.byte_sizes import format_bytes
+from windrow.core.terminal_text import escape_controls
 from windrow.pipeline.coordinator.phases import LABELS, TrainerStats
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def format_stats(stats: Stats) -> str:
     """Return the statistics as lines; the last one says what limits the run, and what to change."""
     one = stats.trainer
     if stats.loader_workers:
-        return f"shard {stats.shard}: {stats.bottleneck.sentence}"
+        return escape_controls(f"shard {stats.shard}: {stats.bottleneck.sentence}")
     epochs = "1 epoch" if stats.epochs == 1 else f"{stats.epochs:,} epochs"
     lines = [
         f"shard {stats.shard}: {epochs}, {one.batches:,} batches, {one.rows:,} rows, {format_bytes(one.bytes)}",
@@ -29,7 +30,7 @@ def format_stats(stats: Stats) -> str:
     ]
     if stats.trainers:
         lines += ["", *_trainer_table(stats.trainers)]
-    return "\n".join([*lines, "", stats.bottleneck.sentence])
+    return "\n".join(map(escape_controls, [*lines, "", stats.bottleneck.sentence]))
 
 
 def _all_rates(trainers: Sequence[TrainerStats]) -> str:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
+from windrow.core.variable_tensors import is_variable_tensor
 from windrow.pipeline.delivery.to_numpy import column_to_numpy, writable_view
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ def _series(column: pa.Array) -> Any:
     if isinstance(column.type, pa.FixedShapeTensorType):
         values = column_to_numpy(column, writable=True).copy()
         return pd.Series(np.fromiter(values, dtype=object, count=len(values)), dtype=object)
+    if is_variable_tensor(column.type):
+        return pd.Series(_copied_tensors(column), dtype=object)
     if pa.types.is_time(column.type):
         return pd.Series(column_to_numpy(column, writable=True))
     if column.null_count and (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
@@ -126,10 +129,20 @@ def rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     # as Python objects, a whole run would take many times its memory
     for start in range(0, batch.num_rows, _ROWS_PER_CHUNK):
         chunk = batch.slice(start, _ROWS_PER_CHUNK)
-        found = chunk.to_pylist()
-        for name, column in zip(chunk.schema.names, chunk.columns, strict=True):
-            if isinstance(column.type, pa.FixedShapeTensorType) and len(column.type.shape) > 1:
-                # a copy: what Arrow marks as mutable can be the user's own data
-                for row, tensor in zip(found, column_to_numpy(column, writable=True).copy(), strict=True):
-                    row[name] = tensor
-        yield from found
+        names = chunk.schema.names
+        if not names:
+            yield from ({} for _ in range(chunk.num_rows))
+            continue
+        for values in zip(*map(_python_values, chunk.columns), strict=True):
+            yield dict(zip(names, values, strict=True))
+
+
+def _python_values(column: pa.Array) -> Any:
+    if isinstance(column.type, pa.FixedShapeTensorType) and len(column.type.shape) > 1:
+        # a copy: what Arrow marks as mutable can be the user's own data
+        return column_to_numpy(column, writable=True).copy()
+    return _copied_tensors(column) if is_variable_tensor(column.type) else column.to_pylist()
+
+
+def _copied_tensors(column: pa.Array) -> list[Any]:
+    return [None if tensor is None else tensor.copy() for tensor in column_to_numpy(column, writable=False)]

@@ -15,6 +15,7 @@ string, binary                  objects: str / bytes and None
 dictionary                      as the type of its values
 fixed_size_list                 (rows, k, ...); objects where a list is null
 fixed_shape_tensor              (rows, *shape), its permutation applied
+variable_shape_tensor           objects: one array per row, None where null
 list                            objects: one array per row, None where null
 struct, map, union, others      objects: what ``to_pylist`` returns
 null                            objects: None
@@ -31,6 +32,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from windrow.core.variable_tensors import is_variable_tensor, tensor_rows
 
 __all__ = ["column_to_numpy", "fixed_dtype", "list_offsets", "permutation_of", "writable_view"]
 
@@ -114,6 +117,8 @@ def _convert(array: pa.Array, writable: bool) -> NDArray[Any]:
         return _fixed(array, dtype, writable)
     if isinstance(kind, pa.FixedShapeTensorType):
         return _tensors(array, writable)
+    if is_variable_tensor(kind):
+        return _variable_tensors(array, writable)
     if isinstance(kind, pa.BaseExtensionType):
         return _convert(array.storage, writable)
     if pa.types.is_dictionary(kind):
@@ -200,6 +205,11 @@ def _tensors(array: pa.FixedShapeTensorArray, writable: bool) -> NDArray[Any]:
     values = values.reshape(len(array), *array.type.shape)
     values = values.transpose(0, *(1 + dimension for dimension in permutation_of(array.type)))
     return _with_nulls(array.storage, values)
+
+
+def _variable_tensors(array: pa.ExtensionArray, writable: bool) -> NDArray[Any]:
+    """One array per row; all are views of the column's values."""
+    return _objects(tensor_rows(array, lambda values: column_to_numpy(values, writable=writable)))
 
 
 def _with_nulls(array: pa.Array, values: NDArray[Any]) -> NDArray[Any]:

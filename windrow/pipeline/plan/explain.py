@@ -9,6 +9,7 @@ import numpy as np
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.native_libraries import missing_library_warnings
 from windrow.core.source import schema_changes
+from windrow.core.terminal_text import escape_controls
 from windrow.pipeline.executors.base import Resources
 from windrow.pipeline.executors.choose_executor import ray_is_initialized, resolve_executor
 from windrow.pipeline.plan.job import Job
@@ -153,7 +154,7 @@ class Explanation:
             *([f"share    {self._format_share()}"] if self.processes > 1 else []),
             *(f"warning  {line}" for line in self.user_warnings),
         ]
-        return "\n".join(lines)
+        return "\n".join(map(escape_controls, lines))
 
     def _format_head(self) -> str:
         epochs = "endless epochs" if self.epochs is None else _format_count(self.epochs, "epoch")

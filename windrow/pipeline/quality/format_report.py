@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windrow.core.terminal_text import escape_controls
 from windrow.pipeline.quality.shuffle_report import ShuffleReport
 
 __all__ = ["format_report"]
@@ -17,7 +18,7 @@ def format_report(report: ShuffleReport) -> str:
         f"sample    {_format_sample(report)}",
     ]
     lines += [f"note      {note}" for note in report.notes]
-    return "\n".join([*lines, f"verdict   {report.verdict}"])
+    return "\n".join(map(escape_controls, [*lines, f"verdict   {report.verdict}"]))
 
 
 def _format_head(report: ShuffleReport) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from windrow.core.byte_sizes import format_bytes
+from windrow.core.terminal_text import escape_controls
 from windrow.pipeline.coordinator.bottleneck import TRAINERS, find_bottleneck
 from windrow.pipeline.coordinator.phases import LABELS, TrainerStats
 from windrow.pipeline.coordinator.stats import RunStats
@@ -92,7 +93,7 @@ class ProgressView:
             f" · {speed / 1e9:.2f} GB/s · trainers wait {waited / max(seconds, 1e-9):.1%}{_describe_cause(since)}"
             f" · {format_bytes(run.held_bytes)} of {format_bytes(run.memory_bytes)}"
         )
-        return place, rest
+        return escape_controls(place), escape_controls(rest)
 
     def _draw(self, place: str, rest: str, step: int) -> None:
         from rich.console import Console

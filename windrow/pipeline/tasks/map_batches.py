@@ -246,4 +246,10 @@ def _advice(exc: BaseException) -> str:
             ". The arrays that a function gets are read-only: assign a new array, "
             "as in batch['x'] = batch['x'] + 1"
         )
+    # Pillow, which need not be installed
+    if type(exc).__name__.startswith("DecompressionBomb"):
+        return (
+            ". The image is too large for Pillow: scale it down, exclude it, or raise PIL.Image.MAX_IMAGE_PIXELS in "
+            "the function, if you trust the data"
+        )
     return ""

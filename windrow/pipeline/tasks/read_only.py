@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from windrow.core.variable_tensors import is_variable_tensor
 from windrow.pipeline.delivery.to_numpy import fixed_dtype
 
 __all__ = ["as_immutable"]
@@ -21,6 +22,12 @@ def as_immutable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _immutable_array(array: pa.Array) -> pa.Array:
     kind = array.type
+    if is_variable_tensor(kind):
+        storage = array.storage
+        mask = storage.is_valid().buffers()[1] if storage.null_count else None
+        fields = [_immutable_array(storage.field(0)), storage.field(1)]
+        made = pa.Array.from_buffers(storage.type, len(array), [mask], storage.null_count, children=fields)
+        return pa.ExtensionArray.from_storage(kind, made)
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, _immutable_array(array.storage))
     children = []

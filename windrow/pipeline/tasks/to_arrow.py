@@ -11,6 +11,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.text_types import preserve_embedded_nuls
+from windrow.core.variable_tensors import (
+    is_variable_tensor,
+    tensor_ndim,
+    tensor_value_type,
+    to_tensor_column,
+    variable_tensor,
+)
 from windrow.pipeline.delivery.to_numpy import fixed_dtype, permutation_of
 
 __all__ = ["to_arrow"]
@@ -41,6 +48,13 @@ def to_arrow(values: Any, preferred: pa.DataType | None, *, nan_is_null: bool = 
     ``preferred`` is the type to use if the values are of its kind; None infers the type. ``nan_is_null``:
     NaN means null, as in pandas.
     """
+    if preferred is not None and is_variable_tensor(preferred):
+        tensors = _variable_column(values, preferred)
+        return (
+            pa.chunked_array([tensors])
+            if tensors is not None
+            else to_arrow(values, None, nan_is_null=nan_is_null)
+        )
     if isinstance(preferred, pa.BaseExtensionType) and not isinstance(preferred, pa.FixedShapeTensorType):
         column = to_arrow(values, preferred.storage_type, nan_is_null=nan_is_null)
         return column.cast(preferred) if column.type == preferred.storage_type else column
@@ -52,6 +66,33 @@ def to_arrow(values: Any, preferred: pa.DataType | None, *, nan_is_null: bool = 
     else:
         column = _from_tensors(array, preferred)
     return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+
+
+def _variable_column(values: Any, preferred: pa.DataType | None) -> pa.Array | None:
+    """Convert arrays of several shapes, of two dimensions or more unless ``preferred`` has one; None for other values.
+
+    With ``preferred``, arrays of one shape are converted too, so that the type depends on no single value.
+    """
+    if not isinstance(values, (list, tuple, np.ndarray)) and not hasattr(values, "iloc"):
+        values = np.asanyarray(values)
+    arrays = list(values)
+    present = [array for array in arrays if array is not None]
+    if not present or not all(isinstance(array, np.ndarray) for array in present):
+        return (
+            to_tensor_column(arrays, preferred) if arrays and not present and preferred is not None else None
+        )
+    dims, dtypes = {array.ndim for array in present}, {array.dtype for array in present}
+    ndim, dtype = dims.pop(), np.result_type(*dtypes)
+    least = 2 if preferred is None else min(2, tensor_ndim(preferred))
+    if dims or ndim < least or dtype.kind not in "biuf":
+        return None
+    kind = variable_tensor(pa.from_numpy_dtype(dtype), ndim)
+    if preferred is not None and (tensor_value_type(preferred), tensor_ndim(preferred)) == (
+        tensor_value_type(kind),
+        ndim,
+    ):
+        kind = preferred
+    return to_tensor_column(arrays, kind)
 
 
 def _numpy_view(values: Any) -> NDArray[Any] | None:
@@ -100,6 +141,11 @@ def _from_times(array: NDArray[Any], preferred: pa.DataType) -> pa.Array:
 def _from_objects(values: Any, preferred: pa.DataType | None, nan_is_null: bool) -> pa.Array:
     if isinstance(preferred, pa.FixedShapeTensorType):
         return _from_some_tensors(values, preferred, nan_is_null)
+    first = next((value for value in values if value is not None), None)
+    if isinstance(first, np.ndarray) and first.ndim > 1:
+        tensors = _variable_column(values, None)
+        if tensors is not None:
+            return tensors
     if isinstance(values, np.ndarray):
         # Arrow does not support NumPy's StringDType
         values = values.astype(object) if values.dtype.kind == "T" else preserve_embedded_nuls(values)

@@ -9,7 +9,8 @@ that all blocks get the same schema:
 - lists and objects keep the column's type if they are of its kind (text, decimals,
   integers, ...) and convert without loss;
 - everything else gets the type that Arrow infers; arrays of two or more dimensions
-  become ``fixed_shape_tensor`` columns.
+  become ``fixed_shape_tensor`` columns, or ``arrow.variable_shape_tensor`` if their
+  shapes differ or the column had that type.
 """
 
 from __future__ import annotations

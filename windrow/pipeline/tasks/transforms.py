@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from windrow.core.empty_tables import empty_table
 from windrow.core.errors import TransformError
 from windrow.core.phase_clock import phase
+from windrow.core.variable_tensors import is_variable_tensor
 from windrow.pipeline.coordinator.phases import TRANSFORM_PREFIX
 from windrow.pipeline.tasks.function_formats import function_batch
 from windrow.pipeline.tasks.held_arrays import copy_held, count_references
@@ -226,5 +227,13 @@ def check_schema(expected: pa.Schema, got: pa.Schema, origin: str) -> None:
     ] or [f"the order is {got.names} and was {expected.names}"]
     raise TransformError(
         f"{origin}: the columns differ from those of the rows before: {', '.join(changes)}. Return the same "
-        "columns and types for every batch: cast with astype, or return pa.array(values, type=...)"
+        f"columns and types for every batch: cast with astype, or return pa.array(values, type=...){_tensor_fix(got)}"
     )
+
+
+def _tensor_fix(got: pa.Schema) -> str:
+    """The fix for tensors whose shapes are equal in some batches only."""
+    tensors = [
+        kind for kind in got.types if is_variable_tensor(kind) or isinstance(kind, pa.FixedShapeTensorType)
+    ]
+    return ", or windrow.VariableShapeTensorType(...).make_column(arrays)" if tensors else ""

@@ -23,6 +23,7 @@ from windrow.pipeline.delivery.tensors.schema_check import (
     check_nulls,
     check_tensor_schema,
     is_ragged,
+    is_tensor_list,
 )
 from windrow.pipeline.delivery.to_numpy import column_to_numpy, writable_view
 from windrow.pipeline.tasks.map_batches import function_name, raise_function_error
@@ -67,7 +68,7 @@ class TensorSpec:
         if self.collate_fn is None:
             if isinstance(self.dtypes, Mapping):
                 check_names(self.dtypes, schema, "dtypes")
-            check_tensor_schema(schema, null_counts, lists=True)
+            check_tensor_schema(schema, null_counts, lists=True, shapes=True)
             self.ragged.check(schema)
 
     def dtypes_of(self, names: Iterable[str]) -> dict[str, torch.dtype]:
@@ -78,7 +79,9 @@ class TensorSpec:
 
     def is_per_batch(self, schema: pa.Schema) -> bool:
         """Whether batches have to be converted one by one, not many at once."""
-        return self.collate_fn is not None or not len(schema) or self.ragged.depends_on_batch(schema)
+        if self.collate_fn is not None or not len(schema) or self.ragged.depends_on_batch(schema):
+            return True
+        return any(map(is_tensor_list, schema.types))
 
 
 def _check_dtypes(dtypes: object) -> None:
@@ -95,12 +98,18 @@ def to_tensors(batch: pa.RecordBatch, spec: TensorSpec, mover: Mover | None = No
     if spec.collate_fn is not None:
         return mover.move(_collate(batch, spec.collate_fn, spec.batch_format))
     offsets: dict[str, torch.Tensor] = {}
-    tensors = column_tensors(batch, batch.schema.names, spec.ragged, offsets)
-    dtypes = spec.dtypes_of(tensors)
-    if not offsets:
+    names = batch.schema.names
+    listed = [name for name in names if is_tensor_list(batch.schema.field(name).type)]
+    plain = [name for name in names if name not in listed] if listed else names
+    tensors: dict[str, Any] = column_tensors(batch, plain, spec.ragged, offsets)
+    dtypes = spec.dtypes_of(names)
+    if not offsets and not listed:
         return mover.move(tensors, dtypes)
+    for name in listed:
+        tensors[name] = _tensor_list(batch.column(name), name, dtypes.pop(name, None))
     found: dict[str, Any] = {}
-    for name, tensor in tensors.items():
+    for name in names:
+        tensor = tensors[name]
         if name in offsets:
             # cast here, since a padding value has to be one of the dtype
             cast = tensor.to(dtypes.pop(name, tensor.dtype))
@@ -108,6 +117,18 @@ def to_tensors(batch: pa.RecordBatch, spec: TensorSpec, mover: Mover | None = No
         else:
             found[name] = tensor
     return mover.move(found, dtypes, nest)
+
+
+def _tensor_list(column: pa.Array, name: str, dtype: torch.dtype | None) -> list[torch.Tensor]:
+    """One tensor per row, of its own shape and memory."""
+    import torch
+
+    check_nulls(column, name)
+    # copies, since two columns can be the same memory, and what Arrow marks as immutable must not be written to
+    tensors = [
+        torch.from_numpy(np.array(array, order="C")) for array in column_to_numpy(column, writable=False)
+    ]
+    return tensors if dtype is None else [tensor.to(dtype) for tensor in tensors]
 
 
 def tensor_batches(span: pa.RecordBatch, spec: TensorSpec, mover: Mover, batch_size: int) -> Iterator[Any]:

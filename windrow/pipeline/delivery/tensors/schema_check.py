@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
+from windrow.core.variable_tensors import is_variable_tensor, tensor_value_type
 from windrow.pipeline.delivery.to_numpy import fixed_dtype, permutation_of
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "check_nulls",
     "check_tensor_schema",
     "is_ragged",
+    "is_tensor_list",
     "tensor_dtype",
     "tensor_shape",
 ]
@@ -36,6 +38,11 @@ def is_ragged(arrow_type: pa.DataType) -> bool:
     """Whether a column holds lists of any length, of what tensors can hold."""
     is_list = pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type)
     return is_list and tensor_dtype(arrow_type.value_type) is not None
+
+
+def is_tensor_list(arrow_type: pa.DataType) -> bool:
+    """Whether a column holds tensors of several shapes, which become a list of tensors."""
+    return is_variable_tensor(arrow_type) and tensor_dtype(tensor_value_type(arrow_type)) is not None
 
 
 def tensor_shape(arrow_type: pa.DataType) -> tuple[int, ...]:
@@ -80,16 +87,20 @@ def check_tensor_schema(
     selected: Sequence[str] | None = None,
     *,
     lists: bool = False,
+    shapes: bool = False,
 ) -> None:
     """Raise one PlanError that names all columns that tensors cannot hold, and how to fix them.
 
     ``null_counts`` has None or nothing for a column behind a filter or a transform; ``selected`` lists the
-    columns that become tensors, None: all. ``lists``: columns of lists become tensors too.
+    columns that become tensors, None: all. ``lists``: columns of lists become tensors too. ``shapes``: columns of
+    tensors of several shapes become lists of tensors.
     """
     columns = [schema.field(name) for name in (schema.names if selected is None else selected)]
     if lists:
         # row group statistics of a list count the empty ones as nulls; batches are checked
         columns = [field for field in columns if not is_ragged(field.type)]
+    if shapes:
+        columns = [field for field in columns if not is_tensor_list(field.type)]
     unsupported = [f"{f.name!r} ({f.type})" for f in columns if tensor_dtype(f.type) is None]
     with_nulls = {f.name: null_counts.get(f.name) for f in columns if tensor_dtype(f.type) is not None}
     nullable = [f"{name!r} ({_nulls(count)})" for name, count in with_nulls.items() if count]
@@ -124,6 +135,8 @@ def _nulls(count: int) -> str:
 
 
 def _count_nulls(array: pa.Array) -> int:
+    if is_variable_tensor(array.type):
+        return int(array.storage.null_count) or _count_nulls(array.storage.field(0))
     if isinstance(array.type, pa.BaseExtensionType):
         return _count_nulls(array.storage)
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.core.terminal_text import escape_controls
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.tasks.cache.block_file import CorruptCachedBlockError
 from windrow.pipeline.tasks.cache.cache_report import CacheReport
@@ -177,12 +178,17 @@ class DiskCache:
     def _key(self, block: int, token: str) -> bytes:
         return hashlib.sha256(f"{_VERSION} {self.contents} {token} {block}".encode()).digest()
 
+    @property
+    def _shown_path(self) -> str:
+        """The path for warnings and logs."""
+        return escape_controls(str(self.path))
+
     def _record_error(self, store: JobStore | PersistentStore, error: BaseException) -> None:
         if isinstance(error, FileNotFoundError) and store.folder.has_ended:
             # a late task of a job that has ended: its folder was removed
             self._ended = True
             return
-        self._record_failure(f"decoded blocks are no longer cached in {self.path}: {error}")
+        self._record_failure(f"decoded blocks are no longer cached in {self._shown_path}: {error}")
 
     def _record_failure(self, failure: str) -> None:
         if not self.failure:
@@ -194,10 +200,12 @@ class DiskCache:
         self, store: JobStore | PersistentStore, block: int, error: CorruptCachedBlockError
     ) -> None:
         text = (
-            f"a cached block in {self.path} is corrupt ({error}); it is read from the source again. "
+            f"a cached block in {self._shown_path} is corrupt ({error}); it is read from the source again. "
             "stats() counts all corrupt ones"
         )
-        logger.warning("cached block %d in %s is corrupt (%s): it is read again", block, self.path, error)
+        logger.warning(
+            "cached block %d in %s is corrupt (%s): it is read again", block, self._shown_path, error
+        )
         self._add_report(CacheReport(corrupt_blocks=1, first_corruption=text))
         try:
             store.evict(block)
