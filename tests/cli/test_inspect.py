@@ -175,7 +175,7 @@ def test_row_groups_that_are_cut_are_counted(
 ) -> None:
     write(tmp_path, "a.parquet", pa.table({"x": np.arange(10_000)}), use_dictionary=False)
     write(tmp_path, "b.parquet", pa.table({"x": np.arange(10)}))
-    sizes = CutSizes(1_000, 2_000, 8_000)
+    sizes = CutSizes(1_000, 2_000, 8_000, page_rows=1)
     monkeypatch.setattr(
         file_source, "cut_row_groups", lambda manifest, target, _: cut_row_groups(manifest, target, sizes)
     )

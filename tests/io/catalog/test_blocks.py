@@ -130,6 +130,19 @@ def test_estimates_of_variable_width_bytes_are_close(tmp_path: Path) -> None:
         assert 0.9 * held <= blocks.memory_bytes.sum() <= 1.6 * held, name
 
 
+def test_pieces_have_the_rows_of_a_page() -> None:
+    sizes = CutSizes()
+    # numbers: 24 columns, pages of 20,000 rows
+    assert sizes.piece_rows(12_500_000, 2_400_000_000, 24, 9 * 2**20) == 100_000
+    # a wide table, of which a page of each column has all rows
+    assert sizes.piece_rows(20_000, 80_000_000, 1_000, 2**20) == 20_000
+    assert sizes.piece_rows(100_000, 400_000_000, 1_000, 2**20) == 20_000
+    # strings of 1 MiB, of which a page has 1,024
+    assert sizes.piece_rows(2_300, 2_300 * 2**20, 2, 9 * 2**20) == 256
+    # a row group of the size of blocks is one
+    assert sizes.piece_rows(10**6, 60 * 2**20, 8, 2**20) == 10**6
+
+
 @given(
     fragments=st.lists(st.lists(st.integers(0, 60), max_size=5), max_size=5),
     target=st.integers(1, 40),

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.io.catalog.manifest import Manifest, VariableBytes
+from windrow.io.catalog.value_widths import leaf_types
 
 __all__ = ["CutSizes", "Pieces", "cut_row_groups"]
 
@@ -30,28 +31,32 @@ class CutSizes:
     Row groups of more than four blocks of the target size are cut, but none below ``min_bytes`` and all above
     ``max_bytes``, unless the target is larger. Pieces have the target size, at least ``min_piece_bytes``.
 
-    Writers look at the size of a page only after ``batch_rows`` rows, so pages of long values are large. Pieces have
-    that many rows too, unless these are more than ``max_piece_bytes``: each piece of a page decodes all of it.
+    Each piece that holds rows of a page decodes all of it, so pieces have at least the rows that writers commonly put
+    into one: up to ``page_bytes`` or ``page_rows``, but the size is looked at only after ``batch_rows`` rows. Pages of
+    long values and row groups of many columns can thus make larger pieces, of at most ``max_piece_bytes``.
     """
 
     min_bytes: int = 64 * 2**20
     max_bytes: int = 128 * 2**20
     min_piece_bytes: int = 16 * 2**20
     max_piece_bytes: int = 256 * 2**20
+    page_bytes: int = 2**20
     batch_rows: int = 1_024
-    # pieces of more rows begin at a multiple of it: Arrow's writer ends a page after so many rows
+    # pieces of more rows begin at a multiple of it
     page_rows: int = 20_000
 
-    def piece_rows(self, rows: int, size_bytes: int, target_bytes: int) -> int:
-        """The rows of a piece of a row group; all of its rows if it is not cut."""
+    def piece_rows(self, rows: int, size_bytes: int, leaves: int, target_bytes: int) -> int:
+        """The rows of a piece of a row group of so many leaf columns; all of its rows if it is not cut."""
         limit = max(min(max(4 * target_bytes, self.min_bytes), self.max_bytes), target_bytes)
         if size_bytes <= limit or rows < 2:
             return rows
-        batch_bytes = min(self.batch_rows * size_bytes // rows, self.max_piece_bytes)
-        pieces = min(-(-size_bytes // max(target_bytes, self.min_piece_bytes, batch_bytes)), rows)
+        in_page = self.page_bytes * leaves * rows // max(size_bytes, 1)
+        least_rows = min(max(in_page, self.batch_rows), self.page_rows)
+        least_bytes = min(least_rows * size_bytes // rows, self.max_piece_bytes)
+        pieces = min(-(-size_bytes // max(target_bytes, self.min_piece_bytes, least_bytes)), rows)
         each = -(-rows // pieces)
         for multiple in (self.page_rows, self.batch_rows):
-            if each > multiple:
+            if each >= multiple:
                 # up, so that no piece is much smaller
                 return min(-(-each // multiple) * multiple, rows)
         return each
@@ -88,9 +93,9 @@ def cut_row_groups(manifest: Manifest, target_bytes: int, sizes: CutSizes | None
     rows = manifest.rows.astype(np.int64)
     steps = np.maximum(rows, 1)
     if sizes is not None:
-        stored = _sizes(manifest)
+        stored, leaves = _sizes(manifest), sum(len(leaf_types(field.type)) for field in manifest.schema)
         for group in np.flatnonzero(stored > sizes.min_bytes).tolist():
-            steps[group] = sizes.piece_rows(int(rows[group]), int(stored[group]), target_bytes)
+            steps[group] = sizes.piece_rows(int(rows[group]), int(stored[group]), leaves, target_bytes)
     counts = np.maximum(-(-rows // steps), 1)
     groups = np.repeat(np.arange(len(rows)), counts)
     if len(groups) == len(rows):
