@@ -29,7 +29,7 @@ class Reader:
     >>> reader.struct()
     {1: (5, -3), 4: (9, (8, [b'ab']))}
     >>> reader.at
-    7
+    8
     """
 
     def __init__(self, raw: bytes, at: int = 0) -> None:
