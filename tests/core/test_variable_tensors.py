@@ -127,9 +127,11 @@ def test_batches_never_write_to_the_data() -> None:
 
 
 @pytest.mark.parametrize("executor", ["threads", pytest.param("ray", marks=pytest.mark.ray)])
-def test_shuffle_keeps_tensors_with_their_rows(executor: Any, tmp_path: Path) -> None:
+def test_shuffle_keeps_tensors_with_their_rows(
+    executor: Any, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     if executor == "ray":
-        pytest.importorskip("ray")
+        request.getfixturevalue("ray_local")
     stores_nulls = parquet_stores_nulls(KIND)
     images = [None if row % 7 == 3 and stores_nulls else image for row, image in enumerate(_shapes(200))]
     table = pa.table({"n": range(200), "x": to_tensor_column(images, KIND)})

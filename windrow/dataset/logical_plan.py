@@ -82,8 +82,11 @@ class LogicalPlan:
         if blocks_per_window is not None:
             blocks = check_count(blocks_per_window, "blocks_per_window")
             return replace(self, cut=WindowCut(blocks_per_window=blocks))
-        size = self._choose_window_bytes() if bytes_per_window is None else bytes_per_window
-        return replace(self, cut=WindowCut(bytes_per_window=parse_bytes(size, "bytes_per_window")))
+        if bytes_per_window is None:
+            return replace(self, cut=WindowCut(bytes_per_window=self._choose_window_bytes(), is_chosen=True))
+        return replace(
+            self, cut=WindowCut(bytes_per_window=parse_bytes(bytes_per_window, "bytes_per_window"))
+        )
 
     def _choose_window_bytes(self) -> int:
         """The default size of windows, from the blocks alone: enough blocks to mix, from 1 to 4 GiB."""

@@ -306,18 +306,21 @@ class _ManifestBuilder:
         """Nulls by column; every row of a file that lacks a column is one, unless files do not state their rows."""
         file_rows = np.diff(_sums(self._rows)[np.array(self._ends, np.int64)], prepend=0)
         rows = np.bincount(self._schema_numbers, file_rows, len(self._schemas)).astype(np.int64).tolist()
+        names = [(rows[number], frozenset(known.names)) for number, _, known in self._schemas.values()]
         counts: dict[str, int | None] = {}
         for name in schema.names:
-            lacking = [rows[number] for number, _, known in self._schemas.values() if name not in known.names]
+            lacking = [count for count, known in names if name not in known]
             stored = self._nulls[name]
             counts[name] = None if stored is None else stored + sum(lacking)
         return counts
 
     def _known_ranges(self, schema: pa.Schema) -> dict[str, tuple[int, int]]:
         """Ranges of the columns for which every file with rows has one, in the unified type."""
+        types: dict[str, list[pa.DataType]] = {}
+        for column in schema:
+            types.setdefault(column.name, []).append(column.type)
         return {
             name: (known.low, known.high)
             for name, known in self._ranges.items()
-            if known.files == self._filled
-            and [known.kind] == [field.type for field in schema if field.name == name]
+            if known.files == self._filled and types.get(name) == [known.kind]
         }

@@ -97,7 +97,7 @@ class FileSource:
             files=manifest.fragments,
             rows=int(manifest.rows.sum()),
             block_bytes=self._choose_block_bytes(manifest),
-            cuts_row_groups=self._cut_row_groups(manifest).any_cut,
+            cuts_row_groups=(self._pieces if files is None else self._cut_row_groups(manifest)).any_cut,
             filter="" if self.filter is None else digest_briefly(_filter_text(self.filter)),
         )
 

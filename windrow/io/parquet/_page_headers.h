@@ -56,6 +56,9 @@ static inline Page read_header(Reader *r) {
         }
     }
     if (page.raw_bytes < 0 || page.stored_bytes < 0) r->bad = 1;
+    /* all of them have 32 bits, so sums of them do not overflow */
+    if (page.raw_bytes > INT32_MAX || page.stored_bytes > INT32_MAX || page.values > INT32_MAX || page.rows > INT32_MAX)
+        r->bad = 1;
     return page;
 }
 

@@ -24,6 +24,12 @@ class FooterCache:
         self._bytes = 0
         self._lock = threading.Lock()
 
+    def forget(self) -> None:
+        """Drop all footers, and a lock that another thread can have held when the process was forked."""
+        self._cached.clear()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
     def find(self, digest: bytes) -> Any | None:
         """The cached footer of a digest."""
         with self._lock:

@@ -9,20 +9,38 @@ from __future__ import annotations
 
 import base64
 import io
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.io.catalog.value_widths import leaf_types
-from windrow.io.parquet.thrift_compact import BINARY, I32, I64, LIST, STRUCT, Reader, Struct, dump
+from windrow.io.parquet.thrift_compact import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Reader,
+    Struct,
+    ThriftError,
+    dump,
+)
 
 __all__ = ["FooterStructs", "assemble", "coarsen", "page_of_one_value", "prune", "read_leaf"]
 
 _MAGIC = b"PAR1"
+# rows that are decoded at a time
+_BATCH_ROWS = 2**16
+# row groups whose structs are kept
+_KNOWN_GROUPS = 4
+# an index of a million pages is smaller
+_MAX_INDEX_BYTES = 2**26
 _ARROW_SCHEMA = b"ARROW:schema"
 # of FileMetaData, SchemaElement, RowGroup, ColumnChunk and ColumnMetaData
 _VERSION, _SCHEMA, _FILE_ROWS, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY = range(1, 7)
@@ -39,35 +57,63 @@ _STRUCT_NAME = b"array"
 _WIDTHS = (1, 4, 8, 12, 4, 8, 4)
 
 
+class _ColumnStruct(NamedTuple):
+    """What is kept of the struct of a column chunk."""
+
+    kept: Struct  # what of its metadata holds for any of its pages
+    offset_index: tuple[int, int] | None
+
+    @classmethod
+    def of(cls, column: Struct) -> _ColumnStruct:
+        metadata = column[_META][1]
+        offset, size_bytes = (column.get(number, (I64, 0))[1] for number in (_INDEX_OFFSET, _INDEX_BYTES))
+        is_stated = offset > 0 and 0 < size_bytes <= _MAX_INDEX_BYTES
+        kept = {number: metadata[number] for number in _KEPT if number in metadata}
+        return cls(kept, (offset, size_bytes) if is_stated else None)
+
+
 class FooterStructs:
     """The structs of a footer that Arrow does not expose, from what it parsed."""
 
     def __init__(self, metadata: Any) -> None:
         self._metadata = metadata
-        self._groups: dict[int, list[Struct]] = {}
+        self._lock = threading.Lock()
+        # where the row groups begin that have been passed, and the next one
+        self._starts: list[int] = []
+        self._groups: OrderedDict[int, list[_ColumnStruct]] = OrderedDict()
 
-    def columns(self, group: int) -> list[Struct]:
-        """The column chunks of a row group."""
-        if group not in self._groups:
-            reader = Reader(self._raw)
-            for number, kind in reader.fields():
-                if number != _ROW_GROUPS:
-                    reader.value(kind)
-                    continue
+    def column(self, group: int, leaf: int) -> _ColumnStruct:
+        """A column chunk of a row group."""
+        with self._lock:
+            if group not in self._groups:
+                self._read_group(group)
+                if len(self._groups) > _KNOWN_GROUPS:
+                    self._groups.popitem(last=False)
+            return self._groups[group][leaf]
+
+    def _read_group(self, group: int) -> None:
+        """Parse a row group, and skip those before it that have not been passed yet."""
+        if not self._starts:
+            self._starts.append(self._find_first_group())
+        for number in range(min(group, len(self._starts) - 1), group + 1):
+            reader = Reader(self._raw, self._starts[number])
+            struct = reader.struct()
+            if number + 1 == len(self._starts):
+                self._starts.append(reader.at)
+        self._groups[group] = [_ColumnStruct.of(column) for column in struct[_COLUMNS][1][1]]
+
+    def _find_first_group(self) -> int:
+        reader = Reader(self._raw)
+        for number, kind in reader.fields():
+            if number == _ROW_GROUPS:
                 reader.list_header()
-                for _ in range(group):
-                    reader.struct()
-                self._groups[group] = [
-                    struct for _, struct in [reader.struct()[_COLUMNS]] for struct in struct[1]
-                ]
-                break
-        return self._groups[group]
+                return reader.at
+            reader.value(kind)
+        raise ThriftError("the footer has no row groups")
 
     def offset_index(self, group: int, leaf: int) -> tuple[int, int] | None:
         """The offset and bytes of a chunk's offset index; None if it has none."""
-        column = self.columns(group)[leaf]
-        offset, size_bytes = (column.get(number, (I64, 0))[1] for number in (_INDEX_OFFSET, _INDEX_BYTES))
-        return (offset, size_bytes) if offset > 0 and size_bytes > 0 else None
+        return self.column(group, leaf).offset_index
 
     @property
     def has_arrow_schema(self) -> bool:
@@ -137,9 +183,10 @@ def read_leaf(
     rows: int,
     values: int,
     dictionary_bytes: int,
+    kept: range,
     **options: Any,
 ) -> pa.ChunkedArray:
-    """Read a leaf from its pages, of which the first is the dictionary if ``dictionary_bytes`` is not 0.
+    """Read the ``kept`` ones of a leaf's rows from its pages; the first is the dictionary if ``dictionary_bytes`` > 0.
 
     ``kind`` is what `prune` returns for it; ``options`` are of ``pyarrow.parquet.ParquetFile``.
     Raises what Arrow raises for corrupt pages.
@@ -147,9 +194,8 @@ def read_leaf(
     import pyarrow.parquet as pq
 
     path, stored_bytes = structs.paths[leaf], sum(map(len, pages))
-    original = structs.columns(group)[leaf][_META][1]
     start = len(_MAGIC)
-    metadata: Struct = {number: original[number] for number in _KEPT if number in original}
+    metadata = dict(structs.column(group, leaf).kept)
     metadata[3] = LIST, (BINARY, [element[_NAME][1] for element in path])
     sizes = {_VALUES: values, _RAW_BYTES: stored_bytes, _STORED_BYTES: stored_bytes}
     sizes[_DATA_OFFSET] = start + dictionary_bytes
@@ -178,13 +224,22 @@ def read_leaf(
     footer = dump(file)
     content = b"".join([_MAGIC, *pages, footer, len(footer).to_bytes(4, "little"), _MAGIC])
     stored = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True, **options)
-    found = stored.read(use_threads=False)
-    column = found.column(0)
-    if len(column) != rows:
-        raise pa.ArrowInvalid(f"pages hold {len(column)} rows where {rows} are stated")
-    if column.type != kind:
-        raise pa.ArrowInvalid(f"pages hold {column.type} where {kind} is expected")
-    return column
+    # some rows at a time: pages can hold many times those that are kept
+    found, at = [], 0
+    for batch in stored.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
+        column = batch.column(0)
+        first, stop = max(kept.start - at, 0), min(kept.stop - at, len(column))
+        if first < stop:
+            some = column.slice(first, stop - first)
+            # a slice would keep the others alive
+            found.append(some if len(some) == len(column) else pa.concat_arrays([some, column.slice(0, 0)]))
+        at += len(column)
+    if at != rows:
+        raise pa.ArrowInvalid(f"pages hold {at} rows where {rows} are stated")
+    whole = pa.chunked_array(found, stored.schema_arrow.field(0).type)
+    if whole.type != kind:
+        raise pa.ArrowInvalid(f"pages hold {whole.type} where {kind} is expected")
+    return whole
 
 
 def page_of_one_value(structs: FooterStructs, leaf: int, definition: int, repetition: int) -> bytes:

@@ -168,7 +168,9 @@ class ChunkPages:
     _lock: Any = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._next, self._index = self.chunk.start, self.chunk.index
+        self._next = self.chunk.start
+        # some writers index pages that begin within a row
+        self._index = None if self.chunk.max_repetition else self.chunk.index
 
     def cover(self, read: ReadRange, first: int, stop: int) -> PageSpan | None:
         """The pages that hold rows ``first`` to ``stop``, at least one row; None if they are not found."""
@@ -221,7 +223,7 @@ class ChunkPages:
         chunk = self.chunk
         try:
             _, (kind, locations) = Reader(read(offset, offset + size_bytes).to_pybytes()).struct()[1]
-            places = [(each[1][1], each[3][1]) for each in locations] if kind == STRUCT else []
+            places = [(int(each[1][1]), int(each[3][1])) for each in locations] if kind == STRUCT else []
         except (ThriftError, KeyError, TypeError, ValueError):
             places = []
         starts, rows = [start for start, _ in places], [row for _, row in places]
@@ -289,8 +291,13 @@ class ChunkPages:
         is_second = page.type == _DATA_V2
         if not self.chunk.max_repetition:
             return (-1 if is_second and page.rows != page.values else page.values), True
+        width = self.chunk.max_repetition.bit_length()
         if is_second:
-            return page.rows, True
+            levels = piece.slice(page.body, min(page.stored_bytes, _FIRST_LEVEL_BYTES)).to_pybytes()
+            if len(levels) < min(page.stored_bytes, _FIRST_LEVEL_BYTES):
+                return _INCOMPLETE, False
+            level = _read_first_level(levels, width)
+            return (-1 if level < 0 else page.rows), level == 0
         if page.stop > piece.size:
             return _INCOMPLETE, False
         if decoder_library.LIBRARY is None or page.levels_encoding != _RLE:
@@ -298,12 +305,28 @@ class ChunkPages:
         body = _decompress(piece.slice(page.body, page.stored_bytes), page.raw_bytes, self.chunk.codec)
         if body is None:
             return -1, False
-        width = self.chunk.max_repetition.bit_length()
         found = decoder_library.LIBRARY.windrow_count_rows(body.address, body.size, width, page.values)
         return found >> 1, bool(found & 1)
 
 
 _INCOMPLETE = -2
+# the header of a run of levels, and its first bytes
+_FIRST_LEVEL_BYTES = 16
+
+
+def _read_first_level(levels: bytes, width: int) -> int:
+    """The first of levels that are stored as runs and bit-packed groups, -1 if they do not begin with one.
+
+    >>> _read_first_level(bytes([10 << 1, 1]), 1), _read_first_level(bytes([1 << 1 | 1, 0b110]), 1)
+    (1, 0)
+    """
+    reader = Reader(levels)
+    try:
+        head = reader.varint()
+    except ThriftError:
+        return -1
+    value = int.from_bytes(levels[reader.at : reader.at + (width + 7) // 8], "little")
+    return value & ((1 << width) - 1) if head >> 1 and reader.at < len(levels) else -1
 
 
 def _decompress(body: pa.Buffer, raw_bytes: int, codec: str) -> pa.Buffer | None:

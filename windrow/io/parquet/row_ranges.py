@@ -6,6 +6,7 @@ of them (`windrow.io.parquet.leaf_files`). Where pages are not found, Arrow stre
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,6 +35,8 @@ _LANES = 8
 _BATCH_ROWS, _BATCH_BYTES = 2**16, 8 * 2**20
 # Of remote files: all ranges of a row group need the same dictionaries, which can be larger than their pages.
 _DICTIONARIES = FooterCache(max_footers=4096, max_bytes=64 * 2**20)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_DICTIONARIES.forget)
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ class RowRange:
         if found is None or found.headers.values != found.span.stop_row - found.span.first_row:
             return None
         span, raw_bytes, size_bytes = found.span, found.headers.raw_bytes, found.span.stop - found.span.start
+        if raw_bytes < 0:
+            return None
         if chunk.is_text:
             if found.dictionary is not None:
                 raw_bytes += measure_dictionary(self.block.read_range(*_as_range(found.dictionary))) or 0
@@ -184,7 +189,8 @@ class RowRange:
         options: Mapping[str, Any],
     ) -> pa.ChunkedArray:
         span, added = found.span, not found.span.begins_row
-        column = read_leaf(
+        first = self.first - span.first_row + added
+        return read_leaf(
             self.block.footer.structs,
             self.group,
             leaf,
@@ -193,9 +199,9 @@ class RowRange:
             rows=span.stop_row - span.first_row + added,
             values=found.headers.values + added,
             dictionary_bytes=0 if found.dictionary is None else found.dictionary[1],
+            kept=range(first, first + self.num_rows),
             **options,
         )
-        return column.slice(self.first - span.first_row + added, self.num_rows)
 
     def _stream(self, names: Sequence[str], options: Mapping[str, Any]) -> pa.Table:
         """Read columns by streaming the row group up to the last row."""
@@ -249,7 +255,8 @@ class RowRange:
             return None
         if block.remote is not None:
             content = block.read_range(*_as_range(pages.dictionary))
-            _DICTIONARIES.get(_key_of(pages), lambda: _Dictionary(content))
+            # a copy: it is a part of all that was requested with it
+            _DICTIONARIES.get(_key_of(pages), lambda: _Dictionary(pa.py_buffer(content.to_pybytes())))
         return _LeafRows(span, headers, pages.dictionary)
 
     def _read_ahead(self, rows: _LeafRows, leaf: int) -> list[Any]:
@@ -290,6 +297,7 @@ def open_ranges(block: BlockFile, names: Sequence[str], part_bytes: int | None =
 
 def _cut(block: BlockFile, leaves: Sequence[int], first: int, stop: int, parts: int) -> list[int]:
     """Cut rows into parts of about equal size, where pages of the largest column begin: others decode them twice."""
+    parts = min(parts, stop - first)
     if parts == 1 or not leaves:
         return [first, stop]
     row_group = block.footer.metadata.row_group(block.groups.start)

@@ -27,8 +27,8 @@ _KNOWN_FIELDS = 4
 # what chunks hold, as in C
 NUMBERS, TEXT, BOOLEANS, DECIMALS = range(4)
 _DECIMAL_BYTES = 16
-# about 20 bytes each: their pages have 16 KiB or more
-_KNOWN_PAGES = 2**20
+# chunks whose pages are remembered, about 80 bytes for each 16 KiB or more of them
+_KNOWN_PAGES = 2**13
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,8 @@ class StoredFooter:
         """The pages of a leaf's chunk, remembered as far as they are known; None if the footer contradicts itself."""
         found = self._pages.get((group, leaf))
         if found is None:
-            if sum(len(pages.starts) for pages in self._pages.values()) > _KNOWN_PAGES:
+            # not counted page by page: other threads find pages meanwhile
+            if len(self._pages) >= _KNOWN_PAGES:
                 self._pages.clear()
             chunk = self._find_stored_chunk(group, leaf)
             if chunk is None:

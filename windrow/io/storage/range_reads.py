@@ -95,6 +95,8 @@ class RemoteFile(io.RawIOBase):
         self.failed = False
         self._starts: list[int] = []
         self._spans: list[_Span] = []
+        # known bytes, by their offset
+        self._held: dict[int, pa.Buffer] = {}
         self._after: Future[Any] | None = None
 
     def fetch(self, ranges: Sequence[tuple[int, int]], then: Callable[[], Any] | None = None) -> None:
@@ -106,17 +108,13 @@ class RemoteFile(io.RawIOBase):
         new = [span for span in ranges if self._find(*span) is None]
         spans, self._after = _start_requests(new, self._read_with_retries, then)
         for span in spans:
-            self._insert(span)
+            place = bisect_right(self._starts, span.start)
+            self._starts.insert(place, span.start)
+            self._spans.insert(place, span)
 
     def hold(self, start: int, data: Any) -> None:
         """Serve bytes that are known already from memory."""
-        if len(data) and self._find(start, start + len(data)) is None:
-            self._insert(_Span.of(start, data))
-
-    def _insert(self, span: _Span) -> None:
-        place = bisect_right(self._starts, span.start)
-        self._starts.insert(place, span.start)
-        self._spans.insert(place, span)
+        self._held[start] = pa.py_buffer(data)
 
     def fetch_result(self) -> Any:
         """Wait for the result of ``then``; None without one, or if other ranges were read since."""
@@ -129,7 +127,7 @@ class RemoteFile(io.RawIOBase):
         """Cancel pending requests and release the prefetched bytes."""
         for span in self._spans:
             span.cancel()
-        self._starts, self._spans, self._after = [], [], None
+        self._starts, self._spans, self._held, self._after = [], [], {}, None
         super().close()
 
     def read_range(self, start: int, stop: int) -> Any:
@@ -176,6 +174,9 @@ class RemoteFile(io.RawIOBase):
 
     def read_at(self, start: int, stop: int) -> Any:
         """Read a range, from memory if it was prefetched; from any thread."""
+        held = self._held.get(start)
+        if held is not None and stop - start <= held.size:
+            return held.slice(0, stop - start)
         span = self._find(start, stop)
         if span is None:
             return self.read_range(start, stop)
@@ -197,14 +198,6 @@ class _Span:
         self._cuts = [*range(start, stop, step), stop]
         self._buffer = np.empty(stop - start, np.uint8) if requests > 1 else None
         self.futures: list[Future[Any]] = []
-
-    @classmethod
-    def of(cls, start: int, data: Any) -> _Span:
-        """A range whose bytes are known."""
-        span, known = cls(start, start + len(data)), Future[Any]()
-        known.set_result(data)
-        span._buffer, span.futures = None, [known]
-        return span
 
     def calls(self, read: ReadRange) -> list[Callable[[], Any]]:
         if self._buffer is None:

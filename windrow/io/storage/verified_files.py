@@ -12,6 +12,7 @@ replaced before it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,10 @@ __all__ = ["BlockFile", "RowGroups", "changed", "open_block", "open_bytes", "rem
 # A footer with very many row groups takes megabytes, and three times as much when parsed.
 # Footers of small files are cached for the next epoch too: parsing one costs more than reading the file's rows.
 _FOOTER_CACHE = FooterCache(max_footers=2**16, max_bytes=32 * 2**20)
+
+# a thread that looks for pages holds their lock, and a forked process does not have it
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_FOOTER_CACHE.forget)
 
 _ONCE = Retries(seconds=0)
 

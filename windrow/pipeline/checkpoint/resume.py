@@ -13,6 +13,7 @@ from windrow.pipeline.checkpoint.differences import describe_differences
 from windrow.pipeline.checkpoint.state import State, describe_stream, make_corrupt_error, parse_state
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
+from windrow.shuffle.order.keys import CUT_ORDER_VERSION, ORDER_VERSION
 
 __all__ = ["make_seed_error", "resume", "skip_steps"]
 
@@ -118,8 +119,14 @@ def _allow_appended(state: State, here: State, job: Job) -> State:
     before = job.source.identity(state.files)
     if (before.fingerprint, before.schema) != (state.fingerprint, state.schema):
         return state
-    data = {name: getattr(here, name) for name in ("fingerprint", "files", "rows", "sizes")}
-    return replace(state, **data)
+    # sizes that follow from the files do so from those that were there
+    order = CUT_ORDER_VERSION if before.cuts_row_groups else ORDER_VERSION
+    if (order, before.block_bytes) != (state.order, state.block_bytes):
+        return state
+    names = ["fingerprint", "files", "rows", "sizes", "order", "block_bytes"]
+    if job.cut.is_chosen:
+        names.append("bytes_per_window")
+    return replace(state, **{name: getattr(here, name) for name in names})
 
 
 def _check_corrupt(blocks: tuple[int, ...], job: Job) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ class WindowCut:
     blocks_per_window: int | None = None  # exact; the last window may be short
     bytes_per_window: int | None = None  # decoded bytes of the selected columns, from file footers
     of_source: bool = False  # as the source states its windows, in that order
+    is_chosen: bool = field(default=False, compare=False)  # the size was chosen for the data, not given
 
     @property
     def call(self) -> str:
