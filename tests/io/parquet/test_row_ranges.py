@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -20,9 +21,12 @@ from hypothesis import strategies as st
 import windrow
 from tests.io.files import cut_source, open_parquet
 from tests.laws.examples import examples
+from windrow.dataset import logical_plan
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.file_source import FileSource
+from windrow.io.catalog.row_group_pieces import CutSizes
+from windrow.io.parquet.block_reader import ParquetFormat
 
 PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
 KINDS: dict[str, Any] = {
@@ -287,3 +291,29 @@ def test_corrupt_pages_are_an_error_that_names_the_rows(tmp_path: Path) -> None:
     source = cut_source(open_parquet(path), 100)
     with pytest.raises(windrow.SourceError, match=r"row group 0, rows"):
         read_parts(source)
+
+
+def test_appended_files_are_admitted_where_sizes_follow_from_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state from before there were row groups to cut, and with windows of another default size."""
+    monkeypatch.setattr(logical_plan, "DEFAULT_WINDOW_BYTES", 1)
+    pq.write_table(pa.table({"n": np.arange(10)}), tmp_path / "a.parquet")
+
+    def read() -> Any:
+        sizes = CutSizes(min_bytes=1_000, max_bytes=1_000, min_piece_bytes=500, page_rows=1)
+        source = replace(open_parquet(tmp_path), format=ParquetFormat(cut_sizes=sizes))
+        return Dataset(LogicalPlan(source)).window().repeat(3).random_shuffle_each_window(seed=1)
+
+    (shard,) = read().split(1)
+    epochs = shard.iter_epochs()
+    assert sum(len(batch["n"]) for batch in next(epochs).iter_batches(4)) == 10
+    state = shard.state_dict()
+    shard.close()
+    pq.write_table(pa.table({"n": np.arange(10, 1_000)}), tmp_path / "b.parquet")
+    with pytest.raises(windrow.StateError):
+        read().split(1, state_dict=state)
+    (shard,) = read().split(1, state_dict=state, allow_appended=True)
+    found = [n for batch in next(iter(shard.iter_epochs())).iter_batches(64) for n in batch["n"].tolist()]
+    assert sorted(found) == list(range(1_000))
+    shard.close()
