@@ -293,7 +293,9 @@ class ChunkPages:
             return (-1 if is_second and page.rows != page.values else page.values), True
         width = self.chunk.max_repetition.bit_length()
         if is_second:
-            levels = piece.slice(page.body, min(page.stored_bytes, _FIRST_LEVEL_BYTES)).to_pybytes()
+            levels = bytes(
+                memoryview(piece)[page.body : page.body + min(page.stored_bytes, _FIRST_LEVEL_BYTES)]
+            )
             if len(levels) < min(page.stored_bytes, _FIRST_LEVEL_BYTES):
                 return _INCOMPLETE, False
             level = _read_first_level(levels, width)
