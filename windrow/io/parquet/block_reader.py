@@ -27,10 +27,11 @@ from windrow.io.formats.row_group_reader import PART_BYTES, split_into_parts
 from windrow.io.parquet import chunk_decoder, decoder_library
 from windrow.io.parquet.footers import read_footer, summarise
 from windrow.io.parquet.nested_decoder import decode_nested
-from windrow.io.parquet.row_groups import count_rows, join_groups, open_parquet, read_groups
-from windrow.io.parquet.row_ranges import RowRange, open_ranges
+from windrow.io.parquet.row_groups import join_groups
+from windrow.io.parquet.row_ranges import open_ranges
 from windrow.io.parquet.small_files import read_small_files
-from windrow.io.parquet.stored_chunks import Chunk, Fields, NestedLeaf
+from windrow.io.parquet.stored_chunks import Chunk
+from windrow.io.parquet.stored_rows import StoredRows
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.verified_files import BlockFile, RowGroups, open_block, remember_footer
 
@@ -123,19 +124,25 @@ class ParquetReader:
             with block.mapped_errors():
                 block.check()
 
-    def _open_members(self, block: BlockFile) -> list[_StoredGroups]:
+    def _open_members(self, block: BlockFile) -> list[StoredRows]:
         """Request the chunks of a block, and divide its rows into parts."""
         groups = block.groups
         if groups.is_cut:
-            ranges = open_ranges(block, self._stored_names(self.schema), PART_BYTES)
-            return [_StoredGroups(block, (rows.group,), rows=rows) for rows in ranges]
+            return self._open_pieces(block, self.schema, PART_BYTES)
         block.fetch(range(groups.start, groups.stop), self._leaf_paths(block, self.schema))
-        return [_StoredGroups(block, numbers) for numbers in join_groups(block.footer.metadata, groups)]
+        return [StoredRows(block, numbers) for numbers in join_groups(block.footer.metadata, groups)]
+
+    def _open_pieces(
+        self, block: BlockFile, schema: pa.Schema, part_bytes: int | None = None
+    ) -> list[StoredRows]:
+        """The rows of a block that is a piece of a row group, in parts of about ``part_bytes``; without, at once."""
+        ranges = open_ranges(block, self._stored_names(schema), part_bytes)
+        return [StoredRows(block, (rows.group,), rows=rows) for rows in ranges]
 
     def _open_small_files(self, some: Sequence[RowGroups]) -> _StoredPart:
         data, blocks = read_small_files(self.files, some)
         members = [
-            _StoredGroups(block, tuple(range(block.groups.start, block.groups.stop)), start)
+            StoredRows(block, tuple(range(block.groups.start, block.groups.stop)), start)
             for block, start in blocks
         ]
         return _StoredPart(self, pa.BufferReader(data), tuple(members))
@@ -153,7 +160,7 @@ class ParquetReader:
             block.check()
             return table
 
-    def _read_member(self, member: _StoredGroups) -> pa.Table:
+    def _read_member(self, member: StoredRows) -> pa.Table:
         with member.block.mapped_errors(filters=True):
             return self._filter_rows(member.block)
 
@@ -167,11 +174,10 @@ class ParquetReader:
         schema = with_filter_columns(self.schema, self._full_schema(), needed)
         numbers = self._prune_row_groups(block, needed)
         if block.groups.is_cut:
-            ranges = open_ranges(block, self._stored_names(schema)) if numbers else []
-            members = [_StoredGroups(block, (rows.group,), rows=rows) for rows in ranges]
+            members = self._open_pieces(block, schema) if numbers else []
         else:
             block.fetch(numbers, self._leaf_paths(block, schema))
-            members = [_StoredGroups(block, (number,)) for number in numbers]
+            members = [StoredRows(block, (number,)) for number in numbers]
         found = [empty_table(self.schema)]
         for member in members:
             table = self._read_columns(member, schema)
@@ -210,14 +216,13 @@ class ParquetReader:
     def _read(self, block: BlockFile, schema: pa.Schema) -> pa.Table:
         groups = block.groups
         if groups.is_cut:
-            ranges = open_ranges(block, self._stored_names(schema))
-            members = [_StoredGroups(block, (rows.group,), rows=rows) for rows in ranges]
+            members = self._open_pieces(block, schema)
             return self._read_columns(members[0], schema) if members else empty_table(schema)
         numbers = tuple(range(groups.start, groups.stop))
         block.fetch(numbers, self._leaf_paths(block, schema))
-        return self._read_columns(_StoredGroups(block, numbers), schema)
+        return self._read_columns(StoredRows(block, numbers), schema)
 
-    def _read_columns(self, member: _StoredGroups, schema: pa.Schema) -> pa.Table:
+    def _read_columns(self, member: StoredRows, schema: pa.Schema) -> pa.Table:
         """Read columns and cast them to ``schema``; those that the file lacks are null."""
         footer, partitions = member.block.footer, self.partitions.schema.names
         stored = [field for field in schema if field.name not in partitions]
@@ -241,63 +246,12 @@ class ParquetReader:
 
 
 @dataclass(frozen=True, eq=False)
-class _StoredGroups:
-    """Row groups of one file in a part, or some rows of one."""
-
-    block: BlockFile
-    numbers: tuple[int, ...]
-    start: int = 0  # offset of the file in what the part is decoded from
-    rows: RowRange | None = None
-
-    @cached_property
-    def num_rows(self) -> int:
-        if self.rows is not None:
-            return self.rows.num_rows
-        return count_rows(self.block.footer.metadata, self.numbers)
-
-    @cached_property
-    def filled(self) -> list[int]:
-        """The row groups with rows: the statistics and pages of others mean nothing."""
-        row_group = self.block.footer.metadata.row_group
-        return [number for number in self.numbers if row_group(number).num_rows]
-
-    def read(self, fields: Sequence[pa.Field[Any]], **options: Any) -> pa.Table:
-        """Read columns as Arrow does; ``options`` are of ``pyarrow.parquet.ParquetFile``."""
-        if self.rows is not None:
-            return self.rows.read(fields, **options)
-        # a path can also match a column whose name has dots, so this can read more columns, never fewer
-        paths = self.block.footer.leaf_paths(fields)
-        stored = open_parquet(self.block, **options) if options else self._parquet
-        return read_groups(stored, self.numbers, paths)
-
-    @cached_property
-    def _parquet(self) -> Any:
-        return open_parquet(self.block)
-
-    def chunks(self, fields: Fields) -> list[list[Chunk | None]]:
-        """By row group with rows, the chunk of each field."""
-        if self.rows is not None:
-            return [self.rows.chunks(fields)]
-        return [self.block.footer.chunks(number, fields) for number in self.filled]
-
-    def nested(self, name: str, kind: pa.DataType) -> list[tuple[NestedLeaf, ...] | None]:
-        """By row group, the leaves of a nested column."""
-        if self.rows is not None:
-            return [self.rows.nested(name, kind)]
-        return [self.block.footer.nested(number, name, kind) for number in self.numbers]
-
-    def locate(self, row: int) -> str:
-        """Name the row group of a row."""
-        return self.block.locate(self.numbers)(0 if self.rows is not None else row)
-
-
-@dataclass(frozen=True, eq=False)
 class _StoredPart:
     """Adjacent row groups of one file, or of small files; each column is decoded on access, without buffering."""
 
     reader: ParquetReader
     file: Any  # what holds the chunks of all members
-    members: tuple[_StoredGroups, ...]
+    members: tuple[StoredRows, ...]
 
     @cached_property
     def num_rows(self) -> int:
@@ -324,7 +278,7 @@ class _StoredPart:
             found |= _columns(self.reader.partitions.table(paths).take(pa.array(rows)))
         return pa.Table.from_arrays([found[name] for name in schema.names], schema=schema)
 
-    def _select(self, member: _StoredGroups, schema: pa.Schema) -> pa.Table:
+    def _select(self, member: StoredRows, schema: pa.Schema) -> pa.Table:
         with member.block.mapped_errors():
             return self.reader._read_columns(member, schema)
 

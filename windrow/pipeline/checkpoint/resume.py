@@ -13,7 +13,7 @@ from windrow.pipeline.checkpoint.differences import describe_differences
 from windrow.pipeline.checkpoint.state import State, describe_stream, make_corrupt_error, parse_state
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
-from windrow.shuffle.order.keys import CUT_ORDER_VERSION, ORDER_VERSION
+from windrow.shuffle.order.keys import order_version
 
 __all__ = ["make_seed_error", "resume", "skip_steps"]
 
@@ -120,7 +120,7 @@ def _allow_appended(state: State, here: State, job: Job) -> State:
     if (before.fingerprint, before.schema) != (state.fingerprint, state.schema):
         return state
     # sizes that follow from the files do so from those that were there
-    order = CUT_ORDER_VERSION if before.cuts_row_groups else ORDER_VERSION
+    order = order_version(cuts_row_groups=before.cuts_row_groups)
     if (order, before.block_bytes) != (state.order, state.block_bytes):
         return state
     names = ["fingerprint", "files", "rows", "sizes", "order", "block_bytes"]

@@ -17,7 +17,7 @@ from windrow.core.errors import StateError
 from windrow.core.integers import as_integer
 from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.plan.job import Job
-from windrow.shuffle.order.keys import CUT_ORDER_VERSION, ORDER_VERSION
+from windrow.shuffle.order.keys import order_version
 
 __all__ = ["State", "describe_stream", "make_corrupt_error", "parse_state"]
 
@@ -90,7 +90,7 @@ def describe_stream(job: Job) -> State:
     """The state at the start of a job's stream."""
     identity = job.source.identity()
     return State(
-        order=CUT_ORDER_VERSION if identity.cuts_row_groups else ORDER_VERSION,
+        order=order_version(cuts_row_groups=identity.cuts_row_groups),
         fingerprint=identity.fingerprint,
         schema=identity.schema,
         files=identity.files,

@@ -18,7 +18,7 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.tasks.cache.cache_budget import CacheBudget, describe_cache
 from windrow.shuffle.order.epoch_plan import EpochPlan
-from windrow.shuffle.order.keys import CUT_ORDER_VERSION, ORDER_VERSION
+from windrow.shuffle.order.keys import order_version
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
 
 __all__ = ["Explanation", "explain_job", "explain_program"]
@@ -248,7 +248,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         seed=job.seed,
         shuffles_blocks=job.shuffles_blocks,
         sort="" if job.sort is None else str(job.sort),
-        order_version=CUT_ORDER_VERSION if job.source.identity().cuts_row_groups else ORDER_VERSION,
+        order_version=order_version(cuts_row_groups=job.source.identity().cuts_row_groups),
         executor=resources.executor,
         source=job.source.describe(),
         schema_changes=schema_changes(job.source),

@@ -11,7 +11,7 @@ import hashlib
 import json
 import operator
 
-__all__ = ["CUT_ORDER_VERSION", "KEY_BYTES", "ORDER_VERSION", "derive_key"]
+__all__ = ["KEY_BYTES", "ORDER_VERSION", "derive_key", "order_version"]
 
 # of data whose large row groups are cut, so that states from when they were blocks are not continued
 CUT_ORDER_VERSION = 2
@@ -22,6 +22,11 @@ It is hashed into every key, so that different versions never give related order
 """
 
 KEY_BYTES = 32
+
+
+def order_version(*, cuts_row_groups: bool) -> int:
+    """The version of the order of data whose large row groups are cut, or of other data."""
+    return CUT_ORDER_VERSION if cuts_row_groups else ORDER_VERSION
 
 
 def derive_key(seed: int, purpose: str, epoch: int, window: int) -> bytes:
