@@ -41,9 +41,10 @@ _TARGET_SLICES = 4
 # Reading this much outweighs the overhead of a task.
 _MIN_TASK_BYTES = TASK_BYTES // 4
 
-# Where outputs are objects of a store, each task costs more: several times as long to start, and its objects.
+# Rows are gathered faster from fewer outputs. Where those are objects of a store, each task costs more: several
+# times as long to start, and its objects.
+_LARGE_TASK_BYTES, _STORED_TASK_BYTES = 2 * TASK_BYTES, 3 * TASK_BYTES
 # Every worker still gets this many tasks of a window, so that it ends with all of them busy.
-_STORED_TASK_BYTES = 3 * TASK_BYTES
 _TASKS_PER_WORKER = 4
 
 # Decoding less in a task gains less than the task costs.
@@ -97,7 +98,7 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     For every task but the last of a window, each destination gets an object of at least
     `DESTINATION_BYTES`; above 42 destinations the minimum grows with their number.
     Destinations are nodes, at most one per shard.
-    Where outputs are objects of a single node, tasks are larger if memory allows.
+    Where outputs stay on a single node, tasks are larger if memory allows.
     Tasks stay smaller where a window would otherwise have fewer tasks than workers. With many
     nodes, fewer workers suffice: the larger the objects and the better rows pack, the fewer.
     Where tasks share the memory limit with windows and the largest window would not fit beside
@@ -105,10 +106,10 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     """
     program = _split_for_workers(program, resources)
     if resources.limit_covers_all:
-        return _shrink_splits(program, resources, batch_rows)
+        return _resize_tasks(program, resources, batch_rows)
     destinations, sizes = _destinations(program, resources), program.job.source.blocks.memory_bytes
     if destinations == 1 or not len(sizes):
-        return _enlarge_tasks(program, resources, batch_rows)
+        return _enlarge_tasks(program, resources, batch_rows, _STORED_TASK_BYTES)
     sliced = budget_program(program, resources, 1).slices > 1
     each = max(DESTINATION_BYTES, _DESTINATION_BYTES_PER_NODE * destinations)
     packing_ratio = _packing_ratio(program)
@@ -126,13 +127,13 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
     return replace(program, part_bytes=max(TASK_BYTES, min(target_bytes + missing_bytes, max_part_bytes)))
 
 
-def _enlarge_tasks(program: Program, resources: Resources, batch_rows: int) -> Program:
+def _enlarge_tasks(program: Program, resources: Resources, batch_rows: int, most_bytes: int) -> Program:
     """Fewer and larger tasks, where that takes no window and no slice."""
     if program.job.before:
         return program
     total = int(program.job.source.blocks.memory_bytes.sum())
     each = total // (max(1, program.plan(0).windows) * resources.workers * _TASKS_PER_WORKER)
-    larger = replace(program, part_bytes=min(_STORED_TASK_BYTES, each))
+    larger = replace(program, part_bytes=min(most_bytes, each))
     if larger.task_bytes <= program.task_bytes:
         return program
     try:
@@ -142,14 +143,15 @@ def _enlarge_tasks(program: Program, resources: Resources, batch_rows: int) -> P
     return larger if (enlarged.windows, enlarged.slices) == (plain.windows, plain.slices) else program
 
 
-def _shrink_splits(program: Program, resources: Resources, batch_rows: int) -> Program:
+def _resize_tasks(program: Program, resources: Resources, batch_rows: int) -> Program:
+    """Smaller tasks where the largest window does not fit beside them, larger ones where memory allows."""
     try:
         budget = budget_program(program, resources, batch_rows)
     except PlanError:
         return replace(program, part_bytes=_MIN_TASK_BYTES)
     if budget.window_bytes > budget.windows_limit_bytes:
         return replace(program, part_bytes=min(program.task_bytes, _MIN_TASK_BYTES))
-    return program
+    return _enlarge_tasks(program, resources, batch_rows, _LARGE_TASK_BYTES)
 
 
 def _split_for_workers(program: Program, resources: Resources) -> Program:
