@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["find_arrow_schema"]
+__all__ = ["SchemaKey", "find_arrow_schema"]
 
 # files of a dataset mostly have one schema
 _REMEMBERED = 16
@@ -20,10 +20,10 @@ def find_arrow_schema(metadata: Any) -> pa.Schema:
     ``metadata.schema.to_arrow_schema()`` differs for logical types such as UUID and JSON that no Arrow schema in the
     footer describes: it does not make extension types of them.
     """
-    return _find(_Key(metadata))
+    return _find(SchemaKey(metadata))
 
 
-class _Key:
+class SchemaKey:
     """The part of a footer that determines its Arrow schema, as a key that takes microseconds."""
 
     def __init__(self, metadata: Any) -> None:
@@ -36,11 +36,11 @@ class _Key:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self._key == other._key
+        return isinstance(other, SchemaKey) and self._key == other._key
 
 
 @lru_cache(_REMEMBERED)
-def _find(key: _Key) -> pa.Schema:
+def _find(key: SchemaKey) -> pa.Schema:
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(pa.BufferReader(b""), metadata=key.metadata).schema_arrow

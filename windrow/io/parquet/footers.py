@@ -18,7 +18,7 @@ from windrow.core.errors import SourceError
 from windrow.core.frame_of_reference import is_packable, join_ranges
 from windrow.io.catalog.fragments import HASH_BYTES, FragmentFacts
 from windrow.io.catalog.value_widths import fixed_bits, leaf_indices, leaf_types, offset_bytes
-from windrow.io.parquet.arrow_schemas import find_arrow_schema
+from windrow.io.parquet.arrow_schemas import SchemaKey, find_arrow_schema
 from windrow.io.parquet.footer_validation import check_footer
 from windrow.io.parquet.stored_chunks import integer_bounds
 from windrow.io.storage.file_versions import Version, version_from_stat
@@ -111,9 +111,8 @@ class _Columns(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _find_columns(serialized: bytes) -> _Columns:
-    # the whole schema is the key: schemas are equal to others with other metadata, such as field ids
-    schema = pa.ipc.read_schema(pa.py_buffer(serialized))
+def _find_columns(key: SchemaKey) -> _Columns:
+    schema = find_arrow_schema(key.metadata)
     leaves = leaf_indices(schema)
     fields = [
         (field, places, is_packable(field.type), fixed_bits(field.type) is not None)
@@ -125,16 +124,16 @@ def _find_columns(serialized: bytes) -> _Columns:
 def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFacts:
     """Summarise a parsed footer for planning; ``texts`` as in `Footer`."""
     try:
-        schema = find_arrow_schema(metadata)
+        columns = _find_columns(SchemaKey(metadata))
     except pa.ArrowException as error:
         raise SourceError(f"{name} has a column that Arrow cannot read: {error}; write it again") from error
-    columns = _find_columns(schema.serialize().to_pybytes())
     if columns.leaves != metadata.num_columns:
         raise SourceError(f"{name}: the Arrow schema and the Parquet columns differ; write the file again")
     groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
+    all_chunks = [[group.column(place) for place in range(columns.leaves)] for group in groups]
     variable, nulls, ranges = {}, {}, {}
     for field, places, is_packed, is_fixed in columns.fields:
-        chunks = [[group.column(place) for place in places] for group in groups]
+        chunks = [row_group[places.start : places.stop] for row_group in all_chunks]
         # statistics of an empty row group are meaningless
         filled = [row_group for row_group, group in zip(chunks, groups, strict=True) if group.num_rows]
         chunk_statistics = [chunk.statistics for row_group in filled for chunk in row_group]
@@ -149,19 +148,15 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
             variable[field.name] = _sizes(field.type, [group.num_rows for group in groups], chunks, stated)
     encoded = [max(group.total_byte_size, 0) for group in groups]
     rows = [group.num_rows for group in groups]
-    facts = FragmentFacts(columns.schema, rows, encoded, variable, nulls, ranges, _count_codecs(groups))
-    if not facts.is_possible:
-        raise SourceError(f"{name} has a corrupt Parquet footer: it states impossible sizes; {_FIX}")
-    return facts
+    return FragmentFacts(columns.schema, rows, encoded, variable, nulls, ranges, _count_codecs(all_chunks))
 
 
-def _count_codecs(groups: list[Any]) -> dict[str, int]:
+def _count_codecs(chunks: list[list[Any]]) -> dict[str, int]:
     """Stored bytes by codec, of the first row group: writers choose codecs by column, for the whole file."""
     codecs: dict[str, int] = {}
-    for group in groups[:1]:
-        for chunk in map(group.column, range(group.num_columns)):
-            codec = chunk.compression.lower()
-            codecs[codec] = codecs.get(codec, 0) + chunk.total_compressed_size
+    for chunk in chunks[0] if chunks else []:
+        codec = chunk.compression.lower()
+        codecs[codec] = codecs.get(codec, 0) + chunk.total_compressed_size
     return codecs
 
 
