@@ -293,10 +293,11 @@ def test_corrupt_pages_are_an_error_that_names_the_rows(tmp_path: Path) -> None:
         read_parts(source)
 
 
+@pytest.mark.parametrize("row_group_size", [1_000, 2], ids=["to cut", "to join"])
 def test_appended_files_are_admitted_where_sizes_follow_from_the_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_group_size: int
 ) -> None:
-    """A state from before there were row groups to cut, and with windows of another default size."""
+    """A state from before there were row groups to cut or to join, and with windows of another default size."""
     monkeypatch.setattr(logical_plan, "DEFAULT_WINDOW_BYTES", 1)
     pq.write_table(pa.table({"n": np.arange(10)}), tmp_path / "a.parquet")
 
@@ -310,7 +311,8 @@ def test_appended_files_are_admitted_where_sizes_follow_from_the_files(
     assert sum(len(batch["n"]) for batch in next(epochs).iter_batches(4)) == 10
     state = shard.state_dict()
     shard.close()
-    pq.write_table(pa.table({"n": np.arange(10, 1_000)}), tmp_path / "b.parquet")
+    appended = pa.table({"n": np.arange(10, 1_000)})
+    pq.write_table(appended, tmp_path / "b.parquet", row_group_size=row_group_size)
     with pytest.raises(windrow.StateError):
         read().split(1, state_dict=state)
     (shard,) = read().split(1, state_dict=state, allow_appended=True)

@@ -144,6 +144,20 @@ def test_first_range_is_readable_before_the_others_arrive() -> None:
     assert asked == {0: 1, 500: 1, 700: 1}
 
 
+def test_held_bytes_are_not_requested() -> None:
+    store = CountingStore(MIB)
+    file = store.open()
+    file.hold(1_000, store.content[1_000:1_200])
+    # as a range that was requested with others, in which the held ones lie
+    file.fetch([(900, 1_500)])
+    assert bytes(file.read_at(1_000, 1_200)) == store.content[1_000:1_200]
+    assert bytes(file.read_at(1_000, 1_100)) == store.content[1_000:1_100]
+    assert bytes(file.read_at(1_000, 1_300)) == store.content[1_000:1_300]
+    assert bytes(file.read_at(1_100, 1_700)) == store.content[1_100:1_700]
+    assert store.asked == [(900, 1_500), (1_100, 1_700)]
+    file.close()
+
+
 def test_then_is_called_after_all_other_calls() -> None:
     events: list[str] = []
 
