@@ -45,7 +45,7 @@ settings.register_profile(
 # ten times as many examples as in CI: fifty times as many did not finish in a night on two cores
 settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False, max_examples=1_000)
 # under the sanitizers every example takes ten times as long
-settings.register_profile("sanitized", settings.get_profile("ci"), max_examples=30)
+settings.register_profile("sanitized", settings.get_profile("ci"), max_examples=10)
 settings.load_profile("ci")
 
 # the second is the default from Ray 2.57 on; versions before it warn of that at each start

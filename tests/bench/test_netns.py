@@ -61,6 +61,7 @@ def test_links_are_cut_limited_and_removed() -> None:
 
 @needs_namespaces
 @pytest.mark.cluster
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_order_is_that_of_one_process_while_a_link_is_down(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

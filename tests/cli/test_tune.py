@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import windrow
+from tests.laws.examples import examples
 from windrow.cli import proposal
 from windrow.cli.main import main
 from windrow.cli.proposal import Goal, make_pipe, propose
@@ -72,7 +73,7 @@ def scale(
     batch_size=st.sampled_from([32, 4_096]),
     epochs=st.sampled_from([None, 1, 3]),
 )
-@settings(max_examples=60)
+@examples(25)
 def test_proposals_fit(
     small: FileSource,
     factor: int,

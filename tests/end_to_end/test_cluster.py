@@ -83,7 +83,11 @@ HINTS: dict[str, Callable[[list[Any], list[str]], list[Any] | None]] = {
 }
 
 
-@pytest.mark.parametrize("hint", HINTS)
+# the others differ in where objects are, which `test_locality` watches
+@pytest.mark.parametrize(
+    "hint",
+    [hint if hint in ("mixed", "wrong") else pytest.param(hint, marks=pytest.mark.nightly) for hint in HINTS],
+)
 def test_order_matches_threads(
     pipe: windrow.DatasetPipeline, nodes: list[str], expected: list[list[list[int]]], hint: str
 ) -> None:

@@ -9,23 +9,15 @@ import pytest
 from tests.end_to_end.data import write_numbers
 from tests.end_to_end.torchrun_jobs import run_torchrun
 
-pytestmark = pytest.mark.timeout(300)
+# the order of ranks and loaders is tested on every change, and these take longer to import than to train
+pytestmark = [pytest.mark.timeout(300), pytest.mark.nightly]
 SCRIPT = Path(__file__).with_name("frameworks_script.py")
 ROWS, EPOCHS = 400, 2
 
 
-@pytest.mark.parametrize(
-    "frameworks",
-    [
-        ["accelerate"],
-        # the last two take as long to import as to train
-        pytest.param(["accelerate", "lightning", "transformers"], marks=pytest.mark.nightly),
-    ],
-    ids=["one", "all"],
-)
-def test_frameworks_resume_in_the_middle_of_an_epoch(tmp_path: Path, frameworks: list[str]) -> None:
+def test_frameworks_resume_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     data = write_numbers(tmp_path / "x.parquet", ROWS)
-    done = run_torchrun(SCRIPT, 2, [str(data), str(tmp_path), *frameworks])
+    done = run_torchrun(SCRIPT, 2, [str(data), str(tmp_path), "accelerate", "lightning", "transformers"])
     assert done.code == 0, done.output
     for first, second in zip(*(done.ranks[rank] for rank in range(2)), strict=True):
         assert len(first) == len(second)

@@ -146,7 +146,10 @@ def _make_pipeline(kind: str, path: Path) -> LogicalPlan:
     return LogicalPlan(pipe, 1, ("read", "place") if counted else ("map",))
 
 
-@pytest.fixture(scope="module", params=["plain", "counted first", "sliced"])
+@pytest.fixture(
+    scope="module",
+    params=["plain", pytest.param("counted first", marks=pytest.mark.nightly), "sliced"],
+)
 def observed(request: pytest.FixtureRequest, ray_cluster: Any, wide_path: Path) -> Iterator[ObservedEpoch]:
     """One epoch of a pipeline, read by six trainers."""
     plan = _make_pipeline(request.param, wide_path)

@@ -111,7 +111,7 @@ def _resume_often(
 
 
 def test_every_row_once_over_a_few_processes(ray_local: Any, trips_path: Path, tmp_path: Path) -> None:
-    _resume_often(ray_local, trips_path, "key", "40kB", tmp_path, points=4, seed=1)
+    _resume_often(ray_local, trips_path, "key", "40kB", tmp_path, points=2, seed=1)
 
 
 @pytest.mark.nightly

@@ -48,18 +48,24 @@ def _split(data: str, n: int) -> tuple[list[Any], int]:
     return streams, tasks
 
 
-@pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.nightly)])
-def test_ranks_share_one_run(data: str, ranks: int, tmp_path: Path) -> None:
-    cases = ["dataloader", "attached", "stream"] if ranks == 2 else ["stream"]
+@pytest.mark.parametrize(
+    ("ranks", "cases"),
+    [
+        (1, ["stream"]),
+        (2, ["attached", "stream"]),
+        pytest.param(2, ["dataloader", "attached", "stream"], marks=pytest.mark.nightly),
+        pytest.param(4, ["stream"], marks=pytest.mark.nightly),
+    ],
+)
+def test_ranks_share_one_run(data: str, ranks: int, cases: list[str], tmp_path: Path) -> None:
     done = run_torchrun(SCRIPT, ranks, [data, str(tmp_path / "state"), *cases])
     assert done.code == 0, done.output
     streams, tasks = _split(data, ranks)
     for rank, expected in enumerate(streams):
         found = dict(zip(cases, done.ranks[rank], strict=True))
         assert found["stream"] == [expected, tasks]
-        if ranks == 2:
-            assert found["attached"] == [expected, tasks, rank, ranks]
-            assert found["dataloader"] == expected
+        assert found.get("attached", [expected, tasks, rank, ranks]) == [expected, tasks, rank, ranks]
+        assert found.get("dataloader", expected) == expected
 
 
 def test_ranks_without_ray_read_for_themselves(data: str, tmp_path: Path) -> None:
