@@ -55,7 +55,6 @@ if _typing.TYPE_CHECKING:
     from windrow.dataset.sources.read_webdataset import read_webdataset
     from windrow.io.sinks.written_manifest import WriteResult
     from windrow.pipeline.checkpoint.merge_states import merge_state_dicts
-    from windrow.pipeline.coordinator.stats import Stats
     from windrow.pipeline.delivery.feed_trainer import feed_trainer
     from windrow.pipeline.delivery.iteration_methods import BatchIterator
     from windrow.pipeline.delivery.loader import Loader
@@ -67,6 +66,7 @@ if _typing.TYPE_CHECKING:
     from windrow.pipeline.quality.shuffle_report import ShuffleReport
     from windrow.pipeline.shard.epoch import Epoch
     from windrow.pipeline.shard.shard import Shard
+    from windrow.pipeline.statistics.stats import Stats
     from windrow.pipeline.tasks.actor_pool import ActorPool
     from windrow.pipeline.tasks.row_generator import RowGenerator
     from windrow.pipeline.timeline.timeline import Timeline
@@ -197,7 +197,7 @@ _MODULES = {
     "Shard": "windrow.pipeline.shard.shard",
     "ActorPool": "windrow.pipeline.tasks.actor_pool",
     "RowGenerator": "windrow.pipeline.tasks.row_generator",
-    "Stats": "windrow.pipeline.coordinator.stats",
+    "Stats": "windrow.pipeline.statistics.stats",
     "Timeline": "windrow.pipeline.timeline.timeline",
 }
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
-from windrow.pipeline.coordinator.stats import RunStats
+from windrow.pipeline.statistics.stats import RunStats
 
 pytestmark = pytest.mark.timeout(170)
 

@@ -18,7 +18,7 @@ import pytest
 
 import windrow
 from tests.conftest import REPOSITORY
-from windrow.pipeline.coordinator.stats import RunStats
+from windrow.pipeline.statistics.stats import RunStats
 
 pytestmark = [pytest.mark.timeout(170), pytest.mark.filterwarnings("ignore:.*take.*than was|.*estimated")]
 

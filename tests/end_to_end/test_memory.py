@@ -17,7 +17,7 @@ from tests.end_to_end.reading import at_once
 from tests.end_to_end.small_store import COLUMNS, NOTHING_SPILLED, ROWS, run_script
 from windrow import Shard
 from windrow.core.byte_sizes import format_bytes
-from windrow.pipeline.coordinator.stats import RunStats
+from windrow.pipeline.statistics.stats import RunStats
 
 pytestmark = pytest.mark.timeout(170)
 

@@ -20,8 +20,8 @@ import pytest
 
 import windrow
 from tests.io.files import open_parquet
-from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache import job_store
 from windrow.pipeline.tasks.cache.block_file import write_block
 from windrow.pipeline.tasks.cache.memory_cache import BlockCache

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.memory import MemoryFileSystem
 
-from windrow.pipeline.coordinator.stats import Stats
+from windrow.pipeline.statistics.stats import Stats
 
 __all__ = ["ROWS", "SlowStore", "check", "read", "sleeping", "write_rows"]
 

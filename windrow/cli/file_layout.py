@@ -8,7 +8,7 @@ import numpy as np
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.io.catalog.file_source import FileSource
-from windrow.pipeline.coordinator.bottleneck import PipelineFacts
+from windrow.pipeline.statistics.bottleneck import PipelineFacts
 
 __all__ = ["FEW_BLOCKS", "count", "describe_files", "spread", "warn_of_files"]
 

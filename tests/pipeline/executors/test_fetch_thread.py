@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from windrow.pipeline.coordinator.phases import DECODE, TRANSFER, Interval
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.ray.fetch_thread import _add_transfers
+from windrow.pipeline.statistics.phases import DECODE, TRANSFER, Interval
 
 
 def test_transfers_are_part_of_the_history_and_known_apart() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.laws.cases import Case
-from windrow.pipeline.coordinator.phases import TrainerStats
 from windrow.pipeline.executors.ray import coordinator as module
 from windrow.pipeline.executors.ray.coordinator import Coordinator
 from windrow.pipeline.executors.ray.executor import RayExecutor
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 
 

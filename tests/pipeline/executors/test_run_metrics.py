@@ -11,8 +11,8 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.end_to_end.reading import eventually
-from windrow.pipeline.coordinator.phases import TaskProfile, TrainerStats
-from windrow.pipeline.coordinator.stats import RunStats
+from windrow.pipeline.statistics.phases import TaskProfile, TrainerStats
+from windrow.pipeline.statistics.stats import RunStats
 
 pytest.importorskip("ray")
 

@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 import windrow
-from windrow.pipeline.coordinator.phases import TrainerStats
-from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.base import EpochFacts
 from windrow.pipeline.shard import progress
 from windrow.pipeline.shard.waits import Totals
+from windrow.pipeline.statistics.phases import TrainerStats
+from windrow.pipeline.statistics.stats import RunStats
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 

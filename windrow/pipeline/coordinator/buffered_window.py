@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.pipeline.coordinator.phases import Interval
 from windrow.pipeline.plan.window_places import WindowPlaces
+from windrow.pipeline.statistics.phases import Interval
 from windrow.shuffle.order.runs import WindowRuns
 
 __all__ = ["BufferedWindow", "WindowReply"]

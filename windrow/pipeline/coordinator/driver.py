@@ -16,7 +16,6 @@ from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.block_row_counts import BlockRowCounts
 from windrow.pipeline.coordinator.buffered_window import BufferedWindow, WindowReply
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.phases import TrainerStats
 from windrow.pipeline.coordinator.requests import EpochStarts
 from windrow.pipeline.coordinator.scheduling.diagnosis import diagnose
 from windrow.pipeline.coordinator.scheduling.events import (
@@ -38,12 +37,13 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Work,
 )
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
-from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.coordinator.window_history import Capacity, WindowHistory
 from windrow.pipeline.executors.base import EpochFacts, TaskRunner
 from windrow.pipeline.plan.memory_estimate import MemoryEstimate, make_window_error
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
+from windrow.pipeline.statistics.phases import TrainerStats
+from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache.memory_cache import JobCache
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 from windrow.pipeline.tasks.transforms import check_schema

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.native_libraries import missing_libraries
-from windrow.pipeline.coordinator.phases import (
+from windrow.pipeline.coordinator.scheduling.events import Work
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.statistics.phases import (
     CPUS,
     MEMORY,
     SHUFFLE,
@@ -25,9 +27,7 @@ from windrow.pipeline.coordinator.phases import (
     TrainerStats,
     scale_to,
 )
-from windrow.pipeline.coordinator.scheduling.events import Work
-from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.coordinator.stats import RunStats, Span
+from windrow.pipeline.statistics.stats import RunStats, Span
 
 __all__ = ["Capacity", "Production", "TaskTimes", "WindowHistory", "describe_production"]
 

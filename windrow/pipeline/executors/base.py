@@ -10,12 +10,12 @@ from typing import Any, Protocol, TypeVar
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.phases import Interval, TrainerStats
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.consumer_pace import Pace
+from windrow.pipeline.statistics.phases import Interval, TrainerStats
+from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.map_task import Task
 from windrow.shuffle.kernels.ordered_rows import OrderedOutputs
 from windrow.shuffle.kernels.place_rows import MapOutputs

@@ -22,9 +22,7 @@ from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.resume import make_seed_error
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.phases import TrainerStats
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.coordinator.window_history import Capacity
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, Resources, Session, WindowData
 from windrow.pipeline.executors.workers import WorkerPool
@@ -34,6 +32,8 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.consumer_pace import Pace
 from windrow.pipeline.shard.finalizers import in_background
 from windrow.pipeline.shard.window_fetch import WindowCollector
+from windrow.pipeline.statistics.phases import TrainerStats
+from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache.cached_reader import Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache, open_disk
 from windrow.pipeline.tasks.map_task import Task, TaskReport, run_task

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError, StallError, StateError
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.delivery.iteration_methods import Delivery
 from windrow.pipeline.executors.base import CoordinatorClient, Session
 from windrow.pipeline.plan.job import Job
@@ -27,6 +26,7 @@ from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 from windrow.pipeline.shard.run_reader import Converter, RunReader
 from windrow.pipeline.shard.run_record import Ending, RunRecord
 from windrow.pipeline.shard.stall_watch import waiting_of
+from windrow.pipeline.statistics.stats import RunStats
 
 __all__ = ["Connection"]
 

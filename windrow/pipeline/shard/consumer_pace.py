@@ -6,9 +6,9 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 
-from windrow.pipeline.coordinator.phases import TrainerStats
 from windrow.pipeline.shard.span_log import SpanLog
 from windrow.pipeline.shard.waits import Totals, WaitLog
+from windrow.pipeline.statistics.phases import TrainerStats
 
 __all__ = ["Consumer", "CoreTime", "Pace"]
 

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from windrow.core.errors import PlanError, StallError, StateError
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.phases import DEVICE
 from windrow.pipeline.coordinator.skipped_blocks import blocks_passed
 from windrow.pipeline.delivery.iteration_methods import Delivery
 from windrow.pipeline.plan.program import Program
@@ -23,6 +22,7 @@ from windrow.pipeline.shard.consumer_pace import CoreTime
 from windrow.pipeline.shard.progress import ProgressView, is_shown
 from windrow.pipeline.shard.run_reader import RunReader
 from windrow.pipeline.shard.waits import SHORT_WAIT_SECONDS
+from windrow.pipeline.statistics.phases import DEVICE
 
 __all__ = ["EpochReader", "Owner", "Prefetcher"]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from windrow.core.source import RemoteReader, Source
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.row_ids import RowIdSource
-from windrow.pipeline.coordinator.bottleneck import PipelineFacts
-from windrow.pipeline.coordinator.phases import TrainerStats
-from windrow.pipeline.coordinator.stats import RunStats, Span, Stats
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.statistics.bottleneck import PipelineFacts
+from windrow.pipeline.statistics.phases import TrainerStats
+from windrow.pipeline.statistics.stats import RunStats, Span, Stats
 
 __all__ = ["describe_pipeline", "make_stats"]
 

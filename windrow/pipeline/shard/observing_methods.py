@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.coordinator.stats import Stats
 from windrow.pipeline.shard.make_stats import make_stats
+from windrow.pipeline.statistics.stats import Stats
 
 if TYPE_CHECKING:
     from windrow.pipeline.plan.program import Program

@@ -17,13 +17,13 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError
 from windrow.core.phase_clock import PhaseClock, measuring
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.phases import COLLATE, SHUFFLE
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, WindowData
 from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
 from windrow.pipeline.shard.run_reader import Converter, EpochRuns, PlacedRun
 from windrow.pipeline.shard.waits import QUEUE_SECONDS, Spent, phases_of
+from windrow.pipeline.statistics.phases import COLLATE, SHUFFLE
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import EpochRows, RowPositions, StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.terminal_text import escape_controls
-from windrow.pipeline.coordinator.bottleneck import TRAINERS, find_bottleneck
-from windrow.pipeline.coordinator.phases import LABELS, TrainerStats
-from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts
 from windrow.pipeline.shard.waits import Totals
+from windrow.pipeline.statistics.bottleneck import TRAINERS, find_bottleneck
+from windrow.pipeline.statistics.phases import LABELS, TrainerStats
+from windrow.pipeline.statistics.stats import RunStats
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.core.errors import PlanError, StallError
-from windrow.pipeline.coordinator.phases import Span
-from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.base import Session
+from windrow.pipeline.statistics.phases import Span
+from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.timeline.lanes import merge_spans
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from itertools import starmap
 from typing import Any
 
-from windrow.pipeline.coordinator.phases import COLLATE, DEVICE, START, Span, scale_to
 from windrow.pipeline.shard.waits import SHORT_WAIT_SECONDS
+from windrow.pipeline.statistics.phases import COLLATE, DEVICE, START, Span, scale_to
 
 __all__ = ["SpanLog"]
 

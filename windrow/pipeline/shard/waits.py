@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from windrow.core.phase_clock import PhaseClock, measuring
-from windrow.pipeline.coordinator.phases import (
+from windrow.pipeline.statistics.phases import (
     COLLATE,
     OTHER,
     PREPARE,

@@ -22,8 +22,8 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError
 from windrow.core.phase_clock import measuring, phase
 from windrow.core.source import BlockAddress, BlockPart, BlockReader
-from windrow.pipeline.coordinator.phases import DECODE, SHUFFLE, TaskProfile
 from windrow.pipeline.coordinator.scheduling.events import Work
+from windrow.pipeline.statistics.phases import DECODE, SHUFFLE, TaskProfile
 from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.cache.cached_reader import CachingReader, Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache

@@ -10,7 +10,7 @@ from typing import Any
 from windrow.core.machine import available_cores
 from windrow.core.phase_clock import PhaseClock, timed
 from windrow.core.source import BlockPart
-from windrow.pipeline.coordinator.phases import (
+from windrow.pipeline.statistics.phases import (
     DECODE,
     SHUFFLE,
     STORAGE,

@@ -16,7 +16,7 @@ from windrow.core.empty_tables import empty_table
 from windrow.core.errors import TransformError
 from windrow.core.phase_clock import phase
 from windrow.core.variable_tensors import is_variable_tensor
-from windrow.pipeline.coordinator.phases import TRANSFORM_PREFIX
+from windrow.pipeline.statistics.phases import TRANSFORM_PREFIX
 from windrow.pipeline.tasks.function_formats import function_batch
 from windrow.pipeline.tasks.held_arrays import copy_held, count_references
 from windrow.pipeline.tasks.map_batches import (

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from windrow.pipeline.coordinator.phases import Span
+from windrow.pipeline.statistics.phases import Span
 from windrow.pipeline.timeline.lanes import Lane, cut_phases
 
 __all__ = ["format_trace"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.core.optional_dependencies import require
-from windrow.pipeline.coordinator.phases import COLLATE, DECODE, DEVICE, SHUFFLE, STORAGE, TRANSFORM
+from windrow.pipeline.statistics.phases import COLLATE, DECODE, DEVICE, SHUFFLE, STORAGE, TRANSFORM
 from windrow.pipeline.timeline.lanes import Lane, cut_phases
 
 __all__ = ["draw_lanes", "draw_timeline"]

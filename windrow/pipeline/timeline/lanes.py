@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from windrow.pipeline.coordinator.phases import COLLATE, DEVICE, TASK_PHASES, Span
+from windrow.pipeline.statistics.phases import COLLATE, DEVICE, TASK_PHASES, Span
 
 __all__ = ["GROUPS", "Lane", "arrange", "cut_phases", "describe_windows", "merge_spans", "pack_lanes"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.coordinator.phases import Span
+from windrow.pipeline.statistics.phases import Span
 from windrow.pipeline.timeline.chrome_trace import format_trace
 from windrow.pipeline.timeline.draw import draw_timeline
 from windrow.pipeline.timeline.lanes import Lane, arrange

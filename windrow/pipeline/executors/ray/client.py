@@ -19,10 +19,8 @@ from windrow.core.errors import PlanError
 from windrow.core.machine import available_cores, use_batch_scheduling
 from windrow.io.storage.io_threads import call_ahead
 from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.phases import TrainerStats
 from windrow.pipeline.coordinator.requests import OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.executors.base import EpochFacts, WindowData
 from windrow.pipeline.executors.ray.coordinator_calls import (
     POLL_SECONDS,
@@ -39,6 +37,8 @@ from windrow.pipeline.plan.program import RUN_BYTES, Program
 from windrow.pipeline.shard.consumer_pace import Pace
 from windrow.pipeline.shard.finalizers import in_background
 from windrow.pipeline.shard.stall_watch import Waiting, waiting_of
+from windrow.pipeline.statistics.phases import TrainerStats
+from windrow.pipeline.statistics.stats import RunStats
 
 __all__ = ["RayClient"]
 

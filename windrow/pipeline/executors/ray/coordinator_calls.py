@@ -12,8 +12,8 @@ import ray
 
 from windrow.core.errors import StallError
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.stats import RunStats
 from windrow.pipeline.shard.stall_watch import Waiting
+from windrow.pipeline.statistics.stats import RunStats
 
 __all__ = [
     "POLL_SECONDS",

@@ -12,7 +12,6 @@ from typing import Any
 
 import ray
 
-from windrow.pipeline.coordinator.phases import TRANSFER, Interval, cover
 from windrow.pipeline.coordinator.requests import OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
@@ -24,6 +23,7 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
     notify,
 )
 from windrow.pipeline.shard.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
+from windrow.pipeline.statistics.phases import TRANSFER, Interval, cover
 
 __all__ = ["Fetcher"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ray.util.metrics import Counter, Gauge
 
-from windrow.pipeline.coordinator.stats import RunStats
+from windrow.pipeline.statistics.stats import RunStats
 
 __all__ = ["METRICS", "Metric", "RunMetrics", "read_values"]
 

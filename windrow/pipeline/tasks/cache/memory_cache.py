@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windrow.pipeline.coordinator.stats import RunStats
+from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.map_task import Task
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from windrow.pipeline.coordinator.bottleneck import TRAINERS, PipelineFacts, find_bottleneck
-from windrow.pipeline.coordinator.phases import LABELS, TaskProfile, TrainerStats
-from windrow.pipeline.coordinator.stats import RunStats, Stats
+from windrow.pipeline.statistics.bottleneck import TRAINERS, PipelineFacts, find_bottleneck
+from windrow.pipeline.statistics.phases import LABELS, TaskProfile, TrainerStats
+from windrow.pipeline.statistics.stats import RunStats, Stats
 
 # cause, subject, what the advice has to name
 CASES = [

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from windrow.core.byte_sizes import format_bytes
-from windrow.pipeline.coordinator.phases import (
+from windrow.pipeline.statistics.phases import (
     COLLATE,
     CPUS,
     DECODE,
