@@ -9,11 +9,12 @@ from typing import Any
 from bench.scale.cluster import Costs
 from bench.scale.coordinator import Coordinator
 from bench.scale.node import Nodes
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.buffered_window import WindowReply
+from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.executors.base import EpochFacts, WindowData
+from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.shard.window_fetch import Ahead, WindowCollector
 
 __all__ = ["Fetcher"]

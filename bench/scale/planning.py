@@ -13,8 +13,8 @@ from bench.scale.cluster import Cluster
 from bench.scale.dataset import make_source
 from bench.scale.processes import run_module
 from bench.scale.simulation import find_resources, make_program
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.driver import Driver
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.explain import explain_program
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.memory_budget import budget_program

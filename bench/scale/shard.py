@@ -13,9 +13,10 @@ from bench.scale.coordinator import Coordinator
 from bench.scale.fetcher import Fetcher
 from bench.scale.node import Nodes
 from bench.scale.slots import Slots
-from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.executors.base import EpochFacts, WindowData
+from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run
 

@@ -14,10 +14,10 @@ from bench.scale.node import Nodes
 from bench.scale.shard import Shard
 from bench.scale.slots import Slots
 from bench.scale.tasks import MapTasks
-from windrow.pipeline.executors.base import Resources
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.memory_budget import budget_program, size_parts
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.plan.window_budget import Budget
 
 __all__ = ["Outcome", "make_program", "simulate"]

@@ -10,8 +10,9 @@ from typing import Any
 from bench.simulate.map_outputs import place_rows
 from bench.simulate.shard_client import CoordinatorClient
 from bench.simulate.world import Violation, World
+from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.executors.base import EpochFacts, WindowData
+from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.shard.partial_runs import SliceUses
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run, WindowRuns

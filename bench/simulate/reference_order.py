@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.simulate.scenario import Dataset, Split
-from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import plan_epoch
 from windrow.shuffle.order.window_order import order_window

@@ -15,8 +15,8 @@ from bench.simulate.scenario import Scenario, Split, draw_scenario, draw_split
 from bench.simulate.trainer import Trainer
 from bench.simulate.trainer_group import TrainerGroup
 from bench.simulate.world import Violation, World
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.core import CoordinatorCore
+from windrow.pipeline.plan.cursor import Cursor
 
 __all__ = ["Outcome", "simulate"]
 

@@ -10,13 +10,13 @@ from bench.simulate.actor import Actor
 from bench.simulate.cluster import Cluster, ObjectLost
 from bench.simulate.map_outputs import Handle
 from bench.simulate.world import World
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import OpenRequest
+from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.executors.base import EpochFacts, WindowData
+from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.shard.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 
 __all__ = ["CoordinatorClient"]

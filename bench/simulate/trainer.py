@@ -8,8 +8,8 @@ from bench.simulate.shard_client import CoordinatorClient
 from bench.simulate.trainer_group import TrainerGroup
 from bench.simulate.world import Violation, World
 from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.executors.base import EpochFacts
 
 __all__ = ["Trainer"]
 

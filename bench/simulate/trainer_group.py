@@ -10,7 +10,7 @@ from bench.simulate.cluster import Cluster
 from bench.simulate.reference_order import ReferenceOrder
 from bench.simulate.scenario import Split
 from bench.simulate.world import World
-from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 
 __all__ = ["TrainerGroup"]

@@ -13,7 +13,7 @@ from windrow.core.errors import PlanError, StateError
 from windrow.dataset import pipeline
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.pipeline import DatasetPipeline
-from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 
 

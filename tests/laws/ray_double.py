@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import ray
 
-from windrow.pipeline.executors.base import Resources, Session
+from windrow.pipeline.executors.base import Session
 from windrow.pipeline.executors.ray import (
     client,
     coordinator,
@@ -34,6 +34,7 @@ from windrow.pipeline.executors.ray.pools import start_pools
 from windrow.pipeline.executors.ray.task_dispatch import Submitted
 from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.resources import Resources
 
 __all__ = ["DoubledRayExecutor", "doubled_ray"]
 

@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.laws.cases import CASES, Case, Rows, take_rows
 from tests.laws.reference import Assigned, assign_as_lists
 from windrow.core.errors import PlanError
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.resume import resume
 from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard
 

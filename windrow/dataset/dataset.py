@@ -23,10 +23,10 @@ from windrow.io.sinks.written_manifest import WriteResult
 from windrow.io.spark.staging_folder import delete_folder
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows
 from windrow.pipeline.delivery.boosting_methods import BoostingMethods
+from windrow.pipeline.plan.head import read_head
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard
-from windrow.pipeline.tasks.head import read_head
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
 __all__ = ["Dataset"]

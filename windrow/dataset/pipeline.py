@@ -15,11 +15,12 @@ from windrow.dataset.window_methods import WindowMethods
 from windrow.dataset.write.write_epochs import write_epochs
 from windrow.dataset.write.write_job import WriteRequest
 from windrow.io.sinks.written_manifest import WriteResult
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.checkpoint.resume import resume
+from windrow.pipeline.executors.choose_executor import find_resources
 from windrow.pipeline.launch.attachment import attached_place, attachment_for, will_share
 from windrow.pipeline.launch.launcher import find_launch, find_rank
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.explain import Explanation, explain_job
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.epoch import Epoch
@@ -368,7 +369,7 @@ class DatasetPipeline(WindowMethods, CombineWindows):
             job = replace(job, options=replace(job.options, executor="ray"))
         else:
             job = replace(job, launch=find_launch(shards))
-        return explain_job(job, shards, equal=check_equal(equal), batch_rows=rows)
+        return explain_job(job, shards, find_resources(job), equal=check_equal(equal), batch_rows=rows)
 
     def _resume(self, state_dict: Mapping[str, Any] | None, allow_appended: bool) -> tuple[Job, Cursor]:
         job = self._job()

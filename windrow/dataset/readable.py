@@ -19,8 +19,8 @@ from windrow.dataset.write.write_methods import Writable
 from windrow.io.catalog.row_ids import count_rows as count_blocks
 from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.delivery.iteration_methods import BatchIterator, Deliverable, Delivery
+from windrow.pipeline.plan.head import find_schema
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.tasks.head import find_schema
 from windrow.pipeline.tasks.map_task import TaskContext
 
 if TYPE_CHECKING:

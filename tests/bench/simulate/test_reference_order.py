@@ -12,7 +12,7 @@ from bench.simulate.map_outputs import place_rows
 from bench.simulate.reference_order import ReferenceOrder
 from bench.simulate.scenario import draw_scenario, draw_split
 from tests.laws.reference import assign_as_lists, order_epoch
-from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.shuffle.order.runs import Run
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.laws.cases import Case
 from windrow.core.errors import SourceError
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.block_row_counts import BlockRowCounts
 from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program
 from windrow.pipeline.tasks.corrupt_blocks import Corruption
 from windrow.pipeline.tasks.map_task import TaskReport

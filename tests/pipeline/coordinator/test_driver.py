@@ -10,11 +10,11 @@ import pytest
 from tests.laws.cases import Case
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError, TransformError
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.plan import program as program_module
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.tasks.map_task import Task, run_task

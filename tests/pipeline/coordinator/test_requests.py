@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from windrow.core.errors import StateError
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.requests import EpochStarts
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 OWN = (2, 10)

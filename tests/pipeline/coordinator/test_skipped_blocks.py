@@ -6,9 +6,9 @@ import pytest
 
 from tests.laws.cases import Case
 from windrow.core.errors import SourceError
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS, SkippedBlocks, blocks_passed
 from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.corrupt_blocks import Corruption
 from windrow.shuffle.order.epoch_plan import WindowCut

@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import pytest
 
-from windrow.pipeline.coordinator.scheduling.events import Work
 from windrow.pipeline.coordinator.window_history import (
     Capacity,
     Production,
@@ -17,6 +16,7 @@ from windrow.pipeline.coordinator.window_history import (
     describe_production,
 )
 from windrow.pipeline.statistics.phases import Interval, TaskProfile, add_seconds
+from windrow.pipeline.tasks.work import Work
 
 DECODE = TaskProfile({"decode": 3.0, "storage": 1.0})
 

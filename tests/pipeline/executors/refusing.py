@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.pipeline.executors.base import Resources, Session
+from windrow.pipeline.executors.base import Session
 from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.resources import Resources
 
 
 class RefusedError(Exception):

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.buffered_window import WindowReply
-from windrow.pipeline.coordinator.requests import OpenRequest
+from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.executors.base import EpochFacts
 from windrow.pipeline.executors.ray import fetch_thread as module
 from windrow.pipeline.executors.ray.coordinator_calls import PendingCalls
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 WAIT_SECONDS = 10.0

@@ -31,8 +31,7 @@ from tests.laws.cases import BlocksSource, Case
 from tests.shuffle.tables import rows_of
 from windrow.core.errors import PlanError, SourceError, StallError, TransformError, WindrowError
 from windrow.core.source import BlockAddress
-from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.coordinator.scheduling.events import Place, Work
+from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import CoordinatorClient, WindowData
 from windrow.pipeline.executors.ray import client, coordinator_calls
@@ -42,6 +41,7 @@ from windrow.pipeline.executors.ray.executor import RayExecutor
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.pipeline.executors.ray.ray_task import _WorkerState
 from windrow.pipeline.executors.ray.worker_deaths import make_death_error
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard import window_fetch
@@ -50,6 +50,7 @@ from windrow.pipeline.shard.shard import Shard
 from windrow.pipeline.shard.stall_watch import Waiting
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.map_task import Task, TaskContext
+from windrow.pipeline.tasks.work import Work
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.order.epoch_plan import WindowCut
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.dataset.example_sources import make_source
-from windrow.pipeline.checkpoint.cursor import Cursor
-from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts
+from windrow.pipeline.coordinator.requests import EpochFacts
+from windrow.pipeline.executors.base import CoordinatorClient
 from windrow.pipeline.executors.ray import client, coordinator_calls, fetch_thread
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.shuffle.order.shard_assignment import ShardAssignment

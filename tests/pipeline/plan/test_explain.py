@@ -9,10 +9,10 @@ import pytest
 
 from tests.dataset.example_sources import make_source
 from windrow.core.errors import PlanError
-from windrow.pipeline.executors.base import Resources
 from windrow.pipeline.plan.explain import Explanation, explain_job, explain_program
 from windrow.pipeline.plan.job import Job, Options
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.tasks.actor_pool import ActorPool, WorkerResources
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
@@ -136,16 +136,7 @@ def test_warnings_of_the_executor() -> None:
 def test_window_that_cannot_fit_raises() -> None:
     job = Job(make_source(10_000_000), seed=1, options=Options(memory_limit="1MiB"))
     with pytest.raises(PlanError, match=r"use window\(bytes_per_window="):
-        explain_job(job, 1, equal=False, batch_rows=None)
-
-
-def test_auto_executor_states_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windrow.pipeline.executors.choose_executor.ray_is_initialized", lambda: False)
-    monkeypatch.setattr("windrow.pipeline.plan.explain.ray_is_initialized", lambda: False)
-    named = Job(TEN_BLOCKS, options=Options(executor="threads"))
-    assert explain_job(named, 1, equal=False, batch_rows=None).executor == "threads"
-    told = explain_job(Job(TEN_BLOCKS), 1, equal=False, batch_rows=None)
-    assert told.executor == "threads (auto: Ray is not initialised)"
+        explain_job(job, 1, RESOURCES, equal=False, batch_rows=None)
 
 
 def test_stages_tell_what_runs_where() -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tests.pipeline.plan.test_program import MIB, make_program
 from windrow.core.errors import PlanError
-from windrow.pipeline.executors.base import Resources
 from windrow.pipeline.plan.job import Options
 from windrow.pipeline.plan.memory_budget import (
     DESTINATION_BYTES,
@@ -21,6 +20,7 @@ from windrow.pipeline.plan.memory_budget import (
     size_parts,
 )
 from windrow.pipeline.plan.program import TASK_BYTES, Program
+from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 

@@ -16,8 +16,9 @@ import pytest
 from tests.end_to_end.reading import eventually
 from tests.laws.cases import BlocksSource, Case
 from windrow.core.errors import PlanError, StallError, TransformError
+from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.executors import threads
-from windrow.pipeline.executors.base import EpochFacts, WindowData
+from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsClient
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.shard import prefetch_loop

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 import windrow
-from windrow.pipeline.executors.base import EpochFacts
+from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.shard import progress
 from windrow.pipeline.shard.waits import Totals
 from windrow.pipeline.statistics.phases import TrainerStats

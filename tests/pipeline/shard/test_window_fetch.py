@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 
 from windrow.core.errors import StallError
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.shard.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 
 DATA = WindowData(None, [])

@@ -22,8 +22,8 @@ from windrow.dataset.epoch_iteration import read_epochs
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.delivery.batch_formats import separate, to_pandas
 from windrow.pipeline.delivery.to_numpy import column_to_numpy
+from windrow.pipeline.plan.head import find_schema, read_head
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.tasks.head import find_schema, read_head
 
 __all__ = ["check_fits_memory", "collect", "collect_frame", "collect_numpy", "stream_tables"]
 

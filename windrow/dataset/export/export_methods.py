@@ -19,8 +19,8 @@ from windrow.dataset.export.collect import (
     stream_tables,
 )
 from windrow.dataset.logical_plan import LogicalPlan
+from windrow.pipeline.plan.head import find_schema
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.tasks.head import find_schema
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,8 +15,8 @@ from windrow.core.source import BlockAddress, BlockReader
 from windrow.dataset.export.collect import collect_frame
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.delivery.batch_formats import to_pandas
+from windrow.pipeline.plan.head import find_schema
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.tasks.head import find_schema
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps

@@ -16,7 +16,7 @@ from windrow.pipeline.exchange.aggregates import Aggregate, check_ddof, parse_ag
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
 from windrow.pipeline.exchange.group_operation import GroupOperation
 from windrow.pipeline.exchange.parent import Parent
-from windrow.pipeline.tasks.head import read_head
+from windrow.pipeline.plan.head import read_head
 from windrow.pipeline.tasks.key_columns import check_column
 
 __all__ = ["GroupMethods"]

@@ -11,8 +11,8 @@ import pyarrow as pa
 from windrow.core.source import BlockAddress, BlockReader
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.executors.choose_executor import resolve_executor
+from windrow.pipeline.plan.head import find_schema, read_first_rows
 from windrow.pipeline.tasks.actor_pool import ActorPool
-from windrow.pipeline.tasks.head import find_schema, read_first_rows
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.transforms import FailedRows
 

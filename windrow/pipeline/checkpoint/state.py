@@ -15,7 +15,7 @@ from typing import Any
 
 from windrow.core.errors import StateError
 from windrow.core.integers import as_integer
-from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.keys import order_version
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program
 from windrow.pipeline.tasks.corrupt_blocks import make_late_corruption_error
 from windrow.pipeline.tasks.map_task import Task, TaskReport

@@ -17,13 +17,13 @@ from windrow.pipeline.checkpoint.resume import make_seed_error
 from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import OpenRequest
+from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.coordinator.window_history import Capacity
-from windrow.pipeline.executors.base import EpochFacts, Resources
 from windrow.pipeline.plan.memory_budget import budget_program
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.map_task import Task

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from windrow.core.native_libraries import missing_library_warnings
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.block_row_counts import BlockRowCounts
 from windrow.pipeline.coordinator.buffered_window import BufferedWindow, WindowReply
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import EpochStarts
+from windrow.pipeline.coordinator.memory_estimate import MemoryEstimate, make_window_error
+from windrow.pipeline.coordinator.requests import EpochFacts, EpochStarts
 from windrow.pipeline.coordinator.scheduling.diagnosis import diagnose
 from windrow.pipeline.coordinator.scheduling.events import (
     Abort,
@@ -34,12 +34,11 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Place,
     Run,
     Tick,
-    Work,
 )
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
+from windrow.pipeline.coordinator.task_runner import TaskRunner
 from windrow.pipeline.coordinator.window_history import Capacity, WindowHistory
-from windrow.pipeline.executors.base import EpochFacts, TaskRunner
-from windrow.pipeline.plan.memory_estimate import MemoryEstimate, make_window_error
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.statistics.phases import TrainerStats
@@ -47,6 +46,7 @@ from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache.memory_cache import JobCache
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 from windrow.pipeline.tasks.transforms import check_schema
+from windrow.pipeline.tasks.work import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["HEARTBEAT_TIMEOUT_SECONDS", "Driver"]

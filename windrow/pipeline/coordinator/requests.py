@@ -1,14 +1,14 @@
-"""Opening an epoch: what a shard requests, and whether it agrees with the other shards' openings."""
+"""Opening an epoch: what a shard requests and gets, and whether it agrees with the other shards' openings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from windrow.core.errors import PlanError, StateError
-from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
-__all__ = ["EpochStarts", "OpenRequest"]
+__all__ = ["EpochFacts", "EpochStarts", "OpenRequest"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,31 @@ class OpenRequest:
     goes_on: bool
     seed: int | None
     since: float = 0.0
+
+
+@dataclass(frozen=True)
+class EpochFacts:
+    """The reply to a shard that opens an epoch."""
+
+    epoch: int
+    # the window to start at, and the number of windows in the epoch
+    first_window: int
+    windows: int
+    assignment: ShardAssignment
+    # rows of a full run
+    run_rows: int
+    # rows of the epoch, or None while unknown
+    total: int | None
+    # to show before the first batch, one line each
+    user_warnings: tuple[str, ...] = ()
+    # number of extra prefetched windows
+    extra_windows: int = 0
+
+    @property
+    def next_epoch(self) -> EpochFacts:
+        """The expected facts of the next epoch, if its assignment is alike and no row count changes."""
+        assignment = replace(self.assignment, start_row=0)
+        return replace(self, epoch=self.epoch + 1, first_window=0, assignment=assignment, user_warnings=())
 
 
 class EpochStarts:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.native_libraries import missing_libraries
-from windrow.pipeline.coordinator.scheduling.events import Work
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.statistics.phases import (
     CPUS,
@@ -28,6 +27,7 @@ from windrow.pipeline.statistics.phases import (
     scale_to,
 )
 from windrow.pipeline.statistics.stats import RunStats, Span
+from windrow.pipeline.tasks.work import Work
 
 __all__ = ["Capacity", "Production", "TaskTimes", "WindowHistory", "describe_production"]
 

@@ -17,8 +17,8 @@ from windrow.pipeline.delivery.tensors.schema_check import (
     tensor_dtype,
     tensor_shape,
 )
+from windrow.pipeline.plan.head import find_schema
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.tasks.head import find_schema
 
 __all__ = ["to_tf"]
 

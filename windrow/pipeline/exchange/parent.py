@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from windrow.core.empty_tables import empty_table
 from windrow.core.source import BlockAddress, BlockReader, Source, TracingSource
 from windrow.io.catalog.row_ids import count_rows
+from windrow.pipeline.plan.head import find_schema
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.tasks.head import find_schema
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps, check_schema

@@ -4,83 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Event
 from typing import Any, Protocol, TypeVar
 
 from windrow.core.buffer_pool import BufferPool
-from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.shard.consumer_pace import Pace
 from windrow.pipeline.statistics.phases import Interval, TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.pipeline.tasks.map_task import Task
 from windrow.shuffle.kernels.ordered_rows import OrderedOutputs
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import WindowRuns
-from windrow.shuffle.order.shard_assignment import ShardAssignment
 
-__all__ = ["CoordinatorClient", "EpochFacts", "Executor", "Resources", "Session", "TaskRunner", "WindowData"]
+__all__ = ["CoordinatorClient", "Executor", "Session", "WindowData"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Resources:
-    """The resources that an executor offers."""
-
-    # its name, and why it was chosen
-    executor: str
-    # number of tasks that run concurrently
-    workers: int
-    # the memory limit if the user sets none, and whether runs, decoded blocks and processes count against it too
-    memory_bytes: int
-    limit_covers_all: bool
-    # copies of each window in memory: rows that move between nodes are stored on both
-    copies: float = 1.0
-    # one line each
-    user_warnings: tuple[str, ...] = ()
-    # memory of processes other than data: of all workers, and of each shard's process
-    processes_bytes: int = 0
-    shard_bytes: int = 0
-    # number of machines that can read shards
-    nodes: int = 1
-    # the part of processes_bytes that one worker adds
-    worker_bytes: int = 0
-    # the CPUs that a task requests
-    task_cpus: float = 1.0
-    # If all buffered windows, a few extra ones included, take no more than this together, the coordinator
-    # holds the extra ones, so that shards can batch their acknowledgements.
-    small_windows_bytes: int = 0
-    # number of processes that share the machine or cluster; the values above are one's share
-    processes: int = 1
-
-
-@dataclass(frozen=True)
-class EpochFacts:
-    """The reply to a shard that opens an epoch."""
-
-    epoch: int
-    # the window to start at, and the number of windows in the epoch
-    first_window: int
-    windows: int
-    assignment: ShardAssignment
-    # rows of a full run
-    run_rows: int
-    # rows of the epoch, or None while unknown
-    total: int | None
-    # to show before the first batch, one line each
-    user_warnings: tuple[str, ...] = ()
-    # number of extra prefetched windows
-    extra_windows: int = 0
-
-    @property
-    def next_epoch(self) -> EpochFacts:
-        """The expected facts of the next epoch, if its assignment is alike and no row count changes."""
-        assignment = replace(self.assignment, start_row=0)
-        return replace(self, epoch=self.epoch + 1, first_window=0, assignment=assignment, user_warnings=())
 
 
 @dataclass
@@ -202,18 +146,3 @@ class Executor(Protocol):
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
         """Create a session for the shards of a program; ``hints`` are locality hints, one per shard."""
-
-
-class TaskRunner(Protocol):
-    """Runs a driver's tasks."""
-
-    @property
-    def destinations(self) -> tuple[tuple[int, ...], ...]:
-        """The shards, grouped by the destination of their map outputs."""
-
-    def run(self, task: Task, tables: Any, *cached: Any) -> None:
-        """Start a task, which ends with a call of the driver's ``task_done`` or ``task_failed``.
-
-        ``tables`` is the handle of the read task's output, for a task that only places rows.
-        ``cached`` holds the handles of the cached blocks that ``task.found`` lists.
-        """

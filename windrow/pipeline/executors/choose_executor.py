@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import cast
 
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.plan.job import CustomExecutor
+from windrow.pipeline.plan.job import CustomExecutor, Job
+from windrow.pipeline.plan.resources import Resources
 
-__all__ = ["ray_is_initialized", "resolve_executor"]
+__all__ = ["find_resources", "ray_is_initialized", "resolve_executor"]
 
 
 def resolve_executor(executor: str | CustomExecutor) -> Executor:
@@ -23,6 +25,15 @@ def resolve_executor(executor: str | CustomExecutor) -> Executor:
 
         return RayExecutor()
     return ThreadsExecutor()
+
+
+def find_resources(job: Job) -> Resources:
+    """Return what the executor of a job offers, and with ``"auto"`` why it was chosen; starts nothing."""
+    resources = resolve_executor(job.options.executor).resources(job.launch)
+    if job.options.executor != "auto":
+        return resources
+    reason = "Ray is initialised" if ray_is_initialized() else "Ray is not initialised"
+    return replace(resources, executor=f"{resources.executor} (auto: {reason})")
 
 
 def ray_is_initialized() -> bool:

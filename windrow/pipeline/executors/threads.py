@@ -18,24 +18,27 @@ import pyarrow as pa
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.core.source import prepare_source
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.resume import make_seed_error
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.window_history import Capacity
-from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, Resources, Session, WindowData
+from windrow.pipeline.executors.base import CoordinatorClient, Session, WindowData
 from windrow.pipeline.executors.workers import WorkerPool
+from windrow.pipeline.plan.cache_budget import disk_cache
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.shard.consumer_pace import Pace
 from windrow.pipeline.shard.finalizers import in_background
 from windrow.pipeline.shard.window_fetch import WindowCollector
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache.cached_reader import Tables
-from windrow.pipeline.tasks.cache.disk_cache import DiskCache, open_disk
+from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 from windrow.pipeline.tasks.map_task import Task, TaskReport, run_task
 
 __all__ = ["ThreadsExecutor"]
@@ -169,7 +172,7 @@ class _RunningJob:
         self.run_urgent = partial(self.workers.run_urgent, (_PLACE,))
         self.changed = threading.Condition(threading.RLock())
         self.ended = False
-        self.disk = open_disk(program.job)
+        self.disk = disk_cache(program.job)
         # before anything else that can fail
         self._finalizer = weakref.finalize(
             self, in_background, partial(_close_resources, self.workers, self.disk)

@@ -10,13 +10,12 @@ from windrow.core.byte_sizes import format_bytes
 from windrow.core.native_libraries import missing_library_warnings
 from windrow.core.source import schema_changes
 from windrow.core.terminal_text import escape_controls
-from windrow.pipeline.executors.base import Resources
-from windrow.pipeline.executors.choose_executor import ray_is_initialized, resolve_executor
+from windrow.pipeline.plan.cache_budget import CacheBudget, describe_cache
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.plan.window_budget import Budget
-from windrow.pipeline.tasks.cache.cache_budget import CacheBudget, describe_cache
 from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.keys import order_version
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
@@ -221,13 +220,11 @@ class Explanation:
         return f"{total} = {' + '.join(parts)}; limit {format_bytes(budget.limit_bytes)}"
 
 
-def explain_job(job: Job, shards: int, *, equal: Equal, batch_rows: int | None) -> Explanation:
-    """Explain a job on the executor that would run it. Starts nothing."""
+def explain_job(
+    job: Job, shards: int, resources: Resources, *, equal: Equal, batch_rows: int | None
+) -> Explanation:
+    """Explain a job on the resources of the executor that would run it. Starts nothing."""
     program = Program(job, shards, equal, tuple(range(shards)))
-    resources = resolve_executor(job.options.executor).resources(job.launch)
-    if job.options.executor == "auto":
-        reason = "Ray is initialised" if ray_is_initialized() else "Ray is not initialised"
-        resources = replace(resources, executor=f"{resources.executor} (auto: {reason})")
     resources = replace(resources, user_warnings=(*resources.user_warnings, *missing_library_warnings()))
     resources = overlap_waiting(program, resources, batch_rows or _DEFAULT_BATCH_ROWS)
     sized = size_parts(program, resources, batch_rows or _DEFAULT_BATCH_ROWS)

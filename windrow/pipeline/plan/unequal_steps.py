@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from windrow.pipeline.executors.base import EpochFacts
+from windrow.pipeline.coordinator.requests import EpochFacts
 
 __all__ = ["find_unequal_steps"]
 

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.errors import PlanError, StallError, StateError
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.delivery.iteration_methods import Delivery
 from windrow.pipeline.executors.base import CoordinatorClient, Session
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.unequal_steps import find_unequal_steps

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from windrow.core.errors import PlanError
+from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.delivery.epoch_batches import EpochBatches
 from windrow.pipeline.delivery.iteration_methods import Deliverable, Delivery
-from windrow.pipeline.executors.base import EpochFacts
 from windrow.pipeline.shard.position import Position
 
 __all__ = ["Epoch"]

@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from windrow.core.errors import PlanError, StallError, StateError
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.skipped_blocks import blocks_passed
 from windrow.pipeline.delivery.iteration_methods import Delivery
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.consumer_pace import CoreTime
 from windrow.pipeline.shard.progress import ProgressView, is_shown

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.executors.base import Session
 from windrow.pipeline.executors.choose_executor import resolve_executor
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job, Launch
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.run_record import LatestRun, RunRecord

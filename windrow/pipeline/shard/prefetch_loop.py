@@ -16,9 +16,10 @@ import pyarrow as pa
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError
 from windrow.core.phase_clock import PhaseClock, measuring
-from windrow.pipeline.checkpoint.cursor import Cursor
+from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, WindowData
+from windrow.pipeline.executors.base import CoordinatorClient, WindowData
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
 from windrow.pipeline.shard.run_reader import Converter, EpochRuns, PlacedRun

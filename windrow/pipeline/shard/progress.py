@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.terminal_text import escape_controls
-from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts
+from windrow.pipeline.coordinator.requests import EpochFacts
+from windrow.pipeline.executors.base import CoordinatorClient
 from windrow.pipeline.shard.waits import Totals
 from windrow.pipeline.statistics.bottleneck import TRAINERS, find_bottleneck
 from windrow.pipeline.statistics.phases import LABELS, TrainerStats

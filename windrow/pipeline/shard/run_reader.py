@@ -23,8 +23,9 @@ import pyarrow as pa
 
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError, StallError
+from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.executors.base import CoordinatorClient, EpochFacts, WindowData
+from windrow.pipeline.executors.base import CoordinatorClient, WindowData
 from windrow.pipeline.shard.consumer_pace import Consumer
 from windrow.pipeline.shard.stall_watch import Waiting
 from windrow.pipeline.shard.waits import Placing

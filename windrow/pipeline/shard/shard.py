@@ -9,14 +9,15 @@ from typing import Any
 
 from windrow.core.errors import PlanError, StateError
 from windrow.core.source import RowOrigin
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.checkpoint.resume import resume, skip_steps
 from windrow.pipeline.checkpoint.state import State, describe_stream
+from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.delivery.epoch_batches import EpochBatches
 from windrow.pipeline.delivery.iteration_methods import Delivery, check_drop_last, check_number
 from windrow.pipeline.delivery.loader_methods import LoaderMethods
-from windrow.pipeline.executors.base import EpochFacts, Session
+from windrow.pipeline.executors.base import Session
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.connection import Connection

@@ -12,11 +12,11 @@ from itertools import chain
 from typing import Any
 
 from windrow.core.errors import StallError
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.statistics.phases import Interval
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.ordered_rows import OrderedOutputs, OrderedRows

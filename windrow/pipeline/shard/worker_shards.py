@@ -10,10 +10,10 @@ from multiprocessing.context import get_spawning_popen
 from typing import Any
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.checkpoint.resume import resume, skip_steps
 from windrow.pipeline.checkpoint.state import describe_stream
 from windrow.pipeline.executors.base import Session
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
 
 __all__ = ["Passes", "WorkerShards"]

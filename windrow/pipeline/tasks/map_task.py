@@ -22,7 +22,6 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError
 from windrow.core.phase_clock import measuring, phase
 from windrow.core.source import BlockAddress, BlockPart, BlockReader
-from windrow.pipeline.coordinator.scheduling.events import Work
 from windrow.pipeline.statistics.phases import DECODE, SHUFFLE, TaskProfile
 from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.cache.cached_reader import CachingReader, Tables
@@ -36,6 +35,7 @@ from windrow.pipeline.tasks.sequence_packing import SequencePacking, check_docum
 from windrow.pipeline.tasks.task_profile import TaskMeter, timed_parts
 from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 from windrow.pipeline.tasks.window_sort import WindowSort
+from windrow.pipeline.tasks.work import Work
 from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput

@@ -14,20 +14,18 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Acknowledged,
     Closed,
     Drop,
-    EpochShape,
     Event,
     Finished,
     Heartbeat,
     Limits,
     Opened,
-    Part,
     Place,
     Run,
-    Stage,
     Tick,
-    Work,
 )
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
+from windrow.pipeline.plan.epoch_shape import EpochShape, Part, Stage
+from windrow.pipeline.tasks.work import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["Chunk", "Cluster", "Shape"]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Overflowed, Part, Work
+from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Overflowed
 from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryLimit
+from windrow.pipeline.plan.epoch_shape import Part
 from windrow.pipeline.plan.window_budget import RowOverhead
+from windrow.pipeline.tasks.work import Work
 
 WORK = Work(0, 0, 0, 0, 0)
 

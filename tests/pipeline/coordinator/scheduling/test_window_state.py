@@ -7,8 +7,10 @@ import logging
 import pytest
 
 from tests.pipeline.coordinator.scheduling.test_memory_limit import memory_budget as make_room
-from windrow.pipeline.coordinator.scheduling.events import Finished, Overflowed, Part, Stage, Work
+from windrow.pipeline.coordinator.scheduling.events import Finished, Overflowed
 from windrow.pipeline.coordinator.scheduling.window_state import WindowState
+from windrow.pipeline.plan.epoch_shape import Part, Stage
+from windrow.pipeline.tasks.work import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 READ, PLACE, MAP = (

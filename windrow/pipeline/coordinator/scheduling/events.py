@@ -1,11 +1,13 @@
-"""Events and instructions of the scheduler, its limits and its view of an epoch: plain values."""
+"""Events and instructions of the scheduler, and its limits: plain values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from windrow.pipeline.plan.epoch_shape import EpochShape
 from windrow.pipeline.plan.window_budget import RowOverhead, RowSizes
+from windrow.pipeline.tasks.work import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = [
@@ -14,7 +16,6 @@ __all__ = [
     "AttemptLost",
     "Closed",
     "Drop",
-    "EpochShape",
     "Event",
     "Finished",
     "Heartbeat",
@@ -22,50 +23,10 @@ __all__ = [
     "Limits",
     "Opened",
     "Overflowed",
-    "Part",
     "Place",
     "Run",
-    "Stage",
     "Tick",
-    "Work",
 ]
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stage of preparing a part of a window; ``name`` is for messages and timelines.
-
-    A stage that ``needs_order`` computes positions, and cannot run before the row counts that they
-    depend on are known. One that ``needs_window`` waits until all parts of the window have passed the
-    stage before.
-    """
-
-    name: str
-    needs_order: bool
-    needs_window: bool = False
-
-
-@dataclass(frozen=True)
-class Part:
-    """An input split: the blocks of a window that one task prepares."""
-
-    rows: int | None  # delivered rows; None while unknown
-    size_bytes: int  # expected size of the output
-    unpacked_bytes: int | None = None  # with values unpacked, as in runs and batches; None: the same
-    stored_rows: int | None = None  # may be an estimate; None: as many as it delivers
-
-    @property
-    def weight(self) -> int:
-        """Its stored rows, by which sizes are estimated; at least 1."""
-        return max(1, self.stored_rows or self.rows or 0)
-
-
-@dataclass(frozen=True)
-class EpochShape:
-    """An epoch as the scheduler sees it: the parts of each window, and the stages of every part in order."""
-
-    windows: tuple[tuple[Part, ...], ...]
-    stages: tuple[Stage, ...]
 
 
 @dataclass(frozen=True, order=True)
@@ -75,21 +36,6 @@ class Place:
     epoch: int
     window: int
     slice: int = 0
-
-
-@dataclass(frozen=True, order=True)
-class Work:
-    """One task: a part of a window, at one stage.
-
-    ``attempt`` distinguishes results of this attempt at the window from late results of an
-    earlier one, after the window has been dropped and restarted.
-    """
-
-    epoch: int
-    window: int
-    part: int
-    stage: int
-    attempt: int
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import ceil
 
-from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Overflowed, Part
+from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Overflowed
+from windrow.pipeline.plan.epoch_shape import Part
 from windrow.pipeline.plan.window_budget import RowSizes
 
 __all__ = ["MemoryLimit"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from windrow.pipeline.coordinator.scheduling.events import Limits, Place
-from windrow.pipeline.coordinator.scheduling.row_counts import EpochCounts
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, ShardTracker
+from windrow.pipeline.plan.row_counts import EpochCounts
 
 __all__ = ["WindowPriorities"]
 

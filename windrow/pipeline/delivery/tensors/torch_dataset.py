@@ -10,8 +10,8 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
-from windrow.pipeline.checkpoint.cursor import Cursor
 from windrow.pipeline.delivery.iteration_methods import BatchIterator
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.statistics.stats import Stats
 
 if TYPE_CHECKING:

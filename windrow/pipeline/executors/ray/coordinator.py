@@ -17,10 +17,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, CoordinatorCore
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import OpenRequest
+from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.executors.base import EpochFacts, Resources
 from windrow.pipeline.executors.ray.heartbeats import Heartbeat
 from windrow.pipeline.executors.ray.nodes import (
     format_starvation_warning,
@@ -36,10 +35,12 @@ from windrow.pipeline.executors.ray.ray_task import cancel_copy, remove_on_all_n
 from windrow.pipeline.executors.ray.run_metrics import RunMetrics
 from windrow.pipeline.executors.ray.task_dispatch import Cluster, Dispatcher, Submitted
 from windrow.pipeline.executors.ray.worker_deaths import is_conclusive, make_death_error
+from windrow.pipeline.plan.cache_budget import disk_cache
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.pipeline.tasks.cache.disk_cache import DiskCache, open_disk
+from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 from windrow.pipeline.tasks.map_task import Task
 
 __all__ = ["Coordinator", "make_coordinator_name", "start_coordinator"]
@@ -357,7 +358,7 @@ def start_coordinator(
         "scheduling_strategy": here,
     }
     # opened here, so that a restarted coordinator finds the same files
-    disk = open_disk(program.job)
+    disk = disk_cache(program.job)
     job = program.job
 
     def start() -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ import ray
 from windrow.core.errors import PlanError
 from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.core.source import prepare_source
-from windrow.pipeline.executors.base import Resources, Session
+from windrow.pipeline.executors.base import Session
 from windrow.pipeline.executors.ray.coordinator import make_coordinator_name, start_coordinator
 from windrow.pipeline.executors.ray.coordinator_calls import notify
 from windrow.pipeline.executors.ray.nodes import resolve_hints, starvation_warnings
@@ -22,6 +22,7 @@ from windrow.pipeline.executors.ray.sessions import RaySession
 from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.resources import Resources
 
 __all__ = ["RayExecutor", "ray_settings", "start_ray"]
 

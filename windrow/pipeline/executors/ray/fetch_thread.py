@@ -12,10 +12,10 @@ from typing import Any
 
 import ray
 
-from windrow.pipeline.coordinator.requests import OpenRequest
+from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.executors.base import EpochFacts, WindowData
+from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.ray.coordinator_calls import (
     POLL_SECONDS,
     PendingCalls,

@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.terminal_text import escape_controls
-from windrow.pipeline.plan.job import Job
 from windrow.pipeline.tasks.cache.block_file import CorruptCachedBlockError
 from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.cache.job_store import JobStore
@@ -233,16 +232,15 @@ def _watch(reference: weakref.ReferenceType[DiskCache], collected: threading.Eve
         del disk
 
 
-def open_disk(job: Job) -> DiskCache | None:
-    """The disk cache of a job, or None; the folder is created when it is first used."""
-    if job.cache != "disk":
-        return None
-    options = job.options
-    parent = os.path.abspath(options.cache_dir or tempfile.gettempdir())
-    if not options.keep_cache:
+def open_disk(
+    parent: str | os.PathLike[str] | None, limit_bytes: int | None, contents: str | None
+) -> DiskCache:
+    """A disk cache; its folder is created below ``parent`` when it is first used.
+
+    ``contents`` identifies the data whose blocks outlive the job; None: the job removes them.
+    """
+    parent = os.path.abspath(parent or tempfile.gettempdir())
+    if contents is None:
         # the random name identifies the data: no other job uses the folder
-        return DiskCache(parent, _JOB_PREFIX + uuid.uuid4().hex, "", options.cache_bytes, persistent=False)
-    contents = job.source.contents
-    return DiskCache(
-        parent, _PERSISTENT_PREFIX + contents[:32], contents, options.cache_bytes, persistent=True
-    )
+        return DiskCache(parent, _JOB_PREFIX + uuid.uuid4().hex, "", limit_bytes, persistent=False)
+    return DiskCache(parent, _PERSISTENT_PREFIX + contents[:32], contents, limit_bytes, persistent=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.pipeline.coordinator.scheduling.events import EpochShape
+from windrow.pipeline.plan.epoch_shape import EpochShape
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["EpochCounts"]

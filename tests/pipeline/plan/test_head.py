@@ -10,7 +10,7 @@ import pytest
 from tests.dataset.example_sources import TableReader, TableSource, make_source
 from windrow.core.errors import TransformError
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.pipeline.tasks.head import find_schema, read_head
+from windrow.pipeline.plan.head import find_schema, read_head
 from windrow.pipeline.tasks.map_batches import MapBatches
 
 

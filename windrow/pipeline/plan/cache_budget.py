@@ -1,4 +1,4 @@
-"""Decides how much of the memory budget the block cache gets, and describes the cache for ``explain()``."""
+"""The block cache of a job: its part of the memory budget, its place on disk, and its line in ``explain()``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from windrow.core.byte_sizes import format_bytes
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.window_budget import Budget
+from windrow.pipeline.tasks.cache.disk_cache import DiskCache, open_disk
 
-__all__ = ["CacheBudget", "describe_cache", "share_memory"]
+__all__ = ["CacheBudget", "describe_cache", "disk_cache", "share_memory"]
 
 # Of the memory that windows leave. The rest covers estimation errors, and slightly larger windows of later epochs.
 _USABLE_SHARE = 0.8
@@ -53,6 +54,15 @@ def share_memory(job: Job, budget: Budget, *, limit_covers_all: bool) -> int:
         int(max(0, left) * _USABLE_SHARE) if job.options.cache_bytes is None else job.options.cache_bytes
     )
     return min(requested, int(blocks.memory_bytes.sum() * _SIZE_MARGIN)) if blocks.bytes_exact else requested
+
+
+def disk_cache(job: Job) -> DiskCache | None:
+    """The disk cache of a job, or None; no folder is created yet."""
+    if job.cache != "disk":
+        return None
+    options = job.options
+    contents = job.source.contents if options.keep_cache else None
+    return open_disk(options.cache_dir, options.cache_bytes, contents)
 
 
 def describe_cache(job: Job, memory_bytes: int) -> str:
