@@ -33,7 +33,7 @@ LONG_FILES = (
     "tests/end_to_end/test_memory.py",
     "tests/laws/test_injected.py",
     "tests/laws/test_threads.py",
-    "tests/pipeline/delivery/test_torch_dataset.py",
+    "tests/pipeline/loaders/test_torch_dataset.py",
     "tests/test_wheel.py",
 )
 MARK_OF_FIXTURE = {"ray_local": "ray", "ray_cluster": "cluster"}

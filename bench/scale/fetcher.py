@@ -14,8 +14,8 @@ from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.executors.window_fetch import Ahead, WindowCollector
 from windrow.pipeline.plan.cursor import Cursor
-from windrow.pipeline.shard.window_fetch import Ahead, WindowCollector
 
 __all__ = ["Fetcher"]
 

@@ -12,9 +12,9 @@ from typing import Any
 import ray
 
 import windrow
+from windrow.pipeline.executors import window_fetch
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.pipeline.executors.ray.run_metrics import METRICS
-from windrow.pipeline.shard import window_fetch
 
 ADDRESS, OPTIONS, CORRUPT = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
 SECONDS = 120.0

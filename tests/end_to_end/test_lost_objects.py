@@ -12,8 +12,8 @@ import windrow
 from tests.end_to_end.data import write_numbers
 from tests.end_to_end.reading import column, read_pass
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.executors import window_fetch
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
-from windrow.pipeline.shard import window_fetch
 
 pytestmark = pytest.mark.timeout(90)
 

@@ -18,10 +18,10 @@ from windrow.pipeline.coordinator.scheduling.events import Drop, Place
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.coordinator.scheduling.shard_tracker import ShardTracker
 from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
+from windrow.pipeline.executors.window_fetch import WindowCollector
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.row_counts import EpochCounts
 from windrow.pipeline.plan.window_budget import Budget
-from windrow.pipeline.shard.window_fetch import WindowCollector
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["PLANTED"]

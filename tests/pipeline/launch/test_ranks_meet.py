@@ -17,12 +17,12 @@ import windrow
 from windrow.core.errors import PlanError, StallError, WindrowError
 from windrow.pipeline.executors.ray import start_supervisor as starting
 from windrow.pipeline.executors.ray.start_supervisor import SupervisorAddress
+from windrow.pipeline.executors.stall_watch import Waiting
 from windrow.pipeline.launch import find_supervisor as finding
 from windrow.pipeline.launch.agreement import agree_on_run
 from windrow.pipeline.launch.find_supervisor import find_supervisor
 from windrow.pipeline.launch.rendezvous import Rendezvous, find_store
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.shard.stall_watch import Waiting
 
 WAITING = Waiting(0.1, 0.6)
 SIZE = 3

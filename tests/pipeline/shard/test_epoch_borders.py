@@ -19,10 +19,10 @@ from windrow.core.errors import PlanError, StallError, TransformError
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.executors import threads
 from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.executors.consumer_pace import Pace
 from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsClient
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.shard import prefetch_loop
-from windrow.pipeline.shard.consumer_pace import Pace
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.run_reader import EpochRuns, PlacedRun
 from windrow.pipeline.shard.shard import Shard

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 import windrow
 from windrow.core.errors import TransformError
+from windrow.pipeline.executors.consumer_pace import Pace
 from windrow.pipeline.executors.threads import _ThreadsClient
 from windrow.pipeline.executors.workers import WorkerPool
-from windrow.pipeline.shard.consumer_pace import CoreTime, Pace
+from windrow.pipeline.shard.consumer import CoreTime
 from windrow.pipeline.shard.run_reader import align_runs
 from windrow.pipeline.tasks.transforms import as_one_batch
 

@@ -224,7 +224,7 @@ class Convertible(ABC):
         [0 1]
         [2]
         """
-        from windrow.pipeline.delivery.to_tf import to_tf
+        from windrow.pipeline.loaders.to_tf import to_tf
 
         rows: Any = self
         return to_tf(

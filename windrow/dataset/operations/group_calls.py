@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.empty_tables import empty_table
+from windrow.core.user_functions import function_name
 from windrow.pipeline.delivery.batch_formats import BatchFormat, convert
 from windrow.pipeline.tasks.key_columns import find_group_starts, plain_columns
-from windrow.pipeline.tasks.map_batches import function_name
 from windrow.pipeline.tasks.transform_results import result_to_table
 from windrow.pipeline.tasks.transforms import as_one_batch, check_schema
 

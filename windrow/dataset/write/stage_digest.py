@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from windrow.core.source import Source
-from windrow.pipeline.tasks.map_batches import MapBatches, function_name
+from windrow.core.user_functions import function_name
+from windrow.pipeline.tasks.map_batches import MapBatches
 
 __all__ = ["digest_stage", "find_stages"]
 

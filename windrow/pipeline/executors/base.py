@@ -11,11 +11,11 @@ from typing import Any, Protocol, TypeVar
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.executors.consumer_pace import Pace
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.resources import Resources
-from windrow.pipeline.shard.consumer_pace import Pace
 from windrow.pipeline.statistics.phases import Interval, TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.shuffle.kernels.ordered_rows import OrderedOutputs

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from windrow.core.buffer_pool import BufferPool
+from windrow.core.finalizers import in_background
 from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.core.source import prepare_source
 from windrow.pipeline.checkpoint.resume import make_seed_error
@@ -25,6 +26,8 @@ from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.window_history import Capacity
 from windrow.pipeline.executors.base import CoordinatorClient, Session, WindowData
+from windrow.pipeline.executors.consumer_pace import Pace
+from windrow.pipeline.executors.window_fetch import WindowCollector
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cache_budget import disk_cache
 from windrow.pipeline.plan.cursor import Cursor
@@ -32,9 +35,6 @@ from windrow.pipeline.plan.job import Launch
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.resources import Resources
-from windrow.pipeline.shard.consumer_pace import Pace
-from windrow.pipeline.shard.finalizers import in_background
-from windrow.pipeline.shard.window_fetch import WindowCollector
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache.cached_reader import Tables

@@ -11,9 +11,9 @@ from windrow.core import errors
 from windrow.core.errors import PlanError, StallError, WindrowError
 from windrow.pipeline.checkpoint.differences import describe_differences
 from windrow.pipeline.checkpoint.state import describe_stream, parse_state
+from windrow.pipeline.executors.stall_watch import Waiting
 from windrow.pipeline.launch.rendezvous import Rendezvous
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.shard.stall_watch import Waiting
 
 __all__ = ["agree_on_run", "publishing_errors", "read_published"]
 

@@ -12,6 +12,7 @@ from typing import Any
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.executors.base import Session
+from windrow.pipeline.executors.stall_watch import Waiting, waiting_of
 from windrow.pipeline.launch.agreement import agree_on_run
 from windrow.pipeline.launch.find_supervisor import find_supervisor, start_head
 from windrow.pipeline.launch.launcher import find_attempt, find_rank, has_launcher
@@ -19,7 +20,6 @@ from windrow.pipeline.launch.node_addresses import LOOPBACK, running_cluster
 from windrow.pipeline.launch.rendezvous import Rendezvous, find_store, has_store
 from windrow.pipeline.plan.job import Options
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.shard.stall_watch import Waiting, waiting_of
 
 __all__ = ["Attachment", "attach", "attached_place", "attachment_for", "will_share"]
 

@@ -6,11 +6,11 @@ import time
 from typing import TYPE_CHECKING
 
 from windrow.core.errors import StallError
+from windrow.pipeline.executors.stall_watch import Waiting
 from windrow.pipeline.launch.agreement import publishing_errors, read_published
 from windrow.pipeline.launch.launcher import find_node
 from windrow.pipeline.launch.node_addresses import ip_towards, own_ip, running_cluster
 from windrow.pipeline.launch.rendezvous import Rendezvous
-from windrow.pipeline.shard.stall_watch import Waiting
 
 if TYPE_CHECKING:
     from windrow.pipeline.executors.ray.lifeline import Channel

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.quality.epoch_order import EpochOrder
 
-__all__ = ["Distribution", "count_distinct", "find_entropy", "meet_again", "neighbour_distance", "summarise"]
+__all__ = [
+    "Distribution",
+    "OrderMeasures",
+    "count_distinct",
+    "find_entropy",
+    "find_recurrence",
+    "meet_again",
+    "neighbour_distance",
+    "ratio",
+    "summarise",
+]
 
 Ints = NDArray[np.int64]
 
@@ -42,6 +53,47 @@ class Distribution:
     def quantile(self, percent: int) -> float:
         """Return the quantile at a multiple of 5 %."""
         return self.quantiles[percent // 5]
+
+
+@dataclass(frozen=True)
+class OrderMeasures:
+    """The measures of an epoch's order and of a full shuffle of its rows; `ShuffleReport` describes them."""
+
+    rows: int
+    blocks: int
+    windows: int
+    groups: int
+    group_kind: Literal["row groups", "blocks"]
+    shuffle: Literal["rows", "blocks", "nothing"]
+    seed: int | None
+    epoch: int
+    batch_size: int
+    sampled_batches: int
+    sampled_rows: int
+    whole_epoch: bool
+    displacement: Distribution
+    displacement_full: Distribution
+    groups_per_batch: Distribution
+    groups_per_batch_full: Distribution
+    pairs_met_again: float | None
+    pairs_met_again_full: float | None
+    entropy: float
+    entropy_full: float
+    neighbour_distance: float
+    neighbour_distance_full: float
+    notes: tuple[str, ...] = ()
+
+
+def find_recurrence(measures: OrderMeasures) -> float | None:
+    """Return how many times more often pairs meet again than by chance; None if they cannot."""
+    if measures.pairs_met_again is None or measures.pairs_met_again_full is None:
+        return None
+    return ratio(measures.pairs_met_again, measures.pairs_met_again_full)
+
+
+def ratio(observed: float, full: float) -> float:
+    """Return a measure relative to that of a full shuffle; 1 if that is 0."""
+    return observed / full if full else 1.0
 
 
 def summarise(values: NDArray[np.int64] | NDArray[np.float64]) -> Distribution:

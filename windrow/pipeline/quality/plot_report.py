@@ -9,7 +9,7 @@ from typing import Any
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
-from windrow.pipeline.quality.shuffle_report import ShuffleReport
+from windrow.pipeline.quality.measures import OrderMeasures, find_recurrence
 
 __all__ = ["plot_reports"]
 
@@ -30,7 +30,7 @@ _LOG_SPAN = 20
 _FULL_LABEL = "full shuffle"
 
 
-def plot_reports(reports: Sequence[ShuffleReport], path: str | os.PathLike[str]) -> None:
+def plot_reports(reports: Sequence[OrderMeasures], path: str | os.PathLike[str]) -> None:
     """Draw reports on the same rows into one picture; see `ShuffleReport.plot`."""
     _check_alike(reports)
     figure = require("matplotlib.figure", "plot", "ShuffleReport.plot()").Figure(
@@ -54,7 +54,7 @@ def plot_reports(reports: Sequence[ShuffleReport], path: str | os.PathLike[str])
         raise SourceError(f"plot({str(path)!r}): the file cannot be written: {error}") from error
 
 
-def _check_alike(reports: Sequence[ShuffleReport]) -> None:
+def _check_alike(reports: Sequence[OrderMeasures]) -> None:
     if len(reports) > _MAX_REPORTS:
         raise PlanError(f"{len(reports)} reports do not fit into one picture: give at most {_MAX_REPORTS}")
     for report in reports[1:]:
@@ -66,25 +66,25 @@ def _check_alike(reports: Sequence[ShuffleReport]) -> None:
                 )
 
 
-def _title(report: ShuffleReport) -> str:
+def _title(report: OrderMeasures) -> str:
     return (
         f"Shuffle quality: {report.rows:,} rows in {report.groups:,} {report.group_kind}, "
         f"batches of {report.batch_size:,}"
     )
 
 
-def _label(reports: Sequence[ShuffleReport]) -> list[str]:
+def _label(reports: Sequence[OrderMeasures]) -> list[str]:
     return [_label_one(report) for report in reports]
 
 
-def _label_one(report: ShuffleReport) -> str:
+def _label_one(report: OrderMeasures) -> str:
     if report.shuffle == "nothing":
         return "stored order"
     windows = "1 window" if report.windows == 1 else f"{report.windows:,} windows"
     return windows if report.shuffle == "rows" else f"{windows}, blocks only"
 
 
-def _draw_displacement(axes: Any, reports: Sequence[ShuffleReport], labels: Sequence[str]) -> None:
+def _draw_displacement(axes: Any, reports: Sequence[OrderMeasures], labels: Sequence[str]) -> None:
     full = [100 * value for value in reports[0].displacement_full.quantiles]
     axes.plot(full, _PERCENT, color=_FULL, linewidth=5, solid_capstyle="butt", label=_FULL_LABEL)
     for report, label, style in zip(reports, labels, _STYLES, strict=False):
@@ -102,7 +102,7 @@ def _draw_line(axes: Any, values: Sequence[float], label: str, style: tuple[str,
     )  # fmt: skip
 
 
-def _draw_groups(axes: Any, reports: Sequence[ShuffleReport], labels: Sequence[str]) -> None:
+def _draw_groups(axes: Any, reports: Sequence[OrderMeasures], labels: Sequence[str]) -> None:
     kind, full = reports[0].group_kind, reports[0].groups_per_batch_full
     values = [report.groups_per_batch.mean for report in reports]
     axes.axvspan(full.quantile(5), full.quantile(95), color="#e4e4e4", linewidth=0)
@@ -114,8 +114,8 @@ def _draw_groups(axes: Any, reports: Sequence[ShuffleReport], labels: Sequence[s
     _finish(axes, f"{kind.capitalize()} a batch")
 
 
-def _draw_recurrence(axes: Any, reports: Sequence[ShuffleReport], labels: Sequence[str]) -> None:
-    known = [(label, report.recurrence) for label, report in zip(labels, reports, strict=True)]
+def _draw_recurrence(axes: Any, reports: Sequence[OrderMeasures], labels: Sequence[str]) -> None:
+    known = [(label, find_recurrence(report)) for label, report in zip(labels, reports, strict=True)]
     shown = [(label, value) for label, value in known if value is not None]
     if shown:
         names, values = zip(*shown, strict=True)
@@ -153,7 +153,7 @@ def _draw_points(
         axes.set_xlim(0, 1.15 * max(span))
 
 
-def _draw_entropy(axes: Any, reports: Sequence[ShuffleReport], labels: Sequence[str]) -> None:
+def _draw_entropy(axes: Any, reports: Sequence[OrderMeasures], labels: Sequence[str]) -> None:
     values, full = [report.entropy for report in reports], reports[0].entropy_full
     places = range(len(values))
     axes.barh(places, values, height=0.55, color="#d9dee3", edgecolor=_INK, linewidth=0.8)

@@ -6,9 +6,11 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
-from windrow.pipeline.quality.measures import Distribution
+from windrow.core.terminal_text import escape_controls
+from windrow.pipeline.quality.measures import OrderMeasures, find_recurrence, ratio
+from windrow.pipeline.quality.plot_report import plot_reports
 
 __all__ = ["ShuffleReport"]
 
@@ -16,10 +18,11 @@ __all__ = ["ShuffleReport"]
 _NEAR = 0.95
 # pairs of rows that meet so much more often than by chance correlate successive epochs
 _OFTEN = 1.5
+_HEAD = ("", "this order", "full shuffle", "ratio")
 
 
 @dataclass(frozen=True)
-class ShuffleReport:
+class ShuffleReport(OrderMeasures):
     """How close the order of an epoch comes to a full shuffle; ``print`` it, or read its attributes.
 
     Each measure has a twin for a full shuffle of the same rows: an exact law where there is one, else the same batches
@@ -65,41 +68,15 @@ class ShuffleReport:
     (10, True, True)
     """
 
-    rows: int
-    blocks: int
-    windows: int
-    groups: int
-    group_kind: Literal["row groups", "blocks"]
-    shuffle: Literal["rows", "blocks", "nothing"]
-    seed: int | None
-    epoch: int
-    batch_size: int
-    sampled_batches: int
-    sampled_rows: int
-    whole_epoch: bool
-    displacement: Distribution
-    displacement_full: Distribution
-    groups_per_batch: Distribution
-    groups_per_batch_full: Distribution
-    pairs_met_again: float | None
-    pairs_met_again_full: float | None
-    entropy: float
-    entropy_full: float
-    neighbour_distance: float
-    neighbour_distance_full: float
-    notes: tuple[str, ...] = ()
-
     @property
     def groups_ratio(self) -> float:
         """Row groups a batch relative to a full shuffle; 1 is a full shuffle."""
-        return _ratio(self.groups_per_batch.mean, self.groups_per_batch_full.mean)
+        return ratio(self.groups_per_batch.mean, self.groups_per_batch_full.mean)
 
     @property
     def recurrence(self) -> float | None:
         """How many times more often pairs meet again than by chance; 1 is a full shuffle."""
-        if self.pairs_met_again is None or self.pairs_met_again_full is None:
-            return None
-        return _ratio(self.pairs_met_again, self.pairs_met_again_full)
+        return find_recurrence(self)
 
     @property
     def verdict(self) -> str:
@@ -121,9 +98,7 @@ class ShuffleReport:
         return "the order is as good as a full shuffle"
 
     def __str__(self) -> str:
-        from windrow.pipeline.quality.format_report import format_report
-
-        return format_report(self)
+        return _format_report(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all attributes, the ratios and the verdict as plain values.
@@ -172,14 +147,75 @@ class ShuffleReport:
         >>> report = windrow.shuffle_report(windrow.range(1000).repeat().random_shuffle_each_window(seed=7))
         >>> report.plot("quality.png")
         """
-        from windrow.pipeline.quality.plot_report import plot_reports
-
         plot_reports((self, *beside), path)
-
-
-def _ratio(observed: float, full: float) -> float:
-    return observed / full if full else 1.0
 
 
 def _share(ratio: float) -> str:
     return f"{100 * ratio:.2g} %"
+
+
+def _format_report(report: ShuffleReport) -> str:
+    """Format a report as text: what was measured, a table, and the verdict."""
+    lines = [
+        _format_head(report),
+        *_format_table(_list_measures(report)),
+        f"sample    {_format_sample(report)}",
+    ]
+    lines += [f"note      {note}" for note in report.notes]
+    return "\n".join(map(escape_controls, [*lines, f"verdict   {report.verdict}"]))
+
+
+def _format_head(report: ShuffleReport) -> str:
+    windows = "1 window" if report.windows == 1 else f"{report.windows:,} windows"
+    return (
+        f"{report.rows:,} rows in {report.groups:,} {report.group_kind}, {windows}, batches of {report.batch_size:,}: "
+        f"{report.shuffle} shuffled"
+    )
+
+
+def _list_measures(report: ShuffleReport) -> list[tuple[str, str, str, str]]:
+    groups, full = report.groups_per_batch, report.groups_per_batch_full
+    rows = [
+        _row("displacement, mean", report.displacement.mean, report.displacement_full.mean),
+        _row(f"{report.group_kind} a batch, mean", groups.mean, full.mean),
+        _row("  5 % to 95 % of batches", None, None, _span(groups.quantiles), _span(full.quantiles)),
+    ]
+    if report.pairs_met_again is not None and report.pairs_met_again_full is not None:
+        rows.append(_row("pairs that meet again", report.pairs_met_again, report.pairs_met_again_full))
+    return [
+        *rows,
+        _row("entropy of neighbours, bits", report.entropy, report.entropy_full),
+        _row("distance of neighbours", report.neighbour_distance, report.neighbour_distance_full),
+    ]
+
+
+def _row(
+    name: str, observed: float | None, full: float | None, left: str = "", right: str = ""
+) -> tuple[str, str, str, str]:
+    if observed is None or full is None:
+        return name, left, right, ""
+    ratio = f"{observed / full:.3g}" if full else ""
+    return name, f"{observed:.4g}", f"{full:.4g}", ratio
+
+
+def _span(quantiles: tuple[float, ...]) -> str:
+    return f"{quantiles[1]:.4g} to {quantiles[-2]:.4g}"
+
+
+def _format_table(rows: list[tuple[str, str, str, str]]) -> list[str]:
+    table = [_HEAD, *rows]
+    widths = [max(len(row[at]) for row in table) for at in range(len(_HEAD))]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(row[at].rjust(widths[at]) for at in (1, 2, 3))]).rstrip()
+        for row in table
+    ]
+
+
+def _format_sample(report: ShuffleReport) -> str:
+    if report.whole_epoch:
+        return f"all {report.sampled_batches:,} full batches of epoch {report.epoch}"
+    batches = max(1, report.rows // report.batch_size)
+    return (
+        f"{report.sampled_batches:,} of {batches:,} batches of epoch {report.epoch}, evenly spread: "
+        f"{report.sampled_rows:,} rows"
+    )

@@ -12,20 +12,20 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.errors import PlanError, StallError, StateError
+from windrow.core.finalizers import in_background
 from windrow.pipeline.delivery.iteration_methods import Delivery
 from windrow.pipeline.executors.base import CoordinatorClient, Session
+from windrow.pipeline.executors.stall_watch import waiting_of
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.unequal_steps import find_unequal_steps
-from windrow.pipeline.shard.consumer_pace import Consumer
-from windrow.pipeline.shard.finalizers import in_background
+from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.packed_sequences import PackedSequences
 from windrow.pipeline.shard.partial_runs import Portions
 from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 from windrow.pipeline.shard.run_reader import Converter, RunReader
 from windrow.pipeline.shard.run_record import Ending, RunRecord
-from windrow.pipeline.shard.stall_watch import waiting_of
+from windrow.pipeline.shard.unequal_steps import find_unequal_steps
 from windrow.pipeline.statistics.stats import RunStats
 
 __all__ = ["Connection"]

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from windrow.core.errors import PlanError
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.delivery.epoch_batches import EpochBatches
 from windrow.pipeline.delivery.iteration_methods import Deliverable, Delivery
+from windrow.pipeline.shard.epoch_batches import EpochBatches
 from windrow.pipeline.shard.position import Position
 
 __all__ = ["Epoch"]

@@ -18,7 +18,7 @@ from windrow.pipeline.coordinator.skipped_blocks import blocks_passed
 from windrow.pipeline.delivery.iteration_methods import Delivery
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.shard.consumer_pace import CoreTime
+from windrow.pipeline.shard.consumer import CoreTime
 from windrow.pipeline.shard.progress import ProgressView, is_shown
 from windrow.pipeline.shard.run_reader import RunReader
 from windrow.pipeline.shard.waits import SHORT_WAIT_SECONDS

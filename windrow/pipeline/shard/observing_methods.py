@@ -11,7 +11,7 @@ from windrow.pipeline.statistics.stats import Stats
 if TYPE_CHECKING:
     from windrow.pipeline.plan.program import Program
     from windrow.pipeline.shard.connection import Connection
-    from windrow.pipeline.shard.consumer_pace import Consumer
+    from windrow.pipeline.shard.consumer import Consumer
     from windrow.pipeline.shard.position import Position
     from windrow.pipeline.shard.run_record import RunRecord
     from windrow.pipeline.shard.worker_shards import WorkerShards

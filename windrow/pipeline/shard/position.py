@@ -6,11 +6,11 @@ import threading
 import weakref
 from collections import deque
 
-from windrow.pipeline.delivery.epoch_batches import EpochBatches
+from windrow.core.finalizers import in_background
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.shard.connection import Connection
+from windrow.pipeline.shard.epoch_batches import EpochBatches
 from windrow.pipeline.shard.epoch_reader import EpochReader
-from windrow.pipeline.shard.finalizers import in_background
 
 __all__ = ["Position"]
 

@@ -20,7 +20,7 @@ from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import CoordinatorClient, WindowData
 from windrow.pipeline.plan.cursor import Cursor
-from windrow.pipeline.shard.consumer_pace import Consumer
+from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
 from windrow.pipeline.shard.run_reader import Converter, EpochRuns, PlacedRun
 from windrow.pipeline.shard.waits import QUEUE_SECONDS, Spent, phases_of

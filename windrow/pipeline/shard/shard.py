@@ -13,16 +13,16 @@ from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.checkpoint.resume import resume, skip_steps
 from windrow.pipeline.checkpoint.state import State, describe_stream
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.delivery.epoch_batches import EpochBatches
 from windrow.pipeline.delivery.iteration_methods import Delivery, check_drop_last, check_number
-from windrow.pipeline.delivery.loader_methods import LoaderMethods
 from windrow.pipeline.executors.base import Session
+from windrow.pipeline.loaders.loader_methods import LoaderMethods
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.connection import Connection
-from windrow.pipeline.shard.consumer_pace import Consumer
+from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.epoch import Epoch
+from windrow.pipeline.shard.epoch_batches import EpochBatches
 from windrow.pipeline.shard.epoch_reader import EpochReader
 from windrow.pipeline.shard.observing_methods import ObservingMethods
 from windrow.pipeline.shard.position import Position

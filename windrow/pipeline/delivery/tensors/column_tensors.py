@@ -15,8 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
+from windrow.core.user_functions import function_name, raise_function_error
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert
-from windrow.pipeline.delivery.tensors.device import Mover, Placement, resolve_placement
+from windrow.pipeline.delivery.tensors.device import Placement, resolve_placement
+from windrow.pipeline.delivery.tensors.mover import Mover
 from windrow.pipeline.delivery.tensors.ragged import RaggedSpec, list_parts, nest, to_ragged
 from windrow.pipeline.delivery.tensors.schema_check import (
     check_names,
@@ -26,7 +28,6 @@ from windrow.pipeline.delivery.tensors.schema_check import (
     is_tensor_list,
 )
 from windrow.pipeline.delivery.to_numpy import column_to_numpy, writable_view
-from windrow.pipeline.tasks.map_batches import function_name, raise_function_error
 
 if TYPE_CHECKING:
     import torch

@@ -1,13 +1,13 @@
-"""Resolves the target device of tensors and pinned memory, and moves tensors there."""
+"""Resolves the target device of tensors and pinned memory."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from windrow.core.errors import PlanError
+from windrow.pipeline.delivery.tensors.mover import Mover
+from windrow.pipeline.delivery.tensors.staged_copies import CudaCopies, StagedMover
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     DType = torch.dtype
     Device = str | torch.device
 
-__all__ = ["DType", "Device", "Mover", "Placement", "map_tensors", "resolve_placement", "split_columns"]
+__all__ = ["DType", "Device", "Placement", "resolve_placement"]
 
 
 @dataclass(frozen=True)
@@ -35,71 +35,7 @@ class Placement:
         """What moves the batches of one iterator."""
         if self.device is None or not self.pin or self.device.type != "cuda":
             return Mover(self.device, pin=self.pin)
-        from windrow.pipeline.delivery.tensors.staged_copies import CudaCopies, StagedMover
-
         return StagedMover(self.device, CudaCopies(self.device))
-
-
-class Mover:
-    """Moves the tensors of batches to a device, at once and each by itself."""
-
-    def __init__(self, device: torch.device | None = None, *, pin: bool = False) -> None:
-        self._device = device
-        self._pin = pin
-
-    def move(
-        self,
-        value: Any,
-        dtypes: Mapping[str, torch.dtype] | None = None,
-        build: Callable[[Any], Any] = lambda value: value,
-    ) -> Any:
-        """Move the tensors in nested dicts, lists and tuples, and have ``build`` make the batch of them.
-
-        ``dtypes``: what tensors become, by their key in ``value``.
-        """
-        if dtypes:
-            value = value | {name: value[name].to(dtype) for name, dtype in dtypes.items()}
-        return build(value if self._device is None and not self._pin else map_tensors(value, self._place))
-
-    def _place(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self._pin and tensor.device.type == "cpu":
-            tensor = tensor.pin_memory()
-        return tensor if self._device is None else tensor.to(self._device)
-
-    def batches(self, moved: Any, rows: int, batch_size: int) -> Iterator[Any]:
-        """Split the moved columns of many rows into batches, which are views."""
-        return split_columns(moved, batch_size)
-
-    def finish(self, moved: Any) -> Any:
-        """The batch itself; called in the consumer's thread."""
-        return moved
-
-    def size_of(self, moved: Any) -> int:
-        """Bytes that a moved batch takes on a device where others wait beside it; 0: they do not count."""
-        return 0
-
-
-def map_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Replace every tensor in nested dicts, lists and tuples."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    if isinstance(value, MutableMapping):
-        mapped = copy.copy(value)  # preserves the class: OrderedDict, UserDict, ...
-        for key, item in value.items():
-            mapped[key] = map_tensors(item, function)
-        return mapped
-    if isinstance(value, tuple):
-        items = [map_tensors(item, function) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    return [map_tensors(item, function) for item in value] if isinstance(value, list) else value
-
-
-def split_columns(tensors: dict[str, torch.Tensor], batch_size: int) -> Iterator[dict[str, torch.Tensor]]:
-    """Split columns into batches, which are views."""
-    for views in zip(*(tensor.split(batch_size) for tensor in tensors.values()), strict=True):
-        yield dict(zip(tensors, views, strict=True))
 
 
 def resolve_placement(device: str | torch.device | None, pin_memory: bool | None) -> Placement:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
-from windrow.pipeline.delivery.tensors.device import Mover, map_tensors, split_columns
+from windrow.pipeline.delivery.tensors.mover import Mover, map_tensors, split_columns
 
 if TYPE_CHECKING:
     import torch

@@ -16,11 +16,13 @@ import ray
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError
+from windrow.core.finalizers import in_background
 from windrow.core.machine import available_cores, use_batch_scheduling
 from windrow.io.storage.io_threads import call_ahead
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.executors.consumer_pace import Pace
 from windrow.pipeline.executors.ray.coordinator_calls import (
     POLL_SECONDS,
     PendingCalls,
@@ -30,13 +32,11 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
 )
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.pipeline.executors.ray.nodes import this_node
+from windrow.pipeline.executors.stall_watch import Waiting, waiting_of
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
 from windrow.pipeline.plan.program import RUN_BYTES, Program
-from windrow.pipeline.shard.consumer_pace import Pace
-from windrow.pipeline.shard.finalizers import in_background
-from windrow.pipeline.shard.stall_watch import Waiting, waiting_of
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 

@@ -22,7 +22,7 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
     await_answer_until,
     notify,
 )
-from windrow.pipeline.shard.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
+from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 from windrow.pipeline.statistics.phases import TRANSFER, Interval, cover
 
 __all__ = ["Fetcher"]

@@ -12,8 +12,8 @@ from windrow.pipeline.executors.base import CoordinatorClient, Session
 from windrow.pipeline.executors.ray.client import RayClient
 from windrow.pipeline.executors.ray.connect import NAMESPACE, ClusterAddress, connect
 from windrow.pipeline.executors.ray.coordinator_calls import await_answer, get_run_stats
+from windrow.pipeline.executors.stall_watch import waiting_of
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.shard.stall_watch import waiting_of
 from windrow.pipeline.statistics.stats import RunStats
 
 __all__ = ["RaySession", "SharedSession"]

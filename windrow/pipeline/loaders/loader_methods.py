@@ -12,13 +12,13 @@ from windrow.core.optional_dependencies import require
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format
 from windrow.pipeline.delivery.boosting_methods import BoostingMethods
 from windrow.pipeline.delivery.iteration_methods import BatchIterator, check_drop_last, check_number
-from windrow.pipeline.delivery.loader import Loader
+from windrow.pipeline.loaders.loader import Loader
 from windrow.pipeline.plan.job import Job
 
 if TYPE_CHECKING:
     from windrow.pipeline.delivery.tensors.device import DType
     from windrow.pipeline.delivery.tensors.ragged import RaggedFormat
-    from windrow.pipeline.delivery.tensors.torch_dataset import TorchDataset
+    from windrow.pipeline.loaders.torch_dataset import TorchDataset
 
 __all__ = ["LoaderMethods"]
 
@@ -97,7 +97,7 @@ class LoaderMethods(BoostingMethods):
         [[0, 1], [2, 3], [4]]
         """
         require("torch", "torch", "as_torch_dataset()")
-        from windrow.pipeline.delivery.tensors.torch_dataset import TorchDataset
+        from windrow.pipeline.loaders.torch_dataset import TorchDataset
 
         check_format(batch_format)
         arguments = {
@@ -146,7 +146,7 @@ class LoaderMethods(BoostingMethods):
         >>> [batch["id"].numpy().tolist() for batch in epochs]  # doctest: +SKIP
         [[0, 1], [2]]
         """
-        from windrow.pipeline.delivery.to_tf import to_tf
+        from windrow.pipeline.loaders.to_tf import to_tf
 
         job, current = self._job(), list[BatchIterator]()
 

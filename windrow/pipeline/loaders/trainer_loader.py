@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import TrainerCallback
 
-from windrow.pipeline.delivery.loader import Loader
+from windrow.pipeline.loaders.loader import Loader
 
 __all__ = ["feed"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
-from windrow.pipeline.delivery.loader_methods import LoaderMethods
+from windrow.pipeline.loaders.loader_methods import LoaderMethods
 
 __all__ = ["feed_trainer"]
 
@@ -56,7 +56,7 @@ def feed_trainer(trainer: Any, shard: LoaderMethods, **arguments: Any) -> None:
     if not hasattr(trainer, "get_train_dataloader") or not hasattr(trainer, "add_callback"):
         raise PlanError(f"trainer={trainer!r} is not a Trainer of transformers")
     require("transformers", "transformers", "feed_trainer()")
-    from windrow.pipeline.delivery.tensors.trainer_loader import feed
+    from windrow.pipeline.loaders.trainer_loader import feed
 
     arguments.setdefault("batch_size", trainer.args.train_batch_size)
     feed(trainer, shard.as_loader(**arguments))

@@ -10,8 +10,8 @@ import pytest
 import torch.distributed
 
 import windrow
+from windrow.pipeline.executors.stall_watch import Waiting, waiting_of
 from windrow.pipeline.plan.job import Options
-from windrow.pipeline.shard.stall_watch import Waiting, waiting_of
 
 
 def test_the_default_and_the_option() -> None:

@@ -1,0 +1,85 @@
+"""Functions that users give: which can be called, what messages call them, and the errors that they raise."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from windrow.core.errors import PlanError, TransformError
+
+__all__ = ["check_function", "function_error", "function_name", "raise_function_error"]
+
+
+def function_name(fn: Callable[..., Any]) -> str:
+    """The name of a function, without `functools.partial` around it."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return str(getattr(fn, "__qualname__", type(fn).__qualname__))
+
+
+def check_function(fn: object, caller: str) -> None:
+    """Raise PlanError unless ``fn`` is a function, a class of callable objects, or such an object."""
+    if isinstance(fn, type):
+        # of the objects: a class itself can always be called
+        underlying: Any = next(
+            (base.__dict__["__call__"] for base in fn.__mro__ if "__call__" in base.__dict__), None
+        )
+        if underlying is None:
+            raise PlanError(
+                f"{caller} got the class {fn.__qualname__}, whose objects have no method __call__"
+            )
+    elif not callable(fn):
+        raise PlanError(f"{caller} got {fn!r}, which cannot be called; give a function")
+    else:
+        underlying = fn if inspect.isroutine(fn) else getattr(fn, "func", None) or type(fn).__call__
+    if any(
+        is_unsupported(underlying)
+        for is_unsupported in (inspect.isgeneratorfunction, inspect.iscoroutinefunction)
+    ):
+        raise PlanError(
+            f"{caller} got {function_name(fn)}, which yields or awaits; give a function that returns its result"
+        )
+
+
+def raise_function_error(exc: BaseException, where: str) -> NoReturn:
+    """Raise the exception of a user's function as a TransformError.
+
+    What a signal handler raised is raised unchanged: KeyboardInterrupt on Ctrl-C, or SystemExit when the
+    job is terminated.
+    """
+    if not isinstance(exc, Exception) and _can_be_interrupted():
+        raise exc
+    raise function_error(exc, where) from exc
+
+
+def function_error(exc: BaseException, where: str) -> TransformError:
+    """The TransformError for the exception of a user's function."""
+    text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+    return TransformError(f"{where}: {text}{_advice(exc)}")
+
+
+def _can_be_interrupted() -> bool:
+    """Whether signal handlers can run here: not in other threads, nor in Ray tasks, which ignore SIGINT."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+
+
+def _advice(exc: BaseException) -> str:
+    if isinstance(exc, (SystemExit, KeyboardInterrupt)):
+        return ". A function cannot end the process: raise another exception, such as ValueError"
+    if isinstance(exc, ValueError) and "read-only" in str(exc):
+        return (
+            ". The arrays that a function gets are read-only: assign a new array, "
+            "as in batch['x'] = batch['x'] + 1"
+        )
+    # Pillow, which need not be installed
+    if type(exc).__name__.startswith("DecompressionBomb"):
+        return (
+            ". The image is too large for Pillow: scale it down, exclude it, or raise PIL.Image.MAX_IMAGE_PIXELS in "
+            "the function, if you trust the data"
+        )
+    return ""
