@@ -20,11 +20,11 @@ import pytest
 
 import windrow
 from tests.io.files import open_parquet
+from windrow.pipeline.coordinator.memory_cache import BlockCache
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache import job_store
 from windrow.pipeline.tasks.cache.block_file import write_block
-from windrow.pipeline.tasks.cache.memory_cache import BlockCache
 
 FILES, GROUPS, ROWS = 6, 3, 400
 # four columns: 8 + 8 + 8 bytes, and text

@@ -220,10 +220,10 @@ def test_ray_makes_the_same_rows(name: str, ray_local: Any) -> None:
 
 @pytest.mark.usefixtures("small_tasks")
 def test_ray_shards_share_one_exchange(ray_local: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from windrow.pipeline.executors.ray.data import exchange_objects
+    from windrow.pipeline.exchange import spilled_objects
 
     # several partitions in each object
-    monkeypatch.setattr(exchange_objects, "_MAX_OBJECTS", 60)
+    monkeypatch.setattr(spilled_objects, "_MAX_OBJECTS", 60)
 
     def pipe(executor: str) -> windrow.DatasetPipeline:
         ds = _dataset(_table()).options(executor=executor).sort("x", target_block_bytes=20_000)

@@ -15,6 +15,7 @@ from windrow.core.native_libraries import missing_library_warnings
 from windrow.pipeline.coordinator.block_row_counts import BlockRowCounts
 from windrow.pipeline.coordinator.buffered_window import BufferedWindow, WindowReply
 from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.memory_cache import JobCache
 from windrow.pipeline.coordinator.memory_estimate import MemoryEstimate, make_window_error
 from windrow.pipeline.coordinator.requests import EpochFacts, EpochStarts
 from windrow.pipeline.coordinator.scheduling.diagnosis import diagnose
@@ -43,7 +44,6 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.pipeline.tasks.cache.memory_cache import JobCache
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 from windrow.pipeline.tasks.transforms import check_schema
 from windrow.pipeline.tasks.work import Work

@@ -138,7 +138,7 @@ class Exchange:
             operation = self._sample(operation, tasks)
         mapper = _Mapper(parent.reader, operation)
         if self._is_on_ray():
-            from windrow.pipeline.executors.ray.data.exchange_objects import spill_on_ray
+            from windrow.pipeline.exchange.spilled_objects import spill_on_ray
 
             return operation, spill_on_ray(
                 mapper, tasks, operation.partitions, parent.maps, parent.source.reader
@@ -161,7 +161,7 @@ class Exchange:
     def _call_all(self, call: Callable[[MapTask], R], tasks: Sequence[MapTask]) -> list[R]:
         """Call a function for every task on the executor, in parallel as far as memory allows."""
         if self._is_on_ray():
-            from windrow.pipeline.executors.ray.data.exchange_objects import call_tasks
+            from windrow.pipeline.exchange.spilled_objects import call_tasks
 
             return call_tasks(call, tasks, self._parent.maps, self._parent.source.reader)
         resources = resolve_executor(self._options.executor).resources()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.delivery.iteration_methods import check_number
+from windrow.pipeline.executors.gang_plan import GangPlan
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
 if TYPE_CHECKING:
     from windrow.pipeline.shard.shard import Shard
 
-__all__ = ["GangContext", "GangPlan", "Meeting", "run_gang"]
+__all__ = ["GangContext", "Meeting", "run_gang"]
 
 Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 
@@ -130,19 +132,11 @@ class GangContext:
         self._saves += 1
 
 
-@dataclass(frozen=True)
-class GangPlan:
-    """The checked arguments of `run_gang`."""
-
-    train: Callable[[GangContext], Any]
-    size: int
-    datasets: Mapping[str, Any]
-    equal: Equal
-    resources: Mapping[str, float]
-    strategy: str
-    max_restarts: int
-    states: Mapping[str, Any]
-    start_timeout: float
+def _run_trainer(
+    train: Callable[[GangContext], Any], shards: Mapping[str, Shard], meeting: Meeting, **facts: Any
+) -> Any:
+    """Call the user's function in a trainer; ``facts`` are the other attributes of its context."""
+    return train(GangContext(shards=shards, _meeting=meeting, **facts))
 
 
 def run_gang(
@@ -222,7 +216,7 @@ def run_gang(
         raise PlanError(f"strategy={strategy!r} must be one of {', '.join(map(repr, get_args(Strategy)))}")
     datasets = _by_name(dataset)
     plan = GangPlan(
-        train=train,
+        train=partial(_run_trainer, train),
         size=check_number("n", n, 1),
         datasets=datasets,
         equal=check_equal(equal),

@@ -17,7 +17,7 @@ from windrow.core.errors import SourceError
 from windrow.io.in_memory.in_memory_tables import InMemoryBlocks, unpack_table
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 
-__all__ = ["ObjectStoreBlocks", "reduce_to_references"]
+__all__ = ["ObjectStoreBlocks", "get_objects", "is_for_ray", "reduce_to_references"]
 
 
 class ObjectStoreBlocks:
@@ -38,15 +38,26 @@ class ObjectStoreBlocks:
             ) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if _is_for_ray():
+        if is_for_ray():
             return ObjectStoreBlocks, (self._refs,)
         # a file or a pipe does not keep Ray objects alive
         return InMemoryBlocks, ([self.block(number) for number in range(len(self._refs))],)
 
 
+def get_objects(refs: Sequence[Any], origin: str) -> list[Any]:
+    """Return the objects that hold the rows of a block; raises SourceError if they are lost."""
+    try:
+        return list(get_all(refs, origin))
+    except ray.exceptions.RayError as error:
+        raise SourceError(
+            f"{origin}: its rows are lost ({type(error).__name__}): they live only as long as the process that "
+            "made the dataset; make the dataset and the pipeline again"
+        ) from error
+
+
 def reduce_to_references(held: InMemoryBlocks) -> tuple[Any, ...] | None:
     """The ``__reduce__`` value of in-memory blocks: references if Ray is pickling; None to pickle the data itself."""
-    if not _is_for_ray():
+    if not is_for_ray():
         return None
     session = ray.get_runtime_context().get_worker_id()
     if held.carried is None or held.carried[0] != session:
@@ -57,7 +68,7 @@ def reduce_to_references(held: InMemoryBlocks) -> tuple[Any, ...] | None:
     return ObjectStoreBlocks, (held.carried[1],)
 
 
-def _is_for_ray() -> bool:
+def is_for_ray() -> bool:
     """Whether the pickle in progress goes to a process of this Ray session."""
     return bool(
         ray.is_initialized()

@@ -13,7 +13,6 @@ import ray
 from ray import cloudpickle
 
 from windrow.pipeline.executors.ray.nodes import this_node
-from windrow.pipeline.launch.gang import GangContext
 
 __all__ = ["Place", "Seat", "TrainerActor", "assign_seats"]
 
@@ -87,21 +86,20 @@ class TrainerActor:
     def run(
         self, train: Any, seat: Seat, attempt: int, shards: dict[str, Any], value: bytes | None, meeting: Any
     ) -> Any:
-        """Call the user's function."""
+        """Call the user's function, by way of `GangPlan.train`."""
         os.environ.update(seat.variables)
-        context = GangContext(
-            rank=seat.rank,
-            world_size=len(seat.addresses),
-            local_rank=seat.local_rank,
-            local_world_size=seat.local_world_size,
-            addresses=seat.addresses,
-            attempt=attempt,
-            shards=shards,
-            saved=None if value is None else cloudpickle.loads(value),
-            _meeting=_MeetingClient(meeting, attempt, seat.rank),
-        )
         try:
-            return train(context)
+            return train(
+                rank=seat.rank,
+                world_size=len(seat.addresses),
+                local_rank=seat.local_rank,
+                local_world_size=seat.local_world_size,
+                addresses=seat.addresses,
+                attempt=attempt,
+                shards=shards,
+                saved=None if value is None else cloudpickle.loads(value),
+                meeting=_MeetingClient(meeting, attempt, seat.rank),
+            )
         finally:
             for shard in shards.values():
                 shard.close()

@@ -1,4 +1,4 @@
-"""Exchanges on Ray: the pieces of partitions as objects, which the process that runs the exchange owns.
+"""Pieces on Ray: those of partitions as objects, which the process that runs the exchange owns.
 
 An object holds one task's pieces of one partition. Where that would be too many objects, adjacent partitions share
 one: reading a partition then fetches its neighbours' pieces too.
@@ -12,14 +12,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import ray
 from numpy.typing import NDArray
 
-from windrow.core.errors import SourceError
 from windrow.core.source import BlockReader
 from windrow.pipeline.exchange.operation import Divided, MapTask
 from windrow.pipeline.exchange.spilled_pieces import Pieces, read_piece, stack_rows, write_pieces
-from windrow.pipeline.executors.ray.coordinator_calls import get_all
+from windrow.pipeline.executors.ray.data.object_store_blocks import get_objects, is_for_ray
 from windrow.pipeline.executors.ray.data.remote_calls import call_on_ray, call_with_outputs
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -74,10 +72,7 @@ class _ObjectSpill:
     @property
     def is_portable(self) -> bool:
         """Whether Ray itself is pickling: a file or a pipe does not keep its objects alive."""
-        return bool(
-            ray.is_initialized()
-            and ray._private.worker.global_worker.get_serialization_context().is_in_band_serialization()
-        )
+        return is_for_ray()
 
     def pieces(self, partition: int) -> Pieces:
         number = int(np.searchsorted(self.borders, partition, side="right")) - 1
@@ -103,13 +98,7 @@ class _ObjectPieces:
     place: int
 
     def read(self, origin: str) -> list[pa.Table]:
-        try:
-            buffers = get_all(self.refs, origin)
-        except ray.exceptions.RayError as error:
-            raise SourceError(
-                f"{origin}: its rows are lost ({type(error).__name__}): they live only as long as the process that "
-                "made the dataset; make the dataset and the pipeline again"
-            ) from error
+        buffers = get_objects(self.refs, origin)
         return [read_piece(buffer, rows, self.place) for buffer, rows in zip(buffers, self.rows, strict=True)]
 
 
