@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 from tests.conftest import REPOSITORY
@@ -24,6 +27,23 @@ VIOLATIONS = {
     "dataset knows cli": ("windrow/dataset/violation.py", LAZY + "import windrow.cli", "layers"),
     "only for types": ("windrow/shuffle/violation.py", GUARDED + "import windrow.pipeline", "layers"),
     "within a function": ("windrow/shuffle/violation.py", LAZY + "import windrow.pipeline", "layers"),
+    "tasks know plans": ("windrow/pipeline/tasks/violation.py", "import windrow.pipeline.plan", "floors"),
+    "shards know exchanges": (
+        "windrow/pipeline/shard/violation.py",
+        LAZY + "import windrow.pipeline.exchange",
+        "floors",
+    ),
+    "plans know executors only for types": (
+        "windrow/pipeline/plan/violation.py",
+        GUARDED + "import windrow.pipeline.executors",
+        "floors",
+    ),
+    "a cycle in a room": (
+        "windrow/pipeline/tasks/cache/violation.py",
+        GUARDED + "import windrow.pipeline.tasks.map_task",
+        "cycles",
+    ),
+    "a room on no floor": ("windrow/pipeline/violation.py", "", "floors"),
     "a package in no layer": ("windrow/violation.py", "", "layers"),
     "ray in another executor": ("windrow/pipeline/executors/violation.py", LAZY + "import ray.util", "ray"),
     "torch in another file": ("windrow/pipeline/violation.py", LAZY + "import torch", "torch"),
@@ -72,4 +92,23 @@ def test_violation_is_found(checkout: Path, violation: str) -> None:
     (checkout / where).write_text(line + "\n", encoding="utf-8")
     result = _lint(checkout, contract)
     assert result.returncode == 1, result.stdout
-    assert "violation" in result.stdout
+    # cycles are told by folder
+    assert ("-> .map_task" if contract == "cycles" else "violation") in result.stdout
+
+
+def test_rooms_state_what_they_may_import() -> None:
+    """The first file of each room of the pipeline lists the rooms that it imports, and no others."""
+    graph = grimp.build_graph("windrow", cache_dir=None)
+    above = "windrow.pipeline"
+    for room in sorted(graph.find_children(above)):
+        text = importlib.import_module(room).__doc__ or ""
+        stated = re.search(r"^May import: (.+)\.$\s^In: .+$\s^Out: .+$", text, re.MULTILINE)
+        assert stated, f"{room}: say on three lines what it may import, what comes in and what goes out"
+        imported = {
+            ".".join(found.split(".")[:3])
+            for module in (room, *graph.find_descendants(room))
+            for found in graph.find_modules_directly_imported_by(module)
+            if found.startswith(f"{above}.")
+        } - {room}
+        names = sorted(name.removeprefix(f"{above}.") for name in imported)
+        assert stated[1] == (", ".join(names) or "no other room"), room

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import windrow
+from tests.conftest import REPOSITORY
 
 HEAVY = {
     "dask",
@@ -28,6 +29,13 @@ HEAVY = {
     "tensorflow",
     "torch",
 }
+
+WITHOUT_RAY_AND_TORCH = (
+    "tests/shuffle",
+    "tests/pipeline/plan",
+    "tests/pipeline/coordinator",
+    "tests/pipeline/checkpoint",
+)
 
 
 def _public_names() -> list[str]:
@@ -81,6 +89,19 @@ def test_import_loads_no_heavy_libraries() -> None:
     imported = {name.partition(".")[0] for name in result.stdout.split()}
     assert "windrow" in imported
     assert imported & HEAVY == set()
+
+
+def test_low_rooms_are_tested_without_ray_and_torch() -> None:
+    """Run in a fresh interpreter: a reader can try the arithmetic of windrow alone, in seconds."""
+    arguments = ["--collect-only", "-qq", "-p", "no:cacheprovider", *WITHOUT_RAY_AND_TORCH]
+    code = f"import sys, pytest; print(int(pytest.main({arguments})), *sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY
+    )
+    ended, *imported = result.stdout.splitlines()[-1].split()
+    assert ended == "0"
+    assert "windrow" in imported
+    assert {"ray", "torch"}.isdisjoint(imported)
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)

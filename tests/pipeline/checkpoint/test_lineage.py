@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 import windrow
 from windrow import DatasetPipeline, PlanError, RowOrigin
@@ -139,14 +138,6 @@ def test_row_id_column_does_not_change_windows_sized_in_bytes(folder: Path) -> N
     plan, numbered = pipe.explain(), pipe.options(row_id_column="id").explain()
     assert numbered.decoded_bytes == plan.decoded_bytes
     assert numbered.budget.window_bytes > plan.budget.window_bytes
-
-
-def test_row_ids_are_int64_tensors(folder: Path, ray_local: object) -> None:
-    for executor in ("threads", "ray"):
-        pipe = chain(folder, ROW_FILTER, executor=executor, row_id_column="id")
-        for batch in pipe.map_batches(_without_text).iter_torch_batches(16):
-            assert batch["id"].dtype == torch.int64
-            assert torch.equal(batch["id"], batch["x"])
 
 
 def _without_text(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -11,9 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from torch.distributed.checkpoint.state_dict_loader import load as load_checkpoint
-from torch.distributed.checkpoint.state_dict_saver import save as save_checkpoint
-from torch.distributed.checkpoint.stateful import Stateful
 
 import windrow
 from tests.end_to_end.data import write_numbers
@@ -364,21 +361,6 @@ def test_state_beyond_the_last_epoch_is_rejected(folder: Path) -> None:
     ds = windrow.read_parquet(str(folder), target_block_bytes=1).window(blocks_per_window=4)
     with pytest.raises(StateError, match=r"at epoch 3, but the pipeline has 2: use repeat"):
         ds.repeat(2).random_shuffle_each_window(seed=3).iterator(state_dict=state)
-
-
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_shard_is_saved_and_loaded_by_torch(folder: Path, tmp_path: Path) -> None:
-    pipe = chain(folder)
-    with pipe.iterator() as shard, pipe.iterator() as other:
-        assert isinstance(shard, Stateful)
-        batches = shard.iter_batches(30)
-        for _ in range(7):
-            next(batches)
-        save_checkpoint({"data": shard}, checkpoint_id=str(tmp_path / "saved"), no_dist=True)
-        load_checkpoint({"data": other}, checkpoint_id=str(tmp_path / "saved"), no_dist=True)
-        assert other.state_dict()["row"] == 210
-        expected = [int(x) for batch in batches for x in batch["x"]]
-        assert [int(x) for batch in other.iter_batches(30) for x in batch["x"]] == expected
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, None, True])

@@ -5,16 +5,20 @@ from __future__ import annotations
 import collections
 import gc
 import pickle
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import windrow
+from tests.end_to_end.data import write_numbers
 from tests.pipeline.columns import (
     NUMBER_TYPES,
     OBJECT_TYPES,
@@ -264,6 +268,28 @@ def test_unknown_columns_in_dtypes() -> None:
 def test_bad_options(options: dict[str, Any], match: str) -> None:
     with pytest.raises(PlanError, match=match):
         TensorSpec(**options)
+
+
+# --- row ids -----------------------------------------------------------------------------
+
+
+def _without_y(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {"x": batch["x"], "id": batch["id"]}
+
+
+@pytest.mark.parametrize("executor", ["threads", "ray"])
+def test_row_ids_are_int64_tensors(executor: str, tmp_path: Path, ray_local: Any) -> None:
+    for part in range(3):
+        write_numbers(tmp_path / f"{part}.parquet", 80, row_group_size=20, start=80 * part)
+    ds = windrow.read_parquet(str(tmp_path), target_block_bytes=400, filter=pc.field("x") > 20)
+    pipe = ds.window(blocks_per_window=2).repeat(2).random_shuffle_each_window(seed=8)
+    pipe = pipe.options(executor=executor, row_id_column="id").map_batches(_without_y)
+    rows = 0
+    for batch in pipe.iter_torch_batches(16):
+        assert batch["id"].dtype == torch.int64
+        assert torch.equal(batch["id"], batch["x"])
+        rows += len(batch["id"])
+    assert rows >= 219
 
 
 # --- CUDA --------------------------------------------------------------------------------

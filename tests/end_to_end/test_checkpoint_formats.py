@@ -17,6 +17,7 @@ import torch
 import yaml
 from torch.distributed.checkpoint.state_dict_loader import load as load_checkpoint
 from torch.distributed.checkpoint.state_dict_saver import save as save_checkpoint
+from torch.distributed.checkpoint.stateful import Stateful
 
 import windrow
 from tests.faults.corrupt_files import corrupt_row_groups, write_files
@@ -141,6 +142,7 @@ def test_distributed_checkpoint_of_a_shard(folder: Path, tmp_path: Path) -> None
     place = str(tmp_path / "saved")
     pipe = pipeline(folder)
     with pipe.iterator() as shard, pipe.iterator() as other:
+        assert isinstance(shard, Stateful)
         batches = shard.iter_batches(BATCH_ROWS)
         for _ in range(15):
             next(batches)
@@ -148,7 +150,8 @@ def test_distributed_checkpoint_of_a_shard(folder: Path, tmp_path: Path) -> None
         save_checkpoint({"data": shard}, checkpoint_id=place, no_dist=True)
         load_checkpoint({"data": other}, checkpoint_id=place, no_dist=True)
         assert other.state_dict() == saved
-        batches.close()
+        expected = [int(x) for batch in batches for x in batch["x"]]
+        assert [int(x) for batch in other.iter_batches(BATCH_ROWS) for x in batch["x"]] == expected
 
 
 def test_state_of_older_version_without_corrupt_list_loads(folder: Path) -> None:
