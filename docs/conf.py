@@ -11,6 +11,7 @@ release = version = windrow.__version__
 
 extensions = [
     "myst_parser",
+    "sphinx_design",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
@@ -21,6 +22,9 @@ suppress_warnings = ["misc.highlighting_failure"]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+
+# what docstrings name in single backticks
+default_role = "py:obj"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -34,6 +38,7 @@ napoleon_use_rtype = False
 html_theme = "furo"
 html_title = f"windrow {version}"
 html_static_path = ["_static"]
+html_css_files = ["windrow.css"]
 
 
 def list_methods(app: Any, page: str, source: list[str]) -> None:
