@@ -53,7 +53,7 @@ RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_O
 os.environ.update(RAY_ENVIRONMENT)
 # idle processes of Ray, of which three sessions have about thirty, use a third less CPU than with a report every ten
 # seconds
-os.environ["RAY_metrics_report_interval_ms"] = "60000"
+os.environ.update({"RAY_metrics_report_interval_ms": "60000"})
 
 
 def pytest_configure(config: pytest.Config) -> None:
