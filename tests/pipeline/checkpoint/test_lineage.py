@@ -184,3 +184,10 @@ def test_rows_created_by_transforms_have_lineage_only_by_row_id(folder: Path) ->
         pipe.epoch_lineage(0, 0, 1)
     kept = [row["id"] for row in pipe.options(row_id_column="id").iter_rows()]
     assert [origin.row for origin in pipe.row_lineage(sorted(kept))][:3] == [0, 1, 2]
+
+
+def test_rows_of_listed_blocks_have_the_number_of_their_block_and_place() -> None:
+    ds = windrow.from_arrow(pa.table({"x": pa.array(range(12), pa.int64())}), target_block_bytes=32)
+    assert ds.num_blocks() == 3
+    found = [(origin[1], origin[2]) for origin in ds.row_lineage([0, 3, 4, 6, 7, 11])]
+    assert found == [(0, 0), (0, 3), (1, 0), (1, 2), (1, 3), (2, 3)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import windrow
 from tests.end_to_end.data import write_numbers
 from windrow import PlanError, Shard, StateError, merge_state_dicts
+from windrow.pipeline.checkpoint.state import parse_state
 
 
 def states(path: Path, *steps: int, **given: Any) -> list[dict[str, Any]]:
@@ -78,3 +81,22 @@ def test_invalid_merges_are_rejected(path: Path, tmp_path: Path) -> None:
         merge_state_dicts([{}])
     with pytest.raises(PlanError, match="on_mismatch='newest' must be one of 'error', 'repeat', 'skip'"):
         merge_state_dicts(saved, "newest")  # type: ignore[arg-type]
+
+
+def test_states_of_one_step_must_have_skipped_the_same_blocks(path: Path) -> None:
+    (saved,) = states(path, 3)
+    skipped = [replace(parse_state(saved), corrupt=blocks).to_dict() for blocks in ((), (1,), (1, 2))]
+    assert merge_state_dicts([skipped[1], skipped[1]]) == skipped[1]
+    for one, other in combinations(skipped, 2):
+        for pair in ([one, other], [other, one]):
+            with pytest.raises(StateError, match=r"blocks \[.*\] were skipped as corrupt in one"):
+                merge_state_dicts(pair)
+
+
+def test_blocks_can_be_skipped_at_a_later_step_only(path: Path) -> None:
+    earlier, later = (parse_state(state) for state in states(path, 2, 4))
+    with pytest.warns(RuntimeWarning, match="left out"):
+        merged = merge_state_dicts([earlier.to_dict(), replace(later, corrupt=(1,)).to_dict()], "skip")
+    assert merged == replace(later, corrupt=(1,)).to_dict()
+    with pytest.raises(StateError, match=r"blocks \[1\] were skipped as corrupt in one"):
+        merge_state_dicts([replace(earlier, corrupt=(1,)).to_dict(), later.to_dict()], "skip")

@@ -23,6 +23,7 @@ from windrow.pipeline.launch.agreement import agree_on_run
 from windrow.pipeline.launch.find_supervisor import find_supervisor
 from windrow.pipeline.launch.rendezvous import Rendezvous, find_store
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.tasks.sequence_packing import SequencePacking
 
 WAITING = Waiting(0.1, 0.6)
 SIZE = 3
@@ -179,3 +180,44 @@ def test_lost_torch_store_is_a_stall_error(monkeypatch: pytest.MonkeyPatch) -> N
         StallError, match=r"rank 1 has lost the store .*: Connection reset by peer\. The process"
     ):
         meeting.wait(["key"], WAITING, lambda: "rank 1 waits")
+
+
+def test_packing_is_named_among_the_transforms_of_ranks_that_differ() -> None:
+    packing = SequencePacking(4, "id")
+
+    def call(meeting: Rendezvous) -> str:
+        changes = {"after": _program_after()} if meeting.rank == 2 else {}
+        return _agree(meeting, _program(packing=packing, **changes), [])
+
+    for error in _run_ranks(call):
+        assert isinstance(error, PlanError)
+        assert f"transforms: rank 0 shuffle, {packing}, rank 2 shuffle, {packing}, map_batches" in str(error)
+
+
+def _program_after() -> Any:
+    pipe = windrow.range(9).repeat(2).random_shuffle_each_window(seed=3)
+    return pipe.map_batches(lambda batch: batch)._job().after
+
+
+def test_a_rank_tries_again_to_reach_a_supervisor_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[Any] = []
+
+    def connect(supervisor: SupervisorAddress) -> _Channel:
+        if len(refused) < 2:
+            refused.append(supervisor)
+            raise StallError("it does not answer")
+        return _Channel()
+
+    monkeypatch.setattr(finding, "start_head", lambda ip: (_address(adds_node=False), _Channel()))
+    monkeypatch.setattr(finding, "own_ip", lambda size: "10.0.0.1")
+    monkeypatch.setattr(finding, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(starting, "connect_to_supervisor", connect)
+    found = _run_ranks(lambda meeting: find_supervisor(meeting, WAITING)[1].host)
+    assert found == ["h"] * SIZE
+    assert len(refused) == 2
+    # but not forever
+    refused.clear()
+    monkeypatch.setattr(finding, "_CONNECT_SECONDS", -1.0)
+    first, *others = _run_ranks(lambda meeting: find_supervisor(meeting, WAITING)[1].host)
+    assert first == "h"
+    assert [str(error) for error in others] == ["it does not answer"] * 2

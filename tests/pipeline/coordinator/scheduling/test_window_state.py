@@ -130,3 +130,18 @@ def test_a_task_starts_once() -> None:
     assert not window.is_waiting(work)
     with pytest.raises(ValueError, match="not in deque"):
         window.start(work, 10)
+
+
+def test_outputs_that_wait_for_an_order_are_measured() -> None:
+    window, memory_budget = state(READ, PLACE), make_room()
+    read = Work(1, 4, 0, 0, 9)
+    window.start(read, 10)
+    assert window.measured_bytes == 0
+    window.finish(Finished(read, 3, (12,)))
+    assert window.measured_bytes == 12
+    # the other part has not been read
+    assert window.total_bytes(memory_budget) == 12 + 20
+    place = Work(1, 4, 0, 1, 9)
+    window.start(place, 0)
+    window.finish(Finished(place, 3, (7, 6)))
+    assert window.measured_bytes == 13
