@@ -1,7 +1,6 @@
 """The map task: reads blocks, applies the transforms before the shuffle, and groups the rows by run.
 
-Every executor runs the same functions. A `Task` is a small picklable value. What all
-tasks of a job share is a `TaskContext`, which is sent once.
+Every executor runs the same functions. A `Task` is a small picklable value; the `TaskContext` of all is sent once.
 """
 
 from __future__ import annotations
