@@ -95,7 +95,8 @@ def cut_row_groups(manifest: Manifest, target_bytes: int, sizes: CutSizes | None
     if sizes is not None:
         stored, leaves = _sizes(manifest), sum(len(leaf_types(field.type)) for field in manifest.schema)
         for group in np.flatnonzero(stored > sizes.min_bytes).tolist():
-            steps[group] = sizes.piece_rows(int(rows[group]), int(stored[group]), leaves, target_bytes)
+            each = sizes.piece_rows(int(rows[group]), int(stored[group]), leaves, target_bytes)
+            steps[group] = max(each, 1)
     counts = np.maximum(-(-rows // steps), 1)
     groups = np.repeat(np.arange(len(rows)), counts)
     if len(groups) == len(rows):
