@@ -180,7 +180,7 @@ class ChunkPages:
                 self._index = None
             while not self._failed and not self._knows(stop):
                 self._find_more(read)
-            # rows ahead of damaged pages are found whatever was looked for before
+            # rows ahead of corrupt pages are found whatever was looked for before
             return self._look_up(first, stop) if self._knows(stop) else None
 
     def nearest_start(self, row: int) -> int:
