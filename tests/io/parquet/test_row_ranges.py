@@ -325,3 +325,16 @@ def test_appended_files_are_admitted_where_sizes_follow_from_the_files(
     found = [n for batch in next(iter(shard.iter_epochs())).iter_batches(64) for n in batch["n"].tolist()]
     assert sorted(found) == list(range(1_000))
     shard.close()
+
+
+def test_row_groups_of_no_rows_are_not_cut(tmp_path: Path) -> None:
+    """Division by their rows would be a warning, which is an error here."""
+    schema = pa.schema([("n", pa.int64())])
+    with pq.ParquetWriter(tmp_path / "x.parquet", schema) as writer:
+        for rows in (0, 50, 0):
+            writer.write_table(pa.table({"n": np.arange(rows)}, schema=schema))
+    source = open_parquet(tmp_path / "x.parquet")
+    empty = replace(source.manifest, encoded_bytes=np.array([1 << 27] * len(source.manifest.rows)))
+    cut = cut_source(replace(source, manifest=empty), 10)
+    assert cut.blocks.rows.sum() == 50
+    assert cut.blocks.rows.max() <= 10

@@ -94,9 +94,8 @@ def cut_row_groups(manifest: Manifest, target_bytes: int, sizes: CutSizes | None
     steps = np.maximum(rows, 1)
     if sizes is not None:
         stored, leaves = _sizes(manifest), sum(len(leaf_types(field.type)) for field in manifest.schema)
-        for group in np.flatnonzero(stored > sizes.min_bytes).tolist():
-            each = sizes.piece_rows(int(rows[group]), int(stored[group]), leaves, target_bytes)
-            steps[group] = max(each, 1)
+        for group in np.flatnonzero((stored > sizes.min_bytes) & (rows > 0)).tolist():
+            steps[group] = sizes.piece_rows(int(rows[group]), int(stored[group]), leaves, target_bytes)
     counts = np.maximum(-(-rows // steps), 1)
     groups = np.repeat(np.arange(len(rows)), counts)
     if len(groups) == len(rows):
