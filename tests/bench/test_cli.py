@@ -32,7 +32,7 @@ def test_bad_options_give_a_one_line_error(
     assert message in capsys.readouterr().err
 
 
-# on every change `make demo` runs the same command, with other systems
+# on every change CI runs `make demo`, which measures the same limits and windrow
 @pytest.mark.nightly
 @pytest.mark.timeout(120)
 def test_limits_and_windrow_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

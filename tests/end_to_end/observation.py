@@ -16,6 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tests.end_to_end.reading import eventually
 from windrow import Shard
+from windrow.pipeline.coordinator import driver
 from windrow.pipeline.executors.ray import placement, ray_task
 from windrow.pipeline.executors.ray.coordinator import Coordinator
 
@@ -131,9 +132,13 @@ def find_tasks() -> list[RanTask]:
 
 
 class RecordingCoordinator(Coordinator):
-    """A coordinator that records the arguments of submitted tasks, and starts no second copies of slow ones."""
+    """A coordinator that records the arguments of submitted tasks.
+
+    On a busy machine it neither starts second copies of slow tasks nor drops windows of trainers that pause.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
+        driver.HEARTBEAT_TIMEOUT_SECONDS = 3_600.0
         super().__init__(*args, **options)
         # on a busy machine tasks are silent for that long, and their copies would count
         placement.MIN_SILENCE_SECONDS = 3_600.0

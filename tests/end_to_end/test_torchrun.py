@@ -106,7 +106,7 @@ def test_bad_use_is_one_error_on_every_rank(data: str, tmp_path: Path) -> None:
     assert done.ranks[1][3:] == ["came too late"]
 
 
-# on every change a job of the docs is killed, and resumes with another number of ranks
+# on every change a job of the docs ends without cleanup, and resumes with another number of ranks
 @pytest.mark.nightly
 def test_killed_rank_is_restarted_and_resumes(data: str, tmp_path: Path) -> None:
     options = ["--max-restarts=1", "--monitor-interval=0.1"]

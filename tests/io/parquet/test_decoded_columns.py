@@ -22,6 +22,7 @@ from tests.core.pools import FilledPool
 from tests.io.chunks import COMPRESSIONS, needs_library
 from tests.io.drawn_columns import FLAT, draw_nested, write_columns
 from tests.io.files import open_parquet
+from tests.library_versions import parquet_stores_nulls
 from tests.shuffle.tables import contents_of, rows_of
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.source import can_scatter
@@ -170,6 +171,8 @@ ARROW_READS: dict[str, pa.Array] = {
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_other_columns_are_read_by_arrow(tmp_path: Path, case: str, version: str) -> None:
     table = pa.table({"x": ARROW_READS[case]})
+    if case == "null list of fixed size" and not parquet_stores_nulls(table.schema.field("x").type):
+        pytest.skip("this pyarrow does not read nulls of lists of a fixed size")
     pq.write_table(table, tmp_path / "x.parquet", data_page_version=version)
     assert group_file(tmp_path / "x.parquet", 0) == {"x"}
 

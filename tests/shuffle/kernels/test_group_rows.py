@@ -145,7 +145,7 @@ def test_entries_without_a_run_raise() -> None:
 
 def test_error_names_the_column_that_arrow_cannot_move() -> None:
     column = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["a", "b"]))
-    with pytest.raises(PlanError, match=r"'tag'.*run_end_encoded.*cannot be shuffled.*cast it"):
+    with pytest.raises(PlanError, match=r"'tag'.*run_end_encoded.*cannot be moved.*cast it"):
         group(pa.table({"tag": column}), [0, 0, 0], [0, 1])
 
 

@@ -94,7 +94,7 @@ def cut_row_groups(manifest: Manifest, target_bytes: int, sizes: CutSizes | None
     steps = np.maximum(rows, 1)
     if sizes is not None:
         stored, leaves = _sizes(manifest), sum(len(leaf_types(field.type)) for field in manifest.schema)
-        for group in np.flatnonzero(stored > sizes.min_bytes).tolist():
+        for group in np.flatnonzero((stored > sizes.min_bytes) & (rows > 0)).tolist():
             steps[group] = sizes.piece_rows(int(rows[group]), int(stored[group]), leaves, target_bytes)
     counts = np.maximum(-(-rows // steps), 1)
     groups = np.repeat(np.arange(len(rows)), counts)

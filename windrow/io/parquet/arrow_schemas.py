@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["SchemaKey", "find_arrow_schema"]
+__all__ = ["REMEMBERED_SCHEMAS", "SchemaKey", "find_arrow_schema"]
 
-# files of a dataset mostly have one schema
-_REMEMBERED = 16
+# files of a dataset mostly have one schema, and each is remembered with a footer that has it
+REMEMBERED_SCHEMAS = 16
 _ARROW_SCHEMA = b"ARROW:schema"
 
 
@@ -39,7 +39,7 @@ class SchemaKey:
         return isinstance(other, SchemaKey) and self._key == other._key
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(REMEMBERED_SCHEMAS)
 def _find(key: SchemaKey) -> pa.Schema:
     import pyarrow.parquet as pq
 

@@ -18,7 +18,7 @@ from windrow.core.errors import SourceError
 from windrow.core.frame_of_reference import is_packable, join_ranges
 from windrow.io.catalog.fragments import HASH_BYTES, FragmentFacts
 from windrow.io.catalog.value_widths import fixed_bits, leaf_indices, leaf_types, offset_bytes
-from windrow.io.parquet.arrow_schemas import SchemaKey, find_arrow_schema
+from windrow.io.parquet.arrow_schemas import REMEMBERED_SCHEMAS, SchemaKey, find_arrow_schema
 from windrow.io.parquet.footer_validation import check_footer
 from windrow.io.parquet.stored_chunks import integer_bounds
 from windrow.io.storage.file_versions import Version, version_from_stat
@@ -110,7 +110,7 @@ class _Columns(NamedTuple):
     leaves: int
 
 
-@lru_cache(maxsize=64)
+@lru_cache(REMEMBERED_SCHEMAS)
 def _find_columns(key: SchemaKey) -> _Columns:
     schema = find_arrow_schema(key.metadata)
     leaves = leaf_indices(schema)

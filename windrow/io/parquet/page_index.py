@@ -180,7 +180,8 @@ class ChunkPages:
                 self._index = None
             while not self._failed and not self._knows(stop):
                 self._find_more(read)
-            return None if self._failed else self._look_up(first, stop)
+            # rows ahead of corrupt pages are found whatever was looked for before
+            return self._look_up(first, stop) if self._knows(stop) else None
 
     def nearest_start(self, row: int) -> int:
         """The row nearest to another with which known pages begin."""
@@ -256,14 +257,14 @@ class ChunkPages:
             self._next += used
             if self.piece_bytes is not None:
                 self.piece_bytes = max(min(2 * self.piece_bytes, _PIECE_BYTES), self.piece_bytes)
-        elif self.piece_bytes is not None and stop < self.chunk.stop:
+        elif not self._failed and self.piece_bytes is not None and stop < self.chunk.stop:
             # a page of several megabytes
             self.piece_bytes *= 2
         else:
             self._failed = True
 
     def _add(self, piece: pa.Buffer) -> int:
-        """Note the pages at the beginning of some bytes; returns their bytes, 0 if there is no complete one."""
+        """Note the pages at the beginning of some bytes, up to one that contradicts the footer; returns their bytes."""
         used = 0
         found, self._batch = _find_pages(piece, self._batch), min(2 * self._batch, _BATCH)
         for page in found:
@@ -271,7 +272,7 @@ class ChunkPages:
             if page.type == _DICTIONARY:
                 if self.dictionary is not None or self.starts:
                     self._failed = True
-                    return 0
+                    return used
                 self.dictionary = start, page.stop - page.start
             elif page.has_values:
                 rows, begins_row = self._count_rows(page, piece)
@@ -279,7 +280,7 @@ class ChunkPages:
                     return used
                 if rows < 0 or self._rows + rows > self.chunk.rows:
                     self._failed = True
-                    return 0
+                    return used
                 if page.values:
                     self._note(start, self._rows, begins_row)
                     self._rows += rows

@@ -44,10 +44,16 @@ def join(column: pa.Table) -> pa.Array:
         raise _make_unmovable_error(column.field(0).name, column.field(0).type, error) from error
 
 
-def _make_unmovable_error(name: str, kind: pa.DataType, error: Exception) -> PlanError:
+def _make_unmovable_error(name: str, kind: Any, error: Exception) -> PlanError:
+    if pa.types.is_dictionary(kind) and isinstance(error, pa.ArrowInvalid):
+        return PlanError(
+            f"column {name!r} of type {kind}: rows that are delivered together have more different values than "
+            f"{kind.index_type} indices can number; give it wider ones, for example "
+            "pa.dictionary(pa.int32(), ...) in schema= where the files are read, or a cast in map_batches"
+        )
     return PlanError(
-        f"column {name!r} of type {kind} cannot be shuffled: {error}; "
-        "leave the column out (columns=) or cast it before the shuffle (map_batches)"
+        f"rows of column {name!r} of type {kind} cannot be moved: {error}; "
+        "leave the column out (columns=) or cast it in map_batches"
     )
 
 
