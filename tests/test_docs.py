@@ -60,6 +60,7 @@ def test_links_have_targets(page: str) -> None:
     assert [target for target in targets if not (REPOSITORY / target).exists()] == []
 
 
+@pytest.mark.nightly
 def test_torchrun_script_resumes(tmp_path: Path) -> None:
     for part in range(4):
         rows = np.arange(part * 1_250, (part + 1) * 1_250)

@@ -82,6 +82,7 @@ def test_sdist_has_all_sources(dist: Path) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.nightly
 def test_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv" / "bin" / "python"

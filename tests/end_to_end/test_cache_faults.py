@@ -200,6 +200,7 @@ def test_cached_blocks_of_a_run_are_private(
     assert run.cache_hits > 0
 
 
+@pytest.mark.ray_at_night
 def test_two_runs_share_a_folder(executor: str, data: Path, expected: Rows, tmp_path: Path) -> None:
     pipe = make(data, executor, cache="disk", cache_dir=tmp_path, keep_cache=True)
     command = [sys.executable, "-W", "ignore", "-c", MAIN, executor, str(data), str(tmp_path)]

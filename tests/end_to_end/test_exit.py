@@ -141,6 +141,7 @@ def _finish(process: subprocess.Popen[str]) -> str:
     return out
 
 
+@pytest.mark.ray_at_night
 def test_exit_during_an_epoch(tmp_path: Path, executor: str, numbers: Path) -> None:
     assert _finish(_start(tmp_path, _LEFT_OPEN, executor, numbers)) == "left open\n"
 

@@ -134,6 +134,7 @@ def test_tasks_without_cpu_slots_are_limited_by_the_cores(
     assert 1 < note.max_concurrent() <= CPUS
 
 
+@pytest.mark.nightly
 def test_write_continues_when_trainers_take_the_cpus_at_its_start(ray_local: Any, tmp_path: Path) -> None:
     """The CPUs do not appear as taken before the trainers have started."""
     blocks = 10 * BLOCKS  # a write that takes longer than the trainers' start
@@ -177,6 +178,7 @@ class Splitter:
         return rows, windrow.read_parquet(path + "-copy").count()
 
 
+@pytest.mark.nightly
 def test_tasks_started_in_a_placement_group_are_not_captured(
     ray_local: Any, pipe: windrow.DatasetPipeline, tmp_path: Path
 ) -> None:

@@ -39,6 +39,7 @@ def _decoded(folder: Path, reader: str) -> windrow.Dataset:
 @pytest.mark.parametrize(
     "reader", ["read_images", pytest.param("read_binary_files", marks=pytest.mark.nightly)]
 )
+@pytest.mark.ray_at_night
 def test_a_pool_answers_for_every_image_once(
     images: tuple[Path, dict[str, tuple[str, float]]], reader: str, executor: str, tmp_path: Path
 ) -> None:
@@ -89,6 +90,7 @@ def test_models_see_the_gpu_that_they_reserve(
         assert len({row["process"] for row in rows}) <= most
 
 
+@pytest.mark.ray_at_night
 def test_images_that_cannot_be_decoded_are_written_aside(
     images: tuple[Path, dict[str, tuple[str, float]]], executor: str, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def _check_new_run(pipe: windrow.DatasetPipeline) -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
+@pytest.mark.ray_at_night
 def test_epochs_ended_early(pipe: windrow.DatasetPipeline) -> None:
     shard = pipe.iterator()
     for epoch in shard.iter_epochs():
@@ -171,6 +172,7 @@ def test_pipeline_iterator_is_abandoned(pipe: windrow.DatasetPipeline) -> None:
     gc.collect()
 
 
+@pytest.mark.ray_at_night
 def test_memory_is_released(pipe: windrow.DatasetPipeline) -> None:
     shard = pipe.iterator()
     batches = shard.iter_batches(100)

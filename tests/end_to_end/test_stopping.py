@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,17 +118,16 @@ STOPS: list[Stop] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("executor", "filtered"),
-    [
-        pytest.param("threads", False, id="threads-whole"),
-        pytest.param("threads", True, id="threads-filtered"),
-        pytest.param("ray", True, id="ray-filtered", marks=pytest.mark.ray),
-        pytest.param("ray", False, id="ray-whole", marks=[pytest.mark.ray, pytest.mark.nightly]),
-    ],
-    indirect=["executor"],
-)
-@pytest.mark.parametrize("stop", STOPS, ids=lambda stop: stop.__name__.strip("_"))
+def _cases() -> Iterator[Any]:
+    """Every way to stop on threads; on Ray two of them on every change, and all of them at night."""
+    for executor, filtered, stop in itertools.product(("threads", "ray"), (True, False), STOPS):
+        by_day = filtered and stop in (_break, _close_during_epoch)
+        marks = [] if executor == "threads" else [pytest.mark.ray, *([] if by_day else [pytest.mark.nightly])]
+        name = f"{stop.__name__.strip('_')}-{executor}-{'filtered' if filtered else 'whole'}"
+        yield pytest.param(executor, filtered, stop, id=name, marks=marks)
+
+
+@pytest.mark.parametrize(("executor", "filtered", "stop"), _cases(), indirect=["executor"])
 def test_no_row_is_lost(executor: str, trips_path: Path, stop: Stop, *, filtered: bool) -> None:
     pipe = _pipe(trips_path, executor, filtered=filtered)
     expected = _keys(pipe.options(executor="threads").iter_batches(BATCH_ROWS))
@@ -257,6 +256,7 @@ def test_epoch_ended_at_its_last_batch_is_skipped_once(
 
 
 @pytest.mark.parametrize("executor", ["threads", "ray"])
+@pytest.mark.ray_at_night
 def test_epoch_ended_before_its_first_batch_keeps_the_loaded_state(
     executor: str, trips_path: Path, ray_local: Any
 ) -> None:

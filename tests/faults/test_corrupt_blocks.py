@@ -327,6 +327,7 @@ def test_states_with_different_skipped_blocks_are_not_merged(folder: Path) -> No
 
 
 @expects_corruption
+@pytest.mark.nightly
 def test_restarted_coordinator_skips_the_same_blocks(ray_local: Any, folder: Path) -> None:
     corrupt_row_groups(folder, 1, 4, 10)
     pipe = make_pipeline(folder).options(executor="ray")
@@ -363,6 +364,7 @@ with open(out, "w") as file:
 
 
 @expects_corruption
+@pytest.mark.nightly
 def test_fresh_process_resumes_with_another_number_of_shards_and_batch_size(
     ray_local: Any, folder: Path, tmp_path: Path
 ) -> None:

@@ -103,6 +103,7 @@ def test_million_mutations(libraries: Path, part: int) -> None:
     ],
     ids=["address", "undefined behaviour"],
 )
+@pytest.mark.nightly
 def test_planted_fault_is_reported(tmp_path: Path, module: str, sound: str, fault: str, report: str) -> None:
     changed = tmp_path / "changed"
     shutil.copytree(SOURCES[module], changed, ignore=shutil.ignore_patterns("*.py", "*.so", "__pycache__"))

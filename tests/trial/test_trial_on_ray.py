@@ -35,6 +35,7 @@ def held_cpus(ray: Any, count: int) -> Iterator[None]:
     ray.kill(actor)
 
 
+@pytest.mark.nightly
 def test_too_few_cpus(ray_local: Any, tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.parquet")
     pipe = shuffled(windrow.read_parquet(path, target_block_bytes=1).map_batches(sleeping(0.1)))

@@ -37,6 +37,7 @@ def run_chaos(tmp_path: Path, *options: str) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("minutes", "kills", "seed"), [(0.4, len(KINDS), 1)])
 def test_kills_of_every_kind_change_no_rows(tmp_path: Path, minutes: float, kills: int, seed: int) -> None:
     report = run_chaos(tmp_path, "--minutes", f"{minutes}", "--kills", f"{kills}", "--seed", f"{seed}")

@@ -59,6 +59,7 @@ def read(shard: Any, proxy: Proxy) -> list[tuple[list[int], int]]:
         pytest.param("ray", "arrow", 1, marks=pytest.mark.nightly),
     ],
 )
+@pytest.mark.ray_at_night
 def test_epoch_two_makes_no_request(
     request: pytest.FixtureRequest, data: str, proxy: Proxy, on: str, style: str, window: int, tmp_path: Path
 ) -> None:

@@ -238,6 +238,7 @@ def test_ray_shards_share_one_exchange(ray_local: Any, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("small_tasks")
+@pytest.mark.nightly
 def test_ray_restarts_the_coordinator_of_an_exchange(ray_local: Any) -> None:
     ds = _dataset(_table()).options(executor="ray").sort("x", target_block_bytes=20_000)
     with ds.window(blocks_per_window=3).repeat(1).iterator() as shard:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import ray
 
 import windrow
@@ -19,6 +20,7 @@ def read_as_raydp_leaves_it(rows: int) -> tuple[list[int], bool]:
     return found, bool(worker.load_code_from_local)
 
 
+@pytest.mark.nightly
 def test_a_run_starts_in_a_worker_that_raydp_has_used(ray_local: Any) -> None:
     # each of its calls has a worker of its own, since others must not inherit the switch
     remote: Any = ray.remote(num_cpus=0, max_calls=1)(read_as_raydp_leaves_it)

@@ -25,6 +25,7 @@ def _read(executor: str, **options: Any) -> tuple[list[list[int]], windrow.Shard
 
 
 @pytest.mark.parametrize("executor", ["threads", "ray"])
+@pytest.mark.ray_at_night
 def test_counts_and_total_waits_remain(executor: str, request: pytest.FixtureRequest) -> None:
     if executor == "ray":
         request.getfixturevalue("ray_local")

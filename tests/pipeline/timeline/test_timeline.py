@@ -103,6 +103,7 @@ def _check_trace(trace: dict[str, Any], timeline: Timeline) -> None:
     assert trace["otherData"]["start_time"] == timeline.start_time
 
 
+@pytest.mark.ray_at_night
 def test_a_timeline_of_a_run_that_goes_on(executor: str) -> None:
     pipe = _pipe(executor)
     with pipe.iterator() as shard:
@@ -118,6 +119,7 @@ def test_a_timeline_of_a_run_that_goes_on(executor: str) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.nightly
 def test_shards_that_other_processes_read(ray_local: Any) -> None:
     pipe = _pipe("ray")
     shards = pipe.split(2, equal=True)
@@ -142,6 +144,7 @@ def test_each_run_has_its_own_timeline() -> None:
     first.close()
 
 
+@pytest.mark.ray_at_night
 def test_shards_that_were_dropped_and_not_closed(executor: str) -> None:
     pipe = _pipe(executor)
     assert sum(at_once(pipe.split(2, equal=True), _read)) == EPOCHS * ROWS

@@ -278,6 +278,7 @@ def _without_y(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("executor", ["threads", "ray"])
+@pytest.mark.ray_at_night
 def test_row_ids_are_int64_tensors(executor: str, tmp_path: Path, ray_local: Any) -> None:
     for part in range(3):
         write_numbers(tmp_path / f"{part}.parquet", 80, row_group_size=20, start=80 * part)
