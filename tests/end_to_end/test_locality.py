@@ -148,7 +148,10 @@ def _make_pipeline(kind: str, path: Path) -> LogicalPlan:
 
 @pytest.fixture(
     scope="module",
-    params=["plain", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("counted first", "sliced"))],
+    params=[
+        "plain",
+        *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("counted first", "sliced")),
+    ],
 )
 def observed(request: pytest.FixtureRequest, ray_cluster: Any, wide_path: Path) -> Iterator[ObservedEpoch]:
     """One epoch of a pipeline, read by six trainers."""
