@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool, _allocate
+from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool
 from windrow.core.errors import PlanError
 
 
@@ -129,7 +129,7 @@ def test_where_one_of_several_fails_those_that_were_made_come_back(monkeypatch: 
     pool = BufferPool(1 << 20)
     warm = pool.take(5000)
     del warm
-    left = iter([_allocate(5120)])
+    left = iter([BufferPool(0)._allocate(5120)])
 
     def allocate(size: int) -> Any:
         try:
@@ -137,7 +137,7 @@ def test_where_one_of_several_fails_those_that_were_made_come_back(monkeypatch: 
         except StopIteration:
             raise MemoryError from None
 
-    monkeypatch.setattr("windrow.core.buffer_pool._allocate", allocate)
+    monkeypatch.setattr(pool, "_allocate", allocate)
     with pytest.raises(MemoryError, match="5,120 bytes"):
         pool.take_many(5000, 4)
     assert pool.in_use_bytes == 0

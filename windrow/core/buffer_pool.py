@@ -84,7 +84,7 @@ class BufferPool:
         leases: list[_Lease] = []
         try:
             leases.extend(
-                _Lease(self, _allocate(size) if block is None else block, nbytes) for block in blocks
+                _Lease(self, self._allocate(size) if block is None else block, nbytes) for block in blocks
             )
         except (MemoryError, OSError) as error:
             with self._locked():
@@ -120,6 +120,16 @@ class BufferPool:
         with self._locked():
             self._idle.clear()
             self._idle_bytes = 0
+
+    def _allocate(self, size: int) -> _Block:
+        """Memory that the pool does not have yet, aligned."""
+        if size >= _MIN_MMAP_BYTES:
+            memory = np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+        else:
+            raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
+            start = -address_of(raw) % ALIGNMENT_BYTES
+            memory = raw[start : start + size]
+        return _Block(memory, address_of(memory), size)
 
     def _pop_idle(self, size: int, count: int) -> list[_Block | None]:
         idle = self._idle.get(size, ())
@@ -182,16 +192,6 @@ class _Block(NamedTuple):
     memory: NDArray[np.uint8]
     address: int
     size: int
-
-
-def _allocate(size: int) -> _Block:
-    if size >= _MIN_MMAP_BYTES:
-        memory = np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
-    else:
-        raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
-        start = -address_of(raw) % ALIGNMENT_BYTES
-        memory = raw[start : start + size]
-    return _Block(memory, address_of(memory), size)
 
 
 class _Lease:

@@ -1,0 +1,241 @@
+"""Record batches in memory that other processes of the node map, each as its own writable copy."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import weakref
+from bisect import bisect_right, insort
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from windrow.core.buffer_pool import BufferPool, _Block
+from windrow.core.native_libraries import address_of
+
+__all__ = ["SharedBatch", "SharedMemory", "SharedPool", "share_batch"]
+
+_PAGE_BYTES = mmap.PAGESIZE
+# where a buffer lies: offset and size in the file of the pool
+_Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column whose buffers lie in shared memory."""
+
+    kind: pa.DataType
+    length: int
+    offset: int
+    null_count: int
+    buffers: tuple[_Range | None, ...]
+    children: tuple[_Column, ...]
+
+
+@dataclass(frozen=True)
+class SharedBatch:
+    """Where a record batch lies in the file of a `SharedPool`; picklable."""
+
+    names: tuple[str, ...]
+    rows: int
+    # by number, those not in `rest`
+    columns: dict[int, _Column]
+    # all other columns, as an Arrow stream
+    rest: _Range | None
+
+    @property
+    def ranges(self) -> list[_Range]:
+        """All ranges of the file that the batch needs."""
+        found: list[_Range] = [] if self.rest is None else [self.rest]
+        waiting = list(self.columns.values())
+        while waiting:
+            column = waiting.pop()
+            found += [each for each in column.buffers if each is not None]
+            waiting += column.children
+        return found
+
+
+class SharedPool(BufferPool):
+    """A pool whose memory is one file without a name, which processes that get its descriptor can map.
+
+    A block that leaves the pool gives its pages back to the system; its place in the file is used again.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(limit_bytes)
+        self.descriptor = os.memfd_create("windrow-runs", os.MFD_CLOEXEC)
+        self._closer = weakref.finalize(self, os.close, self.descriptor)
+        self._places = threading.Lock()
+        self._stop = 0
+        self._free: dict[int, list[int]] = defaultdict(list)
+        # sorted (address, size, offset) of all blocks
+        self._blocks: list[tuple[int, int, int]] = []
+        # blocks that have left the pool; finalizers run anywhere, so they only append
+        self._left: deque[tuple[int, int, int]] = deque()
+
+    def _allocate(self, size: int) -> _Block:
+        mapped = -(-size // _PAGE_BYTES) * _PAGE_BYTES
+        with self._places:
+            self._forget_left()
+            if self._free[mapped]:
+                offset = self._free[mapped].pop()
+            else:
+                offset, self._stop = self._stop, self._stop + mapped
+                os.ftruncate(self.descriptor, self._stop)
+        mapping = mmap.mmap(self.descriptor, mapped, flags=mmap.MAP_SHARED, offset=offset)
+        memory = np.frombuffer(mapping, np.uint8)[:size]
+        block = (address_of(memory), mapped, offset)
+        with self._places:
+            insort(self._blocks, block)
+        weakref.finalize(memory.base, _free, mapping, self._left, block).atexit = False
+        return _Block(memory, block[0], size)
+
+    def _forget_left(self) -> None:
+        while self._left:
+            block = self._left.popleft()
+            self._blocks.remove(block)
+            self._free[block[1]].append(block[2])
+
+    def find(self, buffer: pa.Buffer) -> _Range | None:
+        """Where a buffer lies in the file; None if it is other memory."""
+        with self._places:
+            self._forget_left()
+            at = bisect_right(self._blocks, (buffer.address, 2**63, 0)) - 1
+            if at < 0:
+                return None
+            address, size, offset = self._blocks[at]
+        inside = buffer.address - address
+        return (offset + inside, buffer.size) if inside + buffer.size <= size else None
+
+
+def _free(mapping: mmap.mmap, left: deque[tuple[int, int, int]], block: tuple[int, int, int]) -> None:
+    mapping.madvise(mmap.MADV_REMOVE)
+    left.append(block)
+
+
+def share_batch(rows: pa.RecordBatch, pool: SharedPool) -> tuple[SharedBatch, list[Any]]:
+    """Describe where a batch lies in shared memory; what lies elsewhere is copied into it.
+
+    Returns also what keeps that memory from being used again.
+    """
+    columns = {}
+    for number, array in enumerate(rows.columns):
+        found = _find_column(array, pool)
+        if found is not None:
+            columns[number] = found
+    others = [number for number in range(rows.num_columns) if number not in columns]
+    kept: list[Any] = [rows]
+    rest = None
+    if others or not rows.num_columns:
+        part = rows.select(others)
+        counter = pa.MockOutputStream()
+        _write(part, counter)
+        memory = pool.take(counter.size())
+        with pa.FixedSizeBufferWriter(pa.py_buffer(memory)) as sink:
+            _write(part, sink)
+        rest = pool.find(pa.py_buffer(memory))
+        assert rest is not None, "memory of the pool is in its file"
+        kept.append(memory)
+    return SharedBatch(tuple(rows.schema.names), rows.num_rows, columns, rest), kept
+
+
+def _write(part: pa.RecordBatch, sink: Any) -> None:
+    with pa.ipc.new_stream(sink, part.schema) as writer:
+        writer.write_batch(part)
+
+
+def _find_column(array: Any, pool: SharedPool) -> _Column | None:
+    """Describe a column all of whose memory is in the pool's file; None if some is not."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        inner = _find_column(array.storage, pool)
+        return None if inner is None else _Column(kind, len(array), 0, 0, (), (inner,))
+    if not (pt.is_primitive(kind) or pt.is_fixed_size_binary(kind) or pt.is_fixed_size_list(kind)):
+        return None
+    ranges: list[_Range | None] = []
+    own = array.buffers()[: 1 if pt.is_fixed_size_list(kind) else 2]
+    for buffer in own:
+        place = None if buffer is None else pool.find(buffer)
+        if buffer is not None and place is None:
+            return None
+        ranges.append(place)
+    children: tuple[_Column, ...] = ()
+    if pt.is_fixed_size_list(kind):
+        inner = _find_column(array.values, pool)
+        if inner is None:
+            return None
+        children = (inner,)
+    return _Column(kind, len(array), array.offset, array.null_count, tuple(ranges), children)
+
+
+class SharedMemory:
+    """The file of a `SharedPool`, as another process or reader maps it: a private copy, made page by page on write."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def open_batch(self, batch: SharedBatch, released: Callable[[], None]) -> pa.RecordBatch:
+        """Map a batch; ``released`` is called once nothing refers to its memory any more."""
+        owner = _Owner(released)
+        arrays: list[Any] = [None] * len(batch.names)
+        for number, column in batch.columns.items():
+            arrays[number] = self._open_column(column, owner)
+        if batch.rest is not None:
+            with pa.ipc.open_stream(self._map(batch.rest, owner)) as stream:
+                part = stream.read_next_batch()
+            if not batch.names:
+                return part
+            others = (number for number, array in enumerate(arrays) if array is None)
+            for number, array in zip(others, part.columns, strict=True):
+                arrays[number] = array
+        return pa.RecordBatch.from_arrays(arrays, names=list(batch.names))
+
+    def _open_column(self, column: _Column, owner: _Owner) -> Any:
+        children = [self._open_column(child, owner) for child in column.children]
+        if isinstance(column.kind, pa.BaseExtensionType):
+            return pa.ExtensionArray.from_storage(column.kind, children[0])
+        buffers = [None if place is None else self._map(place, owner) for place in column.buffers]
+        return pa.Array.from_buffers(
+            column.kind, column.length, buffers, column.null_count, column.offset, children
+        )
+
+    def _map(self, place: _Range, owner: _Owner) -> pa.Buffer:
+        offset, size = place
+        if not size:
+            return pa.py_buffer(b"")
+        start = offset // _PAGE_BYTES * _PAGE_BYTES
+        mapping = mmap.mmap(self._descriptor, offset - start + size, flags=mmap.MAP_PRIVATE, offset=start)
+        return pa.py_buffer(np.asarray(_View(mapping, owner, offset - start, size)))
+
+
+class _View:
+    """Owns a mapping for the arrays that view it."""
+
+    __slots__ = ("__array_interface__", "_mapping", "_owner")
+
+    def __init__(self, mapping: mmap.mmap, owner: _Owner, start: int, size: int) -> None:
+        self._mapping, self._owner = mapping, owner
+        self.__array_interface__: dict[str, Any] = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (size,),
+            "data": (address_of(np.frombuffer(mapping, np.uint8)) + start, False),
+        }
+
+
+class _Owner:
+    """Tells once when the last view of a batch is gone."""
+
+    __slots__ = ("_released",)
+
+    def __init__(self, released: Callable[[], None]) -> None:
+        self._released = released
+
+    def __del__(self) -> None:
+        self._released()
