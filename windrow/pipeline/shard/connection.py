@@ -15,6 +15,7 @@ from windrow.core.errors import PlanError, StallError, StateError
 from windrow.core.finalizers import in_background
 from windrow.pipeline.delivery.iteration_methods import Delivery
 from windrow.pipeline.executors.base import CoordinatorClient, Session
+from windrow.pipeline.executors.replicas.client import ReplicaClient
 from windrow.pipeline.executors.stall_watch import waiting_of
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
@@ -111,7 +112,8 @@ class Connection:
                 prefetch_loop.stop()
             facts = shard_client.open_epoch(at, batch_size, drop_last=delivery.drop_last)
             # with packing, runs hold tokens, and transforms are applied to sequences later
-            after = () if job.packing is not None else job.after
+            is_placed = job.packing is not None or isinstance(shard_client, ReplicaClient)
+            after = () if is_placed else job.after
             portions = Portions(
                 is_transformed=bool(after), min_batches=-(-max(1, delivery.prefetch_batches) // depth)
             )

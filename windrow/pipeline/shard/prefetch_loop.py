@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from windrow.core.phase_clock import PhaseClock, measuring
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import CoordinatorClient, WindowData
+from windrow.pipeline.executors.replicas.client import PlacedOutputs
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
@@ -295,7 +297,7 @@ class PrefetchLoop:
     def _place(
         self,
         window: _FetchedWindow,
-        map_outputs: list[MapOutputs | OrderedOutputs],
+        map_outputs: list[Any],
         run: Run,
         part: slice,
         submitted: float,
@@ -324,7 +326,7 @@ class PrefetchLoop:
     def _place_rows(
         self,
         window: _FetchedWindow,
-        map_outputs: list[MapOutputs | OrderedOutputs],
+        map_outputs: list[Any],
         run: Run,
         part: slice,
     ) -> pa.RecordBatch:
@@ -351,13 +353,10 @@ class PrefetchLoop:
         return PlacedRun(rows, window.number, takes_slot, converted, converter)
 
     def _positions(self, window: _FetchedWindow, place: int, rows: int) -> RowPositions:
-        """Where rows from a place of this shard's stream on are in the epoch, if a transform draws random numbers."""
-        layout, facts = window.data.layout, window.runs.facts
-        if not any(stage.rng for stage in self._after):
-            return StoredRows()
-        assert layout is not None, "placed rows have a layout"
-        found = layout.assignment.epoch_rows(place, place + rows, self._shard, layout.total)
-        return EpochRows(found, facts.epoch, self._seed)
+        epoch = window.runs.facts.epoch
+        return find_positions(
+            self._after, window.data.layout, self._shard, epoch, slice(place, place + rows), self._seed
+        )
 
 
 def _acknowledge(runs: EpochRuns, window: int, slices: int, finished: bool) -> None:
@@ -374,9 +373,25 @@ def _skip_rows(runs: deque[Run], rows: int) -> None:
         runs[0] = replace(runs[0], skip=runs[0].skip + rows)
 
 
-def _place(
-    map_outputs: MapOutputs | OrderedOutputs, run: Run, rows: slice, pool: BufferPool
-) -> pa.RecordBatch:
+def find_positions(
+    after: tuple[MapBatches, ...], layout: WindowRuns | None, shard: int, epoch: int, places: slice, seed: int
+) -> RowPositions:
+    """Where rows at some places of a shard's stream are in the epoch, if a transform draws random numbers."""
+    if not any(stage.rng for stage in after):
+        return StoredRows()
+    assert layout is not None, "placed rows have a layout"
+    found = layout.assignment.epoch_rows(places.start, places.stop, shard, layout.total)
+    return EpochRows(found, epoch, seed)
+
+
+def place_run(map_outputs: Any, run: Run, rows: slice, pool: BufferPool) -> pa.RecordBatch:
+    """The rows of a run, without transforms."""
+    return _place(map_outputs, run, rows, pool)
+
+
+def _place(map_outputs: Any, run: Run, rows: slice, pool: BufferPool) -> pa.RecordBatch:
+    if isinstance(map_outputs, PlacedOutputs):
+        return map_outputs.take(run, rows)
     if isinstance(map_outputs, OrderedOutputs):
         return join_run(map_outputs, run, rows)
     schema = map_outputs[0].schema

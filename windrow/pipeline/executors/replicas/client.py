@@ -1,0 +1,156 @@
+"""`ReplicaClient`: a replica's client of its host, in place of the coordinator's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from windrow.core.buffer_pool import BufferPool
+from windrow.core.errors import PlanError
+from windrow.core.shared_batches import SharedBatch, SharedMemory
+from windrow.pipeline.coordinator.requests import EpochFacts
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.executors.consumer_pace import Pace
+from windrow.pipeline.executors.replicas.host import ReplicaHost
+from windrow.pipeline.executors.workers import WorkerPool
+from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.statistics.phases import TrainerStats
+from windrow.pipeline.statistics.stats import RunStats
+from windrow.shuffle.order.runs import Run
+
+__all__ = ["DirectConnection", "HostConnection", "PlacedOutputs", "ReplicaClient"]
+
+T = TypeVar("T")
+# they wait for the host, and convert
+_WORKERS = 2
+
+
+class HostConnection(Protocol):
+    """The calls of `ReplicaHost` for one replica, whichever process the host is in."""
+
+    @property
+    def memory(self) -> SharedMemory:
+        """The memory that runs lie in."""
+
+    def open_epoch(
+        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool = False
+    ) -> EpochFacts: ...
+
+    def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None: ...
+
+    def take(self, key: Key, run: Run, stop: threading.Event) -> SharedBatch | None: ...
+
+    def released(self, key: Key, slice_number: int, index: int) -> None: ...
+
+    def release(self) -> None: ...
+
+    def acknowledge(self, place: Place) -> None: ...
+
+    def heartbeat(self, stats: TrainerStats) -> None: ...
+
+    def diagnose(self) -> tuple[str, float]: ...
+
+    def run_stats(self, *, spans: bool) -> RunStats: ...
+
+    def close(self, stats: TrainerStats | None) -> None: ...
+
+
+class DirectConnection:
+    """A connection to a host in this process."""
+
+    def __init__(self, host: ReplicaHost, replica: int) -> None:
+        self._host, self._replica = host, replica
+        self.memory = SharedMemory(host.pool.descriptor)
+        host.connect(replica)
+
+    def __getattr__(self, name: str) -> Any:
+        # run_stats is the same for all replicas
+        call = getattr(self._host, name)
+        return call if name == "run_stats" else partial(call, self._replica)
+
+
+class PlacedOutputs:
+    """Stands for the map outputs of a slice: the host has placed their rows, or will."""
+
+    def __init__(self, connection: HostConnection, key: Key, stop: threading.Event) -> None:
+        self._connection = connection
+        self._key = key
+        self._stop = stop
+
+    def take(self, run: Run, rows: slice) -> pa.RecordBatch:
+        """Wait for the rows of a run."""
+        shared = self._connection.take(self._key, run, self._stop)
+        if shared is None:
+            raise PlanError("the shard was closed while its rows were being placed")
+        released = partial(self._connection.released, self._key, run.slice, run.index)
+        found = self._connection.memory.open_batch(shared, released)
+        return found.slice(rows.start, rows.stop - rows.start)
+
+
+class ReplicaClient:
+    """One replica's client of its host; the methods are those of `CoordinatorClient`."""
+
+    def __init__(self, connection: HostConnection, shard: int, name: str) -> None:
+        self._connection = connection
+        self.pool = BufferPool(0)
+        self._workers = WorkerPool(_WORKERS, f"windrow-replica-{shard}-{name}")
+
+    def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
+        return self._connection.open_epoch(cursor, batch_rows, drop_last=drop_last)
+
+    def open_next(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> Future[EpochFacts]:
+        """Open the next epoch, which the host answers at once."""
+        opened: Future[EpochFacts] = Future()
+        try:
+            facts = self._connection.open_epoch(cursor, batch_rows, drop_last=drop_last, goes_on=True)
+            opened.set_result(facts)
+        except Exception as error:
+            opened.set_exception(error)
+        return opened
+
+    def begin_prefetch(self) -> None:
+        """Do nothing: the host's threads do the work."""
+
+    def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
+        data = self._connection.window(epoch, window, stop)
+        if data is not None:
+            outputs: list[Any] = [PlacedOutputs(self._connection, (epoch, window), stop)] * len(data.slices)
+            data.slices = outputs
+        return data
+
+    def release(self, stop: threading.Event) -> None:
+        if not stop.is_set():
+            self._connection.release()
+
+    def acknowledge(self, place: Place) -> None:
+        self._connection.acknowledge(place)
+
+    def heartbeat(self, stats: TrainerStats) -> None:
+        self._connection.heartbeat(stats)
+
+    def note_delivered(self, row_bytes: float) -> None:
+        """Do nothing: transforms run in the host."""
+
+    def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
+        return self._workers.submit((), place)
+
+    def describe_queue(self, start: float, stop: float) -> Mapping[str, float]:
+        """Return nothing: tasks do not run on these threads."""
+        return {}
+
+    def diagnose(self) -> tuple[str, float]:
+        return self._connection.diagnose()
+
+    def run_stats(self, *, spans: bool) -> RunStats:
+        return self._connection.run_stats(spans=spans)
+
+    def close(self, stats: TrainerStats | None = None) -> None:
+        self._connection.close(stats)
+        self._workers.close()

@@ -1,0 +1,523 @@
+"""`ReplicaHost`: reads one shard for all of its replicas on a node, and places each run once.
+
+The host is the shard's only client of the coordinator. Replicas ask it for windows and runs, each at its own pace.
+What the slowest of them still needs is held; a replica that is `max_ahead` runs ahead of another waits for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.core.errors import PlanError, StateError, WindrowError
+from windrow.core.shared_batches import SharedBatch, SharedPool, share_batch
+from windrow.pipeline.coordinator.requests import EpochFacts
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.executors.base import CoordinatorClient, WindowData
+from windrow.pipeline.executors.consumer_pace import Pace
+from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.statistics.phases import TrainerStats
+from windrow.pipeline.statistics.stats import RunStats
+from windrow.shuffle.kernels.place_rows import MapOutputs
+from windrow.shuffle.order.runs import Run
+
+__all__ = ["PlaceRun", "ReplicaHost"]
+
+_LOOK_SECONDS = 0.5
+
+# makes the rows of a run from the map outputs of its slice, given the window's data and its key
+PlaceRun = Callable[[WindowData, Key, Any, Run, SharedPool], pa.RecordBatch]
+
+
+@dataclass
+class _Opening:
+    """The epoch that a replica has opened last."""
+
+    cursor: Cursor
+    batch_rows: int
+    drop_last: bool
+
+
+@dataclass
+class _Replica:
+    """A reader of the shard."""
+
+    name: str
+    opening: _Opening | None = None
+    # everything before it is not needed any more
+    place: Place | None = None
+    # runs that it has got, since its last opening
+    taken: set[tuple[Key, int, int]] = field(default_factory=set)
+    heard: float = 0.0
+    is_paused: bool = False
+    is_connected: bool = False
+    is_closed: bool = False
+    waits_for_others: bool = False
+
+
+@dataclass
+class _PlacedRun:
+    """A run in shared memory, or on the way there."""
+
+    future: Future[SharedBatch]
+    # references that keep its memory
+    kept: list[Any] = field(default_factory=list)
+    # replicas that map it
+    lent: set[int] = field(default_factory=set)
+
+
+@dataclass
+class _Window:
+    """A window that the coordinator has delivered."""
+
+    data: WindowData
+    runs: dict[tuple[int, int], _PlacedRun] = field(default_factory=dict)
+
+
+class ReplicaHost:
+    """Serves the replicas of a shard; thread-safe."""
+
+    def __init__(
+        self,
+        connect: Callable[[int], CoordinatorClient],
+        place_run: PlaceRun,
+        shard: int,
+        names: Sequence[str],
+        *,
+        limit_bytes: int,
+        max_ahead: int,
+        leads_on: Callable[[int], bool],
+    ) -> None:
+        self.pool = SharedPool(limit_bytes)
+        self._connect = connect
+        self._place_run = place_run
+        self._shard = shard
+        self._replicas = [_Replica(name) for name in names]
+        self._max_ahead = max_ahead
+        self._leads_on = leads_on
+        self._changed = threading.Condition()
+        self._client: CoordinatorClient | None = None
+        self._failure: BaseException | None = None
+        # the epoch that is open at the coordinator
+        self._facts: EpochFacts | None = None
+        self._is_opening = False
+        # everything before it is released at the coordinator
+        self._acknowledged = Place(0, 0)
+        self._windows: dict[Key, _Window] = {}
+        # runs that every replica has taken, and that some still map
+        self._lent: dict[tuple[Key, int, int], _PlacedRun] = {}
+        self._stop: threading.Event | None = None
+        self._pace = Pace()
+
+    # --- opening
+
+    def connect(self, replica: int) -> None:
+        """A replica starts, or starts again."""
+        with self._changed:
+            state = self._replicas[replica]
+            state.is_connected, state.is_closed, state.heard = True, False, time.monotonic()
+            state.taken.clear()
+            self._changed.notify_all()
+
+    def open_epoch(
+        self, replica: int, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool = False
+    ) -> EpochFacts:
+        """A replica opens an epoch at a cursor, the first time or again.
+
+        ``goes_on``: it is the next one, and what the replica has taken of it stays valid.
+        """
+        opening = _Opening(cursor, batch_rows, drop_last)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_opening)
+            self._raise_failure()
+            self._check_agreement(replica, opening)
+            state = self._replicas[replica]
+            state.opening, state.place = opening, Place(cursor.epoch, cursor.window)
+            if not goes_on:
+                state.taken.clear()
+            facts = self._known_facts(opening)
+            if facts is not None:
+                self._advance()
+                self._changed.notify_all()
+                return facts
+            self._is_opening = True
+        try:
+            return self._open(opening)
+        except BaseException as error:
+            with self._changed:
+                self._failure = self._failure or error
+            raise
+        finally:
+            with self._changed:
+                self._is_opening = False
+                self._changed.notify_all()
+
+    def _check_agreement(self, replica: int, opening: _Opening) -> None:
+        """Raise an error on all replicas if this one reads otherwise than the others."""
+        for number, other in enumerate(self._replicas):
+            if number == replica or other.opening is None or other.is_closed:
+                continue
+            theirs, error = other.opening, None
+            who = f"replica {self._replicas[replica].name} of shard {self._shard}"
+            if abs(theirs.cursor.epoch - opening.cursor.epoch) > 1:
+                error = (
+                    f"{who} opens epoch {opening.cursor.epoch}, replica {other.name} reads epoch "
+                    f"{theirs.cursor.epoch}: replicas read the same epochs; load the same state into all of them"
+                )
+                self._fail(StateError(error))
+            same_epoch = theirs.cursor.epoch == opening.cursor.epoch
+            if same_epoch and (theirs.batch_rows, theirs.drop_last) != (
+                opening.batch_rows,
+                opening.drop_last,
+            ):
+                error = (
+                    f"{who} reads epoch {opening.cursor.epoch} with batch_size={opening.batch_rows}, "
+                    f"drop_last={opening.drop_last}, and replica {other.name} with batch_size={theirs.batch_rows}, "
+                    f"drop_last={theirs.drop_last}: replicas must read an epoch with the same values"
+                )
+                self._fail(PlanError(error))
+            self._raise_failure()
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._changed.notify_all()
+
+    def _known_facts(self, opening: _Opening) -> EpochFacts | None:
+        """The facts of an epoch that needs no opening at the coordinator; None: it does."""
+        facts, cursor = self._facts, opening.cursor
+        if facts is None or Place(cursor.epoch, cursor.window) < self._acknowledged:
+            return None
+        is_next = cursor.epoch == facts.epoch + 1 and self._leads_on(facts.epoch) and not cursor.row
+        if is_next:
+            facts = facts.next_epoch
+        ours = opening.batch_rows, opening.drop_last
+        if cursor.epoch != facts.epoch or ours != (facts.assignment.batch_size, facts.assignment.drop_last):
+            return None
+        # the coordinator says the same for this cursor
+        assignment = replace(facts.assignment, start_row=cursor.row)
+        return replace(facts, first_window=cursor.window, assignment=assignment)
+
+    def _open(self, opening: _Opening) -> EpochFacts:
+        """Open an epoch at the coordinator, and fetch its windows from the cursor on."""
+        self._stop_fetching()
+        if self._client is None:
+            self._client = self._connect(opening.batch_rows)
+        facts = self._client.open_epoch(opening.cursor, opening.batch_rows, drop_last=opening.drop_last)
+        with self._changed:
+            self._facts = facts
+            self._acknowledged = Place(opening.cursor.epoch, opening.cursor.window)
+            # what replicas still need is placed again
+            self._forget_windows(list(self._windows))
+            self._start_fetching((facts.epoch, facts.first_window))
+        return facts
+
+    # --- fetching windows
+
+    def _start_fetching(self, first: Key) -> None:
+        self._stop = threading.Event()
+        thread = threading.Thread(
+            target=self._fetch, args=(self._stop, first), name=f"windrow-replicas-{self._shard}", daemon=True
+        )
+        thread.start()
+
+    def _stop_fetching(self) -> None:
+        stop, self._stop = self._stop, None
+        if stop is not None:
+            stop.set()
+
+    def _fetch(self, stop: threading.Event, first: Key) -> None:
+        assert self._client is not None
+        try:
+            self._client.begin_prefetch()
+            key: Key | None = first
+            while key is not None and not stop.is_set():
+                data = self._client.window(*key, stop)
+                if data is None:
+                    return
+                key = self._keep(stop, key, data)
+        except BaseException as error:
+            with self._changed:
+                if not stop.is_set():
+                    self._fail(error)
+
+    def _keep(self, stop: threading.Event, key: Key, data: WindowData) -> Key | None:
+        """Note a window; returns the next one to fetch once it may be needed, None at the end."""
+        with self._changed:
+            if stop.is_set():
+                return None
+            if Place(key[0], key[1] + 1) > self._acknowledged:
+                self._windows[key] = _Window(data)
+            self._changed.notify_all()
+            epoch, window = key
+            assert self._facts is not None
+            if window + 1 < self._facts.windows:
+                return epoch, window + 1
+            # the windows of the next epoch can be fetched once the coordinator has this one open
+            self._changed.wait_for(lambda: stop.is_set() or self._may_lead_on(epoch))
+            return None if stop.is_set() else (epoch + 1, 0)
+
+    def _may_lead_on(self, epoch: int) -> bool:
+        return self._facts is not None and self._facts.epoch >= epoch and self._leads_on(epoch)
+
+    # --- windows and runs of replicas
+
+    def window(self, replica: int, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
+        """Wait for a window; its slices have no map outputs. None if ``stop`` is set first."""
+        key = epoch, window
+        with self._changed:
+            self._replicas[replica].is_paused = False
+            while not stop.is_set():
+                self._raise_failure()
+                found = self._windows.get(key)
+                self._fetch_again()
+                if found is not None:
+                    return replace(found.data, slices=[MapOutputs()] * len(found.data.slices))
+                self._changed.wait(_LOOK_SECONDS)
+        return None
+
+    def take(self, replica: int, key: Key, run: Run, stop: threading.Event) -> SharedBatch | None:
+        """Wait for the rows of a run, until ``stop`` is set; the replica calls `released` when it is done with them."""
+        name = run.slice, run.index
+        state = self._replicas[replica]
+        with self._changed:
+            state.is_paused = False
+            while True:
+                self._raise_failure()
+                if stop.is_set():
+                    return None
+                self._fetch_again()
+                window = self._windows.get(key)
+                placed = None if window is None else window.runs.get(name)
+                if placed is not None:
+                    break
+                if window is not None and self._lead(state) < self._max_ahead:
+                    placed = self._begin_placing(window, key, run)
+                    break
+                state.waits_for_others = window is not None
+                self._changed.wait(_LOOK_SECONDS)
+            state.waits_for_others = False
+            placed.lent.add(replica)
+        try:
+            shared = placed.future.result()
+        finally:
+            with self._changed:
+                state.taken.add((key, *name))
+                self._drop_taken(key, name)
+                self._changed.notify_all()
+        return shared
+
+    def _lead(self, state: _Replica) -> int:
+        """How many runs a replica has taken that another one still needs."""
+        return sum(
+            not self._needs(state, key, name) for key, window in self._windows.items() for name in window.runs
+        )
+
+    def _needs(self, state: _Replica, key: Key, name: tuple[int, int]) -> bool:
+        if state.is_closed or (key, *name) in state.taken:
+            return False
+        return state.place is None or state.place <= Place(*key, name[0])
+
+    def _begin_placing(self, window: _Window, key: Key, run: Run) -> _PlacedRun:
+        name = run.slice, run.index
+        placed = window.runs[name] = _PlacedRun(Future())
+        client = self._client
+        assert client is not None, "a window was fetched"
+
+        def place() -> None:
+            try:
+                whole = replace(run, skip=0)
+                rows = self._place_run(window.data, key, window.data.slices[run.slice], whole, self.pool)
+                shared, placed.kept = share_batch(rows, self.pool)
+            except BaseException as error:
+                placed.future.set_exception(error)
+            else:
+                placed.future.set_result(shared)
+
+        client.submit(place, self._pace)
+        return placed
+
+    def released(self, replica: int, key: Key, slice_number: int, index: int) -> None:
+        """A replica does not map the rows of a run any more."""
+        name = slice_number, index
+        with self._changed:
+            window = self._windows.get(key)
+            placed = None if window is None else window.runs.get(name)
+            placed = placed or self._lent.get((key, *name))
+            if placed is not None:
+                placed.lent.discard(replica)
+                if not placed.lent:
+                    self._lent.pop((key, *name), None)
+
+    def _drop_taken(self, key: Key, name: tuple[int, int]) -> None:
+        """Drop a run that every replica has taken; its memory is used again once they have released it."""
+        window = self._windows.get(key)
+        placed = None if window is None else window.runs.get(name)
+        if window is None or placed is None or any(self._needs(each, key, name) for each in self._replicas):
+            return
+        del window.runs[name]
+        self._keep_lent(key, name, placed)
+
+    def _keep_lent(self, key: Key, name: tuple[int, int], placed: _PlacedRun) -> None:
+        if placed.lent:
+            self._lent[(key, *name)] = placed
+
+    def release(self, replica: int) -> None:
+        """A replica's consumer takes nothing; if that holds for all, the coordinator may use the memory of windows."""
+        with self._changed:
+            self._replicas[replica].is_paused = True
+            stop, client = self._stop, self._client
+            if stop is None or client is None:
+                return
+            if not all(state.is_paused or state.is_closed for state in self._replicas):
+                return
+            self._stop_fetching()
+            self._forget_windows(list(self._windows))
+        client.release(threading.Event())
+
+    def _fetch_again(self) -> None:
+        """Go on to fetch windows after a pause."""
+        if self._stop is None and self._facts is not None and not self._is_opening:
+            self._start_fetching((self._acknowledged.epoch, self._acknowledged.window))
+
+    def _forget_windows(self, keys: Sequence[Key]) -> None:
+        for key in keys:
+            for name, placed in self._windows.pop(key).runs.items():
+                self._keep_lent(key, name, placed)
+
+    # --- progress
+
+    def acknowledge(self, replica: int, place: Place) -> None:
+        """A replica needs nothing before a place any more."""
+        with self._changed:
+            state = self._replicas[replica]
+            if state.place is None or place > state.place:
+                state.place = place
+                self._advance()
+                self._changed.notify_all()
+
+    def _advance(self) -> None:
+        """Release what no replica needs any more."""
+        places = [state.place for state in self._replicas if not state.is_closed]
+        if not places or any(place is None for place in places) or self._client is None:
+            return
+        first = min(place for place in places if place is not None)
+        if first <= self._acknowledged:
+            return
+        self._acknowledged = first
+        for state in self._replicas:
+            state.taken = {name for name in state.taken if Place(*name[0], name[1]) >= first}
+        self._forget_windows([key for key in self._windows if Place(key[0], key[1] + 1) <= first])
+        current = self._windows.get((first.epoch, first.window))
+        if current is not None:
+            for number in range(first.slice):
+                current.data.slices[number] = MapOutputs()
+            for name in list(current.runs):
+                self._drop_taken((first.epoch, first.window), name)
+        self._client.acknowledge(first)
+        self._open_next(first)
+
+    def _open_next(self, first: Place) -> None:
+        """Open the next epoch at the coordinator once every replica has entered it."""
+        facts = self._facts
+        assert self._client is not None
+        if facts is None or first.epoch != facts.epoch + 1 or not self._leads_on(facts.epoch):
+            return
+        entered = [
+            state.opening is not None and state.opening.cursor.epoch == first.epoch
+            for state in self._replicas
+            if not state.is_closed
+        ]
+        if all(entered):
+            opening = next(state.opening for state in self._replicas if state.opening and not state.is_closed)
+            self._facts = facts.next_epoch
+            opened = self._client.open_next(
+                Cursor(first.epoch), opening.batch_rows, drop_last=opening.drop_last
+            )
+            opened.add_done_callback(self._note_opened)
+
+    def _note_opened(self, opened: Future[EpochFacts]) -> None:
+        error = None if opened.cancelled() else opened.exception()
+        if error is not None:
+            with self._changed:
+                self._fail(error)
+
+    def heartbeat(self, replica: int, stats: TrainerStats) -> None:
+        """A replica's consumer is alive."""
+        with self._changed:
+            self._replicas[replica].heard = time.monotonic()
+        if self._client is not None:
+            self._client.heartbeat(stats)
+
+    def diagnose(self, replica: int) -> tuple[str, float]:
+        """Describe what a replica waits for, and return the seconds since the last progress."""
+        with self._changed:
+            state, now = self._replicas[replica], time.monotonic()
+            behind = [
+                other
+                for other in self._replicas
+                if other is not state
+                and not other.is_closed
+                and (other.place is None or (state.place is not None and other.place <= state.place))
+            ]
+            if state.waits_for_others and behind:
+                last = min(behind, key=lambda other: other.heard)
+                since = now - last.heard
+                doing = "has taken no batch" if last.is_connected else "is not connected"
+                return f"it waits for replica {last.name}, which {doing} for {since:,.0f} s", since
+        if self._client is None:
+            return "the run has not started", 0.0
+        return self._client.diagnose()
+
+    def run_stats(self, *, spans: bool) -> RunStats:
+        """Statistics of the run."""
+        return RunStats() if self._client is None else self._client.run_stats(spans=spans)
+
+    def disconnect(self, replica: int) -> None:
+        """A replica's process has ended without closing: the others wait for its return."""
+        with self._changed:
+            state = self._replicas[replica]
+            state.is_connected = False
+            self._take_back(replica)
+            self._changed.notify_all()
+
+    def _take_back(self, replica: int) -> None:
+        """Note that a process maps nothing any more."""
+        for window in self._windows.values():
+            for placed in window.runs.values():
+                placed.lent.discard(replica)
+        for name, placed in list(self._lent.items()):
+            placed.lent.discard(replica)
+            if not placed.lent:
+                del self._lent[name]
+
+    def close(self, replica: int, stats: TrainerStats | None) -> bool:
+        """A replica has stopped reading; returns whether it was the last."""
+        with self._changed:
+            state = self._replicas[replica]
+            state.is_closed, state.opening = True, None
+            last = all(other.is_closed or other.place is None for other in self._replicas)
+            if not last:
+                self._advance()
+            client = self._client if last else None
+            if last:
+                self._stop_fetching()
+                self._client, self._facts, self._failure = None, None, None
+                self._forget_windows(list(self._windows))
+            self._changed.notify_all()
+        if client is not None:
+            client.close(stats)
+        return last
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            failure = self._failure
+            if isinstance(failure, WindrowError):
+                raise type(failure)(*failure.args) from failure
+            raise failure

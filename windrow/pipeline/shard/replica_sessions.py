@@ -1,0 +1,98 @@
+"""Sessions of replicas: several readers of each shard, for which its rows are placed once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.core.shared_batches import SharedPool
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.executors.base import CoordinatorClient, Session, WindowData
+from windrow.pipeline.executors.replicas.client import DirectConnection, ReplicaClient
+from windrow.pipeline.executors.replicas.host import ReplicaHost
+from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
+from windrow.pipeline.plan.program import RUN_BYTES, Program
+from windrow.pipeline.shard.prefetch_loop import find_positions, place_run
+from windrow.pipeline.statistics.stats import RunStats
+from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
+from windrow.shuffle.order.runs import Run
+
+__all__ = ["ReplicaSession", "make_host"]
+
+
+def make_host(
+    program: Program, session: Session, shard: int, names: Sequence[str], seed: int | None
+) -> ReplicaHost:
+    """The host of a shard's replicas in this process."""
+    job = program.job
+    after = () if job.packing is not None else job.after
+
+    def place(data: WindowData, key: Key, map_outputs: Any, run: Run, pool: SharedPool) -> pa.RecordBatch:
+        rows = place_run(map_outputs, run, slice(0, run.rows), pool)
+        if not after:
+            return rows
+        origin = f"epoch {key[0]}, window {key[1]}, rows from place {run.place} of shard {shard}"
+        places = slice(run.place, run.place + rows.num_rows)
+        positions = find_positions(after, data.layout, shard, key[0], places, seed or 0)
+        table = apply_maps(pa.Table.from_batches([rows]), after, origin, positions)
+        return as_one_batch(table, origin) if table.num_rows else rows
+
+    return ReplicaHost(
+        lambda batch_rows: session.shard_client(shard, batch_rows, seed),
+        place,
+        shard,
+        names,
+        limit_bytes=2 * RUNS_AHEAD * RUN_BYTES,
+        max_ahead=RUNS_AHEAD,
+        leads_on=job.leads_on,
+    )
+
+
+class _Hosts:
+    """The hosts of all shards in this process."""
+
+    def __init__(self, program: Program, session: Session, names: Sequence[str]) -> None:
+        self.session = session
+        self._program = program
+        self._names = names
+        self._lock = threading.Lock()
+        self._hosts: dict[int, ReplicaHost] = {}
+
+    def host(self, shard: int, seed: int | None) -> ReplicaHost:
+        with self._lock:
+            if shard not in self._hosts:
+                self._hosts[shard] = make_host(self._program, self.session, shard, self._names, seed)
+            return self._hosts[shard]
+
+
+class ReplicaSession:
+    """The session of one replica of each shard; the methods are those of `Session`."""
+
+    def __init__(self, hosts: _Hosts, replica: int) -> None:
+        self._hosts = hosts
+        self._replica = replica
+
+    @classmethod
+    def all_of(cls, program: Program, session: Session, names: Sequence[str]) -> list[ReplicaSession]:
+        """Sessions of all replicas, in this process."""
+        hosts = _Hosts(program, session, names)
+        return [cls(hosts, replica) for replica in range(len(names))]
+
+    def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
+        host = self._hosts.host(shard, seed)
+        return ReplicaClient(DirectConnection(host, self._replica), shard, str(self._replica))
+
+    def run_stats(self, *, spans: bool) -> RunStats | None:
+        return self._hosts.session.run_stats(spans=spans)
+
+    def export(self, shard: int) -> Session:
+        return self._hosts.session.export(shard)
+
+    def for_processes(self) -> Session:
+        return self._hosts.session.for_processes()
+
+    def for_workers(self, program: Program, shard: int) -> Session:
+        return self._hosts.session.for_workers(program, shard)
