@@ -118,6 +118,12 @@ class ReplicaHost:
 
     # --- opening
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether every replica has stopped reading."""
+        with self._changed:
+            return all(state.is_closed for state in self._replicas)
+
     def connect(self, replica: int) -> None:
         """A replica starts, or starts again."""
         with self._changed:

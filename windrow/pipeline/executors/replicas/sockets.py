@@ -1,0 +1,276 @@
+"""Connections between a host and replicas in other processes of the node, by Unix sockets.
+
+A call is one message and its answer on a connection that the caller has for itself, so that threads that wait do
+not keep others from calling. The first connection of a replica tells the host when its process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import secrets
+import shutil
+import socket
+import struct
+import tempfile
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.core.errors import StallError
+from windrow.core.shared_batches import SharedBatch, SharedMemory
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.coordinator.requests import EpochFacts
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.executors.replicas.host import ReplicaHost
+from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.statistics.phases import TrainerStats
+from windrow.pipeline.statistics.stats import RunStats
+from windrow.shuffle.order.runs import Run
+
+__all__ = ["HostAddress", "HostServer", "SocketConnection"]
+
+_HEADER = struct.Struct("<Q")
+# a call that waits answers this often that it still does, so that a caller can stop
+_WAIT_SECONDS = 1.0
+_CONNECT_SECONDS = 30.0
+# calls of a replica; the first two wait
+_WAITING = ("window", "take")
+_CALLS = (
+    *_WAITING,
+    "open_epoch",
+    "released",
+    "release",
+    "acknowledge",
+    "heartbeat",
+    "diagnose",
+    "run_stats",
+    "close",
+)
+
+
+@dataclass(frozen=True)
+class HostAddress:
+    """Where replicas reach a host on its node."""
+
+    path: str
+    token: str
+
+
+class HostServer:
+    """Serves a host's replicas; ``ended`` is called when a replica's process ends, or closes."""
+
+    def __init__(self, host: ReplicaHost, ended: Callable[[], None] = lambda: None) -> None:
+        self._host = host
+        self._ended = ended
+        self._folder = tempfile.mkdtemp(prefix="windrow-")
+        self.address = HostAddress(os.path.join(self._folder, "host"), secrets.token_hex(16))
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind(self.address.path)
+        self._socket.listen(64)
+        self._closer = weakref.finalize(self, _remove, self._socket, self._folder)
+        self.replicas: set[int] = set()
+        threading.Thread(target=_accept, args=(self._socket, weakref.ref(self)), daemon=True).start()
+
+    def serve(self, connection: socket.socket) -> None:
+        """Answer one connection's calls until it ends."""
+        replica, leads = -1, False
+        with connection, suppress(EOFError, OSError):
+            token, replica, leads = _receive(connection)
+            if token != self.address.token:
+                return
+            if leads:
+                self.replicas.add(replica)
+                self._host.connect(replica)
+                socket.send_fds(connection, [b"\0"], [self._host.pool.descriptor])
+            while True:
+                name, arguments, options = _receive(connection)
+                _send(connection, self._answer(replica, name, arguments, options))
+        if leads and replica in self.replicas:
+            self.replicas.discard(replica)
+            self._host.disconnect(replica)
+            self._ended()
+
+    def _answer(self, replica: int, name: str, arguments: Any, options: Any) -> tuple[str, Any]:
+        try:
+            if name in _WAITING:
+                stop = threading.Event()
+                timer = threading.Timer(_WAIT_SECONDS, stop.set)
+                timer.daemon = True
+                timer.start()
+                try:
+                    found = getattr(self._host, name)(replica, *arguments, stop)
+                finally:
+                    timer.cancel()
+                return ("waits", None) if found is None else ("result", found)
+            if name == "run_stats":
+                return "result", self._host.run_stats(**options)
+            if name in _CALLS:
+                return "result", getattr(self._host, name)(replica, *arguments, **options)
+            return "error", Failure.capture(ValueError(f"there is no call {name!r}"))
+        except BaseException as error:
+            return "error", Failure.capture(error)
+
+    def close(self) -> None:
+        """Accept no further replica."""
+        self._closer()
+
+
+def _remove(listener: socket.socket, folder: str) -> None:
+    # a thread that waits in accept() is woken by the shutdown, not by close()
+    with suppress(OSError):
+        listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _accept(listener: socket.socket, server: weakref.ReferenceType[HostServer]) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        found = server()
+        if found is None:
+            connection.close()
+            return
+        threading.Thread(target=found.serve, args=(connection,), daemon=True).start()
+        del found
+
+
+class SocketConnection:
+    """A replica's connection to a host in another process; the methods are those of `HostConnection`."""
+
+    def __init__(self, address: HostAddress, replica: int) -> None:
+        self._address, self._replica = address, replica
+        self._idle: deque[socket.socket] = deque()
+        self._leading = self._connect(leads=True)
+        _, descriptors, _, _ = socket.recv_fds(self._leading, 1, 1)
+        self.memory = SharedMemory(descriptors[0])
+        # releases are told by finalizers, which run in any thread at any time: they only append
+        self._released: deque[tuple[Key, int, int]] = deque()
+        self._closer = weakref.finalize(self, _close_all, self._leading, self._idle, descriptors[0])
+
+    def _connect(self, *, leads: bool) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(_CONNECT_SECONDS)
+            connection.connect(self._address.path)
+            _send(connection, (self._address.token, self._replica, leads))
+        except OSError as error:
+            connection.close()
+            raise self._make_error(error) from error
+        return connection
+
+    def _make_error(self, error: Exception) -> StallError:
+        return StallError(
+            f"replica {self._replica}: the process that reads for all replicas of the shard on this node has ended "
+            f"({type(error).__name__}: {error}); look for its end in Ray's logs, and start again from the last state"
+        )
+
+    def _call(self, name: str, *arguments: Any, **options: Any) -> tuple[str, Any]:
+        self._tell_released()
+        return self._ask(name, *arguments, **options)
+
+    def _ask(self, name: str, *arguments: Any, **options: Any) -> tuple[str, Any]:
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect(leads=False)
+        try:
+            connection.settimeout(None if name in ("open_epoch", "close") else _CONNECT_SECONDS)
+            _send(connection, (name, arguments, options))
+            kind, value = _receive(connection)
+        except (EOFError, OSError) as error:
+            connection.close()
+            raise self._make_error(error) from error
+        self._idle.append(connection)
+        if kind == "error":
+            value.rethrow()
+        return kind, value
+
+    def _tell_released(self) -> None:
+        while self._released:
+            with suppress(IndexError):
+                self._ask("released", *self._released.popleft())
+
+    def _wait(self, name: str, *arguments: Any, stop: threading.Event) -> Any:
+        while not stop.is_set():
+            kind, value = self._call(name, *arguments)
+            if kind == "result":
+                return value
+        return None
+
+    def open_epoch(
+        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool = False
+    ) -> EpochFacts:
+        facts: EpochFacts = self._call(
+            "open_epoch", cursor, batch_rows, drop_last=drop_last, goes_on=goes_on
+        )[1]
+        return facts
+
+    def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
+        data: WindowData | None = self._wait("window", epoch, window, stop=stop)
+        return data
+
+    def take(self, key: Key, run: Run, stop: threading.Event) -> SharedBatch | None:
+        shared: SharedBatch | None = self._wait("take", key, run, stop=stop)
+        return shared
+
+    def released(self, key: Key, slice_number: int, index: int) -> None:
+        self._released.append((key, slice_number, index))
+
+    def release(self) -> None:
+        self._call("release")
+
+    def acknowledge(self, place: Place) -> None:
+        self._call("acknowledge", place)
+
+    def heartbeat(self, stats: TrainerStats) -> None:
+        self._call("heartbeat", stats)
+
+    def diagnose(self) -> tuple[str, float]:
+        answer: tuple[str, float] = self._call("diagnose")[1]
+        return answer
+
+    def run_stats(self, *, spans: bool) -> RunStats:
+        stats: RunStats = self._call("run_stats", spans=spans)[1]
+        return stats
+
+    def close(self, stats: TrainerStats | None) -> None:
+        with suppress(StallError):
+            self._call("close", stats)
+        # what still maps runs keeps the memory, and the host waits for nothing of it
+        self._closer()
+
+
+def _close_all(leading: socket.socket, idle: deque[socket.socket], descriptor: int) -> None:
+    for connection in (leading, *idle):
+        connection.close()
+    os.close(descriptor)
+
+
+def _send(connection: socket.socket, message: Any) -> None:
+    data = pickle.dumps(message, protocol=5)
+    connection.sendall(_HEADER.pack(len(data)) + data)
+
+
+def _receive(connection: socket.socket) -> Any:
+    (size,) = _HEADER.unpack(_receive_exactly(connection, _HEADER.size))
+    return pickle.loads(_receive_exactly(connection, size))
+
+
+def _receive_exactly(connection: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(min(size - len(parts), 2**20))
+        if not part:
+            raise EOFError("the other side has closed the connection")
+        parts += part
+    return bytes(parts)
