@@ -55,7 +55,7 @@ class _HostActor:
         since = time.monotonic()
         while True:
             time.sleep(_LOOK_SECONDS)
-            if self._server.replicas:
+            if self._server.readers:
                 since = time.monotonic()
             elif time.monotonic() - since >= (_LOOK_SECONDS if self._host.is_closed else _ALONE_SECONDS):
                 self._server.close()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from windrow.core.buffer_pool import BufferPool
-from windrow.core.errors import PlanError
+from windrow.core.errors import PlanError, StallError
 from windrow.core.shared_batches import SharedBatch, SharedMemory
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
@@ -66,23 +68,31 @@ class DirectConnection:
     """A connection to a host in this process."""
 
     def __init__(self, host: ReplicaHost, replica: int) -> None:
-        self._host, self._replica = host, replica
+        self._host, self._reader = host, host.connect(replica)
         self.memory = SharedMemory(host.pool.descriptor)
-        host.connect(replica)
 
     def __getattr__(self, name: str) -> Any:
         # run_stats is the same for all replicas
         call = getattr(self._host, name)
-        return call if name == "run_stats" else partial(call, self._replica)
+        return call if name == "run_stats" else partial(call, self._reader)
 
 
 class PlacedOutputs:
-    """Stands for the map outputs of a slice: the host has placed their rows, or will."""
+    """Stands for the map outputs of a slice: the host has placed their rows, or will.
 
-    def __init__(self, connection: HostConnection, key: Key, stop: threading.Event) -> None:
+    ``dropped`` is called when nothing refers to it any more, so that no further run of it can be wanted.
+    """
+
+    def __init__(
+        self, connection: HostConnection, key: Key, stop: threading.Event, dropped: Callable[[], None]
+    ) -> None:
         self._connection = connection
         self._key = key
         self._stop = stop
+        self._dropped = dropped
+
+    def __del__(self) -> None:
+        self._dropped()
 
     def take(self, run: Run, rows: slice) -> pa.RecordBatch:
         """Wait for the rows of a run."""
@@ -94,6 +104,49 @@ class PlacedOutputs:
         return found.slice(rows.start, rows.stop - rows.start)
 
 
+class _Progress:
+    """Acknowledges to the host what a shard has acknowledged, up to the first slice that runs are still wanted of.
+
+    To a coordinator, a shard acknowledges windows whose map outputs it holds. The host holds them for it.
+    """
+
+    def __init__(self, connection: HostConnection) -> None:
+        self._connection = connection
+        self._lock = threading.RLock()
+        # how often each slice is held: also by runs submitted before it was fetched again
+        self._held: Counter[Place] = Counter()
+        self._acknowledged = self._told = Place(0, 0)
+
+    def begin(self, place: Place) -> Callable[[], None]:
+        """Note that a slice is held; returns what to call once it is not."""
+        with self._lock:
+            self._held[place] += 1
+        return partial(self._end, place)
+
+    def _end(self, place: Place) -> None:
+        with self._lock:
+            self._held[place] -= 1
+            if not self._held[place]:
+                del self._held[place]
+        self._tell()
+
+    def acknowledge(self, place: Place) -> None:
+        """Nothing before a place will be asked for again."""
+        with self._lock:
+            self._acknowledged = max(self._acknowledged, place)
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._lock:
+            place = min(self._acknowledged, *self._held) if self._held else self._acknowledged
+            if place <= self._told:
+                return
+            self._told = place
+        # the host takes the latest of places that overtake each other
+        with suppress(StallError):
+            self._connection.acknowledge(place)
+
+
 class ReplicaClient:
     """One replica's client of its host; the methods are those of `CoordinatorClient`."""
 
@@ -101,8 +154,10 @@ class ReplicaClient:
         self._connection = connection
         self.pool = BufferPool(0)
         self._workers = WorkerPool(_WORKERS, f"windrow-replica-{shard}-{name}")
+        self._progress = _Progress(connection)
 
     def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
+        self._progress = _Progress(self._connection)
         return self._connection.open_epoch(cursor, batch_rows, drop_last=drop_last)
 
     def open_next(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> Future[EpochFacts]:
@@ -121,8 +176,11 @@ class ReplicaClient:
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
         data = self._connection.window(epoch, window, stop)
         if data is not None:
-            outputs: list[Any] = [PlacedOutputs(self._connection, (epoch, window), stop)] * len(data.slices)
-            data.slices = outputs
+            progress, key = self._progress, (epoch, window)
+            data.slices = [
+                PlacedOutputs(self._connection, key, stop, progress.begin(Place(*key, slice=number)))
+                for number in range(len(data.slices))
+            ]
         return data
 
     def release(self, stop: threading.Event) -> None:
@@ -130,7 +188,7 @@ class ReplicaClient:
             self._connection.release()
 
     def acknowledge(self, place: Place) -> None:
-        self._connection.acknowledge(place)
+        self._progress.acknowledge(place)
 
     def heartbeat(self, stats: TrainerStats) -> None:
         self._connection.heartbeat(stats)

@@ -28,12 +28,20 @@ from windrow.pipeline.statistics.stats import RunStats
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run
 
-__all__ = ["PlaceRun", "ReplicaHost"]
+__all__ = ["PlaceRun", "Reader", "ReplicaHost"]
 
 _LOOK_SECONDS = 0.5
 
 # makes the rows of a run from the map outputs of its slice, given the window's data and its key
 PlaceRun = Callable[[WindowData, Key, Any, Run, SharedPool], pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A process that reads for a replica: the ``number``-th one; a later one takes the place of it."""
+
+    replica: int
+    number: int
 
 
 @dataclass
@@ -47,9 +55,10 @@ class _Opening:
 
 @dataclass
 class _Replica:
-    """A reader of the shard."""
+    """One of those that get the shard."""
 
     name: str
+    readers: int = 0
     opening: _Opening | None = None
     # everything before it is not needed any more
     place: Place | None = None
@@ -124,16 +133,32 @@ class ReplicaHost:
         with self._changed:
             return all(state.is_closed for state in self._replicas)
 
-    def connect(self, replica: int) -> None:
+    def connect(self, replica: int) -> Reader:
         """A replica starts, or starts again."""
         with self._changed:
             state = self._replicas[replica]
+            state.readers += 1
             state.is_connected, state.is_closed, state.heard = True, False, time.monotonic()
             state.taken.clear()
+            self._take_back(replica)
             self._changed.notify_all()
+            return Reader(replica, state.readers)
+
+    def _find(self, reader: Reader) -> _Replica:
+        """The replica of a reader, unless another one has taken its place."""
+        state = self._replicas[reader.replica]
+        if state.readers != reader.number:
+            raise PlanError(
+                f"replica {state.name} of shard {self._shard} is being read elsewhere: another process has connected "
+                "as the same replica. Give each process a replica of its own"
+            )
+        return state
+
+    def _is_latest(self, reader: Reader) -> bool:
+        return self._replicas[reader.replica].readers == reader.number
 
     def open_epoch(
-        self, replica: int, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool = False
+        self, reader: Reader, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool = False
     ) -> EpochFacts:
         """A replica opens an epoch at a cursor, the first time or again.
 
@@ -143,8 +168,8 @@ class ReplicaHost:
         with self._changed:
             self._changed.wait_for(lambda: not self._is_opening)
             self._raise_failure()
-            self._check_agreement(replica, opening)
-            state = self._replicas[replica]
+            state = self._find(reader)
+            self._check_agreement(reader.replica, opening)
             state.opening, state.place = opening, Place(cursor.epoch, cursor.window)
             if not goes_on:
                 state.taken.clear()
@@ -239,48 +264,55 @@ class ReplicaHost:
             stop.set()
 
     def _fetch(self, stop: threading.Event, first: Key) -> None:
-        assert self._client is not None
+        client = self._client
+        assert client is not None, "an epoch is open"
         try:
-            self._client.begin_prefetch()
-            key: Key | None = first
-            while key is not None and not stop.is_set():
-                data = self._client.window(*key, stop)
+            client.begin_prefetch()
+            key = self._next_key(stop, first)
+            while key is not None:
+                data = client.window(*key, stop)
                 if data is None:
                     return
-                key = self._keep(stop, key, data)
+                self._keep(stop, key, data)
+                key = self._next_key(stop, (key[0], key[1] + 1))
         except BaseException as error:
             with self._changed:
                 if not stop.is_set():
                     self._fail(error)
 
-    def _keep(self, stop: threading.Event, key: Key, data: WindowData) -> Key | None:
-        """Note a window; returns the next one to fetch once it may be needed, None at the end."""
+    def _keep(self, stop: threading.Event, key: Key, data: WindowData) -> None:
         with self._changed:
-            if stop.is_set():
-                return None
-            if Place(key[0], key[1] + 1) > self._acknowledged:
+            if not stop.is_set() and Place(key[0], key[1] + 1) > self._acknowledged:
                 self._windows[key] = _Window(data)
-            self._changed.notify_all()
-            epoch, window = key
-            assert self._facts is not None
-            if window + 1 < self._facts.windows:
-                return epoch, window + 1
-            # the windows of the next epoch can be fetched once the coordinator has this one open
-            self._changed.wait_for(lambda: stop.is_set() or self._may_lead_on(epoch))
-            return None if stop.is_set() else (epoch + 1, 0)
+                self._changed.notify_all()
+
+    def _next_key(self, stop: threading.Event, key: Key) -> Key | None:
+        """The window to fetch: ``key``, or the first of the next epoch once the coordinator has its own open."""
+        epoch, window = key
+        with self._changed:
+            while not stop.is_set():
+                assert self._facts is not None, "an epoch is open"
+                if window < self._facts.windows:
+                    return epoch, window
+                while not (stop.is_set() or self._may_lead_on(epoch)):
+                    self._changed.wait(_LOOK_SECONDS)
+                epoch, window = epoch + 1, 0
+                if not self._facts.windows:
+                    return None
+        return None
 
     def _may_lead_on(self, epoch: int) -> bool:
         return self._facts is not None and self._facts.epoch >= epoch and self._leads_on(epoch)
 
     # --- windows and runs of replicas
 
-    def window(self, replica: int, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
+    def window(self, reader: Reader, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
         """Wait for a window; its slices have no map outputs. None if ``stop`` is set first."""
         key = epoch, window
         with self._changed:
-            self._replicas[replica].is_paused = False
             while not stop.is_set():
                 self._raise_failure()
+                self._find(reader).is_paused = False
                 found = self._windows.get(key)
                 self._fetch_again()
                 if found is not None:
@@ -288,14 +320,14 @@ class ReplicaHost:
                 self._changed.wait(_LOOK_SECONDS)
         return None
 
-    def take(self, replica: int, key: Key, run: Run, stop: threading.Event) -> SharedBatch | None:
+    def take(self, reader: Reader, key: Key, run: Run, stop: threading.Event) -> SharedBatch | None:
         """Wait for the rows of a run, until ``stop`` is set; the replica calls `released` when it is done with them."""
         name = run.slice, run.index
-        state = self._replicas[replica]
+        state = self._replicas[reader.replica]
         with self._changed:
-            state.is_paused = False
             while True:
                 self._raise_failure()
+                self._find(reader).is_paused = False
                 if stop.is_set():
                     return None
                 self._fetch_again()
@@ -309,11 +341,10 @@ class ReplicaHost:
                 state.waits_for_others = window is not None
                 self._changed.wait(_LOOK_SECONDS)
             state.waits_for_others = False
-            placed.lent.add(replica)
-        try:
-            shared = placed.future.result()
-        finally:
-            with self._changed:
+            placed.lent.add(reader.replica)
+        shared = placed.future.result()
+        with self._changed:
+            if self._is_latest(reader):
                 state.taken.add((key, *name))
                 self._drop_taken(key, name)
                 self._changed.notify_all()
@@ -349,15 +380,15 @@ class ReplicaHost:
         client.submit(place, self._pace)
         return placed
 
-    def released(self, replica: int, key: Key, slice_number: int, index: int) -> None:
+    def released(self, reader: Reader, key: Key, slice_number: int, index: int) -> None:
         """A replica does not map the rows of a run any more."""
         name = slice_number, index
         with self._changed:
             window = self._windows.get(key)
             placed = None if window is None else window.runs.get(name)
             placed = placed or self._lent.get((key, *name))
-            if placed is not None:
-                placed.lent.discard(replica)
+            if placed is not None and self._is_latest(reader):
+                placed.lent.discard(reader.replica)
                 if not placed.lent:
                     self._lent.pop((key, *name), None)
 
@@ -374,10 +405,10 @@ class ReplicaHost:
         if placed.lent:
             self._lent[(key, *name)] = placed
 
-    def release(self, replica: int) -> None:
+    def release(self, reader: Reader) -> None:
         """A replica's consumer takes nothing; if that holds for all, the coordinator may use the memory of windows."""
         with self._changed:
-            self._replicas[replica].is_paused = True
+            self._find(reader).is_paused = True
             stop, client = self._stop, self._client
             if stop is None or client is None:
                 return
@@ -399,11 +430,11 @@ class ReplicaHost:
 
     # --- progress
 
-    def acknowledge(self, replica: int, place: Place) -> None:
-        """A replica needs nothing before a place any more."""
+    def acknowledge(self, reader: Reader, place: Place) -> None:
+        """A replica needs nothing before a place any more; what a replaced reader says is ignored."""
         with self._changed:
-            state = self._replicas[replica]
-            if state.place is None or place > state.place:
+            state = self._replicas[reader.replica]
+            if self._is_latest(reader) and (state.place is None or place > state.place):
                 state.place = place
                 self._advance()
                 self._changed.notify_all()
@@ -454,17 +485,19 @@ class ReplicaHost:
             with self._changed:
                 self._fail(error)
 
-    def heartbeat(self, replica: int, stats: TrainerStats) -> None:
+    def heartbeat(self, reader: Reader, stats: TrainerStats) -> None:
         """A replica's consumer is alive."""
         with self._changed:
-            self._replicas[replica].heard = time.monotonic()
+            if not self._is_latest(reader):
+                return
+            self._replicas[reader.replica].heard = time.monotonic()
         if self._client is not None:
             self._client.heartbeat(stats)
 
-    def diagnose(self, replica: int) -> tuple[str, float]:
+    def diagnose(self, reader: Reader) -> tuple[str, float]:
         """Describe what a replica waits for, and return the seconds since the last progress."""
         with self._changed:
-            state, now = self._replicas[replica], time.monotonic()
+            state, now = self._find(reader), time.monotonic()
             behind = [
                 other
                 for other in self._replicas
@@ -485,12 +518,13 @@ class ReplicaHost:
         """Statistics of the run."""
         return RunStats() if self._client is None else self._client.run_stats(spans=spans)
 
-    def disconnect(self, replica: int) -> None:
+    def disconnect(self, reader: Reader) -> None:
         """A replica's process has ended without closing: the others wait for its return."""
         with self._changed:
-            state = self._replicas[replica]
-            state.is_connected = False
-            self._take_back(replica)
+            if not self._is_latest(reader):
+                return
+            self._replicas[reader.replica].is_connected = False
+            self._take_back(reader.replica)
             self._changed.notify_all()
 
     def _take_back(self, replica: int) -> None:
@@ -503,10 +537,12 @@ class ReplicaHost:
             if not placed.lent:
                 del self._lent[name]
 
-    def close(self, replica: int, stats: TrainerStats | None) -> bool:
+    def close(self, reader: Reader, stats: TrainerStats | None) -> bool:
         """A replica has stopped reading; returns whether it was the last."""
         with self._changed:
-            state = self._replicas[replica]
+            if not self._is_latest(reader):
+                return False
+            state = self._replicas[reader.replica]
             state.is_closed, state.opening = True, None
             last = all(other.is_closed or other.place is None for other in self._replicas)
             if not last:

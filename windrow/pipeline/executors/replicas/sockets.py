@@ -28,7 +28,7 @@ from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData
-from windrow.pipeline.executors.replicas.host import ReplicaHost
+from windrow.pipeline.executors.replicas.host import Reader, ReplicaHost
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
@@ -75,29 +75,32 @@ class HostServer:
         self._socket.bind(self.address.path)
         self._socket.listen(64)
         self._closer = weakref.finalize(self, _remove, self._socket, self._folder)
-        self.replicas: set[int] = set()
+        self.readers: set[Reader] = set()
         threading.Thread(target=_accept, args=(self._socket, weakref.ref(self)), daemon=True).start()
 
     def serve(self, connection: socket.socket) -> None:
         """Answer one connection's calls until it ends."""
-        replica, leads = -1, False
+        reader: Reader | None = None
+        leads = False
         with connection, suppress(EOFError, OSError):
-            token, replica, leads = _receive(connection)
+            token, found = _receive(connection)
             if token != self.address.token:
                 return
+            leads = isinstance(found, int)
+            reader = self._host.connect(found) if leads else found
             if leads:
-                self.replicas.add(replica)
-                self._host.connect(replica)
+                self.readers.add(reader)
                 socket.send_fds(connection, [b"\0"], [self._host.pool.descriptor])
+                _send(connection, reader)
             while True:
                 name, arguments, options = _receive(connection)
-                _send(connection, self._answer(replica, name, arguments, options))
-        if leads and replica in self.replicas:
-            self.replicas.discard(replica)
-            self._host.disconnect(replica)
+                _send(connection, self._answer(reader, name, arguments, options))
+        if leads and reader is not None:
+            self.readers.discard(reader)
+            self._host.disconnect(reader)
             self._ended()
 
-    def _answer(self, replica: int, name: str, arguments: Any, options: Any) -> tuple[str, Any]:
+    def _answer(self, reader: Reader, name: str, arguments: Any, options: Any) -> tuple[str, Any]:
         try:
             if name in _WAITING:
                 stop = threading.Event()
@@ -105,14 +108,14 @@ class HostServer:
                 timer.daemon = True
                 timer.start()
                 try:
-                    found = getattr(self._host, name)(replica, *arguments, stop)
+                    found = getattr(self._host, name)(reader, *arguments, stop)
                 finally:
                     timer.cancel()
                 return ("waits", None) if found is None else ("result", found)
             if name == "run_stats":
                 return "result", self._host.run_stats(**options)
             if name in _CALLS:
-                return "result", getattr(self._host, name)(replica, *arguments, **options)
+                return "result", getattr(self._host, name)(reader, *arguments, **options)
             return "error", Failure.capture(ValueError(f"there is no call {name!r}"))
         except BaseException as error:
             return "error", Failure.capture(error)
@@ -150,19 +153,20 @@ class SocketConnection:
     def __init__(self, address: HostAddress, replica: int) -> None:
         self._address, self._replica = address, replica
         self._idle: deque[socket.socket] = deque()
-        self._leading = self._connect(leads=True)
+        self._leading = self._connect(replica)
         _, descriptors, _, _ = socket.recv_fds(self._leading, 1, 1)
+        self._reader: Reader = _receive(self._leading)
         self.memory = SharedMemory(descriptors[0])
         # releases are told by finalizers, which run in any thread at any time: they only append
         self._released: deque[tuple[Key, int, int]] = deque()
         self._closer = weakref.finalize(self, _close_all, self._leading, self._idle, descriptors[0])
 
-    def _connect(self, *, leads: bool) -> socket.socket:
+    def _connect(self, who: int | Reader) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.settimeout(_CONNECT_SECONDS)
             connection.connect(self._address.path)
-            _send(connection, (self._address.token, self._replica, leads))
+            _send(connection, (self._address.token, who))
         except OSError as error:
             connection.close()
             raise self._make_error(error) from error
@@ -182,7 +186,7 @@ class SocketConnection:
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = self._connect(leads=False)
+            connection = self._connect(self._reader)
         try:
             connection.settimeout(None if name in ("open_epoch", "close") else _CONNECT_SECONDS)
             _send(connection, (name, arguments, options))

@@ -1,0 +1,203 @@
+"""Replicas of a shard get the same batches, each at its own pace, and rows are placed once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import windrow
+from windrow.core.errors import PlanError, StallError, StateError
+from windrow.pipeline.executors.choose_executor import resolve_executor
+from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.shard.replica_sessions import ReplicaSession
+from windrow.pipeline.shard.shard import Shard
+
+Batches = list[tuple[int, list[int]]]
+
+
+def make_pipe(
+    rows: int, block_rows: int, window: int, epochs: int, **options: Any
+) -> windrow.DatasetPipeline:
+    pipe = windrow.range(rows, block_rows=block_rows).window(blocks_per_window=window).repeat(epochs)
+    return pipe.random_shuffle_each_window(seed=5).options(executor="threads", progress=False, **options)
+
+
+def make_replicas(pipe: windrow.DatasetPipeline, shards: int, replicas: int) -> list[list[Shard]]:
+    program = Program(pipe._job(), shards, True, tuple(range(shards)))
+    base = resolve_executor("threads").session(program, None)
+    sessions = ReplicaSession.all_of(program, base, [f"tp {i} of {replicas}" for i in range(replicas)])
+    return [[Shard(program, session, shard, Cursor()) for session in sessions] for shard in range(shards)]
+
+
+def read(shard: Any, batch_size: int, wait: Callable[[int], None] = lambda _: None) -> Batches:
+    found = []
+    for epoch in shard.iter_epochs():
+        for batch in epoch.iter_batches(batch_size):
+            # what a reader writes is its own
+            found.append((epoch.number, batch["id"].tolist()))
+            batch["id"][:] = -1
+            wait(len(found))
+    shard.close()
+    return found
+
+
+@settings(max_examples=15)
+@given(
+    data=st.data(),
+    rows=st.integers(0, 300),
+    block_rows=st.integers(1, 60),
+    window=st.integers(1, 5),
+    shards=st.integers(1, 3),
+    replicas=st.integers(1, 4),
+    batch_size=st.integers(1, 40),
+)
+def test_replicas_get_what_a_shard_gets(
+    data: st.DataObject, rows: int, block_rows: int, window: int, shards: int, replicas: int, batch_size: int
+) -> None:
+    pipe = make_pipe(rows, block_rows, window, 2)
+    expected = [read(shard, batch_size) for shard in pipe.split(shards, equal=True)]
+    slow = data.draw(st.integers(0, replicas - 1))
+
+    def wait(taken: int) -> None:
+        time.sleep(0.002)
+
+    made = make_replicas(pipe, shards, replicas)
+    with ThreadPoolExecutor(shards * replicas) as pool:
+        found = [
+            [
+                pool.submit(read, each, batch_size, *([wait] if number == slow else []))
+                for number, each in enumerate(of_shard)
+            ]
+            for of_shard in made
+        ]
+        for of_shard, rows_of_shard in zip(found, expected, strict=True):
+            assert [each.result(60) for each in of_shard] == [rows_of_shard] * replicas
+
+
+def test_transforms_after_the_shuffle_run_once() -> None:
+    calls: list[int] = []
+
+    def double(batch: dict[str, Any]) -> dict[str, Any]:
+        calls.append(len(batch["id"]))
+        return {"id": 2 * batch["id"]}
+
+    pipe = make_pipe(200, 20, 5, 1).map_batches(double)
+    [replicas] = make_replicas(pipe, 1, 3)
+    with ThreadPoolExecutor(3) as pool:
+        one, *others = (each.result(60) for each in [pool.submit(read, each, 50) for each in replicas])
+    assert sorted(row for _, batch in one for row in batch) == list(range(0, 400, 2))
+    assert others == [one, one]
+    assert sum(calls) == 200
+
+
+@pytest.fixture
+def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windrow.pipeline.plan.program.RUN_BYTES", 8_000)
+
+
+@pytest.mark.usefixtures("small_runs")
+def test_a_replica_waits_for_one_that_takes_nothing() -> None:
+    pipe = make_pipe(40_000, 1_000, 40, 1)
+    [[fast, slow]] = make_replicas(pipe, 1, 2)
+    first = iter(slow.iter_batches(100))
+    next(first)
+    taken: list[int] = []
+
+    def take() -> None:
+        taken.extend(len(batch["id"]) for batch in fast.iter_batches(100))
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    _until_still(lambda: len(taken))
+    program = Program(pipe._job(), 1, True, (0,))
+    run_batches = program.run_rows(100) // 100
+    # what both have prefetched, and how far one may be ahead
+    assert run_batches < 20
+    assert len(taken) <= (3 * RUNS_AHEAD + 2) * run_batches
+    rest = sum(len(batch["id"]) for batch in first)
+    assert rest == 39_900
+    thread.join(30)
+    assert sum(taken) == 40_000
+
+
+def _until_still(value: Callable[[], int]) -> None:
+    last, since = value(), time.monotonic()
+    while time.monotonic() - since < 1.5:
+        time.sleep(0.05)
+        if value() != last:
+            last, since = value(), time.monotonic()
+
+
+def test_a_replica_that_stops_early_holds_no_one() -> None:
+    pipe = make_pipe(20_000, 500, 10, 2)
+    expected = read(pipe.iterator(), 100)
+    [[one, other]] = make_replicas(pipe, 1, 2)
+    batches = other.iter_batches(100)
+    next(batches)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(read, one, 100)
+        other.close()
+        assert found.result(60) == expected
+
+
+def test_different_batch_sizes_are_an_error_on_all() -> None:
+    [[one, other]] = make_replicas(make_pipe(400, 20, 5, 1), 1, 2)
+    batches = one.iter_batches(10)
+    next(batches)
+    with pytest.raises(
+        PlanError, match=r"batch_size=20.*replica tp 0 of 2 with batch_size=10.*the same values"
+    ):
+        next(other.iter_batches(20))
+    with pytest.raises(PlanError, match="the same values"):
+        list(batches)
+
+
+def test_different_epochs_are_an_error() -> None:
+    pipe = make_pipe(400, 20, 5, 5)
+    [[one, other]] = make_replicas(pipe, 1, 2)
+    next(one.iter_batches(10))
+    for _ in range(3):
+        other.skip_epoch()
+    with pytest.raises(StateError, match="opens epoch 3, replica tp 0 of 2 reads epoch 0"):
+        next(other.iter_batches(10))
+
+
+@pytest.mark.usefixtures("small_runs")
+def test_a_missing_replica_is_named() -> None:
+    pipe = make_pipe(40_000, 1_000, 40, 1, stall_timeout=2.0)
+    [[one, _other]] = make_replicas(pipe, 1, 2)
+    with (
+        pytest.warns(RuntimeWarning, match="waits for replica tp 1 of 2"),
+        pytest.raises(StallError, match="waits for replica tp 1 of 2, which is not connected"),
+    ):
+        list(one.iter_batches(100))
+
+
+def test_a_replica_that_dies_continues_from_its_state() -> None:
+    pipe = make_pipe(3_000, 100, 5, 2)
+    expected = read(pipe.iterator(), 50)
+    [[one, other]] = make_replicas(pipe, 1, 2)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(read, one, 50)
+        batches = other.iter_batches(50)
+        got = [next(batches)["id"].tolist() for _ in range(10)]
+        state = other.state_dict()
+        got_after = [next(batches)["id"].tolist() for _ in range(5)]
+        # as if the process had ended: nothing is closed
+        session = other._session
+        again = Shard(other._program, session, 0, Cursor())
+        again.load_state_dict(state)
+        rest = read(again, 50)
+        assert found.result(60) == expected
+    assert [batch for _, batch in expected[:10]] == got
+    assert [batch for _, batch in expected[10:15]] == got_after
+    assert rest == expected[10:]
