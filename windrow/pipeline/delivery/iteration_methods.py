@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows, to_numpy_batches
+from windrow.pipeline.delivery.sequence_slice import Selection, SequenceSlice
 
 if TYPE_CHECKING:
     from windrow.pipeline.delivery.tensors.device import Device, DType
@@ -71,7 +72,7 @@ class Delivery:
     before its ``iter_*`` call; they are used only if the keys are equal. None: convert on demand.
 
     ``finish`` completes a converted batch in the consumer's thread. ``size_of`` gives the bytes by which batches
-    that wait for it are bounded, beside their number.
+    that wait for it are bounded, beside their number. ``selection`` is applied before ``convert`` and ``check``.
     """
 
     batch_rows: int
@@ -83,8 +84,11 @@ class Delivery:
     converter_key: object = None
     finish: Callable[[Any], Any] | None = None
     size_of: Callable[[Any], int] = lambda _: 0
+    selection: Selection = Selection()
 
     def __post_init__(self) -> None:
+        if self.converter_key is not None:
+            object.__setattr__(self, "converter_key", (self.converter_key, self.selection))
         object.__setattr__(self, "batch_rows", check_number("batch_size", self.batch_rows, 1))
         prefetch_batches = check_number("prefetch_batches", self.prefetch_batches, 0)
         object.__setattr__(self, "prefetch_batches", prefetch_batches)
@@ -167,6 +171,8 @@ class Deliverable(ABC):
         batch_size: int = 256,
         *,
         batch_format: BatchFormat = "numpy",
+        columns: Sequence[str] | None = None,
+        sequence: SequenceSlice | None = None,
         drop_last: bool = False,
         prefetch_batches: int = 1,
     ) -> BatchIterator:
@@ -179,6 +185,11 @@ class Deliverable(ABC):
         batch_format
             ``"numpy"``: a dict of writable arrays; ``"pandas"``: a DataFrame;
             ``"pyarrow"``: a Table.
+        columns
+            The columns that this reader gets, in this order; other shards, and replicas of this one, can select
+            others. None: all. ``()``: batches without columns, for a rank that counts steps only.
+        sequence
+            The part of each sequence that this reader gets, as a `windrow.SequenceSlice`; None: all of it.
         drop_last
             Omit the last step if its batches are not full.
         prefetch_batches
@@ -207,6 +218,7 @@ class Deliverable(ABC):
                 split,
                 background=batch_format == "pandas",
                 converter_key=None if batch_format == "pandas" else (batch_format, batch_size),
+                selection=Selection(columns, sequence),
             )
         )
 
@@ -218,6 +230,8 @@ class Deliverable(ABC):
         device: Device | None = None,
         collate_fn: Callable[[Any], Any] | None = None,
         batch_format: BatchFormat = "numpy",
+        columns: Sequence[str] | None = None,
+        sequence: SequenceSlice | None = None,
         drop_last: bool = False,
         prefetch_batches: int = 1,
         pin_memory: bool | None = None,
@@ -231,7 +245,7 @@ class Deliverable(ABC):
 
         Parameters
         ----------
-        batch_size, drop_last, prefetch_batches
+        batch_size, columns, sequence, drop_last, prefetch_batches
             As for `iter_batches`.
         dtypes
             One dtype for all columns, or a dict by column; casts happen where fewer bytes cross to the device.
@@ -280,6 +294,7 @@ class Deliverable(ABC):
                 converter_key=None if background else (spec, batch_size),
                 finish=mover.finish if background else None,
                 size_of=mover.size_of,
+                selection=Selection(columns, sequence),
             )
         )
 
@@ -289,6 +304,8 @@ class Deliverable(ABC):
         *,
         dtypes: Any = None,
         sharding: Any = None,
+        columns: Sequence[str] | None = None,
+        sequence: SequenceSlice | None = None,
         drop_last: bool = False,
         prefetch_batches: int = 1,
     ) -> BatchIterator:
@@ -298,7 +315,7 @@ class Deliverable(ABC):
 
         Parameters
         ----------
-        batch_size, drop_last, prefetch_batches
+        batch_size, columns, sequence, drop_last, prefetch_batches
             As for `iter_batches`.
         dtypes
             One dtype, or a dict of them by column. None: as stored; 64 bits become 32 without ``jax_enable_x64``.
@@ -327,7 +344,15 @@ class Deliverable(ABC):
                 yield to_jax(span.slice(start, batch_size), spec)
 
         return self._deliver(
-            Delivery(batch_size, drop_last, prefetch_batches, split, spec.check, background=True)
+            Delivery(
+                batch_size,
+                drop_last,
+                prefetch_batches,
+                split,
+                spec.check,
+                background=True,
+                selection=Selection(columns, sequence),
+            )
         )
 
     def to_torch(

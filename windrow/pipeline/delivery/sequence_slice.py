@@ -1,4 +1,4 @@
-"""`SequenceSlice`: the part of each sequence that a rank of context parallelism gets."""
+"""What a rank gets of each batch: some of the columns, and with context parallelism a part of each sequence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 
-__all__ = ["SequenceLayout", "SequenceSlice"]
+__all__ = ["Selection", "SequenceLayout", "SequenceSlice"]
 
 SequenceLayout = Literal["contiguous", "head_tail"]
 
@@ -113,9 +113,7 @@ class SequenceSlice:
             length = own if length < 0 else length
             fields[at] = field.with_type(columns[at].type)
         if POSITION_IDS not in rows.schema.names:
-            part = self.positions(max(length, 0))
-            values = pa.array(np.tile(part, rows.num_rows))
-            columns.append(pa.FixedSizeListArray.from_arrays(values, len(part)))
+            columns.append(_repeat(self.positions(max(length, 0)), rows.num_rows))
             fields.append(pa.field(POSITION_IDS, columns[-1].type))
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, rows.schema.metadata))
 
@@ -189,6 +187,41 @@ class SequenceSlice:
             )
 
 
+@dataclass(frozen=True)
+class Selection:
+    """The columns, and the part of each sequence, that one reader gets of each batch."""
+
+    columns: Sequence[str] | None = None
+    sequence: SequenceSlice | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.columns, str):
+            raise PlanError(
+                f"columns={self.columns!r} must be a sequence of names, such as [{self.columns!r}]"
+            )
+        if self.sequence is not None and not isinstance(self.sequence, SequenceSlice):
+            raise PlanError(f"sequence={self.sequence!r} must be a windrow.SequenceSlice")
+        object.__setattr__(self, "columns", None if self.columns is None else tuple(self.columns))
+
+    def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what is selected of rows."""
+        if self.columns is not None:
+            missing = [name for name in self.columns if name not in rows.schema.names]
+            if missing:
+                raise PlanError(
+                    f"columns={list(self.columns)!r}: batches have no column {missing[0]!r}, only {rows.schema.names}"
+                )
+            rows = rows.select(list(self.columns))
+        # a rank without columns counts steps only
+        return rows if self.sequence is None or not rows.num_columns else self.sequence.cut(rows)
+
+    def of_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of what is selected."""
+        if self.columns is None and self.sequence is None:
+            return schema
+        return self.apply(pa.RecordBatch.from_pylist([], schema=schema)).schema
+
+
 def _dimensions(kind: Any) -> int:
     """The number of dimensions of a column's rows."""
     if isinstance(kind, pa.FixedShapeTensorType):
@@ -242,6 +275,14 @@ def _take_ranges(values: Any, ranges: Sequence[tuple[int, int]], length: int, ro
     inside = np.concatenate([np.arange(start, stop, dtype=np.int64) for start, stop in ranges])
     at = (np.arange(rows, dtype=np.int64)[:, None] * length + inside).ravel()
     return values.take(pa.array(at))
+
+
+def _repeat(positions: NDArray[np.int64], rows: int) -> Any:
+    """The same positions for each row."""
+    if not len(positions):
+        # Arrow has no lists of the fixed size 0
+        return pa.array([[]] * rows, pa.list_(pa.int64()))
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.tile(positions, rows)), len(positions))
 
 
 def _byte_width(values: Any) -> int | None:

@@ -215,10 +215,12 @@ class _Resources:
 def _check_stored_schema(job: Job, delivery: Delivery) -> None:
     if delivery.check is not None and job.delivers_stored_rows:
         source = job.source
-        delivery.check(source.schema, source.null_counts if job.rows_stated else {})
+        schema = delivery.selection.of_schema(source.schema)
+        delivery.check(schema, source.null_counts if job.rows_stated else {})
 
 
 def _convert_span(delivery: Delivery, job: Job, span: pa.RecordBatch) -> Iterable[Any]:
+    span = delivery.selection.apply(span)
     if delivery.check is not None and not job.delivers_stored_rows:
         # the schema of transformed rows is known only once there are rows
         delivery.check(span.schema, {})
