@@ -19,7 +19,7 @@ LAZY = "def _lazy() -> None:\n    "
 
 VIOLATIONS = {
     "core knows io": ("windrow/core/violation.py", "import windrow.io", "layers"),
-    "core knows the public names": ("windrow/core/violation.py", "import windrow", "layers"),
+    "core knows the public names": ("windrow/core/violation.py", LAZY + "import windrow", "names"),
     "io knows shuffle": ("windrow/io/violation.py", "import windrow.shuffle", "layers"),
     "shuffle knows io": ("windrow/shuffle/violation.py", "import windrow.io", "layers"),
     "shuffle knows pipeline": ("windrow/shuffle/violation.py", "import windrow.pipeline", "layers"),
