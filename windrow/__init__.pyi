@@ -10,10 +10,8 @@ from windrow.core.errors import (
 )
 from windrow.core.source import RowOrigin as RowOrigin
 from windrow.core.variable_tensors import VariableShapeTensorType as VariableShapeTensorType
-from windrow.dataset.dataset import Dataset as Dataset
-from windrow.dataset.operations.grouped_dataset import GroupedDataset as GroupedDataset
-from windrow.dataset.operations.mix import mix as mix
-from windrow.dataset.pipeline import DatasetPipeline as DatasetPipeline
+from windrow.dataset.dataset import Dataset as Dataset, DatasetPipeline as DatasetPipeline
+from windrow.dataset.operations.group_methods import GroupedDataset as GroupedDataset
 from windrow.dataset.shuffle_report import shuffle_report as shuffle_report
 from windrow.dataset.sources.from_dask import from_dask as from_dask
 from windrow.dataset.sources.from_generator import from_generator as from_generator
@@ -23,12 +21,13 @@ from windrow.dataset.sources.from_memory import (
     from_items as from_items,
     from_numpy as from_numpy,
     from_pandas as from_pandas,
+    range as range,
 )
 from windrow.dataset.sources.from_polars import from_polars as from_polars
-from windrow.dataset.sources.from_range import range as range
 from windrow.dataset.sources.from_ray import from_ray as from_ray
 from windrow.dataset.sources.from_spark import from_spark as from_spark
 from windrow.dataset.sources.from_torch import from_torch as from_torch
+from windrow.dataset.sources.mix import mix as mix
 from windrow.dataset.sources.read_arrow import read_arrow as read_arrow
 from windrow.dataset.sources.read_binary_files import read_binary_files as read_binary_files
 from windrow.dataset.sources.read_csv import read_csv as read_csv

@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from windrow.cli import checks, doctor, probes
-from windrow.cli.checks import Check
+from windrow.cli import checks, doctor
+from windrow.cli.checks import GPU_PROBE, RAY_PROBE, Check, ProbeError, run_probe
 from windrow.cli.main import main
-from windrow.cli.probes import GPU_PROBE, RAY_PROBE, ProbeError, run_probe
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -250,4 +249,4 @@ def test_probes_run_in_this_python() -> None:
     assert run_probe("import sys, json; print(json.dumps({'python': sys.executable}))", 60) == {
         "python": sys.executable
     }
-    assert probes.RAY_PROBE
+    assert checks.RAY_PROBE

@@ -21,8 +21,7 @@ from windrow.cli.checks import (
     check_shared_memory,
     check_system,
 )
-from windrow.cli.output import print_json, print_line
-from windrow.cli.source_arguments import parse_options
+from windrow.cli.command_line import parse_options, print_json, print_line
 
 __all__ = ["add_arguments", "run"]
 

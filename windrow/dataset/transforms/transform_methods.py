@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 from windrow.core.errors import PlanError
 from windrow.core.user_functions import check_function, function_name
 from windrow.dataset.argument_checks import check_seed
-from windrow.dataset.column_methods import ColumnMethods, on_tables
 from windrow.dataset.logical_plan import DRAWN_SEED_BITS
+from windrow.dataset.transforms.column_methods import ColumnMethods, on_tables
 from windrow.io.catalog.filters import check_filter
 from windrow.pipeline.tasks.actor_pool import Compute, WorkerResources
 from windrow.pipeline.tasks.function_formats import FunctionFormat
