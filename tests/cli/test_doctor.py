@@ -53,7 +53,7 @@ def test_problems_are_code_1_and_have_a_fix(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        doctor, "check_libraries", lambda: [Check("WARNING", "a library", "is old", "renew it")]
+        checks, "check_libraries", lambda: [Check("WARNING", "a library", "is old", "renew it")]
     )
     assert main(["doctor", "--quick", "--path", str(tmp_path / "nothing")]) == 1
     text = capsys.readouterr().out

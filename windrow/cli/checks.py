@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module, metadata
@@ -30,22 +32,7 @@ from windrow.io.storage.filesystems import connect
 from windrow.io.storage.retries import call_within
 from windrow.pipeline.executors.choose_executor import ray_is_initialized
 
-__all__ = [
-    "Check",
-    "ProbeError",
-    "check_cpus",
-    "check_disk",
-    "check_gpu",
-    "check_kernels",
-    "check_libraries",
-    "check_memory",
-    "check_open_files",
-    "check_path",
-    "check_ray",
-    "check_shared_memory",
-    "check_system",
-    "run_probe",
-]
+__all__ = ["Check", "check_all"]
 
 Status = Literal["OK", "WARNING", "PROBLEM"]
 _REQUIRED = ("numpy", "pyarrow", "fsspec")
@@ -97,6 +84,33 @@ class Check:
     name: str
     found: str
     fix: str = ""
+
+
+def check_all(
+    paths: Sequence[str],
+    storage_options: dict[str, Any],
+    *,
+    ray_address: str,
+    spill_dir: str | None,
+    quick: bool,
+) -> list[Check]:
+    """Make all checks, at once; ``quick``: without those that start Ray or load torch."""
+    calls: list[Callable[[], list[Check]]] = [
+        check_system,
+        check_libraries,
+        check_kernels,
+        check_cpus,
+        check_memory,
+        check_shared_memory,
+        check_open_files,
+        lambda: check_disk(spill_dir),
+        lambda: check_ray(ray_address, quick=quick),
+        lambda: check_gpu(quick=quick),
+        *(lambda path=path: check_path(path, storage_options) for path in paths),
+    ]
+    # slow ones wait for other processes or the network, each for a limited time
+    with ThreadPoolExecutor(len(calls), thread_name_prefix="windrow-doctor") as threads:
+        return [check for found in threads.map(lambda call: call(), calls) for check in found]
 
 
 def check_system() -> list[Check]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -132,8 +133,8 @@ class ColumnFacts:
     encoded_bytes: int = 0
     chunks: int = 0
     chunks_with_statistics: int = 0
-    codecs: dict[str, int] = field(default_factory=dict)  # bytes of each
-    encodings: dict[str, int] = field(default_factory=dict)  # chunks of each
+    codecs: Counter[str] = field(default_factory=Counter)  # bytes of each
+    encodings: Counter[str] = field(default_factory=Counter)  # chunks of each
 
 
 @dataclass
@@ -148,12 +149,11 @@ class FooterFacts:
     writers: tuple[str, ...]
 
     @property
-    def codecs(self) -> dict[str, int]:
+    def codecs(self) -> Counter[str]:
         """The bytes that each codec stores, over all columns."""
-        total: dict[str, int] = {}
+        total: Counter[str] = Counter()
         for column in self.columns.values():
-            for codec, size in column.codecs.items():
-                total[codec] = total.get(codec, 0) + size
+            total.update(column.codecs)
         return total
 
 
@@ -191,13 +191,8 @@ def _add_chunks(columns: dict[str, ColumnFacts], metadata: Any) -> None:
             facts.chunks += 1
             statistics = chunk.statistics
             facts.chunks_with_statistics += bool(statistics is not None and statistics.has_min_max)
-            _add(facts.codecs, chunk.compression.lower(), chunk.total_compressed_size)
-            for encoding in set(chunk.encodings) - _LEVEL_ENCODINGS or {"PLAIN"}:
-                _add(facts.encodings, encoding, 1)
-
-
-def _add(counts: dict[str, int], key: str, more: int) -> None:
-    counts[key] = counts.get(key, 0) + more
+            facts.codecs[chunk.compression.lower()] += chunk.total_compressed_size
+            facts.encodings.update(set(chunk.encodings) - _LEVEL_ENCODINGS or {"PLAIN"})
 
 
 def _count_distinct(schemas: Iterable[pa.Schema]) -> int:

@@ -25,7 +25,7 @@ from windrow.io.in_memory.in_memory_tables import InMemoryBlocks, hold_tables
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, exchange_source
 from windrow.pipeline.exchange.layouts import Layout
 from windrow.pipeline.exchange.parent import Parent
-from windrow.pipeline.exchange.rearranged_source import RearrangedSource
+from windrow.pipeline.exchange.rearranged_source import RearrangedSource, combine_schemas
 from windrow.pipeline.exchange.window_layouts import WindowLayout
 from windrow.pipeline.executors.choose_executor import ray_is_initialized
 from windrow.pipeline.plan.job import Job, Options
@@ -37,6 +37,7 @@ from windrow.shuffle.order.epoch_plan import WindowCut
 __all__ = [
     "LogicalPlan",
     "carry_blocks",
+    "check_columns",
     "exchange_plan",
     "make_parent",
     "rearranged_plan",
@@ -295,6 +296,13 @@ def make_parent(plan: LogicalPlan) -> Parent:
                 "with write_parquet(), and read them again"
             )
     return Parent(plan.read_source, plan.maps)
+
+
+def check_columns(plans: Sequence[LogicalPlan], call: str) -> None:
+    """Raise a SourceError if the columns of plans do not unify, as far as they are known without reading."""
+    known = [make_parent(plan).known_schema for plan in plans]
+    if None not in known:
+        combine_schemas([schema for schema in known if schema is not None], call)
 
 
 def rearranged_plan(plans: Sequence[LogicalPlan], layout: Layout, call: str) -> LogicalPlan:

@@ -9,11 +9,10 @@ from typing import Any, NoReturn, TypeVar
 
 from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_blocks, check_places, check_sort
-from windrow.dataset.logical_plan import LogicalPlan, make_parent, windowed_plan
+from windrow.dataset.logical_plan import LogicalPlan, check_columns, windowed_plan
 from windrow.dataset.readable import Readable
 from windrow.dataset.transforms.transform_methods import Transformable
 from windrow.pipeline.exchange.layouts import Border, EqualBlocks, RowSpan
-from windrow.pipeline.exchange.rearranged_source import combine_schemas
 from windrow.pipeline.exchange.window_layouts import RowsLayout, WindowLayout
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
 from windrow.pipeline.tasks.window_sort import WindowSort
@@ -267,7 +266,7 @@ class WindowMethods(Readable):
         plans = [_stored_windows(pipe._plan, "union()") for pipe in (self, *others)]
         if len({plan.epochs for plan in plans}) > 1:
             raise PlanError("union() got pipelines that repeat differently: call repeat() on the union")
-        _check_columns(plans, "union()")
+        check_columns(plans, "union()")
         return type(self)(
             windowed_plan(plans, WindowLayout(tuple(plan.window_cut for plan in plans)), "union()")
         )
@@ -313,7 +312,7 @@ def join_datasets(datasets: Iterable[Readable | Callable[[], Readable]]) -> Logi
     if not plans:
         raise PlanError("from_iterable() got no dataset: give it at least one")
     call = f"from_iterable of {len(plans)} datasets"
-    _check_columns(plans, call)
+    check_columns(plans, call)
     return windowed_plan(plans, WindowLayout((WindowCut(),) * len(plans)), call)
 
 
@@ -339,12 +338,6 @@ def _stored_windows(plan: LogicalPlan, call: str) -> LogicalPlan:
             f"{call} comes after a shuffle, a sort or pack(), which it would undo: call it before them"
         )
     return replace(plan, cut=plan.window_cut)
-
-
-def _check_columns(plans: Sequence[LogicalPlan], call: str) -> None:
-    known = [make_parent(plan).known_schema for plan in plans]
-    if None not in known:
-        combine_schemas(known, call)
 
 
 class _NoMethodError(PlanError, AttributeError):

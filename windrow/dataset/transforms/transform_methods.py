@@ -255,15 +255,7 @@ class Transformable(ColumnMethods):
         """
         if not is_expression(condition):
             return self._per_row(
-                "filter",
-                FilterRows,
-                condition,
-                False,
-                fn_args,
-                fn_kwargs,
-                False,
-                compute,
-                options,
+                "filter", FilterRows, condition, False, fn_args, fn_kwargs, False, compute, options
             )
         if fn_args or fn_kwargs or compute is not None or options:
             raise PlanError("filter() with an expression has no arguments of a function: leave them out")
