@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from windrow.cli import checks, doctor
+from windrow.cli import checks
 from windrow.cli.checks import GPU_PROBE, RAY_PROBE, Check, ProbeError, run_probe
 from windrow.cli.main import main
 
