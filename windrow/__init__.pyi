@@ -21,9 +21,9 @@ from windrow.dataset.sources.from_memory import (
     from_items as from_items,
     from_numpy as from_numpy,
     from_pandas as from_pandas,
-    range as range,
 )
 from windrow.dataset.sources.from_polars import from_polars as from_polars
+from windrow.dataset.sources.from_range import range as range
 from windrow.dataset.sources.from_ray import from_ray as from_ray
 from windrow.dataset.sources.from_spark import from_spark as from_spark
 from windrow.dataset.sources.from_torch import from_torch as from_torch

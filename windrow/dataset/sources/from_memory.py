@@ -1,4 +1,4 @@
-"""from_items, from_numpy, from_pandas, from_arrow and range: values, arrays and tables in memory as a Dataset."""
+"""from_items, from_numpy, from_pandas and from_arrow: values, arrays, frames and tables in memory as a Dataset."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
-from windrow.core.integers import as_integer
-from windrow.dataset.argument_checks import check_count, check_table
+from windrow.dataset.argument_checks import check_table
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import LogicalPlan, carry_blocks, tables_plan
-from windrow.io.in_memory.number_range import count_up
+from windrow.dataset.logical_plan import carry_blocks, tables_plan
 from windrow.pipeline.tasks.to_arrow import to_arrow
 
 if TYPE_CHECKING:
@@ -28,7 +26,6 @@ __all__ = [
     "from_numpy",
     "from_pandas",
     "is_frame",
-    "range",
     "table_of_arrays",
     "table_of_frame",
     "table_of_items",
@@ -37,7 +34,6 @@ __all__ = [
 _ARRAY_COLUMN = "data"
 # pickles of datasets in memory name this function here
 _reduce_blocks = carry_blocks
-_MAX_N, _MAX_BLOCKS = 2**62, 10**7
 
 
 def from_items(items: Iterable[Any], *, target_block_bytes: int | str = "64MiB") -> Dataset:
@@ -202,40 +198,6 @@ def dataset_of_tables(tables: Sequence[pa.Table], caller: str, target_block_byte
         raise PlanError(f"{caller}: there is nothing to read; give at least one")
     size = parse_bytes(target_block_bytes, "target_block_bytes")
     return Dataset(tables_plan(tables, caller, size))
-
-
-def range(n: int, *, block_rows: int = 2**20) -> Dataset:
-    """Return the integers from 0 to ``n`` - 1 as column ``"id"``, int64; they are generated when read.
-
-    Parameters
-    ----------
-    n
-        Number of rows.
-    block_rows
-        Rows per block; the last block can have fewer.
-
-    Raises
-    ------
-    PlanError
-        If an argument is not an integer, or out of range.
-
-    Examples
-    --------
-    >>> import windrow
-    >>> ds = windrow.range(10, block_rows=4)
-    >>> ds.count(), ds.num_blocks(), ds.take(2)
-    (10, 3, [{'id': 0}, {'id': 1}])
-    """
-    number = as_integer(n)
-    if number is None or not 0 <= number <= _MAX_N:
-        raise PlanError(f"range({n!r}): n must be an integer of 0 or more, and at most 2^62")
-    size = check_count(block_rows, "block_rows")
-    if number // size > _MAX_BLOCKS:
-        raise PlanError(
-            f"range({n!r}) has {number // size:,} blocks of block_rows={size:,}, more than {_MAX_BLOCKS:,}: "
-            "make blocks larger"
-        )
-    return Dataset(LogicalPlan(count_up(number, size)))
 
 
 def table_of_arrays(columns: Mapping[str, Any], caller: str) -> pa.Table:
