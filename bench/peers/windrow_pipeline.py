@@ -27,7 +27,7 @@ __all__ = [
 
 # modules that windrow imports on first use
 _IMPORTS = (
-    "windrow.dataset.pipeline",
+    "windrow.dataset.dataset",
     "windrow.pipeline.shard.shard",
     "windrow.pipeline.delivery.tensors.column_tensors",
 )

@@ -14,7 +14,7 @@ from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.epoch_iteration import Passes
 from windrow.dataset.export.export_methods import Convertible
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.transform_methods import Transformable
+from windrow.dataset.transforms.transform_methods import Transformable
 from windrow.dataset.write.write_methods import Writable
 from windrow.io.catalog.row_ids import count_rows as count_blocks
 from windrow.pipeline.checkpoint.lineage import Lineage

@@ -12,7 +12,7 @@ import pyarrow as pa
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_blocks, check_count, check_places, check_seed
-from windrow.dataset.operations.derive import exchange_plan, make_parent, rearranged_plan
+from windrow.dataset.logical_plan import check_columns, exchange_plan, make_parent, rearranged_plan
 from windrow.dataset.operations.hash_side import HashSide
 from windrow.dataset.operations.order_methods import shuffle_plan
 from windrow.dataset.readable import Readable
@@ -28,7 +28,6 @@ from windrow.pipeline.exchange.layouts import (
     SizedBlocks,
     WholeBlocks,
 )
-from windrow.pipeline.exchange.rearranged_source import combine_schemas
 from windrow.pipeline.tasks.key_columns import check_column
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.value_hash import check_hashable
@@ -61,9 +60,7 @@ class CombineMethods(Readable):
         [{'id': 0}, {'id': 1}, {'id': 0}]
         """
         plans = [self._plan, *(self._plan_of(other, "union") for other in others)]
-        known = [make_parent(plan).known_schema for plan in plans]
-        if None not in known:
-            combine_schemas(known, "union()")
+        check_columns(plans, "union()")
         return type(self)(rearranged_plan(plans, WholeBlocks(), "union()"))
 
     def zip(self: Self, other: Self) -> Self:

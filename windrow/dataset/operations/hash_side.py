@@ -1,4 +1,4 @@
-"""`HashSide`: keeps the rows on one side of a split by the hash of a column."""
+"""`HashSide`: keeps the rows on one side of ``train_test_split(by=)``; pickles of datasets name it by this module."""
 
 from __future__ import annotations
 

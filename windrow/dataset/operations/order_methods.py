@@ -8,9 +8,8 @@ from functools import partial
 from typing import TypeVar
 
 from windrow.core.byte_sizes import parse_bytes
-from windrow.dataset.argument_checks import check_seed
-from windrow.dataset.logical_plan import DRAWN_SEED_BITS, LogicalPlan
-from windrow.dataset.operations.derive import check_keys, check_sort, exchange_plan, make_parent
+from windrow.dataset.argument_checks import check_keys, check_seed, check_sort
+from windrow.dataset.logical_plan import DRAWN_SEED_BITS, LogicalPlan, exchange_plan, make_parent
 from windrow.dataset.readable import Readable
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
 from windrow.pipeline.exchange.parent import Parent

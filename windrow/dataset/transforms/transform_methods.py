@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 from windrow.core.errors import PlanError
 from windrow.core.user_functions import check_function, function_name
 from windrow.dataset.argument_checks import check_seed
-from windrow.dataset.column_methods import ColumnMethods, on_tables
 from windrow.dataset.logical_plan import DRAWN_SEED_BITS
+from windrow.dataset.transforms.column_methods import ColumnMethods, on_tables
 from windrow.io.catalog.filters import check_filter
 from windrow.pipeline.tasks.actor_pool import Compute, WorkerResources
 from windrow.pipeline.tasks.function_formats import FunctionFormat
@@ -255,15 +255,7 @@ class Transformable(ColumnMethods):
         """
         if not is_expression(condition):
             return self._per_row(
-                "filter",
-                FilterRows,
-                condition,
-                False,
-                fn_args,
-                fn_kwargs,
-                False,
-                compute,
-                options,
+                "filter", FilterRows, condition, False, fn_args, fn_kwargs, False, compute, options
             )
         if fn_args or fn_kwargs or compute is not None or options:
             raise PlanError("filter() with an expression has no arguments of a function: leave them out")

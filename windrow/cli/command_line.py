@@ -1,4 +1,4 @@
-"""The arguments that name data, shared by subcommands, and the dataset that they name."""
+"""What subcommands share: the arguments that name data and describe a pipeline, and how results are printed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,30 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import windrow
 from windrow.core.errors import PlanError
-from windrow.dataset.dataset import Dataset
+from windrow.core.terminal_text import escape_controls
+from windrow.dataset.dataset import Dataset, DatasetPipeline
 
-__all__ = ["add_source_arguments", "format_reader_call", "open_dataset", "parse_options"]
+__all__ = [
+    "add_pipeline_arguments",
+    "add_source_arguments",
+    "format_reader_call",
+    "format_table",
+    "make_pipeline",
+    "open_dataset",
+    "parse_options",
+    "print_json",
+    "print_labelled",
+    "print_line",
+    "print_text",
+]
 
 _READERS: dict[str, Callable[..., Dataset]] = {
     "parquet": windrow.read_parquet,
@@ -46,6 +60,8 @@ _SUFFIXES = {
     ".lance": "lance",
 }
 _COMPRESSED = re.compile(r"\.(gz|bz2|zst|lz4|xz)$")
+_WIDTH = 110
+_LABEL = 10
 
 
 def add_source_arguments(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
@@ -153,3 +169,83 @@ def _first_file(folder: Path) -> str:
         if visible:
             return os.path.join(where, visible[0])
     return ""
+
+
+def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that `make_pipeline` takes, but for the window."""
+    parser.add_argument("--blocks-per-window", type=int, metavar="N", help="instead of --window")
+    parser.add_argument("--epochs", type=int, metavar="N", help="by default without an end")
+    parser.add_argument("--seed", type=int, default=0, help="of the shuffle; by default 0")
+    parser.add_argument(
+        "--shuffle",
+        choices=("rows", "blocks", "none"),
+        default="rows",
+        help="what is shuffled; by default rows",
+    )
+    parser.add_argument("--batch-size", type=int, default=256, metavar="ROWS", help="by default 256")
+
+
+def make_pipeline(
+    dataset: Dataset, arguments: argparse.Namespace, window: str | None, **options: Any
+) -> DatasetPipeline:
+    """Make the pipeline of a dataset; a window of None, without blocks a window, is the whole dataset."""
+    pipe: Any = dataset
+    if window is not None or arguments.blocks_per_window is not None:
+        size = int(window) if window is not None and window.isdigit() else window
+        pipe = pipe.window(bytes_per_window=size, blocks_per_window=arguments.blocks_per_window)
+    pipe = pipe.repeat(arguments.epochs)
+    if arguments.shuffle == "rows":
+        pipe = pipe.random_shuffle_each_window(seed=arguments.seed)
+    elif arguments.shuffle == "blocks":
+        pipe = pipe.randomize_block_order_each_window(seed=arguments.seed)
+    made: DatasetPipeline = pipe.options(**options)
+    return made
+
+
+def print_json(value: Any) -> None:
+    """Print a value of plain types as JSON."""
+    print(json.dumps(value, indent=2, default=str))
+
+
+def print_text(text: object) -> None:
+    """Print text of several lines; other control characters than their ends are escaped."""
+    print(escape_controls(str(text), keep="\n"))
+
+
+def print_line(text: str, *, file: TextIO | None = None, end: str = "\n") -> None:
+    """Print one line; all control characters within are escaped."""
+    print(escape_controls(text), end=end, file=file, flush=file is not None)
+
+
+def print_labelled(label: str, text: str) -> None:
+    """Print text behind a label, wrapped."""
+    print(
+        textwrap.fill(
+            escape_controls(text),
+            _WIDTH,
+            initial_indent=label.ljust(_LABEL),
+            subsequent_indent=" " * _LABEL,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )
+
+
+def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Align columns by spaces; those numbered in ``right`` are aligned to the right.
+
+    >>> print(format_table(("name", "rows"), [("a", "1"), ("bc", "1,000")], right=[1]))
+    name   rows
+    a         1
+    bc    1,000
+    """
+    table = [tuple(map(escape_controls, row)) for row in (header, *rows)]
+    widths = [max(len(row[at]) for row in table) for at in range(len(header))]
+    lines = []
+    for row in table:
+        cells = [
+            cell.rjust(width) if at in right else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

@@ -11,10 +11,8 @@ from typing import Literal, get_args
 from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_seed
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import DRAWN_SEED_BITS
-from windrow.dataset.operations.derive import make_parent, rearranged_plan
+from windrow.dataset.logical_plan import DRAWN_SEED_BITS, check_columns, rearranged_plan
 from windrow.pipeline.exchange.mixed_blocks import MixedBlocks
-from windrow.pipeline.exchange.rearranged_source import combine_schemas
 
 __all__ = ["mix"]
 
@@ -86,8 +84,6 @@ def mix(
         tuple(weight / sum(exact) for weight in exact), drawn, stopping_strategy == "all_exhausted"
     )
     plans = [dataset._plan for dataset in given]
-    known = [make_parent(plan).known_schema for plan in plans]
-    if None not in known:
-        combine_schemas([schema for schema in known if schema is not None], "mix()")
+    check_columns(plans, "mix()")
     call = f"mix(weights={shares}, seed={drawn}, stopping_strategy={stopping_strategy!r})"
     return Dataset(rearranged_plan(plans, layout, call))
