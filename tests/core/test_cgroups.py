@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.core.cgroups import find_groups
-from windrow.core.machine import available_cores, free_memory_bytes
+from windrow.core.machine import available_cores, find_groups, free_memory_bytes
 
 AVAILABLE = 64 * 2**20
 MIB = 2**20

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from windrow.core.run_ends import decode_runs, decoded_schema, decoded_type
+from windrow.core.arrow_support import decode_runs, decoded_schema, decoded_type
 
 RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 6], pa.int16()), ["a", None, "b"])
 TEXT = pa.string()

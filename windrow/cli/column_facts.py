@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.io.catalog.file_source import FileSource
-from windrow.io.catalog.value_widths import fixed_bits
-from windrow.io.parquet.arrow_schemas import find_arrow_schema
-from windrow.io.parquet.footers import read_footer
+from windrow.io.catalog.value_sizes import fixed_bits
+from windrow.io.parquet.footers import find_arrow_schema, read_footer
 
 __all__ = ["ColumnFacts", "FooterFacts", "decoded_bytes", "read_facts"]
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from windrow.io.catalog.value_widths import fixed_bits, leaf_types, offset_bytes
+from windrow.io.catalog.value_sizes import fixed_bits, leaf_types, offset_bytes
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.io.conftest import serve
 from tests.io.files import S3
 from tests.io.s3.conftest import FILES, ROWS, STYLES, options_of
 from windrow.core.errors import PlanError, SourceError
-from windrow.io.storage import s3_options as s3_words
+from windrow.io.storage import filesystems as s3_words
 from windrow.io.storage.filesystems import connect
 
 pytest.importorskip("s3fs")

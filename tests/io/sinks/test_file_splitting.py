@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.laws.examples import examples
 from windrow.core.errors import PlanError
 from windrow.io.catalog.hive_partitions import find_partitions
-from windrow.io.sinks.file_splitting import FileRows, FileSplitter, Layout
+from windrow.io.sinks.write_files import FileRows, FileSplitter, Layout
 
 KEYS = st.none() | st.sampled_from(["a", "b/c", "", "__HIVE_DEFAULT_PARTITION__", "é=%", "..", "x y"])
 NUMBERS = st.none() | st.integers(-3, 3)

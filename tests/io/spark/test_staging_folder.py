@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from windrow import PlanError, SourceError
-from windrow.io.spark.staging_folder import delete_folder, open_root
+from windrow.io.spark.spark_staging import delete_folder, open_root
 from windrow.io.storage.filesystems import Files
 
 MAKE = """
 import os, sys, signal
-from windrow.io.spark.staging_folder import open_root
+from windrow.io.spark.spark_staging import open_root
 folder = open_root(sys.argv[1], None).make("d")
 if sys.argv[2] != "unfinished":
     folder.write_note({"keep": sys.argv[2] == "keep"})

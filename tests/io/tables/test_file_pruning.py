@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.io.catalog.filters import evaluate_filter
-from windrow.io.tables.file_pruning import ColumnStatistics, candidate_files, supports_pruning
+from windrow.io.tables.data_files import ColumnStatistics, candidate_files, supports_pruning
 
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
 VALUES = {"x": st.integers(-3, 3), "s": st.sampled_from(["", "a", "ab", "b"])}

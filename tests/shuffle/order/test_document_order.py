@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.shuffle.order.document_order import place_documents, token_rows
-from windrow.shuffle.order.window_order import order_window
+from windrow.shuffle.order.window_order import order_window, place_documents, token_rows
 
 
 @given(st.lists(st.integers(0, 5), max_size=30), st.none() | st.integers(0, 99), st.integers(0, 2**40))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from windrow.shuffle.order.feistel_rounds import MULTIPLIERS_32, MULTIPLIERS_64, Rounds
 from windrow.shuffle.order.keys import derive_key
+from windrow.shuffle.order.permutation import MULTIPLIERS_32, MULTIPLIERS_64, Rounds
 
 KEY = derive_key(7, "rows", 1, 2)
 

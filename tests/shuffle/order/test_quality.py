@@ -27,9 +27,8 @@ from tests.shuffle.order.randomness import (
     place_p_values,
     plausible,
 )
-from windrow.shuffle.order.feistel_rounds import Rounds
 from windrow.shuffle.order.keys import derive_key
-from windrow.shuffle.order.permutation import Permutation
+from windrow.shuffle.order.permutation import Permutation, Rounds
 
 # Two sizes of the exact branch; then just above powers of two, where most rows need cycle walking, and below.
 SIZES = (5_000, 65_536, 65_537, 98_304, 131_071, 131_072, 131_073, 262_143)

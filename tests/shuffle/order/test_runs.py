@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from tests.laws.reference import assign_as_lists
 from tests.shuffle.kernels.test_native import needs_library, without_library
 from tests.shuffle.order.test_shard_assignment import ASSIGNMENTS, reference
-from windrow.shuffle.kernels.destinations import Destinations
-from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.runs import Destinations, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.arrow_support import empty_table
 from windrow.core.byte_sizes import format_bytes
-from windrow.core.empty_tables import empty_table
 from windrow.core.errors import PlanError
 from windrow.core.machine import free_memory_bytes
 from windrow.core.optional_dependencies import require

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.machine import available_cores
 from windrow.core.optional_dependencies import require
 from windrow.core.source import BlockAddress, BlockReader

@@ -11,9 +11,9 @@ from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.write_blocks import write_parts
 from windrow.dataset.write.write_epochs import write_epochs
 from windrow.dataset.write.write_job import WriteRequest
-from windrow.io.spark.session import check_session, mapped_errors
+from windrow.io.spark.dataframes import check_session, mapped_errors
 from windrow.io.spark.spark_parquet import SparkSink
-from windrow.io.spark.staging_folder import StageFolder, StageRoot, open_root
+from windrow.io.spark.spark_staging import StageFolder, StageRoot, open_root
 
 __all__ = ["to_spark"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.user_functions import function_name
 from windrow.pipeline.delivery.batch_formats import BatchFormat, convert
 from windrow.pipeline.tasks.key_columns import find_group_starts, plain_columns

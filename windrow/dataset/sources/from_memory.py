@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.arrow_support import check_supported
+from windrow.core.arrow_support import check_supported, decode_runs
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.offsets import check_layout
-from windrow.core.run_ends import decode_runs
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.user_columns import table_of_arrays, table_of_frame, table_of_items
-from windrow.io.in_memory.in_memory_tables import InMemoryBlocks, hold_tables
+from windrow.io.adapters.in_memory_tables import InMemoryBlocks, hold_tables
 from windrow.pipeline.executors.choose_executor import ray_is_initialized
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from windrow.io.sinks.arrow_sinks import ParquetSink
 from windrow.io.sinks.open_store import mapped_errors
-from windrow.io.sinks.parquet_sink import ParquetSink
 from windrow.io.sinks.store import Store
 from windrow.pipeline.tasks.transforms import FailedRows
 

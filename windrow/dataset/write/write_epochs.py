@@ -12,10 +12,8 @@ from windrow.core.errors import PlanError
 from windrow.dataset.epoch_iteration import read_epochs
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.write_job import Output, WriteRequest, write
-from windrow.io.sinks.commit import WriteJob
-from windrow.io.sinks.file_splitting import Layout
-from windrow.io.sinks.part_markers import FinishedPart
-from windrow.io.sinks.write_files import write_empty, write_rows
+from windrow.io.sinks.commit import FinishedPart, WriteJob
+from windrow.io.sinks.write_files import Layout, write_empty, write_rows
 from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.tasks.transforms import check_schema

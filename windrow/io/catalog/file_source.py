@@ -21,18 +21,24 @@ from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.blocks import (
     BlockCuts,
+    Pieces,
     choose_block_bytes,
     choose_piece_bytes,
     cut_blocks,
+    cut_row_groups,
     weigh_blocks,
 )
-from windrow.io.catalog.column_selection import check_schema_argument, find_columns, select_columns
+from windrow.io.catalog.column_selection import (
+    check_schema_argument,
+    describe_changes,
+    find_columns,
+    select_columns,
+)
 from windrow.io.catalog.discovery import ManifestOrPath, merge_manifest, name_schemas, resolve_files
+from windrow.io.catalog.file_format import FileFormat, Format, SurveyedFormat
 from windrow.io.catalog.filters import check_filter, kept_fragments
-from windrow.io.catalog.fragments import digest_briefly, digest_parts, digest_schema
 from windrow.io.catalog.hive_partitions import Partitions, find_partitions
-from windrow.io.catalog.manifest import Manifest, save_manifest
-from windrow.io.catalog.row_group_pieces import Pieces, cut_row_groups
+from windrow.io.catalog.manifest import Manifest, digest_briefly, digest_parts, digest_schema, save_manifest
 from windrow.io.catalog.row_ids import (
     RowIdSource,
     compute_first_row_ids,
@@ -40,11 +46,9 @@ from windrow.io.catalog.row_ids import (
     find_origins,
     read_kept_rows,
 )
-from windrow.io.catalog.schema_changes import describe_changes
-from windrow.io.formats.format import FileFormat, Format, SurveyedFormat
+from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files, Paths
 from windrow.io.storage.retries import DEFAULT_RETRIES, Retries
-from windrow.io.storage.verified_files import RowGroups
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc

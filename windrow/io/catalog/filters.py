@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.errors import PlanError, SourceError
 from windrow.io.catalog.column_selection import make_unknown_column_error
 from windrow.io.catalog.hive_partitions import Partitions

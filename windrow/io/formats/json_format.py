@@ -11,20 +11,18 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.errors import SourceError
-from windrow.io.catalog.fragments import FragmentFacts
 from windrow.io.catalog.hive_partitions import find_partitions
+from windrow.io.catalog.manifest import FragmentFacts
 from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.formats.block_files import OpenFile
+from windrow.io.formats.file_encodings import check_utf8
+from windrow.io.formats.inferred_types import type_names, unify_inferred, widen_json
 from windrow.io.formats.json_arrays import array_head, array_lines, is_array
-from windrow.io.formats.json_integers import find_rounded, widen_integers
-from windrow.io.formats.json_text import has_text, quote_values
-from windrow.io.formats.line_ranges import BLOCK_BYTES, LineFiles, LineFormat, cut_lines, parse_in_blocks
-from windrow.io.formats.sampled_format import Head, estimate_facts
-from windrow.io.formats.text_encoding import check_utf8
-from windrow.io.formats.type_widening import unify_inferred, widen_json
-from windrow.io.formats.user_types import type_names
+from windrow.io.formats.json_values import find_rounded, has_text, quote_values, widen_integers
+from windrow.io.formats.line_formats import BLOCK_BYTES, LineFiles, LineFormat, cut_lines, parse_in_blocks
+from windrow.io.formats.row_group_format import Head, estimate_facts
 
 __all__ = ["JsonFormat", "check_json_type"]
 

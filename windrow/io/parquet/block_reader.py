@@ -13,27 +13,26 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
+from windrow.core.arrow_support import empty_table
 from windrow.core.buffer_pool import BufferPool
-from windrow.core.empty_tables import empty_table
 from windrow.core.frame_of_reference import Packing, join_ranges
 from windrow.core.phase_clock import timed
 from windrow.core.source import BlockAddress, BlockPart, ScatteredColumn
+from windrow.io.catalog.blocks import CutSizes
 from windrow.io.catalog.filters import can_prune, filter_columns, kept_places, with_filter_columns
-from windrow.io.catalog.fragments import Fragment
 from windrow.io.catalog.hive_partitions import Partitions, conform
-from windrow.io.catalog.row_group_pieces import CutSizes
+from windrow.io.catalog.manifest import Fragment
 from windrow.io.catalog.safe_casts import cast_table
-from windrow.io.formats.row_group_reader import PART_BYTES, split_into_parts
+from windrow.io.formats.row_group_format import PART_BYTES, split_into_parts
 from windrow.io.parquet import chunk_decoder, decoder_library
+from windrow.io.parquet.chunk_decoder import decode_nested
 from windrow.io.parquet.footers import read_footer, summarise
-from windrow.io.parquet.nested_decoder import decode_nested
-from windrow.io.parquet.row_groups import join_groups
 from windrow.io.parquet.row_ranges import open_ranges
-from windrow.io.parquet.small_files import read_small_files
 from windrow.io.parquet.stored_chunks import Chunk
-from windrow.io.parquet.stored_rows import StoredRows
+from windrow.io.parquet.stored_rows import StoredRows, join_groups, read_small_files
+from windrow.io.parquet.verified_files import BlockFile, open_block, remember_footer
+from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files
-from windrow.io.storage.verified_files import BlockFile, RowGroups, open_block, remember_footer
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc

@@ -21,10 +21,10 @@ from windrow.core.text_types import offset_width
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.arrow_columns import join, move_column
 from windrow.shuffle.kernels.bit_packing import find_ranges
-from windrow.shuffle.kernels.column_widths import column_widths
 from windrow.shuffle.kernels.fixed_width import (
     PlainRows,
     clear_nulls,
+    column_widths,
     list_rows_of,
     validity_of,
     values_of,
