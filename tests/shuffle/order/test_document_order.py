@@ -6,9 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.shuffle.examples import by_day
 from windrow.shuffle.order.window_order import order_window, place_documents, token_rows
 
 
+@by_day(30)
 @given(st.lists(st.integers(0, 5), max_size=30), st.none() | st.integers(0, 99), st.integers(0, 2**40))
 def test_tokens_follow_the_order_of_documents(lengths: list[int], seed: int | None, first_row: int) -> None:
     order = order_window(seed=seed, epoch=2, window=1, rows=len(lengths), first_row=first_row)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.shuffle.examples import by_day
 from windrow.core.errors import WindrowError
 from windrow.shuffle.order.ordered_rows import (
     OrderedOutputs,
@@ -32,6 +33,7 @@ def layout_of(first: int, stop: int, *, batch: int = 3, slices: int = 2, shards:
     )
 
 
+@by_day(30)
 @given(
     first=st.integers(0, 20),
     blocks=st.lists(st.integers(0, 25), min_size=1, max_size=5),

@@ -8,9 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.shuffle.examples import by_day
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.permutation import EXACT_ROWS, MAX_ROWS, Permutation, block_order
 
@@ -25,7 +26,7 @@ def assert_bijection(permutation: Permutation) -> None:
     assert np.array_equal(permutation.rows_at(positions), np.arange(permutation.size))
 
 
-@settings(deadline=None)
+@by_day(30)
 @given(seed=st.integers(), size=st.integers(0, 200_000))
 def test_every_position_is_taken_once(seed: int, size: int) -> None:
     assert_bijection(Permutation(derive_key(seed, "rows", 0, 0), size))
@@ -39,7 +40,7 @@ def test_every_position_is_taken_once_around_powers_of_two(size: int) -> None:
     assert_bijection(Permutation(KEY, size))
 
 
-@settings(deadline=None)
+@by_day(30)
 @given(size=st.integers(0, 200_000), data=st.data())
 def test_slices_agree_with_the_whole(size: int, data: st.DataObject) -> None:
     permutation = Permutation(KEY, size)

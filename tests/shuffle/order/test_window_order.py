@@ -7,11 +7,13 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.shuffle.examples import by_day
 from windrow.shuffle.order.window_order import order_window
 
 SEEDS = st.none() | st.integers(-(2**70), 2**70)
 
 
+@by_day(30)
 @given(SEEDS, st.integers(0, 5), st.integers(0, 5), st.integers(0, 300), st.integers(0, 2**40), st.data())
 def test_order_is_a_bijection_over_any_parts(
     seed: int | None, epoch: int, window: int, rows: int, first: int, data: st.DataObject
