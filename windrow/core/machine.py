@@ -15,23 +15,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = [
-    "ControlGroup",
-    "available_cores",
-    "cpuset_cores",
-    "find_groups",
-    "free_bytes",
-    "free_memory_bytes",
-    "quota_cores",
-    "read_file",
-    "use_batch_scheduling",
-]
+__all__ = ["available_cores", "find_groups", "free_memory_bytes", "use_batch_scheduling"]
 
 _ROOT = Path("/")
 
 
 @dataclass(frozen=True)
-class ControlGroup:
+class _ControlGroup:
     """The directory of one control group; ``version`` (1 or 2) tells which files it holds."""
 
     path: Path
@@ -51,20 +41,20 @@ class _Mount:
         return self.version == version and (version == 2 or controller in self.controllers)
 
 
-def find_groups(controller: str, root: Path = _ROOT) -> list[ControlGroup]:
+def find_groups(controller: str, root: Path = _ROOT) -> list[_ControlGroup]:
     """Find this process's control groups for ``"memory"``, ``"cpu"`` or ``"cpuset"``, innermost first.
 
     ``root`` is that of ``/proc`` and the mounted hierarchies; tests pass another one.
     """
-    mountinfo, groups = read_file(root / "proc/self/mountinfo"), read_file(root / "proc/self/cgroup")
+    mountinfo, groups = _read_file(root / "proc/self/mountinfo"), _read_file(root / "proc/self/cgroup")
     return list(_find_groups(controller, root, mountinfo, groups))
 
 
 @lru_cache(maxsize=16)
-def _find_groups(controller: str, root: Path, mountinfo: str, groups: str) -> tuple[ControlGroup, ...]:
+def _find_groups(controller: str, root: Path, mountinfo: str, groups: str) -> tuple[_ControlGroup, ...]:
     """As `find_groups`, given the texts of both files, which hardly ever change."""
     mounts = _find_mounts(mountinfo)
-    found: list[ControlGroup] = []
+    found: list[_ControlGroup] = []
     for line in groups.splitlines():
         number, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
@@ -74,7 +64,7 @@ def _find_groups(controller: str, root: Path, mountinfo: str, groups: str) -> tu
             mount = _choose_mount([each for each in mounts if each.controls(controller, version)], path)
             if mount is not None:
                 point = root / mount.point.lstrip("/")
-                found += [ControlGroup(point / level, version) for level in _levels(path, mount.root)]
+                found += [_ControlGroup(point / level, version) for level in _levels(path, mount.root)]
     return tuple(found)
 
 
@@ -126,7 +116,7 @@ def _decode(text: str) -> str:
     return text
 
 
-def free_bytes(group: ControlGroup) -> int | None:
+def _free_bytes(group: _ControlGroup) -> int | None:
     """Bytes that a group can still use, or None if it has no limit."""
     if group.version == 2:
         # above memory.high the kernel throttles processes and reclaims their memory
@@ -145,23 +135,23 @@ def free_bytes(group: ControlGroup) -> int | None:
     return max(0, min(known) - max(0, used - idle))
 
 
-def quota_cores(group: ControlGroup) -> int | None:
+def _quota_cores(group: _ControlGroup) -> int | None:
     """CPU quota of a group in cores, at least 1; None if it has none."""
     if group.version == 2:
-        words = read_file(group.path / "cpu.max").split()
+        words = _read_file(group.path / "cpu.max").split()
         quota, period = (words[0], words[1]) if len(words) == 2 else ("", "")
     else:
-        quota = read_file(group.path / "cpu.cfs_quota_us").strip()
-        period = read_file(group.path / "cpu.cfs_period_us").strip()
+        quota = _read_file(group.path / "cpu.cfs_quota_us").strip()
+        period = _read_file(group.path / "cpu.cfs_period_us").strip()
     if quota.isdigit() and period.isdigit() and int(period):
         return max(1, round(int(quota) / int(period)))
     return None
 
 
-def cpuset_cores(group: ControlGroup) -> int | None:
+def _cpuset_cores(group: _ControlGroup) -> int | None:
     """Number of cores in a group's cpuset, or None if unknown."""
     name = "cpuset.cpus.effective" if group.version == 2 else "cpuset.effective_cpus"
-    text = read_file(group.path / name).strip()
+    text = _read_file(group.path / name).strip()
     count = 0
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")
@@ -171,20 +161,20 @@ def cpuset_cores(group: ControlGroup) -> int | None:
     return count or None
 
 
-def _number(group: ControlGroup, name: str) -> int | None:
-    text = read_file(group.path / name).strip()
+def _number(group: _ControlGroup, name: str) -> int | None:
+    text = _read_file(group.path / name).strip()
     return int(text) if text.isdigit() else None
 
 
-def _stat(group: ControlGroup, key: str) -> int | None:
-    for line in read_file(group.path / "memory.stat").splitlines():
+def _stat(group: _ControlGroup, key: str) -> int | None:
+    for line in _read_file(group.path / "memory.stat").splitlines():
         name, _, count = line.partition(" ")
         if name == key and count.strip().isdigit():
             return int(count)
     return None
 
 
-def read_file(path: Path) -> str:
+def _read_file(path: Path) -> str:
     """Text of a small system file; empty if it cannot be read."""
     try:
         return path.read_text()
@@ -202,16 +192,16 @@ def available_cores(processes: int = 1, root: Path = _ROOT) -> int:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         cores = os.cpu_count() or 1
-    all_cores = next(_known(cpuset_cores(group) for group in find_groups("cpuset", root)), None)
+    all_cores = next(_known(_cpuset_cores(group) for group in find_groups("cpuset", root)), None)
     bound = cores < (all_cores or os.cpu_count() or 1)
     shared = cores if bound else cores // processes
-    quotas = _known(quota_cores(group) for group in find_groups("cpu", root))
+    quotas = _known(_quota_cores(group) for group in find_groups("cpu", root))
     return max(1, min([shared, *(quota // processes for quota in quotas)]))
 
 
 def free_memory_bytes(root: Path = _ROOT) -> int:
     """Memory available without swapping, limited by control groups at every level."""
-    groups = _known(free_bytes(group) for group in find_groups("memory", root))
+    groups = _known(_free_bytes(group) for group in find_groups("memory", root))
     return min([_available_bytes(root), *groups])
 
 
@@ -232,7 +222,7 @@ def use_batch_scheduling() -> None:
 
 
 def _available_bytes(root: Path) -> int:
-    for line in read_file(root / "proc/meminfo").splitlines():
+    for line in _read_file(root / "proc/meminfo").splitlines():
         name, _, rest = line.partition(":")
         if name == "MemAvailable":
             return int(rest.split()[0]) * 1024

@@ -20,13 +20,7 @@ from windrow.io.storage.filesystems import Files
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = [
-    "FileFormat",
-    "Format",
-    "Survey",
-    "SurveyedFormat",
-    "UnifyingFormat",
-]
+__all__ = ["FileFormat", "Format", "Survey", "SurveyedFormat", "UnifyingFormat"]
 
 
 class FileFormat(Protocol):

@@ -26,7 +26,7 @@ from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.numpy_types import column_type, row_memory_bytes, to_column
 from windrow.io.formats.row_group_format import PART_BYTES, RowGroupFormat, corruption_is_invalid
 
-__all__ = ["NumpyFormat", "StoredArray", "find_arrays", "read_rows"]
+__all__ = ["NumpyFormat"]
 
 _NPY, _ZIP = b"\x93NUMPY", (b"PK\x03\x04", b"PK\x05\x06")
 _SUFFIX = ".npy"
@@ -43,7 +43,7 @@ ReadRange = Callable[[int, int], Any]
 
 
 @dataclass(frozen=True)
-class StoredArray:
+class _StoredArray:
     """An array in a file; its ``name`` is empty in a ``.npy`` file.
 
     In Fortran order, values of adjacent rows are contiguous. ``start`` is the offset of its values in the
@@ -76,7 +76,7 @@ class StoredArray:
         return [(begin + first * size, begin + last * size) for begin in begins]
 
 
-def find_arrays(file: OpenFile) -> list[StoredArray]:
+def _find_arrays(file: OpenFile) -> list[_StoredArray]:
     """Locate the arrays of a file, from headers only; a ValueError if it is corrupt or holds none."""
     magic = bytes(file.read_range(0, min(6, file.size_bytes)))
     if magic == _NPY:
@@ -98,7 +98,7 @@ def _archive(file: OpenFile) -> zipfile.ZipFile:
         raise zipfile.BadZipFile(f"no whole .npz: {error}") from error
 
 
-def read_rows(file: OpenFile, array: StoredArray, first: int, last: int) -> NDArray[Any]:
+def _read_rows(file: OpenFile, array: _StoredArray, first: int, last: int) -> NDArray[Any]:
     """(last - first, ...) a range of rows, without a copy if they are contiguous."""
     shape = (last - first, *array.shape[1:])
     if array.compressed_range is not None:
@@ -118,7 +118,7 @@ def read_rows(file: OpenFile, array: StoredArray, first: int, last: int) -> NDAr
     return gathered.reshape(*array.shape[:0:-1], last - first).T if ranges else np.zeros(shape, array.dtype)
 
 
-def _member(file: OpenFile, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
+def _member(file: OpenFile, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _StoredArray:
     if not info.filename.endswith(_SUFFIX):
         raise ValueError(f"holds {info.filename!r}, which is not an array: it was not written by np.savez")
     name = info.filename.removesuffix(_SUFFIX)
@@ -136,7 +136,7 @@ def _member(file: OpenFile, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> 
     return replace(_checked(_parse(file.read_range, begin, file.size_bytes), file.size_bytes), name=name)
 
 
-def _parse(read: ReadRange, begin: int, end: int) -> StoredArray:
+def _parse(read: ReadRange, begin: int, end: int) -> _StoredArray:
     """Parse the header at byte ``begin``; the file or member ends at ``end``."""
     head = bytes(read(begin, min(begin + _HEAD_BYTES, end)))
     if head[:6] != _NPY or len(head) < 12:
@@ -156,7 +156,7 @@ def _parse(read: ReadRange, begin: int, end: int) -> StoredArray:
         raise ValueError(f"has a header that cannot be parsed ({type(error).__name__}: {error})") from error
     if min(shape, default=0) < 0:
         raise ValueError(f"has a header that claims the shape {shape}")
-    return StoredArray("", dtype, shape, fortran, begin + length)
+    return _StoredArray("", dtype, shape, fortran, begin + length)
 
 
 def _header_end(head: bytes) -> int:
@@ -165,7 +165,7 @@ def _header_end(head: bytes) -> int:
     return int(length) + (12 if wide else 10)
 
 
-def _checked(array: StoredArray, size_bytes: int) -> StoredArray:
+def _checked(array: _StoredArray, size_bytes: int) -> _StoredArray:
     needed = array.start + prod(array.shape) * array.dtype.itemsize
     if not array.dtype.hasobject and needed > size_bytes:
         raise ValueError(f"is truncated: it needs {needed:,} bytes and has {size_bytes:,}")
@@ -206,7 +206,7 @@ class NumpyFormat(RowGroupFormat):
 
     def summarise(self, file: OpenFile) -> FragmentFacts:
         """Read the array headers of a file."""
-        arrays = find_arrays(file)
+        arrays = _find_arrays(file)
         _check_lengths(arrays)
         columns = {name: column for array in arrays for name, column in self._columns(array).items()}
         rows = [last - first for first, last in _cut_rows(arrays)]
@@ -224,23 +224,23 @@ class NumpyFormat(RowGroupFormat):
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
         """Read row ranges one by one."""
         with corruption_is_invalid(self.corruption):
-            every = find_arrays(file)
+            every = _find_arrays(file)
             arrays = [array for array in every if set(self._names(array)) & set(schema.names)] or every[:1]
             cuts = _cut_rows(every)[start:stop]
             file.fetch([span for cut in cuts for array in arrays for span in array.ranges(*cut)])
             for first, last in cuts:
                 yield self._table(file, arrays, first, last)
 
-    def _table(self, file: OpenFile, arrays: Sequence[StoredArray], first: int, last: int) -> pa.Table:
+    def _table(self, file: OpenFile, arrays: Sequence[_StoredArray], first: int, last: int) -> pa.Table:
         columns: dict[str, pa.Array] = {}
         for array in arrays:
-            rows = read_rows(file, array, first, last)
+            rows = _read_rows(file, array, first, last)
             fields = array.dtype.names
             values = {name: rows[name] for name in fields} if fields else {self._names(array)[0]: rows}
             columns.update({name: to_column(column) for name, column in values.items()})
         return pa.table(columns)
 
-    def _columns(self, array: StoredArray) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+    def _columns(self, array: _StoredArray) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
         """The dtype and row shape of each column that an array provides."""
         if not array.dtype.names:
             return {self._names(array)[0]: (array.dtype, array.shape[1:])}
@@ -251,11 +251,11 @@ class NumpyFormat(RowGroupFormat):
         fields = {name: array.dtype[name] for name in array.dtype.names}
         return {name: (kind.base, kind.shape) for name, kind in fields.items()}
 
-    def _names(self, array: StoredArray) -> tuple[str, ...]:
+    def _names(self, array: _StoredArray) -> tuple[str, ...]:
         return array.dtype.names or (array.name or self.column,)
 
 
-def _check_lengths(arrays: Sequence[StoredArray]) -> None:
+def _check_lengths(arrays: Sequence[_StoredArray]) -> None:
     if not arrays:
         raise ValueError("holds no arrays")
     for array in arrays:
@@ -269,7 +269,7 @@ def _check_lengths(arrays: Sequence[StoredArray]) -> None:
             )
 
 
-def _cut_rows(arrays: Sequence[StoredArray]) -> list[tuple[int, int]]:
+def _cut_rows(arrays: Sequence[_StoredArray]) -> list[tuple[int, int]]:
     """Split rows into ranges of some MiB; a compressed array has to be read from its beginning: one range."""
     rows = arrays[0].shape[0]
     step = max(1, PART_BYTES // max(1, sum(array.row_bytes for array in arrays)))

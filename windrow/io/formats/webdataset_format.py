@@ -31,17 +31,9 @@ from windrow.io.formats.inferred_types import type_names, unify_inferred, widen_
 from windrow.io.formats.row_group_format import Head, RecordFormat, estimate_facts, group_by_bytes
 from windrow.io.storage.error_causes import exceeds_arrow
 
-__all__ = [
-    "IMAGES",
-    "KEY_COLUMN",
-    "DecodeError",
-    "UnsupportedMemberError",
-    "WebDatasetFormat",
-    "decode_column",
-    "infer_column",
-]
+__all__ = ["WebDatasetFormat"]
 
-IMAGES = ("bmp", "gif", "jpeg", "jpg", "png", "ppm", "tif", "tiff", "webp")
+_IMAGES = ("bmp", "gif", "jpeg", "jpg", "png", "ppm", "tif", "tiff", "webp")
 _TEXTS = ("text", "transcript", "txt")
 _INTEGERS = ("cls", "cls2", "id", "index", "inx")
 _JSON = ("json", "jsn")
@@ -50,15 +42,15 @@ _ARRAYS = ("npy",)
 Contents = Sequence["pa.Buffer | None"]
 
 
-class DecodeError(ValueError):
+class _DecodeError(ValueError):
     """A member does not match its extension or its column's type."""
 
 
-class UnsupportedMemberError(DecodeError):
+class _UnsupportedMemberError(_DecodeError):
     """A member is intact, but too large, of a kind that is not supported, or of no column."""
 
 
-def infer_column(extension: str, contents: Contents, mode: str | None) -> pa.DataType:
+def _infer_column(extension: str, contents: Contents, mode: str | None) -> pa.DataType:
     """Infer the column type of an extension from the members of some samples."""
     kind = extension.rpartition(".")[2]
     if kind in _TEXTS:
@@ -74,7 +66,7 @@ def infer_column(extension: str, contents: Contents, mode: str | None) -> pa.Dat
     return _array_type(extension, [array for array in arrays if array is not None])
 
 
-def decode_column(
+def _decode_column(
     extension: str, contents: Contents, column_type: pa.DataType, mode: str | None, *, requested: bool
 ) -> pa.Array:
     """Decode the members of one extension to a column; None becomes null.
@@ -97,7 +89,7 @@ def decode_column(
 def _array_decoder(kind: str, mode: str | None) -> Callable[[Any], Any] | None:
     if kind in _ARRAYS:
         return _npy
-    if mode is None or kind not in IMAGES:
+    if mode is None or kind not in _IMAGES:
         return None
     pillow = require("PIL.Image", "images", "decode=")
 
@@ -106,7 +98,7 @@ def _array_decoder(kind: str, mode: str | None) -> Callable[[Any], Any] | None:
             return np.asarray(pillow.open(io.BytesIO(raw)).convert(mode))
         except Exception as error:
             if is_too_large(pillow, error):
-                raise UnsupportedMemberError(f"an image {describe_limit(pillow, error)}") from error
+                raise _UnsupportedMemberError(f"an image {describe_limit(pillow, error)}") from error
             raise
 
     return decode
@@ -115,10 +107,10 @@ def _array_decoder(kind: str, mode: str | None) -> Callable[[Any], Any] | None:
 def _decode_all(decode: Callable[[Any], Any], extension: str, contents: Contents) -> list[Any]:
     try:
         return [None if raw is None else decode(raw) for raw in contents]
-    except (UnsupportedMemberError, MemoryError):
+    except (_UnsupportedMemberError, MemoryError):
         raise
     except Exception as error:  # Pillow, NumPy and json raise many types
-        raise DecodeError(f"a member {extension!r} cannot be decoded: {error}") from error
+        raise _DecodeError(f"a member {extension!r} cannot be decoded: {error}") from error
 
 
 def _json(raw: pa.Buffer) -> Any:
@@ -145,7 +137,7 @@ def _array_type(extension: str, arrays: Sequence[Any]) -> pa.DataType:
         return pa.list_(value)
     if len(dims := {len(shape) for shape in shapes}) == 1:
         return variable_tensor(value, dims.pop())
-    raise DecodeError(
+    raise _DecodeError(
         f"members {extension!r} have shapes {sorted(shapes)[0]} and {sorted(shapes)[-1]}, which no column type "
         f"can hold: keep their bytes with dtypes={{{extension!r}: pa.binary()}}"
     )
@@ -160,7 +152,7 @@ def _from_arrays(extension: str, arrays: Sequence[Any], column_type: pa.DataType
     shape, value = tuple(column_type.shape), column_type.value_type
     for array in arrays:
         if array is not None and array.shape != shape:
-            raise DecodeError(
+            raise _DecodeError(
                 f"a member {extension!r} has the shape {array.shape}, but the column has {shape}: give "
                 f"dtypes={{{extension!r}: windrow.VariableShapeTensorType(pa.{_type_name(value)}(), {len(shape)})}}"
             )
@@ -183,7 +175,7 @@ def _from_objects(extension: str, values: Sequence[Any], column_type: pa.DataTyp
     try:
         array = pa.array(values, column_type)
     except pa.ArrowException as error:
-        raise DecodeError(
+        raise _DecodeError(
             f"members {extension!r} do not fit one type: {error}; keep their text with "
             f"dtypes={{{extension!r}: pa.string()}}"
         ) from error
@@ -199,7 +191,7 @@ def _check_keys(extension: str, value: Any, kind: pa.DataType) -> None:
         fields = {kind.field(at).name: kind.field(at).type for at in range(kind.num_fields)}
         for key, inner in value.items():
             if key not in fields:
-                raise DecodeError(
+                raise _DecodeError(
                     f"a member {extension!r} has the key {key!r}, which is missing from every archive's first "
                     f"samples: give dtypes=, or keep the text with dtypes={{{extension!r}: pa.string()}}"
                 )
@@ -272,11 +264,11 @@ class WebDatasetFormat(RecordFormat):
             for samples in group_by_bytes(_group_members(members), _count_bytes):
                 key = samples[0].key
                 yield self._decode(samples, schema)
-        except UnsupportedMemberError as error:
+        except _UnsupportedMemberError as error:
             raise SourceError(f"{file.name}: {error}") from error
         except TarError as error:
             raise CorruptBlockError(f"{file.name}: {error}; restore the file, or write it again") from error
-        except (DecodeError, pa.ArrowException) as error:
+        except (_DecodeError, pa.ArrowException) as error:
             if exceeds_arrow(error):
                 raise
             raise CorruptBlockError(
@@ -289,9 +281,9 @@ class WebDatasetFormat(RecordFormat):
         try:
             samples = list(islice(_group_members(members, whole=head.whole), _SAMPLES))
             table = self._sample(samples)
-        except UnsupportedMemberError as error:
+        except _UnsupportedMemberError as error:
             raise SourceError(f"{file.name}: {error}") from error
-        except (TarError, DecodeError, pa.ArrowException) as error:
+        except (TarError, _DecodeError, pa.ArrowException) as error:
             raise SourceError(
                 f"{file.name} is not an archive of samples as described: {error}; check compression=, "
                 f"dtypes= and decode="
@@ -303,7 +295,7 @@ class WebDatasetFormat(RecordFormat):
         types = {KEY_COLUMN: pa.string()} if samples or given else {}
         for extension in dict.fromkeys([*(name for sample in samples for name in sample.members), *given]):
             contents = [sample.members.get(extension) for sample in samples]
-            types[extension] = given.get(extension) or infer_column(extension, contents, self.decode)
+            types[extension] = given.get(extension) or _infer_column(extension, contents, self.decode)
         schema = pa.schema(list(types.items()))
         return replace(self, complete=False)._decode(samples, schema) if samples else empty_table(schema)
 
@@ -320,14 +312,14 @@ class WebDatasetFormat(RecordFormat):
             return pa.array([sample.key for sample in samples], pa.string())
         contents = [sample.members.get(field.name) for sample in samples]
         requested = field.name in (self.dtypes or {})
-        return decode_column(field.name, contents, field.type, self.decode, requested=requested)
+        return _decode_column(field.name, contents, field.type, self.decode, requested=requested)
 
 
 def _check_extensions(samples: Sequence[_Sample], names: set[str]) -> None:
     for sample in samples:
         for extension in sample.members:
             if extension not in names:
-                raise UnsupportedMemberError(
+                raise _UnsupportedMemberError(
                     f"sample {sample.key!r} has a member {extension!r}, which is missing from every archive's first "
                     f"samples: give its type with dtypes=, or exclude it with columns="
                 )
@@ -347,7 +339,7 @@ def _iter_members(data: pa.Buffer, *, whole: bool = True) -> Iterator[_Member]:
         with tarfile.open(fileobj=pa.BufferReader(data), mode="r:") as archive:
             for info in archive:
                 if info.issparse():
-                    raise UnsupportedMemberError(
+                    raise _UnsupportedMemberError(
                         f"{info.name!r} is a sparse member, which is not supported: write the archive without -S"
                     )
                 end = info.offset_data + info.size

@@ -17,17 +17,7 @@ from numpy.typing import NDArray
 
 from windrow.core.native_libraries import Address, load_library
 
-__all__ = [
-    "CODECS",
-    "LIBRARY",
-    "SCRATCH",
-    "UNCOMPRESSED",
-    "Codec",
-    "SystemCodecs",
-    "read_chunks",
-    "read_into",
-    "read_pages",
-]
+__all__ = ["CODECS", "LIBRARY", "SCRATCH", "UNCOMPRESSED", "read_chunks", "read_into", "read_pages"]
 
 UNCOMPRESSED = "UNCOMPRESSED"
 

@@ -22,18 +22,18 @@ from windrow.io.parquet.verified_files import BlockFile, open_bytes, open_parque
 from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files
 
-__all__ = ["StoredRows", "count_rows", "join_groups", "read_groups", "read_small_files"]
+__all__ = ["StoredRows", "join_groups", "read_small_files"]
 
 
-def count_rows(metadata: Any, numbers: Iterable[int]) -> int:
+def _count_rows(metadata: Any, numbers: Iterable[int]) -> int:
     """The rows of some row groups, as the footer states them."""
     return sum(metadata.row_group(number).num_rows for number in numbers)
 
 
-def read_groups(stored: Any, numbers: Sequence[int], names: list[str]) -> pa.Table:
+def _read_groups(stored: Any, numbers: Sequence[int], names: list[str]) -> pa.Table:
     """Read columns of row groups, and check the row count: Arrow can silently read fewer rows from corrupt pages."""
     table = stored.read_row_groups(list(numbers), columns=names, use_threads=False)
-    expected = count_rows(stored.metadata, numbers)
+    expected = _count_rows(stored.metadata, numbers)
     if table.num_rows != expected or any(len(column) != expected for column in table.columns):
         raise pa.ArrowInvalid(f"pages hold {table.num_rows} rows where the footer states {expected}")
     return table
@@ -79,7 +79,7 @@ class StoredRows:
     def num_rows(self) -> int:
         if self.rows is not None:
             return self.rows.num_rows
-        return count_rows(self.block.footer.metadata, self.numbers)
+        return _count_rows(self.block.footer.metadata, self.numbers)
 
     @cached_property
     def filled(self) -> list[int]:
@@ -94,7 +94,7 @@ class StoredRows:
         # a path can also match a column whose name has dots, so this can read more columns, never fewer
         paths = self.block.footer.leaf_paths(fields)
         stored = open_parquet(self.block, **options) if options else self._parquet
-        return read_groups(stored, self.numbers, paths)
+        return _read_groups(stored, self.numbers, paths)
 
     @cached_property
     def _parquet(self) -> Any:

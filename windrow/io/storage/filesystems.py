@@ -35,18 +35,7 @@ from windrow.io.storage.file_versions import (
 from windrow.io.storage.range_reads import RemoteFile, read_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
 
-__all__ = [
-    "Connection",
-    "Files",
-    "Paths",
-    "connect",
-    "extract_url_keys",
-    "is_s3",
-    "join_path",
-    "open_arrow_s3",
-    "to_s3fs_options",
-    "uses_arrow_client",
-]
+__all__ = ["Connection", "Files", "Paths", "connect", "join_path"]
 
 # URL schemes of pyarrow's filesystems, whose own paths have none
 _SCHEMES = {"s3": "s3", "gcs": "gs"}
@@ -197,11 +186,11 @@ def _connect_urls(names: Sequence[str], options: dict[str, Any]) -> Connection:
 
     secrets = (*find_secrets(options), *(secret for name in names for secret in url_secrets(name)))
     try:
-        if all(map(is_s3, names)):
-            names, options = extract_url_keys(names, options)
-            if uses_arrow_client(options):
-                return _wrap_arrow(names, open_arrow_s3(options), secrets)
-            options = to_s3fs_options(options)
+        if all(map(_is_s3, names)):
+            names, options = _extract_url_keys(names, options)
+            if _uses_arrow_client(options):
+                return _wrap_arrow(names, _open_arrow_s3(options), secrets)
+            options = _to_s3fs_options(options)
         connected = [url_to_fs(name, **options) for name in names]
     except PlanError:
         raise
@@ -257,15 +246,15 @@ _ARROW_NAME_OF = {"key": "access_key", "secret": "secret_key", "token": "session
 _CONNECTIONS = 64
 
 
-def is_s3(url: str) -> bool:
+def _is_s3(url: str) -> bool:
     """Whether a URL is an S3 URL."""
     return url.startswith(("s3://", "s3a://"))
 
 
-def extract_url_keys(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+def _extract_url_keys(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """Move the key and secret in URLs to the options; a `PlanError` if URLs contain different ones.
 
-    >>> extract_url_keys(["s3://me:pass%2Fword@bucket/x"], {"region": "eu-west-1"})
+    >>> _extract_url_keys(["s3://me:pass%2Fword@bucket/x"], {"region": "eu-west-1"})
     (['s3://bucket/x'], {'key': 'me', 'secret': 'pass/word', 'region': 'eu-west-1'})
     """
     matches = [_URL.fullmatch(url) for url in urls]
@@ -275,12 +264,12 @@ def extract_url_keys(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[l
     plain = [
         match["scheme"] + match["path"] if match else url for match, url in zip(matches, urls, strict=True)
     ]
-    names = ("access_key", "secret_key") if uses_arrow_client(options) else ("key", "secret")
+    names = ("access_key", "secret_key") if _uses_arrow_client(options) else ("key", "secret")
     given = {name: unquote(text) for pair in found for name, text in zip(names, pair, strict=True)}
     return plain, {**given, **options}
 
 
-def uses_arrow_client(options: Mapping[str, Any]) -> bool:
+def _uses_arrow_client(options: Mapping[str, Any]) -> bool:
     """Whether to use pyarrow's client: the options have its names, or s3fs is not installed."""
     arrow = sorted(_ARROW_NAMES & options.keys())
     others = sorted(options.keys() - _ARROW_NAMES - _SHARED_NAMES)
@@ -292,10 +281,10 @@ def uses_arrow_client(options: Mapping[str, Any]) -> bool:
     return bool(arrow) or find_spec("s3fs") is None
 
 
-def to_s3fs_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def _to_s3fs_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Translate options for s3fs: pass the region to its client, and raise the connection limit.
 
-    >>> to_s3fs_options({"anon": True, "region": "eu-west-1"})["client_kwargs"]
+    >>> _to_s3fs_options({"anon": True, "region": "eu-west-1"})["client_kwargs"]
     {'region_name': 'eu-west-1'}
     """
     named = {name: value for name, value in options.items() if name != "region"}
@@ -307,7 +296,7 @@ def to_s3fs_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
-def open_arrow_s3(options: Mapping[str, Any]) -> Any:
+def _open_arrow_s3(options: Mapping[str, Any]) -> Any:
     """Create the S3 client of ``pyarrow.fs``; a `PlanError` if pyarrow does not support an option."""
     named = {_ARROW_NAME_OF.get(name, name): value for name, value in options.items() if value is not None}
     client = dict(named.pop("client_kwargs", None) or {})

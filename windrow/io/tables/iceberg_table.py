@@ -31,12 +31,12 @@ from windrow.io.tables.snapshot_source import Snapshot, TableSource, open_snapsh
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["IcebergVersion", "list_files", "locate_files", "open_iceberg", "read_positions"]
+__all__ = ["IcebergVersion", "open_iceberg", "read_positions"]
 
 Ints = NDArray[np.int64]
 
 
-def list_files(
+def _list_files(
     table: Any,
     schema: Any,
     columns: TableColumns,
@@ -64,7 +64,7 @@ def list_files(
     ]
 
 
-def locate_files(
+def _locate_files(
     table: Any, tasks: Sequence[Any], snapshot: str, secrets: tuple[str, ...]
 ) -> tuple[TableFiles, list[str]]:
     """Find the common root of the files, and their paths relative to it."""
@@ -214,8 +214,8 @@ def open_iceberg(
         found = _find_columns(table, schema)
         tasks = [] if number is None else list(table.scan(snapshot_id=number).plan_files())
         label = f"snapshot {number}" if number is not None else "no snapshot yet"
-        files, paths = locate_files(table, tasks, f"{label} of the Iceberg table {display_name}", secrets)
-        logged = list_files(table, schema, found, tasks, paths, filter)
+        files, paths = _locate_files(table, tasks, f"{label} of the Iceberg table {display_name}", secrets)
+        logged = _list_files(table, schema, found, tasks, paths, filter)
         snapshot = Snapshot("Iceberg", str(table.metadata.table_uuid), str(number), label)
     return open_snapshot(
         files,

@@ -35,15 +35,7 @@ from windrow.io.tables.library_errors import check_time_zone, mapped_errors
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = [
-    "LanceReader",
-    "LanceSource",
-    "LanceTable",
-    "LanceVersion",
-    "lance_errors",
-    "open_lance",
-    "scan_rows",
-]
+__all__ = ["LanceSource", "LanceVersion", "lance_errors", "open_lance", "scan_rows"]
 
 # taking one row costs about as much as scanning this many
 _TAKE_COST_ROWS = 16

@@ -42,7 +42,7 @@ from windrow.io.tables.data_files import FittedFile, LoggedFile, TableFiles, Tab
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["ConstantColumns", "Snapshot", "TableFilesReader", "TableSource", "open_snapshot"]
+__all__ = ["Snapshot", "TableFilesReader", "TableSource", "open_snapshot"]
 
 
 @dataclass(frozen=True)

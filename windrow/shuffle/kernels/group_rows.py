@@ -29,11 +29,7 @@ from windrow.shuffle.kernels.fixed_width import (
     validity_of,
     values_of,
 )
-from windrow.shuffle.kernels.map_output import (
-    Arenas,
-    MapOutput,
-    MapOutputColumn,
-)
+from windrow.shuffle.kernels.map_output import Arenas, MapOutput, MapOutputColumn
 from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.kernels.nested_columns import NestedColumn, Targets, can_move_nested, move_nested
 from windrow.shuffle.kernels.packed_rows import join_columns

@@ -17,20 +17,10 @@ from windrow.core.frame_of_reference import Packing
 from windrow.core.native_libraries import address_of
 from windrow.shuffle.kernels.arrow_columns import move_column
 from windrow.shuffle.kernels.bit_packing import pack_values, unpack_values
-from windrow.shuffle.kernels.fixed_width import (
-    PlainRows,
-    column_widths,
-    list_rows_of,
-    pack,
-    rows_view,
-)
+from windrow.shuffle.kernels.fixed_width import PlainRows, column_widths, list_rows_of, pack, rows_view
 from windrow.shuffle.kernels.nested_columns import NestedColumn
 
-__all__ = [
-    "Arenas",
-    "MapOutput",
-    "MapOutputColumn",
-]
+__all__ = ["Arenas", "MapOutput", "MapOutputColumn"]
 
 _PLACE_BYTES, _WORD_BYTES = 4, 8
 
