@@ -10,17 +10,57 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.source import BlockReader
+from windrow.core.source import BlockAddress, BlockReader
 from windrow.io.catalog.blocks import CutSizes
+from windrow.io.catalog.filters import filter_columns, kept_places, with_filter_columns
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.catalog.manifest import Fragment
+from windrow.io.catalog.safe_casts import Locate, cast_table
 from windrow.io.catalog.schemas import MergedSchema
+from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["FileFormat", "Format", "Survey", "SurveyedFormat", "UnifyingFormat"]
+__all__ = ["FileFormat", "FileReading", "Format", "Survey", "SurveyedFormat", "UnifyingFormat"]
+
+
+@dataclass(frozen=True)
+class FileReading:
+    """What is read of the blocks of files; readers extend it.
+
+    ``schema`` is that of every block: selected columns, from files and partitions. ``stored`` is the unified schema
+    of all file columns; ``filter`` sees these and the partition columns.
+    """
+
+    files: Files
+    schema: pa.Schema
+    stored: pa.Schema
+    partitions: Partitions
+    filter: pc.Expression | None
+
+    @property
+    def all_columns(self) -> pa.Schema:
+        """All columns of files and partitions, which a filter can reference."""
+        return pa.schema([*self.stored, *self.partitions.schema])
+
+    def needed_columns(self) -> pa.Schema:
+        """The columns of a block plus those that only the filter needs."""
+        if self.filter is None:
+            return self.schema
+        columns = self.all_columns
+        return with_filter_columns(self.schema, columns, filter_columns(self.filter, columns))
+
+    def keep_rows(self, table: pa.Table, locate: Locate) -> pa.Table:
+        """Select the block's columns from the rows that pass the filter."""
+        if self.filter is None:
+            return table.select(self.schema.names)
+        return cast_table(table.take(pa.array(kept_places(self.filter, table))), self.schema, locate)
+
+    def origin_of(self, groups: RowGroups, address: BlockAddress) -> str:
+        """What errors name: the block, or the single file where a block has several."""
+        return address.origin if len(address.locator) == 1 else self.files.name(groups.path)
 
 
 class FileFormat(Protocol):
@@ -51,19 +91,8 @@ class FileFormat(Protocol):
         """Which row groups are cut into several blocks; None if the reader reads whole row groups only."""
         ...
 
-    def reader(
-        self,
-        files: Files,
-        schema: pa.Schema,
-        stored: pa.Schema,
-        partitions: Partitions,
-        row_filter: pc.Expression | None,
-    ) -> BlockReader:
-        """Make a block reader; each locator is a tuple of ``RowGroups``, one per file of the block.
-
-        ``schema`` is that of every block: selected columns, from files and partitions. ``stored`` is the
-        unified schema of all file columns; filters see these and the partition columns.
-        """
+    def reader(self, reading: FileReading) -> BlockReader:
+        """Make a block reader; each locator is a tuple of ``RowGroups``, one per file of the block."""
         ...
 
 

@@ -35,7 +35,7 @@ from windrow.io.catalog.column_selection import (
     select_columns,
 )
 from windrow.io.catalog.discovery import ManifestOrPath, merge_manifest, name_schemas, resolve_files
-from windrow.io.catalog.file_format import FileFormat, Format, SurveyedFormat
+from windrow.io.catalog.file_format import FileFormat, FileReading, Format, SurveyedFormat
 from windrow.io.catalog.filters import check_filter, kept_fragments
 from windrow.io.catalog.hive_partitions import Partitions, find_partitions
 from windrow.io.catalog.manifest import Manifest, digest_briefly, digest_parts, digest_schema, save_manifest
@@ -140,7 +140,7 @@ class FileSource:
         return self._reader(pa.schema([*self.stored, *self.partitions.schema]), None)
 
     def _reader(self, schema: pa.Schema, row_filter: pc.Expression | None) -> BlockReader:
-        return self.format.reader(self.files, schema, self.stored, self.partitions, row_filter)
+        return self.format.reader(FileReading(self.files, schema, self.stored, self.partitions, row_filter))
 
     @cached_property
     def first_row_ids(self) -> NDArray[np.int64]:

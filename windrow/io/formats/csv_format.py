@@ -17,7 +17,14 @@ from windrow.io.catalog.manifest import FragmentFacts
 from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.inferred_types import type_names, unify_inferred, widen_text
-from windrow.io.formats.line_formats import RANGE_BYTES, LineFiles, LineFormat, cut_lines, parse_in_blocks
+from windrow.io.formats.line_formats import (
+    RANGE_BYTES,
+    LineFiles,
+    LineFormat,
+    Piece,
+    cut_lines,
+    parse_in_blocks,
+)
 from windrow.io.formats.row_group_format import Head, estimate_facts
 
 __all__ = ["CsvFormat", "CsvOptions", "Quoting", "check_csv_type"]
@@ -190,31 +197,23 @@ class CsvFormat(LineFormat):
         """Whether the header names the columns."""
         return not self.rows.column_names
 
-    def parse(
-        self,
-        file: OpenFile,
-        text: pa.Buffer,
-        schema: pa.Schema,
-        where: str,
-        *,
-        first_row: int,
-        at_start: bool,
-    ) -> pa.Table:
+    def parse(self, piece: Piece, schema: pa.Schema) -> pa.Table:
         """Parse rows of CSV; an open quote is an error that names its line."""
+        text, at_start = piece.text, piece.at_start
         if not text.size:
             return empty_table(schema)
-        names = None if at_start else self._names(file)
+        names = None if at_start else self._names(piece.file)
         # Arrow reads all columns if given none: without any needed column, read one to count rows
-        types = {field.name: field.type for field in schema} or {self._names(file)[0]: pa.binary()}
+        types = {field.name: field.type for field in schema} or {self._names(piece.file)[0]: pa.binary()}
         try:
             table = _parse_rows(text, self.rows, names, types)
         except pa.ArrowInvalid:
             # an open quote is the likeliest cause, and the more helpful error
-            self._check_open_quotes(text, where, at_start=at_start)
+            self._check_open_quotes(text, piece.where, at_start=at_start)
             raise
         lines = table.num_rows + (self.rows.head_lines if at_start else 0)
         if not self.rows.quoting.closes(text, lines):
-            self._check_open_quotes(text, where, at_start=at_start)
+            self._check_open_quotes(text, piece.where, at_start=at_start)
         return table
 
     def heads(self, file: OpenFile) -> Iterator[Head]:
@@ -244,7 +243,7 @@ class CsvFormat(LineFormat):
             # Arrow decodes names only now
             sample.schema.names  # noqa: B018
         except (pa.ArrowException, UnicodeError) as error:
-            why = self.explain(error, file, text, pa.schema([]))
+            why = self.explain(error, Piece(file, text, file.name), pa.schema([]))
             raise SourceError(f"{file.name}: {why}") from error
         self._check_inferred_binary(sample.schema, file)
         return estimate_facts(sample, text.size, self.lines.group_bytes(file, head))
@@ -278,9 +277,7 @@ class CsvFormat(LineFormat):
                 f"newlines_in_values=True, which reads each file as a whole, or repair the file"
             )
 
-    def explain(
-        self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema, *, first_row: int = 0
-    ) -> str:
+    def explain(self, error: Exception, piece: Piece, schema: pa.Schema) -> str:
         """Replace the column number in an Arrow error by the column's name, and add a fix."""
         found = _COLUMN.search(str(error))
         if found is None:
@@ -288,7 +285,7 @@ class CsvFormat(LineFormat):
                 f"{error}; repair the file, or check column_names=, skip_rows=, delimiter=, quote_char= and "
                 "encoding="
             )
-        name = self._names(file)[int(found[1])]
+        name = self._names(piece.file)[int(found[1])]
         why = str(error).replace(found[0], "")
         if self.given_schema:
             return f"column {name!r}: {why}. schema= states its type: give another one, or repair the file"

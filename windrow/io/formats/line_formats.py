@@ -27,6 +27,7 @@ __all__ = [
     "RANGE_BYTES",
     "LineFiles",
     "LineFormat",
+    "Piece",
     "TextFormat",
     "cut_lines",
     "parse_in_blocks",
@@ -114,6 +115,17 @@ class LineFiles:
         return self.read(file, 0, -(-file.size_bytes // RANGE_BYTES))
 
 
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Lines of a file that are parsed at once, as UTF-8."""
+
+    file: OpenFile
+    text: pa.Buffer
+    where: str  # names their range in errors
+    first_row: int = 0  # of the range
+    at_start: bool = True  # of the file
+
+
 class LineFormat(SampledFormat):
     """A format of text lines, whose row groups are ranges of lines."""
 
@@ -140,16 +152,17 @@ class LineFormat(SampledFormat):
     def _parse_range(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
         self.lines.fetch(file, start, stop, head=start > 0 and self.needs_head)
         where = self.lines.where(file, start, stop)
-        text, rows = pa.py_buffer(b""), 0
+        piece = Piece(file, pa.py_buffer(b""), where, at_start=start == 0)
         try:
             for text in self.texts(file, start, stop):
-                table = self.parse(file, text, schema, where, first_row=rows, at_start=start == 0)
-                rows += table.num_rows
+                piece = replace(piece, text=text)
+                table = self.parse(piece, schema)
                 yield table
+                piece = replace(piece, first_row=piece.first_row + table.num_rows)
         except (pa.ArrowException, UnicodeError) as error:
             if file.failed or exceeds_arrow(error):
                 raise
-            why = self.explain(error, file, text, schema, first_row=rows)
+            why = self.explain(error, piece, schema)
             raise CorruptBlockError(f"{where}: {why}") from error
 
     @property
@@ -157,22 +170,11 @@ class LineFormat(SampledFormat):
         """Whether other ranges cannot be parsed without the head of the file."""
         return False
 
-    def parse(
-        self,
-        file: OpenFile,
-        text: pa.Buffer,
-        schema: pa.Schema,
-        where: str,
-        *,
-        first_row: int,
-        at_start: bool,
-    ) -> pa.Table:
-        """Parse lines to a table; ``where`` names their range in errors, and ``first_row`` is their row in it."""
+    def parse(self, piece: Piece, schema: pa.Schema) -> pa.Table:
+        """Parse lines to a table."""
         raise NotImplementedError
 
-    def explain(
-        self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema, *, first_row: int = 0
-    ) -> str:
+    def explain(self, error: Exception, piece: Piece, schema: pa.Schema) -> str:
         """Extend an error of the parser by the column's name, where it is known, and a fix."""
         raise NotImplementedError
 
@@ -236,22 +238,11 @@ class TextFormat(LineFormat):
         """The options that affect rows."""
         return f"{self.lines}, drop_empty_lines={self.drop_empty_lines}"
 
-    def parse(
-        self,
-        file: OpenFile,
-        text: pa.Buffer,
-        schema: pa.Schema,
-        where: str,
-        *,
-        first_row: int,
-        at_start: bool,
-    ) -> pa.Table:
+    def parse(self, piece: Piece, schema: pa.Schema) -> pa.Table:
         """Split text into lines."""
-        return self._split(text)
+        return self._split(piece.text)
 
-    def explain(
-        self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema, *, first_row: int = 0
-    ) -> str:
+    def explain(self, error: Exception, piece: Piece, schema: pa.Schema) -> str:
         """Add a fix to an error."""
         return f"{error}; repair the file, or check encoding= and compression="
 
@@ -260,7 +251,7 @@ class TextFormat(LineFormat):
         try:
             sample = self._split(head.data)
         except pa.ArrowInvalid as error:
-            why = self.explain(error, file, head.data, _SCHEMA)
+            why = self.explain(error, Piece(file, head.data, file.name), _SCHEMA)
             raise SourceError(f"{file.name} is not valid text: {why}") from error
         return estimate_facts(sample, head.data.size, self.lines.group_bytes(file, head))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -14,23 +14,18 @@ from windrow.core.arrow_support import empty_table
 from windrow.core.errors import SourceError
 from windrow.core.phase_clock import counting, current_clock
 from windrow.core.source import BlockAddress, BlockPart
-from windrow.io.catalog.filters import filter_columns, kept_places, with_filter_columns
-from windrow.io.catalog.hive_partitions import Partitions, conform
+from windrow.io.catalog.file_format import FileReading
+from windrow.io.catalog.hive_partitions import conform
 from windrow.io.catalog.manifest import END_BYTES, Fragment, FragmentFacts, digest_ends
-from windrow.io.catalog.safe_casts import Locate, cast_table
 from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.io.formats.block_files import OpenFile, open_file, open_path
 from windrow.io.formats.file_encodings import decompress, decompress_head, find_codec
 from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files
 
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-
 __all__ = [
     "HEAD_BYTES",
     "PART_BYTES",
-    "FileBlockReader",
     "Head",
     "RecordFormat",
     "RowGroupFormat",
@@ -89,16 +84,9 @@ class RowGroupFormat:
                 raise SourceError(f"{file.name} {why}; {fix}") from files.cause(error)
         return Fragment(version, digest, facts)
 
-    def reader(
-        self,
-        files: Files,
-        schema: pa.Schema,
-        stored: pa.Schema,
-        partitions: Partitions,
-        row_filter: pc.Expression | None,
-    ) -> RowGroupReader:
+    def reader(self, reading: FileReading) -> RowGroupReader:
         """Make a reader of blocks; see `windrow.io.catalog.file_format.FileFormat`."""
-        return RowGroupReader(files, schema, stored, partitions, row_filter, self.for_columns(schema, stored))
+        return RowGroupReader(**vars(reading), format=self.for_columns(reading.schema, reading.stored))
 
     def for_columns(self, schema: pa.Schema, stored: pa.Schema) -> RowGroupFormat:
         """The same format, prepared to read some of the stored columns."""
@@ -127,32 +115,7 @@ class RowGroupFormat:
 
 
 @dataclass(frozen=True)
-class FileBlockReader:
-    """What readers of blocks of files share; the fields are those of ``FileFormat.reader``."""
-
-    files: Files
-    schema: pa.Schema
-    stored: pa.Schema
-    partitions: Partitions
-    filter: pc.Expression | None
-
-    def needed_columns(self) -> pa.Schema:
-        """The columns of a block plus those that only the filter needs."""
-        if self.filter is None:
-            return self.schema
-        all_columns = pa.schema([*self.stored, *self.partitions.schema])
-        needed = filter_columns(self.filter, all_columns)
-        return with_filter_columns(self.schema, all_columns, needed)
-
-    def keep_rows(self, table: pa.Table, locate: Locate) -> pa.Table:
-        """Select the block's columns from the rows that pass the filter."""
-        if self.filter is None:
-            return table.select(self.schema.names)
-        return cast_table(table.take(pa.array(kept_places(self.filter, table))), self.schema, locate)
-
-
-@dataclass(frozen=True)
-class RowGroupReader(FileBlockReader):
+class RowGroupReader(FileReading):
     """Reads blocks of a `RowGroupFormat`."""
 
     format: RowGroupFormat
@@ -178,7 +141,7 @@ class RowGroupReader(FileBlockReader):
         """Read some files of a block; remote files concurrently, since each costs requests."""
 
         def read(groups: RowGroups) -> pa.Table:
-            return self._read(groups, self._origin(groups, address))
+            return self._read(groups, self.origin_of(groups, address))
 
         if self.files.local or len(locator) == 1:
             return map(read, locator)
@@ -202,7 +165,7 @@ class RowGroupReader(FileBlockReader):
         needed = self.needed_columns()
         stored = self._stored_columns(needed)
         mapped, filters = self.format.can_map(stored), self.filter is not None
-        origin = self._origin(groups, address)
+        origin = self.origin_of(groups, address)
         with open_file(self.files, groups, origin, mapped=mapped, filters=filters) as file:
             for table in self.format.tables(file, groups.start, groups.stop, stored):
                 yield self._finish(table, needed, groups.path, origin)
@@ -215,10 +178,6 @@ class RowGroupReader(FileBlockReader):
 
     def _stored_columns(self, needed: pa.Schema) -> pa.Schema:
         return pa.schema([field for field in needed if field.name not in self.partitions.schema.names])
-
-    def _origin(self, groups: RowGroups, address: BlockAddress) -> str:
-        """What errors name: the block, or the single file where a block has several."""
-        return address.origin if len(address.locator) == 1 else self.files.name(groups.path)
 
 
 def group_by_bytes(items: Iterable[T], count_bytes: Callable[[T], int]) -> Iterator[list[T]]:

@@ -7,22 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.source import BlockAddress
-from windrow.io.catalog.file_format import Survey
-from windrow.io.catalog.hive_partitions import Partitions
+from windrow.io.catalog.file_format import FileReading, Survey
 from windrow.io.formats.block_files import check_unchanged, listed_stamp
-from windrow.io.formats.row_group_format import FileBlockReader, group_by_bytes
+from windrow.io.formats.row_group_format import group_by_bytes
 from windrow.io.storage.file_versions import RowGroups, changed, version_from_stat
 from windrow.io.storage.filesystems import Files
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
 
 __all__ = ["BinaryFormat", "Contents", "WholeFileFormat", "WholeFileReader"]
 
@@ -51,16 +46,9 @@ class WholeFileFormat:
     joins_files = True
     cut_sizes = None
 
-    def reader(
-        self,
-        files: Files,
-        schema: pa.Schema,
-        stored: pa.Schema,
-        partitions: Partitions,
-        row_filter: pc.Expression | None,
-    ) -> WholeFileReader:
+    def reader(self, reading: FileReading) -> WholeFileReader:
         """Make a reader of blocks; see `windrow.io.catalog.file_format.FileFormat`."""
-        return WholeFileReader(files, schema, stored, partitions, row_filter, self)
+        return WholeFileReader(**vars(reading), format=self)
 
     def estimate_row_bytes(self, size_bytes: int) -> int:
         """Estimate the in-memory bytes of the row of a file of this size."""
@@ -72,7 +60,7 @@ class WholeFileFormat:
 
 
 @dataclass(frozen=True)
-class WholeFileReader(FileBlockReader):
+class WholeFileReader(FileReading):
     """Reads blocks of a `WholeFileFormat`."""
 
     format: WholeFileFormat

@@ -27,7 +27,7 @@ from windrow.core.source import (
 from windrow.core.text_types import text_array
 from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.discovery import build_manifest
-from windrow.io.catalog.file_format import Format
+from windrow.io.catalog.file_format import FileReading, Format
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.filters import check_filter, filter_columns, kept_places, with_filter_columns
 from windrow.io.catalog.hive_partitions import Partitions
@@ -246,19 +246,13 @@ class SnapshotFormat:
         """Inspect a file as it is stored."""
         return ParquetFormat().look(files, path)
 
-    def reader(
-        self,
-        files: Files,
-        schema: pa.Schema,
-        stored: pa.Schema,
-        partitions: Partitions,
-        row_filter: pc.Expression | None,
-    ) -> TableFilesReader:
+    def reader(self, reading: FileReading) -> TableFilesReader:
         """A reader of blocks whose locators are `TableRowGroups`."""
+        files, filter = reading.files, reading.filter
         assert isinstance(files, TableFiles), "open_snapshot() passes them"
-        needed = [] if row_filter is None else filter_columns(row_filter, self.table_schema)
+        needed = [] if filter is None else filter_columns(filter, self.table_schema)
         names = frozenset(self.table_schema.names if needed is None else needed)
-        return TableFilesReader(files, schema, self.table_schema, row_filter, names)
+        return TableFilesReader(files, reading.schema, self.table_schema, filter, names)
 
 
 @dataclass(frozen=True)
