@@ -134,8 +134,7 @@ class VariableShapeTensorType(pa.ExtensionType):  # type: ignore[misc]
         stated = json.loads(serialized) if serialized else {}
         made = cls.__new__(cls)
         made._init_of(
-            storage_type,
-            *(stated.get(name) for name in ("dim_names", "permutation", "uniform_shape")),
+            storage_type, *(stated.get(name) for name in ("dim_names", "permutation", "uniform_shape"))
         )
         return made
 

@@ -142,12 +142,7 @@ class _FixedWidthMover:
     """
 
     def __init__(
-        self,
-        part: BlockPart,
-        moving: _Grouping,
-        arenas: Arenas,
-        pool: BufferPool,
-        pause: Callable[[], None],
+        self, part: BlockPart, moving: _Grouping, arenas: Arenas, pool: BufferPool, pause: Callable[[], None]
     ) -> None:
         self._part, self._moving, self._arenas, self._pool, self._pause = part, moving, arenas, pool, pause
         self._rows = part.num_rows

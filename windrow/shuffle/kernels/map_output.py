@@ -185,12 +185,7 @@ class Arenas:
         widths = column_widths(schema).widths
         self.columns = {
             number: MapOutputColumn(
-                self._buffers,
-                starts[at],
-                sizes[at],
-                column_addresses[at],
-                widths[number],
-                how,
+                self._buffers, starts[at], sizes[at], column_addresses[at], widths[number], how
             )
             for at, (number, how) in enumerate(packing.items())
         }
