@@ -22,6 +22,7 @@ __all__ = ["Carry", "InMemoryBlocks", "NumbersReader", "count_up", "hold_tables"
 
 # Returns what `InMemoryBlocks.__reduce__` returns; None pickles the blocks by value.
 Carry = Callable[["InMemoryBlocks"], "tuple[Any, ...] | None"]
+_BYTES = 8
 
 
 class InMemoryBlocks:
@@ -124,9 +125,6 @@ def unpack_table(buffer: pa.Buffer) -> pa.Table:
     """Deserialize a table; zero-copy, so it references ``buffer``."""
     with pa.ipc.open_stream(buffer) as reader:
         return reader.read_all()
-
-
-_BYTES = 8
 
 
 @dataclass(frozen=True)

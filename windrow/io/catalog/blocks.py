@@ -36,6 +36,12 @@ Ints = NDArray[np.int64]
 
 # half of what offsets of 32 bits can address: sizes of text are estimates
 _OFFSET_BYTES = 2**30
+# Enough blocks for windows to mix, and for tasks of many workers.
+_AUTO_BLOCKS = 256
+# Smaller blocks cost more than they mix; larger ones need more memory and cost no less a byte.
+_MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 2**20, 64 * 2**20
+# the text of a number of 8 bytes
+_NUMBER_BYTES = 20
 
 
 @dataclass(frozen=True)
@@ -139,15 +145,6 @@ def cut_row_groups(manifest: Manifest, target_bytes: int, sizes: CutSizes | None
         variable=variable,
     )
     return Pieces(cut, groups, first_rows, counts[groups] > 1)
-
-
-# Enough blocks for windows to mix, and for tasks of many workers.
-_AUTO_BLOCKS = 256
-# Smaller blocks cost more than they mix; larger ones need more memory and cost no less a byte.
-_MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 2**20, 64 * 2**20
-
-# the text of a number of 8 bytes
-_NUMBER_BYTES = 20
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,9 +36,9 @@ from windrow.io.catalog.column_selection import (
 )
 from windrow.io.catalog.discovery import ManifestOrPath, merge_manifest, name_schemas, resolve_files
 from windrow.io.catalog.file_format import FileFormat, FileReading, Format, SurveyedFormat
-from windrow.io.catalog.filters import check_filter, kept_fragments
+from windrow.io.catalog.filters import check_filter, digest_filter, kept_fragments
 from windrow.io.catalog.hive_partitions import Partitions, find_partitions
-from windrow.io.catalog.manifest import Manifest, digest_briefly, digest_parts, digest_schema, save_manifest
+from windrow.io.catalog.manifest import Manifest, digest_parts, digest_schema, save_manifest
 from windrow.io.catalog.row_ids import (
     RowIdSource,
     compute_first_row_ids,
@@ -102,7 +102,7 @@ class FileSource:
             rows=int(manifest.rows.sum()),
             block_bytes=self._choose_block_bytes(manifest),
             cuts_row_groups=(self._pieces if files is None else self._cut_row_groups(manifest)).any_cut,
-            filter="" if self.filter is None else digest_briefly(_filter_text(self.filter)),
+            filter="" if self.filter is None else digest_filter(self.filter),
         )
 
     @property
@@ -331,12 +331,6 @@ class FileSource:
         table = self.partitions.table(self.manifest.paths.to_pylist())
         nulls = {name: np.asarray(table.column(name).is_null(), np.bool_) for name in table.column_names}
         return {name: int(rows[is_null].sum()) for name, is_null in nulls.items()}
-
-
-def _filter_text(row_filter: pc.Expression) -> bytes:
-    """A filter's text, which is stable across versions of Arrow; its pickle if the text omits values."""
-    text = str(row_filter)
-    return pickle.dumps(row_filter, protocol=4) if "..." in text else text.encode()
 
 
 def _width(column: pa.Field[Any]) -> int:

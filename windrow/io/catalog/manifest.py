@@ -43,6 +43,11 @@ HASH_BYTES = 16
 END_BYTES = 16 * 1024
 # limit for rows or bytes of a row group, so that sums fit into 64 bits
 _LARGEST = 2**48
+Unsigned = NDArray[np.unsignedinteger[Any]]
+_FORMAT = "windrow manifest"
+# 2: files of several schemas
+_FORMAT_VERSIONS = (1, 2)
+_ARRAYS = ("file_bytes", "footer_hashes", "row_group_ends", "rows", "encoded_bytes")
 
 
 @dataclass(frozen=True)
@@ -105,13 +110,6 @@ def digest_ends(read_range: Callable[[int, int], Any], size_bytes: int) -> bytes
         if stop > start:
             digest.update(bytes(read_range(start, stop)))
     return digest.digest()[:HASH_BYTES]
-
-
-Unsigned = NDArray[np.unsignedinteger[Any]]
-
-_FORMAT = "windrow manifest"
-# 2: files of several schemas
-_FORMAT_VERSIONS = (1, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,9 +236,6 @@ def save_manifest(manifest: Manifest, path: Any) -> None:
             np.savez(file, digest=digest, **arrays)
     except OSError as error:
         raise SourceError(f"the manifest cannot be written to {path}: {error}; check the path") from error
-
-
-_ARRAYS = ("file_bytes", "footer_hashes", "row_group_ends", "rows", "encoded_bytes")
 
 
 def load_manifest(path: Any) -> Manifest:

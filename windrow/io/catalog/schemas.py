@@ -40,6 +40,10 @@ _SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 # the digits of a float in binary
 _FLOATS = ((11, pa.float16()), (24, pa.float32()), (53, pa.float64()))
 _DECIMALS = ((38, pa.decimal128), (76, pa.decimal256))
+Unify = Callable[[pa.DataType, pa.DataType], "pa.DataType | None"]
+_FIX = (
+    "give all files the same type, give one that holds both with schema=, or exclude the column with columns="
+)
 
 
 def unify_types(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -183,13 +187,6 @@ def _unify_structs(left: Any, right: Any) -> pa.DataType | None:
 def _unify_fields(left: pa.Field[Any], right: pa.Field[Any]) -> pa.Field[Any] | None:
     kind = unify_types(left.type, right.type)
     return None if kind is None else pa.field(left.name, kind, left.nullable or right.nullable)
-
-
-Unify = Callable[[pa.DataType, pa.DataType], "pa.DataType | None"]
-
-_FIX = (
-    "give all files the same type, give one that holds both with schema=, or exclude the column with columns="
-)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ __all__ = ["CsvFormat", "CsvOptions", "Quoting", "check_csv_type"]
 _WINDOW_BYTES = 2**18
 _TAIL_BYTES = 64 * 1024
 _NEWLINE = 10
+_SHOWN_BYTES = 60
+_COLUMN = re.compile(r"In CSV column #(\d+): ")
 
 
 @dataclass(frozen=True)
@@ -133,10 +135,6 @@ class Quoting:
         """The offset of the next value, after a delimiter or newline; past the end if there is none."""
         found = [place for place in (line.find(delimiter, at), line.find(b"\n", at)) if place >= 0]
         return min(found) + 1 if found else len(line) + 1
-
-
-_SHOWN_BYTES = 60
-_COLUMN = re.compile(r"In CSV column #(\d+): ")
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ _HEAD_STEP_BYTES = 16 * 1024
 _XZ_PADDING = bytes(4)
 # codecs that Arrow lacks
 _PYTHON: Mapping[str, Callable[[], Any]] = {"xz": lzma.LZMADecompressor, "zlib": zlib.decompressobj}
+_UTF8 = "utf-8"
 
 
 def check_compression(compression: str | None) -> str | None:
@@ -125,9 +126,6 @@ def _skip_padding(view: memoryview, at: int) -> int:
     while view[at : at + len(_XZ_PADDING)] == _XZ_PADDING:
         at += len(_XZ_PADDING)
     return at
-
-
-_UTF8 = "utf-8"
 
 
 def check_encoding(encoding: str) -> str:

@@ -27,6 +27,17 @@ _LONG = re.compile(rb"\d{16}")
 _UINT64 = 2**64
 
 Leaf = tuple[str, ...]
+# without a choice at each character, which would take ten times as long
+_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_KEY = re.compile(rf"({_STRING})\s*:\s*")
+_PLAIN = re.compile(rf'{_STRING}|[^\s,\]}}\[{{":]+')
+_STRUCTURE = re.compile(rf"{_STRING}|[\[\]{{}}]")
+_OPENING = re.compile(r"[\[{]\s*")
+_BETWEEN = re.compile(r"\s*([,\]}])\s*")
+_TEXT = "text"
+# what a type has of text: itself, what its fields have by name, or, in a list, what its values have
+_Plan = str | dict[str, Any] | list[Any] | None
+_Edits = list[tuple[int, int, str]]
 
 
 class Rounded(NamedTuple):
@@ -156,20 +167,6 @@ def _widen(kind: Any, others: set[Leaf], leaf: Leaf, large: set[Leaf]) -> Any:
             [field.with_type(_widen(field.type, others, (*leaf, field.name), large)) for field in kind]
         )
     return pa.uint64() if leaf in large and leaf not in others else kind
-
-
-# without a choice at each character, which would take ten times as long
-_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
-_KEY = re.compile(rf"({_STRING})\s*:\s*")
-_PLAIN = re.compile(rf'{_STRING}|[^\s,\]}}\[{{":]+')
-_STRUCTURE = re.compile(rf"{_STRING}|[\[\]{{}}]")
-_OPENING = re.compile(r"[\[{]\s*")
-_BETWEEN = re.compile(r"\s*([,\]}])\s*")
-
-_TEXT = "text"
-# what a type has of text: itself, what its fields have by name, or, in a list, what its values have
-_Plan = str | dict[str, Any] | list[Any] | None
-_Edits = list[tuple[int, int, str]]
 
 
 class _MalformedError(ValueError):

@@ -44,6 +44,9 @@ _NEWLINE = re.compile(rb"\n")
 # Arrow's parsers work block by block, and each line must fit into one block.
 BLOCK_BYTES = 2**20
 _LARGEST_BYTES = 2**31 - 1
+_SCHEMA = pa.schema([pa.field("text", pa.string())])
+# string offsets have 32 bits
+_CHUNK_BYTES = 2**30
 
 
 @dataclass(frozen=True)
@@ -218,11 +221,6 @@ def _read_lines(file: OpenFile, start: int, stop: int) -> pa.Buffer:
 def _after_newline(data: Any, at: int) -> int | None:
     found = _NEWLINE.search(data, at)
     return None if found is None else found.end()
-
-
-_SCHEMA = pa.schema([pa.field("text", pa.string())])
-# string offsets have 32 bits
-_CHUNK_BYTES = 2**30
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,10 @@ _LARGE_FILE_BYTES = 2**20
 _READ_THREADS = 8
 
 T = TypeVar("T")
+HEAD_BYTES = 256 * 1024
+# the decompressed head is several times as large
+_COMPRESSED_HEAD_BYTES = 64 * 1024
+_GROWTH = 4
 
 
 class RowGroupFormat:
@@ -227,12 +231,6 @@ def split_into_parts(locator: Sequence[RowGroups]) -> Iterator[list[RowGroups]]:
 def _concat(tables: Iterable[pa.Table]) -> pa.Table:
     all_tables = list(tables)
     return all_tables[0] if len(all_tables) == 1 else pa.concat_tables(all_tables)
-
-
-HEAD_BYTES = 256 * 1024
-# the decompressed head is several times as large
-_COMPRESSED_HEAD_BYTES = 64 * 1024
-_GROWTH = 4
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,6 +40,13 @@ _JSON = ("json", "jsn")
 _ARRAYS = ("npy",)
 
 Contents = Sequence["pa.Buffer | None"]
+KEY_COLUMN = "__key__"
+_SAMPLES = 100
+_BLOCK_BYTES = 512
+# key, extension, content, and the offset of its end
+_Member = tuple[str, str, pa.Buffer, int]
+# the same rule as in the webdataset library
+_NAME = re.compile(r"^(?P<key>(?:.*/|)[^./][^./]*)\.(?P<extension>[^/]+)$")
 
 
 class _DecodeError(ValueError):
@@ -203,16 +210,6 @@ def _check_keys(extension: str, value: Any, kind: pa.DataType) -> None:
 
 def _is_bytes(kind: pa.DataType) -> bool:
     return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
-
-
-KEY_COLUMN = "__key__"
-
-_SAMPLES = 100
-_BLOCK_BYTES = 512
-# key, extension, content, and the offset of its end
-_Member = tuple[str, str, pa.Buffer, int]
-# the same rule as in the webdataset library
-_NAME = re.compile(r"^(?P<key>(?:.*/|)[^./][^./]*)\.(?P<extension>[^/]+)$")
 
 
 class TarError(ValueError):

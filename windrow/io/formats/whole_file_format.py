@@ -25,6 +25,9 @@ __all__ = ["BinaryFormat", "Contents", "WholeFileFormat", "WholeFileReader"]
 _READ_THREADS = 32
 # larger remote files are fetched in several concurrent requests
 _RANGE_BYTES = 16 * 2**20
+_COLUMN = "bytes"
+# a row has a cost even if its file is empty
+_MIN_BYTES = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,11 +133,6 @@ def _read_remote(files: Files, groups: RowGroups, out: memoryview) -> None:
             remote.fetch([(0, len(out))])
         if len(out):
             out[:] = np.frombuffer(remote.read(len(out)), np.uint8).data
-
-
-_COLUMN = "bytes"
-# a row has a cost even if its file is empty
-_MIN_BYTES = 64
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,10 @@ _SLACK_BYTES = 64
 _NULL_BYTES = 4
 # offsets of text values have 32 bits
 _MAX_TEXT_BYTES = 2**32 - 1
+# two bytes for each level of a page with null or empty lists; pages with more levels are declined
+_LEVELS_BYTES = 2 * 2**20
+# Arrow reads values of more bytes than this, if they are stored in less than the 256th part
+_SMALL_BYTES, _MAX_RATIO = 64 * 2**20, 256
 
 
 def decode(
@@ -194,12 +198,6 @@ def _gather(
     return pa.Array.from_buffers(
         kind, rows, [mask, pa.py_buffer(offsets), pa.py_buffer(out)], null_count=nulls
     )
-
-
-# two bytes for each level of a page with null or empty lists; pages with more levels are declined
-_LEVELS_BYTES = 2 * 2**20
-# Arrow reads values of more bytes than this, if they are stored in less than the 256th part
-_SMALL_BYTES, _MAX_RATIO = 64 * 2**20, 256
 
 
 class _Lists(NamedTuple):

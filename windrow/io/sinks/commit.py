@@ -33,7 +33,7 @@ from windrow.io.sinks.written_manifest import (
     manifest_name,
     parse_manifest,
 )
-from windrow.io.storage.filesystems import Files, join_path
+from windrow.io.storage.filesystems import Files, is_visible, join_path
 
 __all__ = [
     "FinishedPart",
@@ -52,6 +52,7 @@ Mode = Literal["error", "overwrite", "append", "resume"]
 
 _MANIFEST = re.compile(r"_manifest-[0-9a-f]+\.json")
 _MARKER = re.compile(r"_part-.*-[0-9a-f]+\.json")
+_READING_THREADS = 16
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def list_replaced(store: Store, mode: Mode, sources: Collection[str]) -> tuple[s
         return ()
     if there and store.is_root:
         raise PlanError(f"mode='overwrite' would replace all of {store.url}: give a directory in it")
-    replaced = tuple(path for path in listed if _is_ours(path) or _is_visible(path))
+    replaced = tuple(path for path in listed if _is_ours(path) or is_visible(path))
     if read := _find_read(store, replaced, sources):
         raise PlanError(
             f"mode='overwrite' would replace what is being read, {join_path(store.url, min(read))}: write elsewhere"
@@ -181,14 +182,6 @@ def _above(place: str) -> Iterator[str]:
 
 def _is_ours(path: str) -> bool:
     return is_temporary(path) or any(kind.fullmatch(path) for kind in (_MANIFEST, _MARKER))
-
-
-def _is_visible(path: str) -> bool:
-    """Whether readers see the file: they skip '.x' and '_x', but not a partition directory such as '_year=2020'."""
-    return all("=" in part or not part.startswith((".", "_")) for part in path.split("/"))
-
-
-_READING_THREADS = 16
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,8 @@ _FSSPEC_OBJECT_STORES = {
     "r2",
 }
 _REMOVING_THREADS = 16
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 @dataclass(frozen=True)
@@ -232,10 +234,6 @@ def _spooled(fill: Fill) -> Iterator[str]:
         yield path
     finally:
         os.unlink(path)
-
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def find_store(

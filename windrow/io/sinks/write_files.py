@@ -22,6 +22,10 @@ from windrow.io.sinks.written_manifest import WrittenFile
 
 __all__ = ["DigestingStream", "FileRows", "FileSplitter", "Layout", "write_empty", "write_rows"]
 
+# a file can exceed the target by a quarter
+_SLACK = 4
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
 
 def write_rows(
     job: WriteJob, layout: Layout, tables: Iterable[pa.Table], part: str, folder: str = ""
@@ -90,11 +94,6 @@ class DigestingStream(io.RawIOBase):
         self._digest.update(view)
         self.size_bytes += len(view)
         return len(view)
-
-
-# a file can exceed the target by a quarter
-_SLACK = 4
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class FileRows(NamedTuple):

@@ -24,6 +24,8 @@ __all__ = [
 ]
 
 _RESTART = "start a new SparkSession, and create the DataFrame in it"
+FloatType = Literal["float32", "float64"]
+VectorForm = Literal["array", "struct"]
 
 
 def check_frame(df: Any) -> None:
@@ -120,10 +122,6 @@ def _last_line(text: str) -> str:
     if "Traceback (most recent call last)" in text:
         return lines[-1].rstrip(".")
     return " ".join(lines[:2] if lines[0].endswith(":") else lines[:1]).rstrip(".")
-
-
-FloatType = Literal["float32", "float64"]
-VectorForm = Literal["array", "struct"]
 
 
 @dataclass(frozen=True)

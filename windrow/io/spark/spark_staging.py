@@ -37,6 +37,19 @@ __all__ = ["StageFolder", "StageRequest", "StageRoot", "delete_folder", "open_ro
 _PREFIX = "windrow-stage-"
 _NOTE = "_windrow_stage.json"
 _LEASE = "_windrow_lease"
+# Windows are made of row groups, so they are smaller than Spark's default of 128 MiB.
+_WRITE_OPTIONS = {"compression": "snappy", "parquet.block.size": str(64 * 2**20)}
+# Arrow reads Spark's default timestamp type, INT96, as nanoseconds, which end in 2262. LEGACY rebasing would
+# write dates before 1582 in the Julian calendar, which Arrow does not use.
+_SESSION_SETTINGS = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
+_VERSION = 1
+_METRICS_SECONDS = 60
+# Session settings are shared, so only one thread stages at a time. A thread that waited for another to stage
+# the same DataFrame finds its files.
+_STAGING_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -166,20 +179,6 @@ def _create_and_lock(path: Path, private: bool) -> bool:
     return (path / _LEASE).exists()
 
 
-# Windows are made of row groups, so they are smaller than Spark's default of 128 MiB.
-_WRITE_OPTIONS = {"compression": "snappy", "parquet.block.size": str(64 * 2**20)}
-# Arrow reads Spark's default timestamp type, INT96, as nanoseconds, which end in 2262. LEGACY rebasing would
-# write dates before 1582 in the Julian calendar, which Arrow does not use.
-_SESSION_SETTINGS = {
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-}
-_VERSION = 1
-_METRICS_SECONDS = 60
-
-# Session settings are shared, so only one thread stages at a time. A thread that waited for another to stage
-# the same DataFrame finds its files.
-_STAGING_LOCK = threading.Lock()
 _STAGED: list[_Staged] = []
 
 

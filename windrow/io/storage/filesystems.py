@@ -35,17 +35,35 @@ from windrow.io.storage.file_versions import (
 from windrow.io.storage.range_reads import RemoteFile, read_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
 
-__all__ = ["Connection", "Files", "Paths", "connect", "join_path"]
+__all__ = ["Connection", "Files", "Paths", "connect", "is_visible", "join_path"]
 
 # URL schemes of pyarrow's filesystems, whose own paths have none
 _SCHEMES = {"s3": "s3", "gcs": "gs"}
 
 Paths = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
+_URL = re.compile(r"(?P<scheme>s3a?://)(?:(?P<key>[^/@:]*):(?P<secret>[^/@]*)@)?(?P<path>.*)", re.DOTALL)
+# names that only pyarrow uses
+_ARROW_NAMES = {
+    "access_key", "secret_key", "session_token", "anonymous", "endpoint_override", "scheme", "role_arn",
+    "session_name", "external_id", "load_frequency", "request_timeout", "connect_timeout",
+    "background_writes", "default_metadata", "proxy_options", "allow_bucket_creation",
+    "allow_bucket_deletion", "allow_delayed_open", "check_directory_existence_before_creation",
+    "retry_strategy", "force_virtual_addressing", "tls_ca_file_path",
+}  # fmt: skip
+_SHARED_NAMES = {"endpoint_url", "region"}
+_ARROW_NAME_OF = {"key": "access_key", "secret": "secret_key", "token": "session_token", "anon": "anonymous"}
+# aiobotocore's default is 10 connections; blocks are read with more concurrent requests
+_CONNECTIONS = 64
 
 
 def join_path(root: str, relative: str) -> str:
     """Join a relative path to a root, which can be empty or ``/``."""
     return f"{root.rstrip('/')}/{relative}" if root else relative
+
+
+def is_visible(relative: str) -> bool:
+    """Whether readers see a file: they skip '.x' and '_x', as Arrow and Spark do, but no partition '_year=2020'."""
+    return all("=" in part or not part.startswith((".", "_")) for part in relative.split("/"))
 
 
 @dataclass(frozen=True)
@@ -229,21 +247,6 @@ def _wrap_arrow(names: Sequence[str], filesystem: Any, secrets: tuple[str, ...])
 
     plain = tuple(re.sub(r"^\w+://([^/@]*@)?", "", name).rstrip("/") or name for name in names)
     return Connection(ArrowFSWrapper(filesystem), filesystem, plain, secrets)
-
-
-_URL = re.compile(r"(?P<scheme>s3a?://)(?:(?P<key>[^/@:]*):(?P<secret>[^/@]*)@)?(?P<path>.*)", re.DOTALL)
-# names that only pyarrow uses
-_ARROW_NAMES = {
-    "access_key", "secret_key", "session_token", "anonymous", "endpoint_override", "scheme", "role_arn",
-    "session_name", "external_id", "load_frequency", "request_timeout", "connect_timeout",
-    "background_writes", "default_metadata", "proxy_options", "allow_bucket_creation",
-    "allow_bucket_deletion", "allow_delayed_open", "check_directory_existence_before_creation",
-    "retry_strategy", "force_virtual_addressing", "tls_ca_file_path",
-}  # fmt: skip
-_SHARED_NAMES = {"endpoint_url", "region"}
-_ARROW_NAME_OF = {"key": "access_key", "secret": "secret_key", "token": "session_token", "anon": "anonymous"}
-# aiobotocore's default is 10 connections; blocks are read with more concurrent requests
-_CONNECTIONS = 64
 
 
 def _is_s3(url: str) -> bool:

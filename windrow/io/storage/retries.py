@@ -89,6 +89,7 @@ _ARROW_TRANSIENT = re.compile(
     r"|HTTP status (-1|408|425|429|5\d\d)\b|curlCode: |Response checksums mismatch"
     r"|google::cloud::Status\((UNAVAILABLE|INTERNAL|DEADLINE)"
 )
+_IDLE_SECONDS = 1.0
 
 
 class ShortReadError(OSError):
@@ -217,7 +218,6 @@ class _Caller(threading.Thread):
 
 # threads without a function to call, the last one used last
 _IDLE: deque[_Caller] = deque()
-_IDLE_SECONDS = 1.0
 # a forked process has none of the threads
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_IDLE.clear)

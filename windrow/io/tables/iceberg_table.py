@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 __all__ = ["IcebergVersion", "open_iceberg", "read_positions"]
 
 Ints = NDArray[np.int64]
+IcebergVersion = int | str | datetime.datetime
+_FIX = "check the table's name or path, catalog=, snapshot_id=, the credentials and storage_options="
+_FIXES = {
+    "equality deletes": "have the engine that wrote them compact the table (rewrite its data files), and read it then"
+}
 
 
 def _list_files(
@@ -178,14 +183,6 @@ def _read_puffin(content: bytes) -> dict[str, list[Ints]]:
         positions: Sequence[int] = vector.to_vector().to_pylist()
         found.setdefault(vector.referenced_data_file, []).append(np.array(positions, np.int64))
     return found
-
-
-IcebergVersion = int | str | datetime.datetime
-
-_FIX = "check the table's name or path, catalog=, snapshot_id=, the credentials and storage_options="
-_FIXES = {
-    "equality deletes": "have the engine that wrote them compact the table (rewrite its data files), and read it then"
-}
 
 
 @trims_traceback

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
-import pickle
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from windrow.core.optional_dependencies import require
 from windrow.core.source import BlockAddress, BlockTable
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.column_selection import select_columns
-from windrow.io.catalog.filters import check_filter, filter_columns, kept_places
+from windrow.io.catalog.filters import check_filter, digest_filter, filter_columns, kept_places
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.row_ids import count_rows
 from windrow.io.catalog.safe_casts import cast_table
@@ -44,6 +43,10 @@ _FIXES = {
     "not found": "files of old versions are lost once the table was cleaned up: read the table again, and keep "
     "versions for as long as they are read"
 }
+LanceVersion = int | str | datetime.datetime
+Ints = NDArray[np.int64]
+# sample size for estimating the widths of variable-width values
+_SAMPLED_FRAGMENTS, _SAMPLED_ROWS = 4, 4
 
 
 @dataclass(frozen=True)
@@ -160,13 +163,6 @@ class LanceReader(WholeBlockReader):
         return cast_table(table, self.schema, lambda row: origin)
 
 
-LanceVersion = int | str | datetime.datetime
-Ints = NDArray[np.int64]
-
-# sample size for estimating the widths of variable-width values
-_SAMPLED_FRAGMENTS, _SAMPLED_ROWS = 4, 4
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class LanceSource(ListedSource):
     """A version of a Lance table, as a ``windrow.core.source.Source``."""
@@ -223,7 +219,7 @@ def open_lance(
         null_counts={column.name: None if column.nullable else 0 for column in schema},
         block_bytes=target_block_bytes,
         fragments=len(fragments),
-        filter_digest="" if filter is None else _digest_filter(filter),
+        filter_digest="" if filter is None else digest_filter(filter),
         reads=(path,),
     )
 
@@ -312,10 +308,3 @@ def _address(display_name: str, number: int, start: int, rows: int) -> BlockAddr
     return BlockAddress(
         f"{display_name}, fragment {number}, rows {start}-{start + rows - 1}", (number, start, rows)
     )
-
-
-def _digest_filter(expression: pc.Expression) -> str:
-    """A digest of a filter's text, stable across Arrow versions; of its pickle where the text elides values."""
-    text = str(expression)
-    content = pickle.dumps(expression, protocol=4) if "..." in text else text.encode()
-    return hashlib.sha256(content).hexdigest()[:16]

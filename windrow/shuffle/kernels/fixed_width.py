@@ -40,6 +40,8 @@ PlainRows = NDArray[Any]
 
 _BOOLEAN = pa.bool_().id
 _BY_WIDTH = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+# tasks of a job share one schema object
+_KNOWN_SCHEMAS = 16
 
 
 def fixed_width_bytes(kind: pa.DataType) -> int:
@@ -163,10 +165,6 @@ def unpack(bitmap: pa.Buffer, offset: int, length: int) -> NDArray[np.uint8]:
 def pack(values: PlainRows) -> NDArray[np.uint8]:
     """Pack bytes of 0 and 1 into an Arrow bitmap."""
     return np.packbits(values, bitorder="little")
-
-
-# tasks of a job share one schema object
-_KNOWN_SCHEMAS = 16
 
 
 @dataclass(frozen=True, eq=False)
