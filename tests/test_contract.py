@@ -43,6 +43,22 @@ VIOLATIONS = {
         GUARDED + "import windrow.pipeline.tasks.map_task",
         "cycles",
     ),
+    "files know parquet": (
+        "windrow/io/formats/violation.py",
+        LAZY + "import windrow.io.parquet.footers",
+        "io-floors",
+    ),
+    "sinks know formats": (
+        "windrow/io/sinks/violation.py",
+        "import windrow.io.formats.block_files",
+        "io-floors",
+    ),
+    "a room of io on no floor": ("windrow/io/violation.py", "", "io-floors"),
+    "kernels know orders": (
+        "windrow/shuffle/kernels/violation.py",
+        "import windrow.shuffle.order.permutation",
+        "io-cycles",
+    ),
     "a room on no floor": ("windrow/pipeline/violation.py", "", "floors"),
     "transforms know what both have": (
         "windrow/dataset/transforms/violation.py",
@@ -68,6 +84,9 @@ VIOLATIONS = {
     "a framework by name": ("windrow/dataset/violation.py", LAZY + "import polars", "frameworks"),
     "bench in the package": ("windrow/pipeline/violation.py", LAZY + "import bench", "shipped"),
 }
+
+# what the contracts of cycles print: they name folders
+CYCLES = {"cycles": "-> .map_task", "io-cycles": "No cycles are allowed in windrow.shuffle"}
 
 
 def _lint(directory: Path, contract: str) -> subprocess.CompletedProcess[str]:
@@ -103,11 +122,10 @@ def test_violation_is_found(checkout: Path, violation: str) -> None:
     (checkout / where).write_text(line + "\n", encoding="utf-8")
     result = _lint(checkout, contract)
     assert result.returncode == 1, result.stdout
-    # cycles are told by folder
-    assert ("-> .map_task" if contract == "cycles" else "violation") in result.stdout
+    assert CYCLES.get(contract, "violation") in result.stdout
 
 
-@pytest.mark.parametrize("above", ["windrow.pipeline", "windrow.dataset"])
+@pytest.mark.parametrize("above", ["windrow.dataset", "windrow.io", "windrow.pipeline"])
 def test_rooms_state_what_they_may_import(above: str) -> None:
     """The first file of each room lists what it imports of those beside it, and no others."""
     graph = grimp.build_graph("windrow", cache_dir=None)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.simulate.scenario import Dataset
 from windrow.pipeline.tasks.map_task import Task
-from windrow.shuffle.kernels.destinations import Destinations
-from windrow.shuffle.order.runs import Run
+from windrow.shuffle.order.runs import Destinations, Run
 
 if TYPE_CHECKING:
     from bench.simulate.world import World

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.io.catalog.file_source import FileSource
-from windrow.io.catalog.value_widths import fixed_bits
-from windrow.io.parquet.arrow_schemas import find_arrow_schema
-from windrow.io.parquet.footers import read_footer
+from windrow.io.catalog.value_sizes import fixed_bits
+from windrow.io.parquet.footers import find_arrow_schema, read_footer
 from windrow.pipeline.statistics.bottleneck import PipelineFacts
 
 __all__ = [

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.arrow_support import check_supported
+from windrow.core.arrow_support import check_supported, decode_runs
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.integers import as_integer
 from windrow.core.offsets import check_layout
-from windrow.core.run_ends import decode_runs
 from windrow.pipeline.tasks.key_columns import check_key
 
 __all__ = [

@@ -27,7 +27,7 @@ from windrow.dataset.write.write_job import WriteRequest
 from windrow.dataset.write.write_plan import write_epochs, write_parts
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.sinks.written_manifest import WriteResult
-from windrow.io.spark.staging_folder import delete_folder
+from windrow.io.spark.spark_staging import delete_folder
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows
 from windrow.pipeline.delivery.boosting_methods import BoostingMethods
 from windrow.pipeline.plan.head import read_head

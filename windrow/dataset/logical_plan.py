@@ -21,7 +21,7 @@ from windrow.core.source import Source, TracingSource
 from windrow.core.terminal_text import escape_controls
 from windrow.core.user_functions import function_name
 from windrow.dataset.argument_checks import check_count, check_seed
-from windrow.io.in_memory.in_memory_tables import InMemoryBlocks, hold_tables
+from windrow.io.adapters.in_memory_tables import InMemoryBlocks, hold_tables
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, exchange_source
 from windrow.pipeline.exchange.layouts import Layout
 from windrow.pipeline.exchange.parent import Parent

@@ -386,7 +386,7 @@ from pathlib import Path
 import pyarrow as pa
 import windrow
 from windrow.dataset.write.write_job import WriteRequest
-from windrow.io.sinks.csv_sink import CsvSink
+from windrow.io.sinks.arrow_sinks import CsvSink
 
 @dataclass(frozen=True)
 class Slow(CsvSink):

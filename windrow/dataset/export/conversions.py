@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.arrow_support import empty_table
 from windrow.core.byte_sizes import format_bytes
-from windrow.core.empty_tables import empty_table
 from windrow.core.errors import PlanError
 from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.core.optional_dependencies import require
@@ -24,9 +24,9 @@ from windrow.dataset.epoch_iteration import read_epochs
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.write_job import WriteRequest
 from windrow.dataset.write.write_plan import write_epochs, write_parts
-from windrow.io.spark.session import check_session, mapped_errors
+from windrow.io.spark.dataframes import check_session, mapped_errors
 from windrow.io.spark.spark_parquet import SparkSink
-from windrow.io.spark.staging_folder import StageFolder, StageRoot, open_root
+from windrow.io.spark.spark_staging import StageFolder, StageRoot, open_root
 from windrow.pipeline.delivery.batch_formats import separate, to_pandas
 from windrow.pipeline.delivery.to_numpy import column_to_numpy, permutation_of
 from windrow.pipeline.plan.head import find_schema, read_head

@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from windrow.core.arrow_support import empty_table
 from windrow.core.byte_sizes import parse_bytes
-from windrow.core.empty_tables import empty_table
 from windrow.core.errors import PlanError
 from windrow.core.terminal_text import escape_controls
 from windrow.core.user_functions import function_name

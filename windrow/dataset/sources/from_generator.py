@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.core.arrow_support import empty_table
 from windrow.core.byte_sizes import parse_bytes
-from windrow.core.empty_tables import empty_table
 from windrow.core.errors import PlanError, TransformError, WindrowError
 from windrow.core.integers import as_integer
 from windrow.core.user_functions import function_name

@@ -11,10 +11,15 @@ from windrow.core.optional_dependencies import require
 from windrow.core.source import Source
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.io.spark.dataframe_columns import Conversion, FloatType, VectorForm
-from windrow.io.spark.session import check_frame, mapped_errors, runs_on_ray
-from windrow.io.spark.spark_staging import StageRequest, stage
-from windrow.io.spark.staging_folder import open_root
+from windrow.io.spark.dataframes import (
+    Conversion,
+    FloatType,
+    VectorForm,
+    check_frame,
+    mapped_errors,
+    runs_on_ray,
+)
+from windrow.io.spark.spark_staging import StageRequest, open_root, stage
 
 __all__ = ["from_spark"]
 

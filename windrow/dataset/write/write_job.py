@@ -28,14 +28,22 @@ from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.listed_source import ListedSource
 from windrow.io.catalog.row_ids import RowIdSource
-from windrow.io.sinks.commit import Mode, WriteJob, abandon, begin, commit, lie_within, list_replaced
-from windrow.io.sinks.file_splitting import Layout
+from windrow.io.sinks.arrow_sinks import ParquetSink
+from windrow.io.sinks.commit import (
+    FinishedPart,
+    Mode,
+    WriteJob,
+    abandon,
+    begin,
+    commit,
+    find_finished,
+    lie_within,
+    list_replaced,
+)
 from windrow.io.sinks.open_store import find_store, mapped_errors
-from windrow.io.sinks.parquet_sink import ParquetSink
-from windrow.io.sinks.part_markers import FinishedPart, find_finished
 from windrow.io.sinks.sink import Sink
 from windrow.io.sinks.store import Store
-from windrow.io.sinks.write_files import write_empty
+from windrow.io.sinks.write_files import Layout, write_empty
 from windrow.io.sinks.written_manifest import WriteResult
 from windrow.io.tables.snapshot_source import TableSource
 from windrow.pipeline.exchange.derived_source import DerivedSource

@@ -12,16 +12,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, CorruptBlockError
 from windrow.dataset.epoch_iteration import read_epochs
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.write_job import FailedRowsFolder, Output, WriteRequest, write
-from windrow.io.sinks.commit import WriteJob
-from windrow.io.sinks.file_splitting import Layout
-from windrow.io.sinks.part_markers import FinishedPart, mark_finished
-from windrow.io.sinks.write_files import write_empty, write_rows
+from windrow.io.sinks.commit import FinishedPart, WriteJob, mark_finished
+from windrow.io.sinks.write_files import Layout, write_empty, write_rows
 from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
 from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS
 from windrow.pipeline.executors.choose_executor import resolve_executor

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from windrow.io.catalog.value_widths import leaf_types
+from windrow.io.catalog.value_sizes import leaf_types
 from windrow.io.parquet.thrift_compact import (
     BINARY,
     I32,

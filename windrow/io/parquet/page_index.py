@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.io.parquet import decoder_library
-from windrow.io.parquet.codecs import UNCOMPRESSED
+from windrow.io.parquet.decoder_library import UNCOMPRESSED
 from windrow.io.parquet.thrift_compact import STRUCT, Reader, Struct, ThriftError
 
 __all__ = [

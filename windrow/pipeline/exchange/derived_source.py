@@ -8,8 +8,8 @@ from functools import cached_property
 
 from windrow.core.errors import PlanError
 from windrow.core.source import SourceIdentity, prepare_source
-from windrow.io.catalog.fragments import digest_parts, digest_schema
 from windrow.io.catalog.listed_source import NumberedRows
+from windrow.io.catalog.manifest import digest_parts, digest_schema
 from windrow.pipeline.exchange.parent import Parent
 
 __all__ = ["DEFAULT_BLOCK_BYTES", "DerivedSource"]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.source import BlockAddress, BlockReader, Source, TracingSource
 from windrow.io.catalog.row_ids import count_rows
 from windrow.pipeline.plan.head import find_schema

@@ -18,8 +18,8 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.statistics.phases import Interval, TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.shuffle.kernels.ordered_rows import OrderedOutputs
 from windrow.shuffle.kernels.place_rows import MapOutputs
+from windrow.shuffle.order.ordered_rows import OrderedOutputs
 from windrow.shuffle.order.runs import WindowRuns
 
 __all__ = ["CoordinatorClient", "Executor", "Session", "WindowData"]

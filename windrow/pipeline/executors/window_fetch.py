@@ -19,8 +19,8 @@ from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.statistics.phases import Interval
 from windrow.shuffle.kernels.map_output import MapOutput
-from windrow.shuffle.kernels.ordered_rows import OrderedOutputs, OrderedRows
 from windrow.shuffle.kernels.place_rows import MapOutputs
+from windrow.shuffle.order.ordered_rows import OrderedOutputs, OrderedRows
 from windrow.shuffle.order.runs import WindowRuns
 
 __all__ = ["UNHEARD", "Ahead", "Ask", "Load", "Lost", "Pause", "WindowCollector", "fetch_window"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.source import BlockAddress, BlockReader, Source
 from windrow.core.tracebacks import trims_traceback
 from windrow.pipeline.plan.job import Job

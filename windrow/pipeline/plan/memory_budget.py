@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
 from windrow.core.source import RemoteReader, decodes_columns
-from windrow.io.catalog.value_widths import fixed_bits
+from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.pipeline.plan.cache_budget import CacheBudget, share_memory
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import RUN_BYTES, TASK_BYTES, Program

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.window_splits import WindowPlan
 from windrow.pipeline.tasks.map_task import Documents, Ordering
-from windrow.shuffle.order.document_order import place_documents
 from windrow.shuffle.order.runs import WindowRuns
-from windrow.shuffle.order.window_order import WindowOrder, order_window
+from windrow.shuffle.order.window_order import WindowOrder, order_window, place_documents
 
 __all__ = ["WindowPlaces", "place_window"]
 

@@ -12,7 +12,7 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.source import BlockPart
 from windrow.pipeline.tasks.read_only import as_immutable
 from windrow.shuffle.kernels.map_output import MapOutput
-from windrow.shuffle.kernels.ordered_rows import OrderedRows, check_movable, cut_into_runs
+from windrow.shuffle.order.ordered_rows import OrderedRows, check_movable, cut_into_runs
 from windrow.shuffle.order.runs import WindowRuns
 
 __all__ = ["keep_part"]

@@ -35,13 +35,11 @@ from windrow.pipeline.tasks.task_profile import TaskMeter, timed_parts
 from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 from windrow.pipeline.tasks.window_sort import WindowSort
 from windrow.pipeline.tasks.work import Work
-from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
-from windrow.shuffle.kernels.ordered_rows import OrderedRows, are_in_order
-from windrow.shuffle.order.document_order import token_rows
-from windrow.shuffle.order.runs import WindowRuns
-from windrow.shuffle.order.window_order import WindowOrder
+from windrow.shuffle.order.ordered_rows import OrderedRows, are_in_order
+from windrow.shuffle.order.runs import Destinations, WindowRuns
+from windrow.shuffle.order.window_order import WindowOrder, token_rows
 
 __all__ = [
     "PLACED_TOKENS",

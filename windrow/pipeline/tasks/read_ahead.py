@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.core.phase_clock import PhaseClock, counting, current_clock, phase
 from windrow.core.source import BlockAddress, BlockPart, BlockReader, RemoteReader
-from windrow.io.storage.io_threads import call_ahead
+from windrow.io.storage.retries import call_ahead
 
 __all__ = ["ReadAhead"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.errors import PlanError, SourceError, TransformError
 from windrow.core.integers import as_integer
 from windrow.core.source import Source

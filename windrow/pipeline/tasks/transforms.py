@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.errors import TransformError
 from windrow.core.phase_clock import phase
 from windrow.core.user_functions import function_error, raise_function_error

@@ -21,19 +21,15 @@ from windrow.core.text_types import offset_width
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.arrow_columns import join, move_column
 from windrow.shuffle.kernels.bit_packing import find_ranges
-from windrow.shuffle.kernels.column_widths import column_widths
 from windrow.shuffle.kernels.fixed_width import (
     PlainRows,
     clear_nulls,
+    column_widths,
     list_rows_of,
     validity_of,
     values_of,
 )
-from windrow.shuffle.kernels.map_output import (
-    Arenas,
-    MapOutput,
-    MapOutputColumn,
-)
+from windrow.shuffle.kernels.map_output import Arenas, MapOutput, MapOutputColumn
 from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.kernels.nested_columns import NestedColumn, Targets, can_move_nested, move_nested
 from windrow.shuffle.kernels.packed_rows import join_columns
@@ -146,12 +142,7 @@ class _FixedWidthMover:
     """
 
     def __init__(
-        self,
-        part: BlockPart,
-        moving: _Grouping,
-        arenas: Arenas,
-        pool: BufferPool,
-        pause: Callable[[], None],
+        self, part: BlockPart, moving: _Grouping, arenas: Arenas, pool: BufferPool, pause: Callable[[], None]
     ) -> None:
         self._part, self._moving, self._arenas, self._pool, self._pause = part, moving, arenas, pool, pause
         self._rows = part.num_rows

@@ -261,7 +261,7 @@ def move_validity(
 def walk(
     bits: int, keys: Sequence[int], multipliers: Sequence[int], size: int, start: int, stop: int
 ) -> NDArray[np.int64]:
-    """Positions of rows under the permutation of `windrow.shuffle.order.feistel_rounds`, with cycle walking."""
+    """Positions of rows under the permutation of `windrow.shuffle.order.permutation`, with cycle walking."""
     _require(
         len(keys) == len(multipliers) == _ROUNDS and 0 <= start <= stop, "keys, multipliers, start and stop"
     )

@@ -15,10 +15,10 @@ from windrow.core.errors import WindrowError
 from windrow.core.native_libraries import address_of
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.arrow_columns import join, move_column
-from windrow.shuffle.kernels.column_widths import column_widths
 from windrow.shuffle.kernels.fixed_width import (
     PlainRows,
     Validity,
+    column_widths,
     pack,
     row_bytes,
     rows_view,

@@ -18,7 +18,7 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError
 from windrow.core.finalizers import in_background
 from windrow.core.machine import available_cores, use_batch_scheduling
-from windrow.io.storage.io_threads import call_ahead
+from windrow.io.storage.retries import call_ahead
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import WindowData

@@ -14,7 +14,7 @@ import pyarrow as pa
 import ray
 
 from windrow.core.errors import SourceError
-from windrow.io.in_memory.in_memory_tables import InMemoryBlocks, unpack_table
+from windrow.io.adapters.in_memory_tables import InMemoryBlocks, unpack_table
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 
 __all__ = ["ObjectStoreBlocks", "get_objects", "is_for_ray", "reduce_to_references"]

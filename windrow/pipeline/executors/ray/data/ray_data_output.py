@@ -11,7 +11,7 @@ import pyarrow as pa
 import ray
 
 from windrow.core.arrow_bytes import arrow_bytes
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.source import BlockAddress, BlockReader, Source
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.pickling import call_with_picklable

@@ -14,13 +14,11 @@ import ray
 
 from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockPart, BlockTable
-from windrow.io.adapters.extension_types import plain_table
+from windrow.io.catalog.content_digest import digest_table
 from windrow.io.catalog.listed_source import ListedSource
-from windrow.io.catalog.safe_casts import cast_table
+from windrow.io.catalog.safe_casts import cast_table, plain_table
 from windrow.io.catalog.schemas import unify_schemas
-from windrow.io.catalog.value_widths import fixed_bits
-from windrow.io.in_memory.content_digest import digest_table
-from windrow.io.in_memory.value_sizes import count_nulls, cut_rows, weigh_table
+from windrow.io.catalog.value_sizes import count_nulls, cut_rows, fixed_bits, weigh_table
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.pickling import export_code
 
