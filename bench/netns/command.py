@@ -20,8 +20,8 @@ from bench.machine import count_cores, describe_machine, read_memory_bytes
 from bench.netns.network import Link, Network, open_network, why_not
 from bench.netns.rank import digest_epoch, make_pipe
 from bench.progress import ProgressLine
-from bench.scale.cluster import GBIT, Cluster, Costs
-from bench.scale.simulation import Outcome, simulate
+from bench.scale.costs import GBIT, Cluster, Costs
+from bench.scale.run import Outcome, simulate
 from bench.scale.validation import measure_costs, measure_ray_costs
 from bench.sizes import read_size
 from bench.table import align_table

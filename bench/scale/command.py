@@ -10,11 +10,11 @@ from pathlib import Path
 
 from bench.options import add_throughput, read_throughput
 from bench.progress import ProgressLine
-from bench.scale.cluster import Costs, read_costs
+from bench.scale.costs import Costs, read_costs
 from bench.scale.planning import PlanningCost, measure_planning
 from bench.scale.report import draw_outcomes, draw_planning, draw_ratios
+from bench.scale.run import Outcome
 from bench.scale.settings import SETTINGS, Setting
-from bench.scale.simulation import Outcome
 from bench.scale.validation import Ratio, measure_costs, measure_ray_costs, validate_here
 from bench.sizes import read_size
 

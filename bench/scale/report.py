@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.scale.planning import PlanningCost
+from bench.scale.run import Outcome
 from bench.scale.settings import Setting
-from bench.scale.simulation import Outcome
 from bench.scale.validation import Ratio
 from bench.table import align_table, write_cell
 

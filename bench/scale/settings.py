@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bench.scale.cluster import GBIT, Cluster, Costs
+from bench.scale.costs import GBIT, Cluster, Costs
 from bench.scale.dataset import make_source
-from bench.scale.simulation import Outcome, simulate
+from bench.scale.run import Outcome, simulate
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import WindowCut
 

@@ -11,10 +11,10 @@ from bench.facts import Facts, read_facts
 from bench.machine import count_cores, read_memory_bytes
 from bench.progress import ProgressLine
 from bench.rounds import run_rounds
-from bench.scale.cluster import Cluster, Costs
+from bench.scale.costs import Cluster, Costs
 from bench.scale.idle_machine import FreeCores, wait_until_idle
 from bench.scale.processes import run_module
-from bench.scale.simulation import simulate
+from bench.scale.run import simulate
 from windrow.io.catalog.file_source import open_files
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.pipeline.plan.job import Job

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from bench.scale.clock import Clock
-from bench.scale.cluster import Cluster, Costs, read_costs
+from bench.scale.costs import Cluster, Costs, read_costs
 from bench.scale.dataset import COLUMNS, make_source
-from bench.scale.shared_resource import SharedResource
-from bench.scale.simulation import Outcome, make_program, simulate
-from bench.scale.slots import Slots
+from bench.scale.resources import SharedResource, Slots
+from bench.scale.run import Outcome, make_program, simulate
+from bench.simulation.world import Clock
 from windrow.core.errors import PlanError
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import WindowCut
@@ -43,16 +43,20 @@ def run(
 # --- resources
 
 
-def _note(ends: dict[str, float], name: str, clock: Clock) -> None:
-    ends[name] = clock.now
+def make_world() -> World:
+    return World(random.Random(0), is_recorded=False, delay_seconds=0.0)
+
+
+def _note(ends: dict[str, float], name: str, world: World) -> None:
+    ends[name] = world.now
 
 
 def test_users_share_a_resource_within_their_limits() -> None:
-    clock, ends = Clock(), dict[str, float]()
-    shared = SharedResource(clock, capacity=2.0, limit=1.0)
+    world, ends = make_world(), dict[str, float]()
+    shared = SharedResource(world, capacity=2.0, limit=1.0)
     for name, amount in (("a", 1.0), ("b", 1.0), ("c", 4.0)):
-        shared.use(amount, partial(_note, ends, name, clock))
-    clock.run(lambda: len(ends) == 3)
+        shared.use(amount, partial(_note, ends, name, world))
+    world.clock.run(lambda: len(ends) == 3)
     # three users share a capacity of two until a and b are done; then c is limited to one
     assert ends == pytest.approx({"a": 1.5, "b": 1.5, "c": 4.5})
     assert shared.used == pytest.approx(6.0)
@@ -60,11 +64,11 @@ def test_users_share_a_resource_within_their_limits() -> None:
 
 
 def test_shares_are_proportional_to_weights() -> None:
-    clock, ends = Clock(), list[float]()
-    shared = SharedResource(clock, capacity=4.0, limit=1.0)
-    shared.use(6.0, lambda: ends.append(clock.now), weight=3.0)
-    shared.use(6.0, lambda: ends.append(clock.now), weight=1.0)
-    clock.run(lambda: len(ends) == 2)
+    world, ends = make_world(), list[float]()
+    shared = SharedResource(world, capacity=4.0, limit=1.0)
+    shared.use(6.0, lambda: ends.append(world.now), weight=3.0)
+    shared.use(6.0, lambda: ends.append(world.now), weight=1.0)
+    world.clock.run(lambda: len(ends) == 2)
     assert ends == pytest.approx([2.0, 6.0])
 
 

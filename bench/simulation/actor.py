@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
-from bench.simulate.cluster import Cluster, Job
-from bench.simulate.map_outputs import Handle
-from bench.simulate.memory_check import check_held_bytes
-from bench.simulate.scenario import Scenario
-from bench.simulate.world import Violation, World
+from bench.simulation.machines import Job, Machines
+from bench.simulation.world import Violation, World
 from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, CoordinatorCore
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 
-__all__ = ["Actor", "Caller"]
+__all__ = ["Actor", "Caller", "Polled"]
 
+T = TypeVar("T")
 # after these methods the actor wakes pending polls, as the one on Ray does
 _WAKES = frozenset(["open_epoch", "close_shard"])
 
@@ -27,6 +27,7 @@ class Caller(Protocol):
     """A process that calls the coordinator; replies are delivered only while it is alive."""
 
     alive: bool
+    shard: int
 
 
 @dataclass(eq=False)
@@ -43,22 +44,31 @@ class _PendingPoll:
     polling: Generator[float, bool, Answer]
 
 
+@dataclass(frozen=True)
+class Polled:
+    """The answer with which a poll ends."""
+
+    answer: Answer
+
+
 class Actor:
-    """An actor that Ray restarts and whose unanswered calls Ray retries."""
+    """An actor that Ray restarts and whose unanswered calls Ray retries.
+
+    ``check`` is called before each answer and after each task.
+    """
 
     def __init__(
         self,
         world: World,
-        scenario: Scenario,
         program: Program,
-        cluster: Cluster,
+        resources: Resources,
+        machines: Machines,
         nodes: dict[int, str],
-        core_type: type[CoordinatorCore],
+        core_type: type[CoordinatorCore] = CoordinatorCore,
+        check: Callable[[Actor], None] = lambda _: None,
     ) -> None:
-        self._world, self._scenario = world, scenario
-        self._program, self._cluster, self._nodes = program, cluster, nodes
-        self._core_type = core_type
-        self._resources = scenario.resources(program)
+        self._world, self._check, self._core_type = world, check, core_type
+        self._program, self._machines, self._nodes, self._resources = program, machines, nodes, resources
         self._calls: dict[_Call, None] = {}
         self._up = True
         self._restarted = self.ended = False
@@ -67,7 +77,7 @@ class Actor:
     def _begin(self) -> None:
         self._world.incarnations += 1
         self.incarnation = self._world.incarnations
-        self._cluster.set_owner(self.incarnation)
+        self._machines.set_owner(self.incarnation)
         self._pending: list[_PendingPoll] = []
         self._ticking = False
         self._drivers = 0
@@ -124,7 +134,14 @@ class Actor:
         if call.method == "poll":
             self._advance(_PendingPoll(call, self.core.poll(*call.args)), None)
             return
-        result = getattr(self.core, call.method)(*call.args)
+        work = partial(getattr(self.core, call.method), *call.args)
+        self.serve(work, partial(self._executed, call), call.caller)
+
+    def serve(self, work: Callable[[], T], then: Callable[[T], None], caller: Caller | None = None) -> None:
+        """Let the core work, for a caller or for what happened; here it takes no time."""
+        then(work())
+
+    def _executed(self, call: _Call, result: Any) -> None:
         if call.method == "open_epoch" and not isinstance(result, Failure):
             self._readers[call.args[0].shard] = call.args[0].token
         if call.method in _WAKES or result is True:
@@ -132,7 +149,7 @@ class Actor:
         self._answer(call, result)
 
     def _answer(self, call: _Call, result: Any) -> None:
-        check_held_bytes(self, self._scenario)
+        self._check(self)
         self._world.send(self._deliver, call, result, self.incarnation)
 
     def _deliver(self, call: _Call, result: Any, incarnation: int) -> None:
@@ -142,14 +159,23 @@ class Actor:
             call.reply(result)
 
     def _advance(self, pending: _PendingPoll, changed: bool | None) -> None:
-        try:
-            seconds = next(pending.polling) if changed is None else pending.polling.send(changed)
-        except StopIteration as end:
-            self._check_reader(pending.call, end.value)
-            self._answer(pending.call, _pickled(end.value))
+        def work() -> float | Polled:
+            try:
+                return next(pending.polling) if changed is None else pending.polling.send(changed)
+            except StopIteration as end:
+                return Polled(_pickled(end.value))
+
+        # waking up is not another call
+        caller = pending.call.caller if changed is None else None
+        self.serve(work, partial(self._advanced, pending), caller)
+
+    def _advanced(self, pending: _PendingPoll, result: float | Polled) -> None:
+        if isinstance(result, Polled):
+            self._check_reader(pending.call, result.answer)
+            self._answer(pending.call, result.answer)
             return
         self._pending.append(pending)
-        self._world.after(seconds, self._time_out, pending, len(self._pending))
+        self._world.after(result, self._time_out, pending, len(self._pending))
 
     def _time_out(self, pending: _PendingPoll, _: int) -> None:
         if pending in self._pending:
@@ -167,8 +193,7 @@ class Actor:
 
     def _tick(self, incarnation: int) -> None:
         if incarnation == self.incarnation and not self.ended:
-            self.core.tick()
-            self._wake()
+            self.serve(self.core.tick, lambda _: self._wake())
             self._world.after(TICK_SECONDS, self._tick, incarnation)
 
     def _wake(self) -> None:
@@ -188,7 +213,7 @@ class Actor:
         task: Task,
         report: TaskReport,
         output: Any,
-        cached_handles: Sequence[Handle],
+        cached_handles: Sequence[Any],
     ) -> None:
         if incarnation != self.incarnation:
             return
@@ -196,8 +221,12 @@ class Actor:
         self._world.record("done", work.epoch, work.window, work.part, work.stage, work.attempt)
         if driver is self.driver:
             self.running_bytes -= self._expect(task)
-        driver.task_done(task, report, output, "", cached_handles)
-        check_held_bytes(self, self._scenario)
+        self.serve(
+            partial(driver.task_done, task, report, output, "", cached_handles), lambda _: self._task_done()
+        )
+
+    def _task_done(self) -> None:
+        self._check(self)
         self._wake()
 
     # --- environment of the coordinator core
@@ -227,7 +256,7 @@ class Actor:
             self.driver, self.running_bytes = driver, 0
         self.running_bytes += self._expect(task)
 
-        def done(task: Task, report: TaskReport, output: Any, cached_handles: Sequence[Handle]) -> None:
+        def done(task: Task, report: TaskReport, output: Any, cached_handles: Sequence[Any]) -> None:
             self._complete_task(driver, incarnation, task, report, output, cached_handles)
 
         def failed(failure: Failure) -> None:
@@ -238,14 +267,14 @@ class Actor:
         def lost(task: Task) -> None:
             # the same as the actor on Ray does
             if incarnation == self.incarnation:
-                self._cluster.submit(Job(driver.blocks_lost(task), (), incarnation, done, failed, lost))
+                self._machines.submit(Job(driver.blocks_lost(task), (), incarnation, done, failed, lost))
 
         inputs = tuple(cached) if tables is None else (tables, *cached)
-        self._cluster.submit(Job(task, inputs, incarnation, done, failed, lost))
+        self._machines.submit(Job(task, inputs, incarnation, done, failed, lost))
 
     def _expect(self, task: Task) -> int:
         # the output of a later stage replaces its input in memory
-        return self._cluster.expected_bytes(task.blocks) if task.reads else 0
+        return int(self._program.held_bytes[list(task.blocks)].sum()) if task.reads else 0
 
 
 def _pickled(answer: Answer) -> Answer:

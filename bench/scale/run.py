@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from bench.scale.clock import Clock
-from bench.scale.cluster import Cluster, Costs
-from bench.scale.coordinator import Coordinator
-from bench.scale.node import Nodes
-from bench.scale.shard import Shard
-from bench.scale.slots import Slots
-from bench.scale.tasks import MapTasks
+from bench.scale.coordinator import TimedActor
+from bench.scale.costs import Cluster, Costs
+from bench.scale.machines import CostlyMachines
+from bench.scale.trainer import Trainer
+from bench.simulation.world import World
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.memory_budget import budget_program, size_parts
 from windrow.pipeline.plan.program import Program
@@ -40,9 +39,9 @@ class Outcome:
     ----------
     seconds, first_rows_seconds
         Total simulated time, and time until the first rows.
-    bytes_per_second, first_epoch_seconds, epoch_seconds
-        Decoded bytes delivered per second; duration of the first epoch, and mean of the later ones,
-        if they were simulated completely.
+    bytes_per_second, epoch_seconds
+        Decoded bytes delivered per second; mean duration of the epochs after the first, if they were simulated
+        completely.
     idle_share
         Share of time that trainers wait, in the steady state.
     busy
@@ -62,16 +61,12 @@ class Outcome:
     seconds: float
     first_rows_seconds: float
     bytes_per_second: float
-    first_epoch_seconds: float | None
     epoch_seconds: float | None
     idle_share: float
-    idle_share_all: float
     busy: dict[str, float]
     node_peak_bytes: float
     store_peak_bytes: float
     store_bytes: float
-    estimated_bytes: float
-    windows: int
     slices: int
     tasks_per_window: float
     objects_per_window: float
@@ -80,7 +75,6 @@ class Outcome:
     tasks: int
     driver_seconds: float
     driver_share: float
-    driver_calls: int
     crossed_share: float
     min_crossed_share: float
     delivered_rows: int
@@ -138,39 +132,26 @@ def simulate(
     PlanError
         If not even one window fits into the cluster's object stores.
     """
-    program = make_program(job, cluster)
-    budget = budget_program(program, find_resources(cluster), batch_rows)
-    clock = Clock()
-    nodes = Nodes(clock, cluster)
-    tasks = MapTasks(program, cluster, costs, nodes)
-    coordinator = Coordinator(clock, program, budget, cluster, costs, nodes, tasks, driver_seconds)
-    shards = [
-        Shard(
-            clock,
-            cluster,
-            costs,
-            nodes,
-            coordinator,
-            shard=shard,
-            batch_rows=batch_rows,
-            row_bytes=program.row_bytes,
-            epochs=epochs,
-            grain=grain,
-            pool=nodes.slots[0] if cluster.threads else Slots(cluster.placers if grain is None else 1),
-        )
+    program, resources = make_program(job, cluster), find_resources(cluster)
+    budget = budget_program(program, resources, batch_rows)
+    world = World(random.Random(0), is_recorded=False, delay_seconds=0.0)
+    machines = CostlyMachines(world, program, cluster, costs, grain)
+    coordinator = TimedActor(world, program, resources, machines, cluster, costs, driver_seconds)
+    trainers = [
+        Trainer(world, program, machines, coordinator, cluster, shard, batch_rows=batch_rows, epochs=epochs)
         for shard in range(cluster.shards)
     ]
     # steady state: after the first epoch or, if only one is simulated, after its first window
     warm = program.plan(0).windows if epochs > 1 else 1
-    watch = _SteadyState(clock, cluster, nodes, coordinator, shards, warm)
+    watch = _SteadyState(world, cluster, machines, coordinator, trainers, warm)
 
     def done() -> bool:
         watch.update()
         if stop_windows is not None:
-            return all(shard.done or len(shard.windows) > stop_windows for shard in shards)
-        return all(shard.done for shard in shards)
+            return all(each.done or each.consumed_windows >= stop_windows for each in trainers)
+        return all(each.done for each in trainers)
 
-    clock.run(done)
+    world.clock.run(done)
     return _summarize(program, budget, watch, epochs)
 
 
@@ -193,60 +174,58 @@ class _SteadyState:
 
     def __init__(
         self,
-        clock: Clock,
+        world: World,
         cluster: Cluster,
-        nodes: Nodes,
-        coordinator: Coordinator,
-        shards: list[Shard],
+        machines: CostlyMachines,
+        coordinator: TimedActor,
+        trainers: list[Trainer],
         warm: int,
     ) -> None:
         self._warm = warm
-        self.clock, self.cluster, self.nodes = clock, cluster, nodes
-        self.coordinator, self.shards = coordinator, shards
+        self.world, self.cluster, self.machines = world, cluster, machines
+        self.coordinator, self.trainers = coordinator, trainers
         self.steady: _Snapshot | None = None
 
     def update(self) -> None:
         """Take the snapshot if the steady state has begun."""
-        if self.steady is None and self.shards[0].consumed_windows >= self._warm:
+        if self.steady is None and self.trainers[0].consumed_windows >= self._warm:
             self.steady = self.snapshot()
 
     def snapshot(self) -> _Snapshot:
         """Take a snapshot of all counters."""
-        nodes, cluster = self.nodes, self.cluster
-        for shared in (*nodes.cpus, *nodes.ingress):
+        machines, cluster = self.machines, self.cluster
+        for shared in (*machines.cpus, *machines.ingress):
             shared.settle()
         return _Snapshot(
-            now=self.clock.now,
-            cpu=sum(cpu.used for cpu in nodes.cpus) / (cluster.nodes * cluster.cpus),
-            received=sum(card.used for card in nodes.ingress) / (cluster.nodes * cluster.nic_bytes),
-            sent=float(nodes.sent_bytes.sum()) / (cluster.nodes * cluster.nic_bytes),
-            crossed=self.nodes.crossed_bytes,
+            now=self.world.now,
+            cpu=sum(cpu.used for cpu in machines.cpus) / (cluster.nodes * cluster.cpus),
+            received=sum(card.used for card in machines.ingress) / (cluster.nodes * cluster.nic_bytes),
+            sent=float(machines.sent_bytes.sum()) / (cluster.nodes * cluster.nic_bytes),
+            crossed=machines.crossed_bytes,
             coordinator=self.coordinator.busy_seconds,
-            rows=sum(sum(shard.delivered) for shard in self.shards),
-            waited=sum(shard.waiting for shard in self.shards),
+            rows=sum(sum(each.delivered) for each in self.trainers),
+            waited=sum(each.waiting for each in self.trainers),
         )
 
 
 def _summarize(program: Program, budget: Budget, watch: _SteadyState, epochs: int) -> Outcome:
-    cluster, nodes, shards, coordinator = watch.cluster, watch.nodes, watch.shards, watch.coordinator
+    cluster, trainers, coordinator = watch.cluster, watch.trainers, watch.coordinator
+    ledger = watch.machines.ledger
     end, begin = watch.snapshot(), watch.steady or _Snapshot(0, 0, 0, 0, 0, 0, 0, 0)
     steady_seconds = end.now - begin.now
     windows = program.plan(0).windows
     tasks = [len(program.parts(0, window)) for window in range(windows)]
     slices = budget.slices
-    destinations = len(coordinator.destinations)
-    ends = [
-        max(times.ended for shard in shards for times in shard.windows if times.epoch == epoch)
-        for epoch in range(epochs)
-        if all(shard.done or shard.windows[-1].epoch > epoch for shard in shards)
-    ]
+    destinations = len(coordinator.core.destinations)
+    complete = min(len(each.ended) for each in trainers)
+    ends = [max(each.ended[epoch] for each in trainers) for epoch in range(min(epochs, complete))]
     busy = {
         "CPUs": (end.cpu - begin.cpu) / steady_seconds,
         "network in": (end.received - begin.received) / steady_seconds,
         "network out": (end.sent - begin.sent) / steady_seconds,
         "coordinator": (end.coordinator - begin.coordinator) / steady_seconds,
-        "trainers": 1 - (end.waited - begin.waited) / steady_seconds / len(shards),
-        _MEMORY: max(nodes.ledger.peak_store) / (cluster.store_bytes * _STORE_FILL),
+        "trainers": 1 - (end.waited - begin.waited) / steady_seconds / len(trainers),
+        _MEMORY: max(ledger.peak_store) / (cluster.store_bytes * _STORE_FILL),
     }
     if cluster.threads:
         busy = {name: busy[name] for name in ("CPUs", "trainers")}
@@ -254,27 +233,22 @@ def _summarize(program: Program, budget: Budget, watch: _SteadyState, epochs: in
     delivered = (end.rows - begin.rows) * program.row_bytes
     return Outcome(
         seconds=end.now,
-        first_rows_seconds=min(shard.first_rows for shard in shards),
+        first_rows_seconds=min(each.first_rows for each in trainers),
         bytes_per_second=delivered / steady_seconds,
-        first_epoch_seconds=ends[0] if ends else None,
         epoch_seconds=float(np.diff(ends).mean()) if len(ends) > 1 else None,
-        idle_share=(end.waited - begin.waited) / steady_seconds / len(shards),
-        idle_share_all=end.waited / end.now / len(shards),
+        idle_share=(end.waited - begin.waited) / steady_seconds / len(trainers),
         busy=busy,
-        node_peak_bytes=max(nodes.ledger.peak),
-        store_peak_bytes=max(nodes.ledger.peak_store),
+        node_peak_bytes=max(ledger.peak),
+        store_peak_bytes=max(ledger.peak_store),
         store_bytes=cluster.store_bytes,
-        estimated_bytes=budget.total_bytes / cluster.nodes,
-        windows=windows,
         slices=slices,
         tasks_per_window=float(np.mean(tasks)),
         objects_per_window=float(np.mean(tasks)) * destinations * slices,
         object_bytes=float(program.output_bytes.sum()) / (sum(tasks) * destinations * slices),
-        peak_objects=nodes.ledger.peak_objects,
+        peak_objects=ledger.peak_objects,
         tasks=coordinator.finished,
         driver_seconds=coordinator.measured_seconds,
         driver_share=(end.coordinator - begin.coordinator) / steady_seconds,
-        driver_calls=coordinator.calls,
         crossed_share=(end.crossed - begin.crossed) / max(1.0, delivered),
         min_crossed_share=(1 - 1 / cluster.nodes) * _travelling_share(program),
         delivered_rows=end.rows,

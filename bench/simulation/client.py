@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from bench.simulate.actor import Actor
-from bench.simulate.cluster import Cluster, ObjectLost
-from bench.simulate.map_outputs import Handle
-from bench.simulate.world import World
+from bench.simulation.actor import Actor
+from bench.simulation.machines import Machines, ObjectLost
+from bench.simulation.world import World
 from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
@@ -22,7 +22,6 @@ from windrow.pipeline.plan.cursor import Cursor
 __all__ = ["CoordinatorClient"]
 
 _POLL_SECONDS = 1.0
-_TRANSFER_SECONDS = 0.05
 _REPORT_SECONDS = 0.2
 
 Fetching = Generator[Ask | Load | Pause, Any, WindowData]
@@ -41,7 +40,7 @@ class CoordinatorClient:
         self,
         world: World,
         actor: Actor,
-        cluster: Cluster,
+        machines: Machines,
         *,
         shard: int,
         node: str,
@@ -50,8 +49,8 @@ class CoordinatorClient:
         failed: Callable[[Failure], None],
         leads_on: Callable[[int], bool],
     ) -> None:
-        self._world, self._actor, self._cluster = world, actor, cluster
-        self._shard, self._node, self._token, self._seed = shard, node, token, seed
+        self._world, self._actor, self._machines = world, actor, machines
+        self.shard, self._node, self._token, self._seed = shard, node, token, seed
         self._since = world.now
         self._failed = failed
         self._leads_on = leads_on
@@ -107,7 +106,7 @@ class CoordinatorClient:
     ) -> OpenRequest:
         number, self._opened = self._opened, self._opened + 1
         return OpenRequest(
-            shard=self._shard,
+            shard=self.shard,
             node=self._node,
             token=self._token,
             since=self._since,
@@ -157,11 +156,11 @@ class CoordinatorClient:
 
     def _send_acknowledgement(self, place: Place | None) -> None:
         if place is not None:
-            self._actor.call(self, "acknowledge", self._shard, self._token, place)
+            self._actor.call(self, "acknowledge", self.shard, self._token, place)
 
     def heartbeat(self) -> None:
         """Report that the consumer is alive."""
-        self._actor.call(self, "heartbeat", self._shard)
+        self._actor.call(self, "heartbeat", self.shard)
 
     def close(self) -> None:
         """Close the shard."""
@@ -170,7 +169,7 @@ class CoordinatorClient:
         self._send_close()
 
     def _send_close(self) -> None:
-        self._actor.call(self, "close_shard", self._shard, self._token)
+        self._actor.call(self, "close_shard", self.shard, self._token)
 
     def _call(self, method: str, *args: Any, reply: Callable[[Any], None]) -> None:
         """Make a call that could reopen the shard at a restarted coordinator; close again after its answer."""
@@ -214,7 +213,7 @@ class CoordinatorClient:
         key = self._ahead.next()
         if key is not None:
             self._cancelled = False
-            self._fetching = fetch_window(self._shard, *key)
+            self._fetching = fetch_window(self.shard, *key)
             self._advance(self._fetching, key, None)
 
     def _advance(self, fetching: Fetching, key: Key, result: Any) -> None:
@@ -259,14 +258,14 @@ class CoordinatorClient:
             self._world.fault("unheard transfer")
             self._world.after(step.patience_seconds, self._advance, fetching, key, UNHEARD)
             return
-        seconds = _TRANSFER_SECONDS * self._world.rng.random()
-        self._world.after(seconds, self._arrive, fetching, key, step.reply)
+        arrived = partial(self._arrive, fetching, key, step.reply)
+        self._machines.transfer(self._node, _handles(step.reply), arrived)
 
     def _arrive(self, fetching: Fetching, key: Key, reply: WindowReply) -> None:
         if fetching is not self._fetching:
             return
         try:
-            self._cluster.check_available(_handles(reply))
+            self._machines.check_available(_handles(reply))
         except ObjectLost as error:
             if self._world.happens(0.5):
                 self._advance(fetching, key, Lost(error))
@@ -280,15 +279,15 @@ class CoordinatorClient:
         self._advance(fetching, key, replace(reply, outputs=loaded))
 
     def _retry_arrival(self, fetching: Fetching, key: Key, reply: WindowReply) -> None:
-        if not all(map(self._cluster.is_owned, _handles(reply))):
+        if not all(map(self._machines.is_owned, _handles(reply))):
             self._advance(fetching, key, Lost(ObjectLost("its owner is dead")))
         else:
             self._arrive(fetching, key, reply)
 
 
-def _handles(reply: WindowReply) -> list[Handle]:
+def _handles(reply: WindowReply) -> list[Any]:
     return [handle for slices in reply.outputs.values() for handle in slices if handle is not None]
 
 
-def _map_outputs(handle: Handle | None) -> list[Any]:
+def _map_outputs(handle: Any) -> list[Any]:
     return [] if handle is None else [handle.map_output]

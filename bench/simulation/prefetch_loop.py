@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from bench.simulate.map_outputs import place_rows
-from bench.simulate.shard_client import CoordinatorClient
-from bench.simulate.world import Violation, World
+from bench.simulation.client import CoordinatorClient
+from bench.simulation.machines import Machines
+from bench.simulation.world import Violation, World
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import WindowData
@@ -21,7 +22,7 @@ __all__ = ["PrefetchLoop"]
 
 # as in windrow: shorter than the coordinator's timeout for silent shards
 _RELEASE_SECONDS = 4.0
-_PLACE_SECONDS = 0.02
+_RUNS_AHEAD = 2
 
 
 @dataclass(eq=False)
@@ -30,7 +31,7 @@ class _PlacedRun:
 
     place: int
     takes_slot: bool
-    rows: list[int] | None = None
+    rows: Sequence[int] | None = None
 
 
 @dataclass(eq=False)
@@ -51,16 +52,18 @@ class PrefetchLoop:
     def __init__(
         self,
         world: World,
+        machines: Machines,
         shard_client: CoordinatorClient,
         facts: EpochFacts,
         shard: int,
         *,
-        depth: int,
+        batch_rows: int,
         notify: Callable[[], None],
         leads_on: Callable[[int], bool],
     ) -> None:
-        self._world, self._client, self._shard = world, shard_client, shard
-        self._free_slots = depth
+        self._world, self._machines, self._client, self._shard = world, machines, shard_client, shard
+        # its depth: the number of runs that are placed ahead of the trainer
+        self._free_slots = max(_RUNS_AHEAD, -(-batch_rows // facts.run_rows) + 1)
         self._notify = notify
         self._leads_on = leads_on
         self._submitted = 0
@@ -75,7 +78,7 @@ class PrefetchLoop:
 
     # --- the trainer's side
 
-    def take(self) -> list[int] | None:
+    def take(self) -> Sequence[int] | None:
         """The rows of the next run, or None if it is not placed yet."""
         queue = self._consumer_epoch.queue
         if not queue or queue[0].rows is None:
@@ -137,7 +140,7 @@ class PrefetchLoop:
                 return
 
     def _end(self) -> None:
-        """Queue the padding rows that end an epoch; they do not count against ``depth``."""
+        """Queue the padding rows that end an epoch; they do not count against the depth."""
         self._prefetch_epoch.queue.extend(sorted(self._padding, key=lambda placed: placed.place))
         self._padding.clear()
         self._prefetch_epoch.ended = True
@@ -154,14 +157,15 @@ class PrefetchLoop:
             raise Violation(
                 f"shard {self._shard}, epoch {facts.epoch}: rows are placed for a different shard assignment"
             )
-        runs = layout.runs_from(facts.assignment.start_row, self._shard)[self._submitted :]
+        runs = self._machines.join_runs(layout.runs_from(facts.assignment.start_row, self._shard))
+        runs = runs[self._submitted :]
         padding = layout.padding_runs(self._shard)
         self._uses = SliceUses(data, self._report)
         self._uses.expect([run.slice for run in (*runs, *padding)])
         self._runs.extend(runs)
 
     def _submit_runs(self, data: WindowData) -> bool:
-        """Submit runs up to ``depth``; returns whether all runs of the window were submitted."""
+        """Submit runs up to the depth; returns whether all runs of the window were submitted."""
         layout = data.layout
         assert isinstance(layout, WindowRuns), "windows without a layout are skipped before"
         while self._runs:
@@ -207,15 +211,15 @@ class PrefetchLoop:
 
     def _submit(self, data: WindowData, run: Run, *, takes_slot: bool) -> _PlacedRun:
         placed = _PlacedRun(run.place, takes_slot)
-        seconds = _PLACE_SECONDS * self._world.rng.random()
-        self._world.after(seconds, self._place, placed, data.slices[run.slice], run, self._uses)
+        place = partial(self._place, placed, data.slices[run.slice], run, self._uses)
+        self._machines.spend_placing(self._shard, run, place)
         return placed
 
-    def _place(self, placed: _PlacedRun, map_outputs: list[Any], run: Run, uses: SliceUses) -> None:
+    def _place(self, placed: _PlacedRun, map_outputs: Sequence[Any], run: Run, uses: SliceUses) -> None:
         if not self._client.alive:
             return
         try:
-            placed.rows = place_rows(map_outputs, run)[run.skip :]
+            placed.rows = self._machines.place_rows(map_outputs, run)[run.skip :]
         except ValueError as error:
             raise Violation(
                 f"shard {self._shard}, epoch {self._prefetch_epoch.facts.epoch}: {error}"
