@@ -9,26 +9,32 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.chaos.command import add_chaos, run_command
-from bench.config import find_data
+from bench.commands.launched import measure_launched
+from bench.commands.memory import measure_memory
+from bench.commands.observability import add_observability, run_observability
+from bench.commands.resume import add_resume, measure_resume
+from bench.commands.throughput import measure
 from bench.executors.command import add_executors, run_executors
 from bench.formats.command import add_formats, run_formats
 from bench.gpu.command import add_gpu, run_gpu
-from bench.launched import measure_launched
-from bench.memory_command import measure_memory
 from bench.netns.command import add_netns, run_netns
-from bench.observability import add_observability, run_observability
 from bench.operations.command import add_operations, run_operations
-from bench.options import add_data, add_memory, add_throughput, read_memory, read_ranks, read_throughput
-from bench.progress import ProgressLine
 from bench.remote.command import add_store, measure_store
-from bench.resume import add_resume, measure_resume
-from bench.rivals.options import add_peers
+from bench.rivals.command import add_peers
 from bench.scale.command import add_scale, run_scale
 from bench.shapes.command import add_shapes, run_shapes
 from bench.simulate.command import add_simulate, run_simulate
-from bench.sizes import read_size
 from bench.stacks.command import add_stacks, run_stacks
-from bench.throughput import measure
+from bench.system.console import ProgressLine, read_size
+from bench.throughput.options import (
+    add_data,
+    add_memory,
+    add_throughput,
+    find_data,
+    read_memory,
+    read_ranks,
+    read_throughput,
+)
 
 __all__ = ["main"]
 

@@ -1,4 +1,4 @@
-"""Analysis of a chaos run: differences from the undisturbed stream, recovery times, throughput."""
+"""The report of a chaos run: differences from the undisturbed stream, recovery times, throughput."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from bench.chaos.kill_plan import Kill
-from bench.chaos.record import Incarnation, Step
+from bench.chaos.setting import KINDS, Kill
+from bench.chaos.trainers import Incarnation, Step
+from bench.system.console import align_table, write_cell
+from bench.system.ray_cluster import describe_spilled
 
-__all__ = ["Report", "compare", "compute_throughput", "find_recoveries", "make_report"]
+__all__ = ["Report", "compare", "compute_throughput", "draw_report", "find_recoveries", "make_report"]
 
 # a wait for a batch that is longer than this counts as caused by a kill
 _AFFECTED_SECONDS = 0.25
@@ -209,3 +211,36 @@ def make_report(
             (step.wait_seconds for incarnation in incarnations for step in incarnation.steps), default=0.0
         ),
     )
+
+
+_SHOWN = 20
+
+
+def draw_report(report: Report) -> str:
+    """Kills, recovery, throughput and differences."""
+    rows = [
+        (
+            kind,
+            str(report.kills.get(kind, 0)),
+            str(len(report.recovery_seconds.get(kind, ()))),
+            write_cell(report.median(kind), "{:.1f}"),
+            write_cell(report.longest(kind), "{:.1f}"),
+            write_cell(report.ray_median(kind), "{:.1f}"),
+            write_cell(report.ray_longest(kind), "{:.1f}"),
+        )
+        for kind in KINDS
+    ]
+    heads = ("fault", "times", "shards affected", "median s", "longest s", "Ray median s", "Ray longest s")
+    baseline, disturbed = report.rows_per_second["baseline"], report.rows_per_second["disturbed"]
+    lines = [
+        align_table(heads, rows, ("fault",)),
+        f"seed {report.seed}: {report.killed} kills in {report.seconds:.0f} s; "
+        f"{report.steps:,} batches of {report.epochs + 1} epochs, {report.reread_steps} read again by "
+        f"restarted trainers; {describe_spilled(report.spilled_bytes)} MiB spilled",
+        f"longest wait for a batch: {report.longest_wait_seconds:.1f} s",
+        f"rows a second: {baseline:,.0f} undisturbed, {disturbed:,.0f} disturbed",
+        f"differences from the undisturbed run: {len(report.differences)}",
+        *(f"  {difference}" for difference in report.differences[:_SHOWN]),
+        *(f"error: {error}" for error in report.errors),
+    ]
+    return "\n".join(lines)

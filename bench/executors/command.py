@@ -11,15 +11,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from bench.choices import choose_names
+from bench.data.shapes import SHAPES, find_files
 from bench.executors.systems import OTHER, PARTS
-from bench.machine import describe_machine
-from bench.progress import ProgressLine
 from bench.shapes.command import add_measured
-from bench.shapes.data import SHAPES, find_files
-from bench.sizes import read_size
-from bench.system_process import SystemProcess
-from bench.table import align_table
+from bench.system.console import ProgressLine, align_table, choose_names, read_size
+from bench.system.machine import describe_machine
+from bench.system.processes import SystemProcess
 
 __all__ = ["add_executors", "run_executors", "share_of_threads"]
 

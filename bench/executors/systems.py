@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import windrow
-from bench.process_tree import list_tree, read_cpu_seconds
+from bench.system.processes import list_tree, read_cpu_seconds
 
 __all__ = ["OTHER", "PARTS", "Trainer", "main", "name_process"]
 

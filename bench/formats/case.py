@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.machine import count_cores
+from bench.system.machine import count_cores
 
 __all__ = ["BATCH_ROWS", "Case", "on_all_cores"]
 

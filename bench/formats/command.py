@@ -15,7 +15,7 @@ from bench.formats.case import BATCH_ROWS, Case
 from bench.formats.records import RECORDS
 from bench.formats.rows import ROWS
 from bench.formats.tables import TABLES
-from bench.sizes import read_size
+from bench.system.console import read_size
 
 __all__ = ["CASES", "add_formats", "run_formats"]
 

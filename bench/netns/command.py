@@ -15,16 +15,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bench.config import BenchConfig, find_data
-from bench.machine import count_cores, describe_machine, read_memory_bytes
 from bench.netns.network import Link, Network, open_network, why_not
 from bench.netns.rank import digest_epoch, make_pipe
-from bench.progress import ProgressLine
-from bench.scale.costs import GBIT, Cluster, Costs
+from bench.scale.cluster import GBIT, Cluster, Costs
 from bench.scale.run import Outcome, simulate
 from bench.scale.validation import measure_costs, measure_ray_costs
-from bench.sizes import read_size
-from bench.table import align_table
+from bench.system.console import ProgressLine, align_table, read_size
+from bench.system.machine import count_cores, describe_machine, read_memory_bytes
+from bench.throughput.options import BenchConfig, find_data
 from windrow.io.catalog.file_source import open_files
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.pipeline.plan.job import Job

@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.choices import choose_names
-from bench.machine import describe_machine
 from bench.operations.data import make_files
-from bench.progress import ProgressLine
-from bench.sizes import read_size
-from bench.system_process import SystemProcess
-from bench.table import align_table, write_cell
+from bench.system.console import ProgressLine, align_table, choose_names, read_size, write_cell
+from bench.system.machine import describe_machine
+from bench.system.processes import SystemProcess
 
 __all__ = ["OPERATIONS", "Operation", "add_operations", "run_operations"]
 

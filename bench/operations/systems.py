@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from bench.machine import count_cores
 from bench.operations.data import (
     BATCH_ROWS,
     INFERENCE_ROWS,
@@ -28,6 +27,7 @@ from bench.operations.data import (
     score,
     summarize,
 )
+from bench.system.machine import count_cores
 
 __all__ = ["SYSTEMS", "Measured", "System"]
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.one_trainer import OneTrainer
-from bench.peers.rows import SHARDS, choose_collate, convert_once, iterate_rows
+from bench.peers.base import SHARDS, OneTrainer, choose_collate, convert_once, iterate_rows
 
 __all__ = ["LitData"]
 

@@ -75,16 +75,14 @@ def _name_rival(
 
 _LIMITS = {
     "scan": PeerName(
-        "bench.peers.scan:Scan", "limit: raw Parquet scan", "none", delivers=False, variable_too=True
+        "bench.peers.limits:Scan", "limit: raw Parquet scan", "none", delivers=False, variable_too=True
     ),
-    "torch-scan": PeerName(
-        "bench.peers.torch_scan:TorchScan", "limit: scan to torch", "none", small_too=True
-    ),
+    "torch-scan": PeerName("bench.peers.limits:TorchScan", "limit: scan to torch", "none", small_too=True),
     "fresh-memory": PeerName(
-        "bench.peers.fresh_memory:FreshMemory", "limit: memory of two windows", "none", delivers=False
+        "bench.peers.limits:FreshMemory", "limit: memory of two windows", "none", delivers=False
     ),
     "ray-start": PeerName(
-        "bench.peers.ray_start:RayStart", "limit: Ray's processes and store", "none", delivers=False
+        "bench.peers.limits:RayStart", "limit: Ray's processes and store", "none", delivers=False
     ),
 }
 _OURS = {

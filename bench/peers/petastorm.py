@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bench.peers.one_trainer import OneTrainer
+from bench.peers.base import OneTrainer
 
 __all__ = ["Petastorm", "PetastormMemory"]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.object_store import ObjectStoreMonitor
-from bench.ray_session import make_collate, start_ray, start_trainers, train_all
-from bench.request import Request
-from bench.run_details import RunDetails
-from bench.spans import Span
-from bench.trainer import Progress, TrainerResult
+from bench.peers.windrow_ray import make_collate, start_ray, start_trainers, train_all
+from bench.system.ray_cluster import ObjectStoreMonitor
+from bench.training.request import Request
+from bench.training.run_details import RunDetails, Span
+from bench.training.trainer import Progress, TrainerResult
 
 __all__ = ["RayShuffleSplit"]
 

@@ -1,7 +1,8 @@
-"""windrow under torchrun: every rank calls ``shard()``."""
+"""windrow under torchrun: every rank calls ``shard()``; this module is also what a rank runs."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -10,12 +11,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.peers.windrow_pipeline import import_all
-from bench.request import Request
-from bench.run_details import RunDetails
-from bench.trainer import Progress, TrainerResult
+from bench.peers.windrow_threads import ShardEpochs, build_pipeline, import_all
+from bench.training.request import Request
+from bench.training.run_details import RunDetails
+from bench.training.trainer import Progress, Trainer, TrainerResult
 
-__all__ = ["WindrowTorchrun"]
+__all__ = ["WindrowTorchrun", "main"]
 
 _POLL_SECONDS = 0.5
 
@@ -40,7 +41,7 @@ class WindrowTorchrun:
             request.write_text(self._request.to_json())
             command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
             command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-            command += ["-m", "bench.launched_rank", str(request), name]
+            command += ["-m", "bench.peers.windrow_torchrun", str(request), name]
             with subprocess.Popen(command) as torchrun:
                 while torchrun.poll() is None:
                     time.sleep(_POLL_SECONDS)
@@ -61,3 +62,27 @@ class WindrowTorchrun:
 
     def close(self) -> None:
         """Nothing is left to close."""
+
+
+def main() -> None:
+    """Take every batch of this rank's shard."""
+    request = Request.from_json(Path(sys.argv[1]).read_text())
+    folder, rank = Path(sys.argv[2]), int(os.environ["RANK"])
+    seen = folder / f"{rank}.seen"
+
+    def note(epoch: int, rows: int) -> None:
+        temporary = seen.with_suffix(".tmp")
+        temporary.write_text(f"{epoch} {rows}")
+        temporary.replace(seen)
+
+    trainer = Trainer(request, f"trainer {rank}", note)
+    import_all()
+    shard = build_pipeline(request, "auto").options(progress=False).shard(equal=request.equal)
+    source = ShardEpochs(shard, request, includes_run_spans=rank == 0)
+    result = trainer.train(source)
+    result.spans.extend(source.spans())
+    (folder / f"{rank}.result").write_bytes(pickle.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

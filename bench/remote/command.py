@@ -1,25 +1,25 @@
-"""``python -m bench store``: the cost of latency and limited bandwidth to object storage."""
+"""``python -m bench store``: epochs out of object storage, with latency and limited bandwidth."""
 
 from __future__ import annotations
 
 import argparse
 import statistics
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from bench.config import BenchConfig, find_data
-from bench.machine import count_cores, describe_machine
-from bench.progress import ProgressLine
-from bench.remote.epochs import Reading, Timed, open_pipe, time_epochs
-from bench.remote.proxy import NetworkConditions, Proxy, open_proxy
-from bench.remote.server import serve_folder
-from bench.sizes import read_size
-from bench.table import align_table
+import windrow
+from bench.remote.s3_server import KEY, SECRET, NetworkConditions, Proxy, Traffic, open_proxy, serve_folder
+from bench.system.console import ProgressLine, align_table, read_size
+from bench.system.machine import count_cores, describe_machine
+from bench.throughput.options import BenchConfig, find_data
+from windrow import DatasetPipeline
 
-__all__ = ["add_store", "measure_store"]
+__all__ = ["Reading", "Timed", "add_store", "measure_store", "open_pipe", "time_epochs"]
 
 _LATENCY_LEAST, _BANDWIDTH_LEAST = 0.7, 0.9
 _HEADS = ("executor", "client", "store", "first batch s", "epoch s", "MB/s", "requests", "at once", "ratio")
@@ -172,3 +172,77 @@ def _write_line(
         f"{max(traffic.max_concurrent for run in runs for traffic in run.traffic)}",
         "-" if ratio is None else f"{ratio:.2f}",
     )
+
+
+_BATCH_ROWS = 16_384
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How epochs are read: client, executor and pipeline options."""
+
+    client: str
+    executor: str
+    epochs: int
+    window: str | None
+    columns: tuple[str, ...] | None
+    cache: str | None
+    block: str = "64MiB"
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds to the first batch and of each epoch, and the proxy's traffic in each epoch.
+
+    An epoch starts when the previous one has ended, so the first includes the start of the run.
+    """
+
+    first_batch_seconds: float
+    seconds: tuple[float, ...]
+    traffic: tuple[Traffic, ...]
+
+    @property
+    def later_seconds(self) -> float:
+        """Mean over the epochs without the first; during each, windows of the next are prefetched."""
+        later = self.seconds[1:] or self.seconds
+        return sum(later) / len(later)
+
+
+def open_pipe(folder: Path, endpoint: str, reading: Reading) -> DatasetPipeline:
+    """Build the measured pipeline; this lists the files."""
+    given: dict[str, Any] = {"columns": reading.columns, "target_block_bytes": reading.block}
+    path = f"{folder.parent.name}/{folder.name}"
+    if reading.client == "arrow":
+        import pyarrow.fs as pa_fs
+
+        given["filesystem"] = pa_fs.S3FileSystem(
+            access_key=KEY,
+            secret_key=SECRET,
+            endpoint_override=endpoint.removeprefix("http://"),
+            scheme="http",
+            region="us-east-1",
+        )
+    else:
+        options = {"endpoint_url": endpoint, "client_kwargs": {"region_name": "us-east-1"}}
+        given["storage_options"] = {"key": KEY, "secret": SECRET, **options}
+        path = f"s3://{path}"
+    pipe = windrow.read_parquet(path, **given).window(bytes_per_window=reading.window or "1GiB")
+    pipe = pipe.repeat(reading.epochs).random_shuffle_each_window(seed=7)
+    cache: Any = reading.cache
+    return pipe.options(executor=reading.executor, progress=False, cache=cache)
+
+
+def time_epochs(pipe: DatasetPipeline, proxy: Proxy, conditions: Any) -> Timed:
+    """Read a pipeline to its end at full speed."""
+    proxy.set(conditions)
+    seconds, traffic, first = [], [], 0.0
+    began = at = time.perf_counter()
+    with pipe.iterator() as shard:
+        for epoch in shard.iter_epochs():
+            for _ in epoch.iter_batches(_BATCH_ROWS):
+                first = first or time.perf_counter() - began
+            now = time.perf_counter()
+            seconds.append(now - at)
+            traffic.append(proxy.set(conditions))
+            at = now
+    return Timed(first, tuple(seconds), tuple(traffic))

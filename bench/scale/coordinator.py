@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from bench.scale.costs import Cluster, Costs
+from bench.scale.cluster import Cluster, Costs
 from bench.scale.machines import CostlyMachines, name_node
 from bench.simulation.actor import Actor, Caller, Polled
 from bench.simulation.world import World

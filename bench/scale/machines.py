@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.scale.costs import Cluster, Costs
+from bench.scale.cluster import Cluster, Costs
 from bench.scale.resources import Ledger, Output, SharedResource, Slots
 from bench.simulation.machines import Job
 from bench.simulation.world import World

@@ -9,10 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.scale.costs import Cluster
-from bench.scale.dataset import make_source
-from bench.scale.processes import run_module
+from bench.scale.cluster import Cluster, make_source
 from bench.scale.run import find_resources, make_program
+from bench.scale.validation import run_module
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.explain import explain_program

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from bench.scale.cluster import Cluster, Costs
 from bench.scale.coordinator import TimedActor
-from bench.scale.costs import Cluster, Costs
 from bench.scale.machines import CostlyMachines
 from bench.scale.trainer import Trainer
 from bench.simulation.world import World

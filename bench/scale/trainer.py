@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.scale.costs import Cluster
+from bench.scale.cluster import Cluster
 from bench.scale.machines import CostlyMachines, name_node
 from bench.simulation.actor import Actor
 from bench.simulation.client import CoordinatorClient

@@ -13,11 +13,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from bench.machine import count_cores, read_memory_bytes
-from bench.process_tree import list_tree
-from bench.scale.idle_machine import TICK_SECONDS, read_used
-from bench.scale.one_window import Plan, make_plan
-from bench.scale.thread_costs import time_handing
+from bench.scale.thread_costs import Plan, make_plan, time_handing
+from bench.system.machine import TICK_SECONDS, count_cores, read_memory_bytes, read_used
+from bench.system.processes import list_tree
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.tasks.map_task import Task, TaskContext, run_task
 

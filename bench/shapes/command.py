@@ -11,15 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.choices import choose_names
-from bench.machine import describe_machine
-from bench.progress import ProgressLine
-from bench.shapes.data import SHAPES, find_files
+from bench.data.shapes import SHAPES, find_files
 from bench.shapes.plot import draw_shares
 from bench.shapes.systems import EXECUTORS, FORMATS
-from bench.sizes import read_size
-from bench.system_process import SystemProcess
-from bench.table import align_table, write_cell
+from bench.system.console import ProgressLine, align_table, choose_names, read_size, write_cell
+from bench.system.machine import describe_machine
+from bench.system.processes import SystemProcess
 
 __all__ = ["add_measured", "add_shapes", "choose_executors", "run_shapes", "summarize_shape"]
 

@@ -19,8 +19,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 import windrow
-from bench.machine import count_cores
-from bench.process_tree import list_tree, read_cpu_seconds
+from bench.system.machine import count_cores
+from bench.system.processes import list_tree, read_cpu_seconds
 
 __all__ = ["BATCH_ROWS", "EXECUTORS", "FORMATS", "Measured", "main"]
 

@@ -12,9 +12,8 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from multiprocessing import get_context
 
-from bench.progress import ProgressLine
 from bench.simulate.run import Outcome, simulate
-from bench.table import align_table
+from bench.system.console import ProgressLine, align_table
 
 __all__ = ["add_simulate", "run_simulate"]
 

@@ -12,14 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.config import BenchConfig, find_data
-from bench.facts import read_facts
-from bench.machine import count_cores, describe_machine
-from bench.progress import ProgressLine
-from bench.report import print_head
-from bench.sizes import read_size
 from bench.stacks.trainers import STACKS
-from bench.table import align_table
+from bench.system.console import ProgressLine, align_table, read_size
+from bench.system.machine import count_cores, describe_machine
+from bench.throughput.options import BenchConfig, find_data
+from bench.throughput.report import print_head
+from bench.training.facts import read_facts
 
 __all__ = ["add_stacks", "run_stacks"]
 

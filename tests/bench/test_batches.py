@@ -5,7 +5,7 @@ from itertools import chain
 import pytest
 import torch
 
-from bench.batches import cut_batches
+from bench.training.tensors import cut_batches
 
 
 @pytest.mark.parametrize("lengths", [[10], [3, 7], [1] * 10, [4, 4, 2], [7, 3], [2, 8]])

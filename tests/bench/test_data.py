@@ -7,9 +7,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from bench.data.draws import draw_integers, draw_raw, draw_unit
-from bench.data.layout import Layout, plan_layout
-from bench.data.make import KINDS, make_table, write_file
+from bench.data.files import KINDS, Layout, make_table, plan_layout, write_file
+from bench.data.generators import draw_integers, draw_raw, draw_unit
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -64,7 +63,7 @@ def test_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def fail(*_: object) -> None:
         raise RuntimeError("no space")
 
-    monkeypatch.setattr("bench.data.make.make_table", fail)
+    monkeypatch.setattr("bench.data.files.make_table", fail)
     layout = plan_layout(168_000, 168)
     with pytest.raises(RuntimeError, match="no space"):
         write_file("dlrm", layout, layout.files()[0], tmp_path / "0.parquet", seed=0)

@@ -3,7 +3,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.exactly_once import KeyLog, SumLog, Sums, check_count, check_keys, check_sums, sum_column
+from bench.training.delivered_rows import (
+    KeyLog,
+    SumLog,
+    Sums,
+    check_count,
+    check_keys,
+    check_sums,
+    sum_column,
+)
 
 
 def _shuffled(rows: int) -> NDArray[np.int64]:

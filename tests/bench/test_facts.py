@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.facts import read_facts
+from bench.training.facts import read_facts
 
 
 def _write(path: Path, **columns: list[object]) -> str:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from bench.fingerprints import find_rows, fingerprint_rows, read_fingerprints
+from bench.training.delivered_rows import find_rows, fingerprint_rows, read_fingerprints
 
 LISTS = [[1, 2, 3], [], [7], [1, 2, 3, 4], [50_000, 2, 3, 4, 5], [1, 2, 9, 3]]
 TEXTS = [

@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.child import _shorten
-from bench.launch import run_system
-from bench.memory import TreeMemory
-from bench.process_tree import ProcessTree, list_tree
+from bench.system.processes import ProcessTree, TreeMemory, list_tree
+from bench.throughput.launch import _shorten, run_system
 from tests.bench.test_results import REQUEST
 
 
@@ -40,8 +38,8 @@ def test_orphans_of_a_killed_system_are_killed(tmp_path: Path, monkeypatch: pyte
     # a daemon in a separate session; its parent is killed with SIGKILL, as by the kernel's OOM killer
     script.write_text("#!/bin/sh\nsetsid sleep 101 & echo $! > daemon\nsleep 1\nkill -9 $$\n")
     script.chmod(0o755)
-    monkeypatch.setattr("bench.launch._ROOT", tmp_path)
-    monkeypatch.setattr("bench.launch._ORPHAN_SECONDS", 0.2)
+    monkeypatch.setattr("bench.throughput.launch._ROOT", tmp_path)
+    monkeypatch.setattr("bench.throughput.launch._ORPHAN_SECONDS", 0.2)
     request = replace(REQUEST, python=str(script))
     result = run_system(request, {}, log=tmp_path / "log", timeout_seconds=30, progress=lambda *_: None)
     assert result.error is not None

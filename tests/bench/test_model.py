@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench.data.make import make_table
-from bench.model import SmallModel
-from bench.tensors import TableToTensors
+from bench.data.files import make_table
+from bench.training.model import SmallModel
+from bench.training.tensors import TableToTensors
 
 
 @pytest.mark.parametrize(("kind", "label"), [("dlrm", "labels"), ("taxi", "total_amount")])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.object_store import read_spilled
+from bench.system.ray_cluster import read_spilled
 
 
 @pytest.mark.parametrize(

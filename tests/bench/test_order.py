@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bench.order import Randomness, measure_randomness
+from bench.training.delivered_rows import Randomness, measure_randomness
 
 
 def _measure(

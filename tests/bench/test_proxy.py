@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench.remote.proxy import NetworkConditions, Proxy, open_proxy
+from bench.remote.s3_server import NetworkConditions, Proxy, open_proxy
 
 CONTENT = bytes(range(256)) * 4096
 

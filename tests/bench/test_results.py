@@ -7,16 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bench.estimate import TOLERANCE_BYTES, MemoryEstimate
-from bench.exactly_once import Verdict
-from bench.facts import Facts
-from bench.object_store import ObjectStoreUse
-from bench.report import describe_breaches, draw_table
-from bench.request import Request
-from bench.results import SystemResult, merge_trainers
-from bench.spans import Span, SpanLog, pack_lanes
-from bench.summary import summarize
-from bench.trainer import EpochTimes, TrainerResult
+from bench.system.ray_cluster import ObjectStoreUse
+from bench.throughput.report import describe_breaches, draw_table, summarize
+from bench.training.delivered_rows import Verdict
+from bench.training.facts import Facts
+from bench.training.request import Request
+from bench.training.results import SystemResult, merge_trainers
+from bench.training.run_details import TOLERANCE_BYTES, MemoryEstimate, Span, SpanLog, pack_lanes
+from bench.training.trainer import EpochTimes, TrainerResult
 
 REQUEST = Request(
     system="windrow-ray",

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.peers.rows import choose_collate, convert_once, iterate_rows
+from bench.peers.base import choose_collate, convert_once, iterate_rows
 from tests.bench.test_results import REQUEST
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.scale.costs import Cluster, Costs, read_costs
-from bench.scale.dataset import COLUMNS, make_source
+from bench.scale.cluster import COLUMNS, Cluster, Costs, make_source, read_costs
 from bench.scale.resources import SharedResource, Slots
 from bench.scale.run import Outcome, make_program, simulate
-from bench.simulation.world import Clock
+from bench.simulation.world import Clock, World
 from windrow.core.errors import PlanError
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import WindowCut

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.cli import main
-from bench.observability import compare_pairs
+from bench.commands.observability import compare_pairs
+from bench.data.shapes import SHAPES, Layout, Shape, find_files
 from bench.shapes.command import summarize_shape
-from bench.shapes.data import SHAPES, Layout, Shape, find_files
 
 
 @pytest.mark.parametrize("name", ["nulls", "text", "structs"])

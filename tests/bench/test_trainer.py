@@ -10,9 +10,7 @@ import pytest
 import torch
 
 from bench import trainer as trainer_module
-from bench.agreement import agree_on_maximum, remove_agreement
-from bench.compute import Computing
-from bench.trainer import Trainer, TrainerResult
+from bench.training.trainer import Computing, Trainer, TrainerResult, agree_on_maximum, remove_agreement
 from tests.bench.test_results import REQUEST
 
 EPOCHS = 6

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers import PEERS
-from bench.rivals.environments import find_python, find_version, list_requirements, make_environment
+from bench.peers.environments import find_python, find_version, list_requirements, make_environment
+from bench.peers.names import PEERS
 
 NAMES = sorted({peer.environment for peer in PEERS.values() if peer.environment is not None})
 FOLDER = Path(__file__).resolve().parents[3] / ".bench"
@@ -64,7 +64,7 @@ def test_environment_is_ready_once_its_pins_are_installed(
         (tmp_path / "venvs" / "toy").mkdir(parents=True, exist_ok=True)
         return subprocess.CompletedProcess(command, 0)
 
-    monkeypatch.setattr("bench.rivals.environments._REQUIREMENTS", tmp_path)
+    monkeypatch.setattr("bench.peers.environments._REQUIREMENTS", tmp_path)
     monkeypatch.setattr("subprocess.run", run)
     make_environment(tmp_path, "toy", tmp_path / "log")
     assert [command[-1] for command in commands[1:]] == [str(pins), str(alone)]

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from bench.rivals.orders import describe_shuffle, draw_orders, shuffles_as_well
-from bench.summary import summarize
+from bench.rivals.targets import describe_shuffle, draw_orders, shuffles_as_well
+from bench.throughput.report import summarize
 from tests.bench.test_results import FACTS, merge_results
 
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.data import make_data
-from bench.facts import read_facts
-from bench.rivals.sample import make_sample, name_files
+from bench.data.files import make_data
+from bench.peers.environments import make_sample, name_files
+from bench.training.facts import read_facts
 
 
 @pytest.mark.parametrize(("kind", "rows"), [("dlrm", 1_000), ("taxi", 130), ("dlrm", 100_000)])

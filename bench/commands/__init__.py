@@ -1,0 +1,1 @@
+"""Subcommands of one module each. Imports everything but the command line and other subcommands."""

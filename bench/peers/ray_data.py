@@ -1,0 +1,65 @@
+"""Ray Data's ``random_shuffle``, reading the files again every epoch, or out of the object store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from bench.peers.base import OneTrainer
+from bench.peers.windrow_ray import make_collate, start_ray
+from bench.system.ray_cluster import ObjectStoreMonitor
+from bench.training.request import Request
+from bench.training.run_details import RunDetails
+from bench.training.trainer import Progress
+
+__all__ = ["RayMaterialize", "RayShuffle"]
+
+
+class RayShuffle(OneTrainer):
+    """One consumer in the driver; every epoch runs the same lazy pipeline again."""
+
+    def __init__(self, request: Request, progress: Progress) -> None:
+        super().__init__(request, progress)
+        self._store: ObjectStoreMonitor | None = None
+        self._dataset: Any = None
+
+    def prepare(self) -> None:
+        """Start Ray."""
+        self._store = start_ray(self._request)
+        import ray.data
+
+        ray.data.DataContext.get_current().enable_progress_bars = False
+
+    def read_epoch(self, number: int) -> Iterable[Any]:
+        """Read, shuffle and deliver."""
+        if self._dataset is None:
+            self._dataset = self.read()
+        shuffled, batch_size = self._dataset.random_shuffle(), self._request.batch_size
+        if self._request.content is not None:
+            batches: Iterable[Any] = shuffled.iter_batches(batch_size=batch_size, batch_format="pyarrow")
+            return batches
+        return shuffled.iter_torch_batches(batch_size=batch_size, **make_collate(self._request))
+
+    def read(self) -> Any:
+        """The dataset that each epoch shuffles."""
+        import ray.data
+
+        return ray.data.read_parquet(list(self._request.paths), columns=list(self._request.columns))
+
+    def details(self) -> RunDetails:
+        """Report the use of the object store."""
+        return RunDetails(store=self._store.end() if self._store else None)
+
+    def close(self) -> None:
+        """Stop Ray."""
+        import ray
+
+        ray.shutdown()
+
+
+class RayMaterialize(RayShuffle):
+    """Like `RayShuffle`, but after ``materialize()``, which is part of the first epoch."""
+
+    def read(self) -> Any:
+        """Read everything into the object store."""
+        return super().read().materialize()

@@ -1,0 +1,185 @@
+"""The simulated clusters and datasets, and the unit costs of work."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.io.catalog.file_source import FileSource
+from windrow.io.catalog.hive_partitions import find_partitions
+from windrow.io.catalog.manifest import Manifest, narrowed
+from windrow.io.parquet.block_reader import ParquetFormat
+from windrow.io.storage.filesystems import Files
+
+__all__ = ["COLUMNS", "ENCODED_SHARE", "Cluster", "Costs", "make_source", "read_costs"]
+
+GB = 1e9
+GBIT = 1e9 / 8
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Unit costs in core seconds; `thread_costs`, `worker_costs` and `ray_costs` measure them.
+
+    Attributes
+    ----------
+    decode, group, put, place, consume
+        Per decoded byte: decoding Parquet; computing positions and grouping; writing
+        into the object store; placing a run; converting to tensors and consuming them.
+    transfer
+        Per byte that crosses nodes, on both the sender and the receiver.
+    task
+        Per map task, in addition to its bytes; on Ray, what the daemons use.
+    run
+        Per run, in addition to its bytes: handing it from thread to thread.
+    get
+        Per object that a shard maps into its process.
+    owner_task, owner_object, owner_handle, owner_call
+        In the coordinator's busiest thread, for Ray itself: per task, per output object,
+        per handle in an answer, per call.
+    call
+        Per call, outside that thread: in the calling process and in the owner's other threads
+        (all of it is charged to the caller's node).
+    wake
+        In the coordinator, per waiting request at every state change.
+    """
+
+    decode: float = 0.65 / GB
+    group: float = 0.25 / GB
+    put: float = 0.2 / GB
+    place: float = 0.25 / GB
+    consume: float = 0.01 / GB
+    transfer: float = 0.6 / GB
+    task: float = 1e-3
+    run: float = 0.2e-3
+    get: float = 20e-6
+    owner_task: float = 0.44e-3
+    owner_object: float = 31e-6
+    owner_handle: float = 10e-6
+    owner_call: float = 0.2e-3
+    call: float = 0.8e-3
+    wake: float = 8e-6
+
+    @property
+    def map(self) -> float:
+        """Per decoded byte of a map task."""
+        return self.decode + self.group + self.put
+
+
+def read_costs(path: Path) -> Costs:
+    """Read unit costs from a JSON file.
+
+    Raises
+    ------
+    ValueError
+        If the file contains unknown names.
+    """
+    given: dict[str, Any] = json.loads(path.read_text())
+    known = {field.name for field in fields(Costs)}
+    if unknown := sorted(given.keys() - known):
+        raise ValueError(f"--costs {path}: unknown costs {', '.join(unknown)}; known are {', '.join(known)}")
+    return Costs(**{name: float(value) for name, value in given.items()})
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Identical nodes with trainers; the coordinator runs on the first node.
+
+    Attributes
+    ----------
+    nodes, cpus
+        Number of nodes, and CPUs per node.
+    cpu_speed
+        Speed of a CPU relative to the core that costs were measured on.
+    memory_bytes, store_share
+        Memory of a node, and the share of it that is object store.
+    nic_bytes
+        Bytes per second that a node can send, and receive.
+    connections, connection_bytes, first_byte_seconds
+        Connections of a task to object storage, bytes per second of each, and latency to
+        the first byte; 0 connections: the data is in the page cache.
+    stored_share
+        Stored bytes over decoded bytes.
+    trainers, placers
+        Trainers per node, and threads per trainer that place runs.
+    trainer_bytes
+        Maximum bytes per second that a trainer consumes; None: no limit.
+    threads
+        The threads executor: one process without Ray, one pool for tasks and for placing runs.
+    """
+
+    nodes: int = 1
+    cpus: int = 2
+    cpu_speed: float = 1.0
+    memory_bytes: float = 24 * GB
+    store_share: float = 0.3
+    nic_bytes: float = 10 * GBIT
+    connections: int = 4
+    connection_bytes: float = 0.087 * GB
+    first_byte_seconds: float = 0.15
+    stored_share: float = 0.36
+    trainers: int = 1
+    placers: int = 2
+    trainer_bytes: float | None = None
+    threads: bool = False
+
+    @property
+    def shards(self) -> int:
+        """Number of trainers in the cluster."""
+        return self.nodes * self.trainers
+
+    @property
+    def store_bytes(self) -> int:
+        """Object store bytes of a node."""
+        return int(self.memory_bytes * self.store_share)
+
+
+# number of columns of `bench.data.generators`, and its encoded size in Parquet before compression over its decoded size
+COLUMNS = 21
+ENCODED_SHARE = 0.457
+# packed width of each column, from the footers of that data; the key of a large dataset needs all 8 bytes
+_WORD_BYTES = (8, 2, 1, 1, 1, 1, 2, 1, 1, 1, 2, 2, 4, 4, 2, 4, 4, 4, 1, 1, 8)
+_GROUPS_PER_FILE = 10
+_SPREAD = 0.1
+
+
+def make_source(
+    row_groups: int, group_bytes: int, block_bytes: int = 64 * 2**20, *, packs: bool = True
+) -> FileSource:
+    """Make files of 8-byte columns whose row groups have about the same size, within 10 %.
+
+    ``packs``: the column statistics allow most values to be packed into fewer bytes.
+    """
+    draws = np.random.Philox(key=1).random_raw(row_groups) / 2.0**64
+    rows = (group_bytes / (8 * COLUMNS) * (1 + _SPREAD * (2 * draws - 1))).astype(np.int64)
+    files = -(-row_groups // _GROUPS_PER_FILE)
+    schema = pa.schema([(f"column{number}", pa.int64()) for number in range(COLUMNS)])
+    names = [f"part-{number:07d}.parquet" for number in range(files)]
+    manifest = Manifest(
+        root="bucket/train",
+        schema=schema,
+        paths=pa.array(names, pa.large_string()),
+        file_bytes=np.full(files, group_bytes * _GROUPS_PER_FILE, np.int64),
+        footer_hashes=np.zeros((files, 16), np.uint8),
+        row_group_ends=np.minimum(np.arange(1, files + 1) * _GROUPS_PER_FILE, row_groups),
+        rows=narrowed(rows),
+        encoded_bytes=narrowed((rows * (8 * COLUMNS * ENCODED_SHARE)).astype(np.int64)),
+        variable={},
+        null_counts=dict.fromkeys(schema.names, 0),
+        ranges=dict(zip(schema.names, map(_range, _WORD_BYTES), strict=True)) if packs else {},
+    )
+    partitions = find_partitions([], schema.names)
+    columns = (schema, schema, None)
+    return FileSource(
+        Files("bucket/train"), manifest, *columns, partitions, None, block_bytes, ParquetFormat()
+    )
+
+
+def _range(word_bytes: int) -> tuple[int, int]:
+    """Minimum and maximum of values that need ``word_bytes`` bytes."""
+    return (0, 2 ** (8 * word_bytes) - 1) if word_bytes < 8 else (-(2**63), 2**63 - 1)

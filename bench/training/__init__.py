@@ -1,0 +1,1 @@
+"""A measured system from inside: the request, trainers, and what they received. Imports data and system."""
