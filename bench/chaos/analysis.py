@@ -13,8 +13,6 @@ from bench.chaos.trainers import Incarnation, Step
 from bench.system.console import align_table, write_cell
 from bench.system.ray_cluster import describe_spilled
 
-__all__ = ["Report", "compare", "compute_throughput", "draw_report", "find_recoveries", "make_report"]
-
 # a wait for a batch that is longer than this counts as caused by a kill
 _AFFECTED_SECONDS = 0.25
 

@@ -16,8 +16,6 @@ from typing import Any
 from bench.chaos.setting import Setting
 from bench.system.processes import list_tree
 
-__all__ = ["ChaosCluster", "StandbyTasks", "kill"]
-
 # Ray replaces a killed worker within this time
 _STARTS_SECONDS = 5.0
 _POLL_SECONDS = 0.02

@@ -30,8 +30,6 @@ from bench.system.console import ProgressLine, read_size
 from bench.system.machine import describe_machine
 from bench.system.ray_cluster import read_spilled
 
-__all__ = ["add_chaos", "run_chaos", "run_command"]
-
 ProgressCallback = Callable[[float, str], None]
 _Hit = tuple[int | None, str | None]
 _POLL_SECONDS = 0.05
@@ -47,7 +45,7 @@ _HELD_BYTES = 2**20
 _FILLED_SHARE, _FILLED_SECONDS = 0.6, 4.0
 
 
-def run_chaos(
+def _run_plan(
     setting: Setting,
     *,
     seed: int,
@@ -229,7 +227,7 @@ def add_chaos(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the full report as JSON")
 
 
-def run_command(options: argparse.Namespace) -> int:
+def run_chaos(options: argparse.Namespace) -> int:
     """Run; the exit status is 0 if the delivered rows did not differ."""
     seconds = 60 * options.minutes
     kills = options.kills if options.kills is not None else round(seconds / _KILL_EVERY_SECONDS)
@@ -246,7 +244,7 @@ def run_command(options: argparse.Namespace) -> int:
     )
     line = ProgressLine(sys.stderr)
     line.start(f"{kills} kills in {options.minutes:g} minutes, seed {options.seed}")
-    report = run_chaos(
+    report = _run_plan(
         setting,
         seed=options.seed,
         kills=kills,

@@ -19,20 +19,6 @@ import windrow
 from windrow.shuffle.order.epoch_plan import plan_epoch
 from windrow.shuffle.order.window_order import order_window
 
-__all__ = [
-    "COLUMNS",
-    "KINDS",
-    "Expected",
-    "Kill",
-    "PlannedKill",
-    "Setting",
-    "derive",
-    "digest_keys",
-    "make_pipeline",
-    "plan_kills",
-    "write_data",
-]
-
 COLUMNS = 32
 _FACTOR = 0x9E3779B97F4A7C15
 _FILTER_MODULUS = 5

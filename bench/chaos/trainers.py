@@ -18,17 +18,6 @@ from bench.chaos.cluster import kill
 from bench.chaos.setting import COLUMNS, Expected, Setting, derive, digest_keys
 from windrow import Shard
 
-__all__ = [
-    "Incarnation",
-    "SharedProgress",
-    "Step",
-    "Trainer",
-    "TrainerGroup",
-    "TrainerSpec",
-    "read_incarnation",
-    "write_step",
-]
-
 
 @dataclass(frozen=True)
 class Step:

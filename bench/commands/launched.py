@@ -14,14 +14,11 @@ import pyarrow.parquet as pq
 
 from bench.remote.s3_server import KEY, SECRET, NetworkConditions, open_proxy, serve_folder
 from bench.system.console import ProgressLine, align_table
-from bench.system.machine import count_cores, describe_machine
 from bench.throughput.launch import run_rounds
-from bench.throughput.options import BenchConfig, find_data
-from bench.throughput.report import describe_breaches, print_head
-from bench.training.facts import Facts, read_facts
+from bench.throughput.options import BenchConfig
+from bench.throughput.report import describe_breaches, open_data
+from bench.training.facts import Facts
 from bench.training.results import SystemResult
-
-__all__ = ["measure_launched", "read_pass"]
 
 _MOST_READ, _LEAST_SPEED = 1.02, 0.9
 _SYSTEMS = ("windrow-torchrun", "windrow-ray")
@@ -58,9 +55,7 @@ class _Line:
 def measure_launched(config: BenchConfig, ranks: Sequence[int]) -> int:
     """Measure and print the table; the exit status is 0 if all ratios are met and every row arrived once."""
     line = ProgressLine(sys.stderr)
-    paths = find_data(config, line)
-    facts = read_facts(paths, config.columns, config.key, count_cores())
-    print_head(config, facts, describe_machine(), len(paths))
+    paths, facts, _ = open_data(config, line)
     lines, breaches = [], []
     for number in ranks:
         results = run_rounds(replace(config, systems=_SYSTEMS, trainers=number), paths, facts, line)

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from bench.system.console import ProgressLine, align_table, write_cell
-from bench.system.machine import count_cores, describe_machine
 from bench.system.ray_cluster import describe_spilled
 from bench.throughput.launch import run_rounds
-from bench.throughput.options import BenchConfig, find_data
+from bench.throughput.options import add_data, default_config, read_count
 from bench.throughput.report import (
     describe_breaches,
     describe_run,
     describe_title,
-    print_head,
+    open_data,
     summarize,
     worst_verdict,
     write_json,
 )
-from bench.training.facts import Facts, read_facts
+from bench.training.facts import Facts
 from bench.training.results import SystemResult
-
-__all__ = ["measure_memory"]
 
 _HEADS = (
     "system",
@@ -43,13 +42,51 @@ _NOTE = (
 )
 
 
-def measure_memory(config: BenchConfig) -> int:
+def add_memory(parser: argparse.ArgumentParser) -> None:
+    """Options of ``memory``; other settings are the defaults of ``throughput``."""
+    add_data(parser)
+    group = parser.add_argument_group("run")
+    group.add_argument(
+        "--object-store", default="140MB", help="size of Ray's object store (default: %(default)s)"
+    )
+    group.add_argument(
+        "--memory-limit", default="165MB", help="memory limit of the threads executor (default: %(default)s)"
+    )
+    group.add_argument(
+        "--window", default="45MB", help="window size in bytes or blocks (default: %(default)s)"
+    )
+    group.add_argument("--block", default="20MB", help="target block size (default: %(default)s)")
+    group.add_argument(
+        "--trainers", type=read_count, help="number of trainers (default: 1 on threads, 2 on Ray)"
+    )
+    group.add_argument(
+        "--batch-size", type=read_count, default=8192, help="rows of a batch (default: %(default)s)"
+    )
+    group.add_argument("--epochs", type=read_count, default=3, help="number of epochs (default: %(default)s)")
+    group.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
+
+
+def run_memory(options: argparse.Namespace) -> int:
     """Stream within the limits and print the table; the exit status is 0 without breaches."""
+    changed = (
+        "kind",
+        "folder",
+        "memory_limit",
+        "window",
+        "block",
+        "trainers",
+        "batch_size",
+        "epochs",
+        "json",
+    )
+    config = default_config(
+        *("--size", options.size, "--object-store", options.object_store, "--peers", "none"),
+        timeout_seconds=120.0,
+        watch_store=True,
+        **{name: getattr(options, name) for name in changed},
+    )
     line = ProgressLine(sys.stderr)
-    paths = find_data(config, line)
-    facts = read_facts(paths, config.columns, config.key, count_cores())
-    machine = describe_machine()
-    print_head(config, facts, machine, len(paths))
+    paths, facts, machine = open_data(config, line)
     results = [
         *run_rounds(replace(config, systems=("windrow-ray",), memory_limit=None), paths, facts, line),
         *run_rounds(replace(config, systems=("windrow-threads",)), paths, facts, line),

@@ -14,10 +14,8 @@ from typing import Any
 from bench.data.shapes import SHAPES, find_files
 from bench.shapes.command import add_measured, choose_executors
 from bench.system.console import ProgressLine, align_table, choose_names, read_size
-from bench.system.machine import describe_machine
+from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import SystemProcess
-
-__all__ = ["add_observability", "compare_pairs", "run_observability"]
 
 _MAX_COST = 0.01
 _RESAMPLES = 1_000
@@ -45,10 +43,7 @@ def run_observability(options: argparse.Namespace) -> int:
     size_bytes = read_size(options.size, "--size")
     window = None if options.window is None else read_size(options.window, "--window")
     machine = describe_machine()
-    print(
-        f"{machine['cores']} cores, {machine['processor']}, load {machine['load_1min']:.1f} at the start",
-        flush=True,
-    )
+    print(describe_load(machine), flush=True)
     rows, found, is_met = [], {}, True
     options.folder.mkdir(parents=True, exist_ok=True)
     for executor in executors:

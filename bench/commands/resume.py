@@ -7,16 +7,13 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import windrow
 from bench.system.console import ProgressLine, align_table, read_size
-from bench.throughput.options import BenchConfig, find_data
+from bench.throughput.options import default_config, find_data
 from windrow import DatasetPipeline
-
-__all__ = ["add_resume", "measure_resume"]
 
 _WINDOWS = 10
 _BATCH_ROWS = 4096
@@ -32,13 +29,13 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each place (default: 5)")
 
 
-def measure_resume(options: argparse.Namespace, config: BenchConfig) -> int:
+def run_resume(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if no resume took longer than 1.3 windows."""
     line, size = ProgressLine(sys.stderr), read_size(options.size, "--size")
     rows, worst = [], 0.0
     for size_bytes in (size // 4, size):
         # windows of the same size, so that the longer epoch has four times as many
-        paths = find_data(replace(config, size_bytes=size_bytes), line)
+        paths = find_data(default_config(size_bytes=size_bytes), line)
         with tempfile.TemporaryDirectory() as folder:
             pipe = _make_pipeline(paths, Path(folder) / "manifest", size // 4 // _WINDOWS, options.executor)
             states = {share: _state_at(pipe, share) for share in _PLACES}

@@ -14,8 +14,6 @@ import pyarrow.parquet as pq
 
 from bench.data import generators
 
-__all__ = ["KINDS", "FileRows", "Layout", "make_data", "plan_layout"]
-
 _GROUP_ROWS = 131_072
 _GROUP_BYTES = 64 * 2**20
 _MIN_GROUPS = 8

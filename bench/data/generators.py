@@ -6,23 +6,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = [
-    "CARDINALITIES",
-    "DLRM_ROW_BYTES",
-    "NARROW_ROW_BYTES",
-    "TAXI_ROW_BYTES",
-    "TEXT_ROW_BYTES",
-    "WIDE_ROW_BYTES",
-    "draw_integers",
-    "draw_raw",
-    "draw_unit",
-    "make_dlrm",
-    "make_narrow",
-    "make_taxi",
-    "make_text",
-    "make_wide",
-]
-
 
 def draw_raw(seed: int, group: int, column: int, count: int) -> NDArray[np.uint64]:
     """Draw 64-bit words; each (seed, row group, column) has a separate stream."""

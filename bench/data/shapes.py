@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from bench.data.generators import CARDINALITIES, draw_integers, draw_raw, draw_unit
 
-__all__ = ["FLIGHTS", "SHAPES", "Layout", "Shape", "find_files"]
-
 FLIGHTS = Path(__file__).resolve().parent.parent.parent.parent / "shared" / "data" / "flights-3m.parquet"
 _SEED = 7
 _NULLS = 0.05

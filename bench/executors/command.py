@@ -15,10 +15,8 @@ from bench.data.shapes import SHAPES, find_files
 from bench.executors.systems import OTHER, PARTS
 from bench.shapes.command import add_measured
 from bench.system.console import ProgressLine, align_table, choose_names, read_size
-from bench.system.machine import describe_machine
+from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import SystemProcess
-
-__all__ = ["add_executors", "run_executors", "share_of_threads"]
 
 _EXECUTORS = ("threads", "ray")
 _CACHES = ("none", "memory")
@@ -52,8 +50,7 @@ def run_executors(options: argparse.Namespace) -> int:
     window = None if options.window is None else read_size(options.window, "--window")
     machine = describe_machine()
     print(
-        f"{machine['cores']} cores, {machine['processor']}, load {machine['load_1min']:.1f} at the start, "
-        f"{options.size} decoded each, {options.trainers} trainers",
+        f"{describe_load(machine)}, {options.size} decoded each, {options.trainers} trainers",
         flush=True,
     )
     os.environ["WINDROW_BENCH_STORE_BYTES"] = str(read_size(options.store, "--store"))

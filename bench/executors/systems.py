@@ -20,8 +20,6 @@ from typing import Any
 import windrow
 from bench.system.processes import list_tree, read_cpu_seconds
 
-__all__ = ["OTHER", "PARTS", "Trainer", "main", "name_process"]
-
 BATCH_ROWS = 8_192
 # the first epoch touches memory for the first time and fills a cache, the second one is the first from it
 _WARM_EPOCHS = 2

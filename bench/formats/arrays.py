@@ -12,8 +12,6 @@ import pyarrow as pa
 import windrow
 from bench.formats.case import BATCH_ROWS, Case, on_all_cores
 
-__all__ = ["ARRAYS", "make_table"]
-
 _FILES = 8
 _COLUMNS = 16
 _BATCH_ROWS = 2**16

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 from bench.system.machine import count_cores
 
-__all__ = ["BATCH_ROWS", "Case", "on_all_cores"]
-
 # the library alone produces batches of this size too, each in newly allocated memory
 BATCH_ROWS = 1024
 

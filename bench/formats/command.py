@@ -17,8 +17,6 @@ from bench.formats.rows import ROWS
 from bench.formats.tables import TABLES
 from bench.system.console import read_size
 
-__all__ = ["CASES", "add_formats", "run_formats"]
-
 CASES: tuple[Case, ...] = (*ARRAYS, *ROWS, *RECORDS, *TABLES)
 # the first epoch pays for first-touch page faults and is excluded
 _EPOCHS = 4

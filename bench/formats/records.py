@@ -14,8 +14,6 @@ import pyarrow as pa
 import windrow
 from bench.formats.case import BATCH_ROWS, Case, on_all_cores
 
-__all__ = ["RECORDS"]
-
 _FILES = 8
 _NUMBERS = 8
 _ROW_BYTES = 8 * _NUMBERS + 12

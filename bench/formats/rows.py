@@ -10,8 +10,6 @@ import numpy as np
 import windrow
 from bench.formats.case import Case, on_all_cores
 
-__all__ = ["ROWS"]
-
 _SIZE = (224, 224)
 _STORED = (256, 320)
 _FILE_BYTES = 10_000

@@ -9,8 +9,6 @@ import windrow
 from bench.formats.arrays import make_table
 from bench.formats.case import BATCH_ROWS, Case
 
-__all__ = ["TABLES"]
-
 _FILES = 8
 _ROW_BYTES = 8 * 16
 

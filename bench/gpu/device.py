@@ -10,8 +10,6 @@ from typing import Any, Protocol
 
 from bench.gpu.loaders import Epochs, Reading
 
-__all__ = ["CudaGpu", "Gpu", "Mark", "Rates", "measure_rate", "measure_wait"]
-
 _COPY_BYTES = 256 * 2**20
 _COPIES = 8
 _MATRIX = 2048

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow.parquet as pq
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
-
 import windrow
-from bench.training.tensors import TableToTensors
-
-__all__ = ["LOADERS", "Epochs", "Reading", "check_loaders", "read_row_groups"]
 
 Epochs = Iterator[Iterator[dict[str, Any]]]
 
@@ -43,7 +36,7 @@ def read_windrow(reading: Reading) -> Epochs:
 
 def read_torch(reading: Reading) -> Epochs:
     """torch's DataLoader with pinned memory; row groups in a random order, their rows as stored."""
-    from bench.gpu.loaders import read_row_groups
+    from bench.gpu.torch_loader import read_row_groups
 
     return read_row_groups(reading)
 
@@ -66,50 +59,3 @@ LOADERS: dict[str, Callable[[Reading], Epochs]] = {
     "torch": read_torch,
     "ray": read_ray,
 }
-
-
-def check_loaders(names: Sequence[str]) -> None:
-    """Raise ValueError for a loader that does not exist."""
-    unknown = [name for name in names if name not in LOADERS]
-    if unknown:
-        raise ValueError(f"--loaders {unknown[0]}: choose from {', '.join(LOADERS)}")
-
-
-def read_row_groups(reading: Reading) -> Epochs:
-    """Batches of row groups in a random order, copied out of pinned memory."""
-    pins = reading.device != "cpu"
-    loader = DataLoader(
-        _RowGroups(reading),
-        batch_size=None,
-        num_workers=reading.workers,
-        pin_memory=pins,
-        persistent_workers=True,
-        # this process has used the GPU
-        multiprocessing_context="spawn",
-    )
-    for _ in range(reading.epochs):
-        yield (
-            {name: tensor.to(reading.device, non_blocking=pins) for name, tensor in batch.items()}
-            for batch in loader
-        )
-
-
-class _RowGroups(IterableDataset[Any]):
-    """Batches within row groups, which the workers divide."""
-
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-        self._passes = 0
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        reading, info = self._reading, get_worker_info()
-        convert = TableToTensors(reading.columns)
-        groups = [(path, at) for path in reading.paths for at in range(pq.read_metadata(path).num_row_groups)]
-        random.Random(self._passes).shuffle(groups)
-        self._passes += 1
-        own = groups if info is None else groups[info.id :: info.num_workers]
-        for path, number in own:
-            with pq.ParquetFile(path) as file:
-                tensors = convert(file.read_row_group(number, columns=list(reading.columns)))
-            for views in zip(*(tensor.split(reading.batch_size) for tensor in tensors.values()), strict=True):
-                yield dict(zip(tensors, views, strict=True))

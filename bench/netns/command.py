@@ -22,14 +22,12 @@ from bench.scale.run import Outcome, simulate
 from bench.scale.validation import measure_costs, measure_ray_costs
 from bench.system.console import ProgressLine, align_table, read_size
 from bench.system.machine import count_cores, describe_machine, read_memory_bytes
-from bench.throughput.options import BenchConfig, find_data
+from bench.throughput.options import default_config, find_data
 from windrow.io.catalog.file_source import open_files
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.shuffle.order.epoch_plan import WindowCut
-
-__all__ = ["add_netns", "run_netns"]
 
 _MOST_TRAFFIC, _MAX_ERROR = 1.05, 0.15
 _START_SECONDS = 240.0
@@ -96,7 +94,7 @@ def add_netns(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_netns(options: argparse.Namespace, config: BenchConfig) -> int:
+def run_netns(options: argparse.Namespace) -> int:
     """Run the job and compare; the exit status is 0 if order, traffic and prediction are right."""
     reason = why_not()
     if reason:
@@ -105,7 +103,8 @@ def run_netns(options: argparse.Namespace, config: BenchConfig) -> int:
     if options.short:
         options.nodes, options.size, options.epochs, options.down = 2, "30MB", 2, 3.0
     line = ProgressLine(sys.stderr)
-    paths = find_data(_sized(config, options), line)
+    config = default_config(size_bytes=read_size(options.size, "--size"), folder=options.folder)
+    paths = find_data(config, line)
     link = Link(options.rate * 1e6 / 8, options.delay / 1e3)
     conditions = _conditions(options, link)
     expected = _expect(paths, options.nodes, len(conditions), line)
@@ -123,10 +122,6 @@ def run_netns(options: argparse.Namespace, config: BenchConfig) -> int:
         failures += _compare_with_prediction(options, paths, epochs, line)
     print(*failures or ["order, traffic and prediction: met"], sep="\n")
     return int(bool(failures))
-
-
-def _sized(config: BenchConfig, options: argparse.Namespace) -> BenchConfig:
-    return replace(config, size_bytes=read_size(options.size, "--size"), folder=options.folder)
 
 
 def _describe_delay(network: Network, delay: float) -> str:

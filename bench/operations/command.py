@@ -15,10 +15,8 @@ from typing import Any
 
 from bench.operations.data import make_files
 from bench.system.console import ProgressLine, align_table, choose_names, read_size, write_cell
-from bench.system.machine import describe_machine
+from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import SystemProcess
-
-__all__ = ["OPERATIONS", "Operation", "add_operations", "run_operations"]
 
 
 @dataclass(frozen=True)
@@ -114,10 +112,7 @@ def run_operations(options: argparse.Namespace) -> int:
     paths = make_files(options.folder, read_size(options.size, "--size"))
     machine = describe_machine()
     print(f"{options.size} decoded in {len(paths)} files, {options.rounds} rounds")
-    print(
-        f"{machine['cores']} cores, {machine['processor']}, load {machine['load_1min']:.1f} at the start",
-        flush=True,
-    )
+    print(describe_load(machine), flush=True)
     found, errors = _measure(operations, names, paths, options)
     rows, missed = [], []
     for operation in operations:

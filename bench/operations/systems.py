@@ -29,8 +29,6 @@ from bench.operations.data import (
 )
 from bench.system.machine import count_cores
 
-__all__ = ["SYSTEMS", "Measured", "System"]
-
 _OBJECT_STORE_BYTES = 2 * 10**9
 
 

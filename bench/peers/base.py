@@ -17,18 +17,6 @@ from bench.training.run_details import RunDetails
 from bench.training.tensors import TableToTensors
 from bench.training.trainer import Progress, Trainer, TrainerResult
 
-__all__ = [
-    "SHARDS",
-    "OneTrainer",
-    "Peer",
-    "choose_collate",
-    "convert_once",
-    "iterate_rows",
-    "iterate_tables",
-    "load_by_workers",
-    "load_peer",
-]
-
 
 class Peer(Protocol):
     """Adapter of one system; created with a request and a progress callback, and used once in its own process."""

@@ -8,8 +8,6 @@ from typing import Any
 from bench.peers.base import OneTrainer
 from bench.training.tensors import TableToTensors, cut_batches
 
-__all__ = ["Daft"]
-
 
 class Daft(OneTrainer):
     """Reads, shuffles and delivers Arrow data in every epoch."""

@@ -13,16 +13,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = [
-    "find_python",
-    "find_version",
-    "is_ready",
-    "list_requirements",
-    "make_environment",
-    "make_sample",
-    "name_files",
-]
-
 _REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
 
 

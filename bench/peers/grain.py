@@ -10,8 +10,6 @@ import numpy as np
 
 from bench.peers.base import OneTrainer, convert_once, iterate_tables
 
-__all__ = ["Grain"]
-
 
 class Grain(OneTrainer):
     """A random access source with Grain's global shuffle and batching."""

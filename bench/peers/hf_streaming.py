@@ -7,8 +7,6 @@ from typing import Any
 
 from bench.peers.base import OneTrainer, load_by_workers
 
-__all__ = ["HFStreaming", "HFStreamingBatches"]
-
 
 class HFStreaming(OneTrainer):
     """Rows as dicts, collated by torch's DataLoader."""

@@ -13,8 +13,6 @@ import pyarrow as pa
 
 from bench.peers.base import OneTrainer, convert_once, iterate_tables
 
-__all__ = ["LanceBatches", "LanceTake"]
-
 
 class _Lance(OneTrainer):
     """Opens the converted files."""

@@ -21,8 +21,6 @@ from bench.training.run_details import RunDetails
 from bench.training.tensors import TableToTensors, Tensors, cut_batches
 from bench.training.trainer import EpochTimes, Progress, Trainer, TrainerResult
 
-__all__ = ["FreshMemory", "RayStart", "Scan", "TorchScan"]
-
 
 class Scan:
     """Row groups on a thread pool, each decoded by one thread from a memory map."""

@@ -10,8 +10,6 @@ import numpy as np
 
 from bench.peers.base import SHARDS, OneTrainer, choose_collate, convert_once, iterate_rows
 
-__all__ = ["LitData"]
-
 # rows that are shuffled among each other by default; it decodes fewer large rows at once, and those again and again
 _SHUFFLED_ROWS = 256
 

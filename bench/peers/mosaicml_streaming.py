@@ -13,8 +13,6 @@ import pyarrow as pa
 
 from bench.peers.base import SHARDS, OneTrainer, convert_once, iterate_rows, iterate_tables, load_by_workers
 
-__all__ = ["MosaicMLStreaming"]
-
 
 class MosaicMLStreaming(OneTrainer):
     """The recommended shuffle algorithm, over as many rows as the buffers of other rivals hold."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BUFFER_SHARE", "PEERS", "PeerName"]
-
 BUFFER_SHARE = 12
 """The shuffle buffer of a rival holds the total number of rows divided by this."""
 
@@ -115,9 +113,8 @@ _OURS = {
     ),
 }
 _RAY = {
-    "ray-shuffle": _name_ray("ray_shuffle:RayShuffle", "random_shuffle", variable_too=True),
-    "ray-shuffle-split": _name_ray("ray_shuffle_split:RayShuffleSplit", "random_shuffle, split"),
-    "ray-materialize": _name_ray("ray_materialize:RayMaterialize", "materialize, shuffle", small_too=True),
+    "ray-shuffle": _name_ray("ray_data:RayShuffle", "random_shuffle", variable_too=True),
+    "ray-materialize": _name_ray("ray_data:RayMaterialize", "materialize, shuffle", small_too=True),
 }
 _QUEUE = f"row groups, queue of 1/{BUFFER_SHARE} of the rows"
 _BUFFER = f"files, buffer of 1/{BUFFER_SHARE} of the rows"

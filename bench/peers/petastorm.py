@@ -9,8 +9,6 @@ from typing import Any
 
 from bench.peers.base import OneTrainer
 
-__all__ = ["Petastorm", "PetastormMemory"]
-
 
 class Petastorm(OneTrainer):
     """A new reader per epoch, because a reader repeats its first order."""

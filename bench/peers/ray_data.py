@@ -12,8 +12,6 @@ from bench.training.request import Request
 from bench.training.run_details import RunDetails
 from bench.training.trainer import Progress
 
-__all__ = ["RayMaterialize", "RayShuffle"]
-
 
 class RayShuffle(OneTrainer):
     """One consumer in the driver; every epoch runs the same lazy pipeline again."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from bench.peers.base import SHARDS, OneTrainer, convert_once, iterate_rows
 
-__all__ = ["WebDataset"]
-
 
 class WebDataset(OneTrainer):
     """Shards in random order, rows through a shuffle buffer."""

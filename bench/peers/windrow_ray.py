@@ -14,8 +14,6 @@ from bench.training.request import Request
 from bench.training.run_details import MemoryEstimate, RunDetails, Span
 from bench.training.trainer import Progress, Trainer, TrainerResult
 
-__all__ = ["EpochSource", "WindrowRay", "start_ray", "start_trainers", "train_all"]
-
 _POLL_SECONDS = 1.0
 
 

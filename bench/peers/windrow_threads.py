@@ -16,16 +16,6 @@ from bench.training.request import Request
 from bench.training.run_details import MemoryEstimate, RunDetails, Span, read_estimate
 from bench.training.trainer import Progress, Trainer, TrainerResult
 
-__all__ = [
-    "KeepTensorColumns",
-    "ShardEpochs",
-    "WindrowThreads",
-    "build_pipeline",
-    "convert_spans",
-    "estimate_memory",
-    "import_all",
-]
-
 # modules that windrow imports on first use
 _IMPORTS = (
     "windrow.dataset.pipeline",
@@ -55,7 +45,6 @@ def build_pipeline(request: Request, executor: str) -> Any:
         executor=executor,
         memory_limit=request.memory_limit,
         cache=request.cache,
-        cache_limit=request.cache_limit,
     )
 
 

@@ -16,8 +16,6 @@ from bench.training.request import Request
 from bench.training.run_details import RunDetails
 from bench.training.trainer import Progress, Trainer, TrainerResult
 
-__all__ = ["WindrowTorchrun", "main"]
-
 _POLL_SECONDS = 0.5
 
 

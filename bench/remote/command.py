@@ -16,10 +16,8 @@ import windrow
 from bench.remote.s3_server import KEY, SECRET, NetworkConditions, Proxy, Traffic, open_proxy, serve_folder
 from bench.system.console import ProgressLine, align_table, read_size
 from bench.system.machine import count_cores, describe_machine
-from bench.throughput.options import BenchConfig, find_data
+from bench.throughput.options import default_config, find_data
 from windrow import DatasetPipeline
-
-__all__ = ["Reading", "Timed", "add_store", "measure_store", "open_pipe", "time_epochs"]
 
 _LATENCY_LEAST, _BANDWIDTH_LEAST = 0.7, 0.9
 _HEADS = ("executor", "client", "store", "first batch s", "epoch s", "MB/s", "requests", "at once", "ratio")
@@ -60,14 +58,12 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--window", default="150MB", help="window size (default: %(default)s)")
     parser.add_argument("--block", default="16MiB", help="target block size (default: %(default)s)")
-    parser.add_argument("--columns", metavar="A,B", help="columns to read (default: all)")
-    parser.add_argument("--cache", choices=("memory", "disk"), help="cache of decoded blocks (default: none)")
 
 
-def measure_store(options: argparse.Namespace, config: BenchConfig) -> int:
+def run_store(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if all ratios are high enough."""
     line = ProgressLine(sys.stderr)
-    paths = find_data(replace(config, size_bytes=read_size(options.size, "--size")), line)
+    paths = find_data(default_config(size_bytes=read_size(options.size, "--size")), line)
     folder = Path(paths[0]).parent
     settings = _settings(options)
     rows, broken = [], []
@@ -102,8 +98,7 @@ def _settings(options: argparse.Namespace) -> list[_Setting]:
 
 
 def _reading(options: argparse.Namespace, client: str, executor: str) -> Reading:
-    columns = tuple(options.columns.split(",")) if options.columns else None
-    return Reading(client, executor, options.epochs, options.window, columns, options.cache, options.block)
+    return Reading(client, executor, options.epochs, options.window, options.block)
 
 
 @contextmanager
@@ -184,10 +179,8 @@ class Reading:
     client: str
     executor: str
     epochs: int
-    window: str | None
-    columns: tuple[str, ...] | None
-    cache: str | None
-    block: str = "64MiB"
+    window: str
+    block: str
 
 
 @dataclass(frozen=True)
@@ -210,7 +203,7 @@ class Timed:
 
 def open_pipe(folder: Path, endpoint: str, reading: Reading) -> DatasetPipeline:
     """Build the measured pipeline; this lists the files."""
-    given: dict[str, Any] = {"columns": reading.columns, "target_block_bytes": reading.block}
+    given: dict[str, Any] = {"target_block_bytes": reading.block}
     path = f"{folder.parent.name}/{folder.name}"
     if reading.client == "arrow":
         import pyarrow.fs as pa_fs
@@ -226,10 +219,9 @@ def open_pipe(folder: Path, endpoint: str, reading: Reading) -> DatasetPipeline:
         options = {"endpoint_url": endpoint, "client_kwargs": {"region_name": "us-east-1"}}
         given["storage_options"] = {"key": KEY, "secret": SECRET, **options}
         path = f"s3://{path}"
-    pipe = windrow.read_parquet(path, **given).window(bytes_per_window=reading.window or "1GiB")
+    pipe = windrow.read_parquet(path, **given).window(bytes_per_window=reading.window)
     pipe = pipe.repeat(reading.epochs).random_shuffle_each_window(seed=7)
-    cache: Any = reading.cache
-    return pipe.options(executor=reading.executor, progress=False, cache=cache)
+    return pipe.options(executor=reading.executor, progress=False)
 
 
 def time_epochs(pipe: DatasetPipeline, proxy: Proxy, conditions: Any) -> Timed:

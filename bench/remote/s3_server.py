@@ -17,17 +17,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = [
-    "KEY",
-    "SECRET",
-    "NetworkConditions",
-    "Proxy",
-    "StoreServer",
-    "Traffic",
-    "open_proxy",
-    "serve_folder",
-]
-
 KEY, SECRET = "bench-access-key", "bench-secret-key"
 _START_TIMEOUT_SECONDS = 20.0
 _OPTIONS = (

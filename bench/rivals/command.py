@@ -42,8 +42,6 @@ from bench.throughput.report import (
 from bench.training.facts import Facts, read_facts
 from bench.training.results import SystemResult
 
-__all__ = ["PARTS", "Files", "Part", "add_peers", "find_scan_rate", "measure_rivals"]
-
 PARTS = ("large", "small", *CONTENT_TARGETS)
 
 
@@ -257,9 +255,7 @@ def find_scan_rate(results: Sequence[SystemResult], facts: Facts) -> float | Non
 
 
 _PEERS = ",".join(
-    name
-    for name, peer in PEERS.items()
-    if (peer.rival and name != "ray-shuffle-split") or name in ("scan", "torch-scan") or peer.cached
+    name for name, peer in PEERS.items() if peer.rival or name in ("scan", "torch-scan") or peer.cached
 )
 
 
@@ -285,10 +281,11 @@ def add_peers(parser: argparse.ArgumentParser) -> None:
         default=131_072,
         help="rows of the sample for row-wise loaders (default: %(default)s)",
     )
-    parser.set_defaults(executor="both", peers=_PEERS, peer_epochs=3, run=_run_peers)
+    parser.set_defaults(executor="both", peers=_PEERS, rival_epochs=3)
 
 
-def _run_peers(options: argparse.Namespace) -> int:
+def run_peers(options: argparse.Namespace) -> int:
+    """Check the options and measure."""
     if min(options.small_batch_size, options.sample_rows) < 1:
         raise ValueError("--small-batch-size and --sample-rows must be at least 1")
     parts = choose_names("--parts", options.parts, PARTS)

@@ -9,18 +9,6 @@ from bench.peers.names import PEERS
 from bench.system.console import align_table, write_cell
 from bench.throughput.report import Summary
 
-__all__ = [
-    "CONTENT_TARGETS",
-    "LARGE_TARGETS",
-    "SMALL_TARGETS",
-    "Target",
-    "TargetResult",
-    "check_targets",
-    "describe_shuffle",
-    "draw_orders",
-    "shuffles_as_well",
-]
-
 _HEADS = ("system", "shuffle", "exactly once", "row groups a batch", "neighbours adjacent_percent %", "order")
 _NOTE = (
     "row groups a batch: mean number of row groups in a batch, and that of a uniform order; "

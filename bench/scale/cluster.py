@@ -16,8 +16,6 @@ from windrow.io.catalog.manifest import Manifest, narrowed
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.io.storage.filesystems import Files
 
-__all__ = ["COLUMNS", "ENCODED_SHARE", "Cluster", "Costs", "make_source", "read_costs"]
-
 GB = 1e9
 GBIT = 1e9 / 8
 

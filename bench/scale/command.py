@@ -14,20 +14,9 @@ from bench.scale.planning import PlanningCost, measure_planning
 from bench.scale.run import Outcome, simulate
 from bench.scale.validation import Ratio, measure_costs, measure_ray_costs, validate_here
 from bench.system.console import ProgressLine, align_table, read_size, write_cell
-from bench.throughput.options import add_throughput, read_throughput
+from bench.throughput.options import default_config
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import WindowCut
-
-__all__ = [
-    "BATCH_ROWS",
-    "SETTINGS",
-    "Setting",
-    "add_scale",
-    "draw_outcomes",
-    "draw_planning",
-    "draw_ratios",
-    "run_scale",
-]
 
 BATCH_ROWS = 65_536
 
@@ -266,17 +255,9 @@ def run_scale(options: argparse.Namespace) -> int:
 
 
 def _validate(options: argparse.Namespace, line: ProgressLine) -> list[Ratio]:
-    config = read_throughput(
-        _throughput(["--executor", "both", "--peers", "none", "--folder", str(options.folder)])
-    )
+    config = default_config("--executor", "both", "--peers", "none", folder=options.folder)
     ray_costs = read_costs(options.costs) if options.costs else measure_ray_costs(Costs())
     return list(validate_here(config, line, options.rounds, ray_costs, options.patience))
-
-
-def _throughput(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    add_throughput(parser)
-    return parser.parse_args(arguments)
 
 
 def _chosen_settings(options: argparse.Namespace) -> list[Setting]:
@@ -304,7 +285,7 @@ def _find_costs(options: argparse.Namespace, line: ProgressLine) -> Costs:
         return read_costs(options.costs)
     from bench.throughput.options import find_data
 
-    config = read_throughput(_throughput(["--folder", str(options.folder)]))
+    config = default_config(folder=options.folder)
     line.start("measuring unit costs")
     costs = measure_costs("windrow-ray", find_data(config, line), measure_ray_costs(Costs()))
     line.finish(", ".join(f"{name} {value:.3g}" for name, value in asdict(costs).items()))

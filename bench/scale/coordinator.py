@@ -18,8 +18,6 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.tasks.map_task import Task
 
-__all__ = ["TimedActor"]
-
 T = TypeVar("T")
 
 

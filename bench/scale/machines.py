@@ -20,8 +20,6 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 from windrow.shuffle.order.runs import Run
 
-__all__ = ["CostlyMachines", "JoinedRuns", "name_node"]
-
 Floats = NDArray[np.float64]
 # a trainer may wait for a run
 _RUN_URGENCY, _TASK_URGENCY = 0, 1

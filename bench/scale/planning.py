@@ -20,8 +20,6 @@ from windrow.pipeline.plan.memory_budget import budget_program
 from windrow.pipeline.tasks.map_task import Task
 from windrow.shuffle.order.epoch_plan import WindowCut
 
-__all__ = ["PlanningCost", "measure_planning"]
-
 _BATCH_ROWS = 65_536
 
 

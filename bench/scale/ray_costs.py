@@ -13,8 +13,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["measure_ray"]
-
 # just above the limit for inlining into a reply, so that objects go to the object store
 _OBJECT_BYTES = 120_000
 _MANY = 64

@@ -8,8 +8,6 @@ from itertools import count
 
 from bench.simulation.world import World
 
-__all__ = ["Ledger", "Output", "SharedResource", "Slots"]
-
 Start = Callable[[Callable[[], None]], None]
 # tolerance for rounding: finishing times are sums of many small numbers
 _NEARLY = 1e-9

@@ -19,8 +19,6 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.plan.window_budget import Budget
 
-__all__ = ["Outcome", "make_program", "simulate"]
-
 # share of the object store that Ray fills before it spills
 _STORE_FILL = 0.8
 # as in windrow.pipeline.executors.ray

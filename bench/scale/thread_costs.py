@@ -32,8 +32,6 @@ from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.runs import WindowRuns
 
-__all__ = ["Plan", "make_plan", "measure_threads", "time_handing"]
-
 
 @dataclass(frozen=True)
 class Plan:

@@ -14,8 +14,6 @@ from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
 
-__all__ = ["Trainer"]
-
 _HEARTBEAT_SECONDS = 1.0
 
 

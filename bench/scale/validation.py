@@ -23,8 +23,6 @@ from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import WindowCut
 
-__all__ = ["Ratio", "measure_costs", "measure_ray_costs", "predict_here", "run_module", "validate_here"]
-
 _EPOCHS = {"windrow-threads": 8, "windrow-ray": 14}
 _TRAINERS = {"windrow-threads": 1, "windrow-ray": 2}
 _MANY_WINDOWS = 10

@@ -19,8 +19,6 @@ from bench.system.processes import list_tree
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.tasks.map_task import Task, TaskContext, run_task
 
-__all__ = ["measure_workers"]
-
 _ROUNDS = 7
 _BATCH_ROWS = 65_536
 _STORE_SHARE = 0.3

@@ -15,10 +15,8 @@ from bench.data.shapes import SHAPES, find_files
 from bench.shapes.plot import draw_shares
 from bench.shapes.systems import EXECUTORS, FORMATS
 from bench.system.console import ProgressLine, align_table, choose_names, read_size, write_cell
-from bench.system.machine import describe_machine
+from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import SystemProcess
-
-__all__ = ["add_measured", "add_shapes", "choose_executors", "run_shapes", "summarize_shape"]
 
 _HEADS = ("shape", "system", "to", "s", "CPU s", "of the scan", "by CPU", "asked", "plan s")
 _NOTE = (
@@ -83,10 +81,7 @@ def run_shapes(options: argparse.Namespace) -> int:
         f"{options.size} decoded each, but for shapes with a size of their own; {options.rounds} rounds of "
         f"{options.epochs} epochs"
     )
-    print(
-        f"{machine['cores']} cores, {machine['processor']}, load {machine['load_1min']:.1f} at the start",
-        flush=True,
-    )
+    print(describe_load(machine), flush=True)
     found, rows, missed, errors = {}, [], [], []
     with ExitStack() as stack:
         processes = {}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["draw_shares"]
-
 _INK = "#2b2b2b"
 _BAR = "#86b3de"
 

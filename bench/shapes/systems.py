@@ -22,8 +22,6 @@ import windrow
 from bench.system.machine import count_cores
 from bench.system.processes import list_tree, read_cpu_seconds
 
-__all__ = ["BATCH_ROWS", "EXECUTORS", "FORMATS", "Measured", "main"]
-
 BATCH_ROWS = 8_192
 FORMATS = ("arrow", "numpy", "torch")
 EXECUTORS = ("threads", "ray")

@@ -24,8 +24,6 @@ from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError
 from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.order.runs import Run
 
-__all__ = ["FAILED", "Cluster"]
-
 FAILED = "a block that cannot be read"
 CORRUPT = "a block that cannot be decoded"
 

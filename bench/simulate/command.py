@@ -15,8 +15,6 @@ from multiprocessing import get_context
 from bench.simulate.run import Outcome, simulate
 from bench.system.console import ProgressLine, align_table
 
-__all__ = ["add_simulate", "run_simulate"]
-
 _SEEDS_AT_ONCE = 50
 
 

@@ -20,8 +20,6 @@ from windrow.pipeline.coordinator.core import CoordinatorCore
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.plan.cursor import Cursor
 
-__all__ = ["Outcome", "simulate"]
-
 # upper bound for every simulated stream, whatever faults it meets
 _LONGEST_SECONDS = 3_600.0
 _RUNS = 3

@@ -22,8 +22,6 @@ from windrow.pipeline.plan.resources import Resources
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.shard_assignment import Equal
 
-__all__ = ["Dataset", "Scenario", "Split", "draw_scenario", "draw_split"]
-
 MiB = 2**20
 # the share of scenarios with corrupt blocks, and with rows far larger than estimated
 _CORRUPT = 0.2

@@ -11,8 +11,6 @@ from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 
-__all__ = ["Trainer"]
-
 _HEARTBEAT_SECONDS = 1.0
 _LONGEST_ABSENCE_SECONDS = 10.0
 # far longer than any wait for a batch under all faults: a longer wait is a hang

@@ -13,8 +13,6 @@ from bench.simulation.world import World
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 
-__all__ = ["TrainerGroup"]
-
 
 class Member(Protocol):
     """A trainer, as the other trainers see it."""

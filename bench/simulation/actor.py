@@ -16,8 +16,6 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 
-__all__ = ["Actor", "Caller", "Polled"]
-
 T = TypeVar("T")
 # after these methods the actor wakes pending polls, as the one on Ray does
 _WAKES = frozenset(["open_epoch", "close_shard"])

@@ -19,8 +19,6 @@ from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 from windrow.pipeline.plan.cursor import Cursor
 
-__all__ = ["CoordinatorClient"]
-
 _POLL_SECONDS = 1.0
 _REPORT_SECONDS = 0.2
 

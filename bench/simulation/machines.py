@@ -10,8 +10,6 @@ from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 from windrow.shuffle.order.runs import Run
 
-__all__ = ["Job", "Machines", "ObjectLost"]
-
 
 class ObjectLost(Exception):  # noqa: N818
     """An object is no longer available."""

@@ -18,8 +18,6 @@ from windrow.pipeline.shard.partial_runs import SliceUses
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run, WindowRuns
 
-__all__ = ["PrefetchLoop"]
-
 # as in windrow: shorter than the coordinator's timeout for silent shards
 _RELEASE_SECONDS = 4.0
 _RUNS_AHEAD = 2

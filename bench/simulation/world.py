@@ -12,8 +12,6 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-__all__ = ["Clock", "Faults", "Violation", "World"]
-
 _USUAL_DELAY_SECONDS = 0.004
 
 

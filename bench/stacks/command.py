@@ -8,18 +8,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench.stacks.trainers import STACKS
-from bench.system.console import ProgressLine, align_table, read_size
-from bench.system.machine import count_cores, describe_machine
-from bench.throughput.options import BenchConfig, find_data
-from bench.throughput.report import print_head
-from bench.training.facts import read_facts
-
-__all__ = ["add_stacks", "run_stacks"]
+from bench.system.console import ProgressLine, align_table, choose_names, read_size
+from bench.throughput.options import BenchConfig, default_config
+from bench.throughput.report import open_data
 
 _MOST_WAITED = 0.03
 _HEADS = ("framework", "step ms", "waited %", "between steps %")
@@ -41,19 +36,14 @@ def add_stacks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for a framework (%(default)s)")
 
 
-def run_stacks(options: argparse.Namespace, config: BenchConfig) -> int:
+def run_stacks(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if every trainer waits little and gets every row once."""
-    names = options.stacks.split(",")
-    unknown = [name for name in names if name not in STACKS]
-    if unknown or options.epochs < 5:
-        raise ValueError(
-            f"--stacks {unknown[0]}: choose from {', '.join(STACKS)}" if unknown else "--epochs: 5 or more"
-        )
+    names = choose_names("--stacks", options.stacks, tuple(STACKS))
+    if options.epochs < 5:
+        raise ValueError("--epochs: 5 or more")
     line = ProgressLine(sys.stderr)
-    config = replace(config, size_bytes=read_size(options.size, "--size"), folder=options.folder)
-    paths = find_data(config, line)
-    facts = read_facts(paths, config.columns, config.key, count_cores())
-    print_head(config, facts, describe_machine(), len(paths))
+    config = default_config(size_bytes=read_size(options.size, "--size"), folder=options.folder)
+    paths, facts, _ = open_data(config, line)
     rows, missed, breaches = [], [], []
     for name in names:
         line.start(name)

@@ -7,8 +7,6 @@ import time
 from collections.abc import Collection, Sequence
 from typing import TextIO
 
-__all__ = ["ProgressLine", "align_table", "choose_names", "read_size", "write_cell"]
-
 _WIDTH = 24
 _LOG_SECONDS = 15.0
 

@@ -12,17 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-__all__ = [
-    "TICK_SECONDS",
-    "FreeCores",
-    "busy_share",
-    "count_cores",
-    "describe_machine",
-    "read_memory_bytes",
-    "read_used",
-    "wait_until_idle",
-]
-
 _PACKAGES = ("windrow", "pyarrow", "numpy", "torch", "ray", "pandas")
 
 
@@ -47,6 +36,11 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: _read_version(name) for name in _PACKAGES},
     }
+
+
+def describe_load(machine: dict[str, Any]) -> str:
+    """What ``describe_machine`` found, on one line."""
+    return f"{machine['cores']} cores, {machine['processor']}, load {machine['load_1min']:.1f} at the start"
 
 
 def _read_processor() -> str:

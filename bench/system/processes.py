@@ -16,8 +16,6 @@ from typing import Any
 
 from bench.system.machine import count_cores
 
-__all__ = ["MemorySampler", "ProcessTree", "SystemProcess", "TreeMemory", "list_tree", "read_cpu_seconds"]
-
 _POLL_SECONDS = 0.1
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 

@@ -7,8 +7,6 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ObjectStoreMonitor", "ObjectStoreUse", "describe_spilled", "read_spilled"]
-
 _POLL_SECONDS = 0.05
 _SPILLED = re.compile(r"Spilled (\d+) MiB, (\d+) objects")
 

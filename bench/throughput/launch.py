@@ -25,8 +25,6 @@ from bench.training.request import Request
 from bench.training.results import SystemResult, merge_trainers
 from bench.training.trainer import remove_agreement
 
-__all__ = ["main", "run_rounds", "run_system"]
-
 
 def run_rounds(
     config: BenchConfig, paths: Sequence[str], facts: Facts, line: ProgressLine

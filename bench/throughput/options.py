@@ -6,8 +6,9 @@ import argparse
 import glob
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from bench.data.files import KINDS, make_data
 from bench.peers.environments import find_python, name_files
@@ -16,18 +17,6 @@ from bench.system.console import ProgressLine, read_size
 from bench.system.machine import count_cores, read_memory_bytes
 from bench.training.facts import Facts
 from bench.training.request import Request
-
-__all__ = [
-    "BenchConfig",
-    "add_data",
-    "add_memory",
-    "add_throughput",
-    "find_data",
-    "make_request",
-    "read_memory",
-    "read_ranks",
-    "read_throughput",
-]
 
 _DEFAULT_PEERS = "scan,torch-scan,ray-shuffle,ray-materialize"
 
@@ -63,7 +52,9 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help=f"systems to compare with: {', '.join(PEERS)}; or none (default: %(default)s)",
     )
-    group.add_argument("--trainers", type=_count, help="number of trainers (default: 1 on threads, 2 on Ray)")
+    group.add_argument(
+        "--trainers", type=read_count, help="number of trainers (default: 1 on threads, 2 on Ray)"
+    )
     group.add_argument(
         "--launcher",
         choices=("torchrun",),
@@ -74,22 +65,29 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--epochs",
-        type=_count,
+        type=read_count,
         default=6,
         help="number of epochs, of which the first is reported separately (%(default)s)",
     )
     group.add_argument(
-        "--peer-epochs", type=_count, default=4, help="number of epochs of rivals (default: %(default)s)"
+        "--peer-epochs",
+        dest="rival_epochs",
+        type=read_count,
+        default=4,
+        help="number of epochs of rivals (default: %(default)s)",
     )
     group.add_argument(
-        "--rounds", type=_count, default=1, help="number of times that all systems run in turn (%(default)s)"
+        "--rounds",
+        type=read_count,
+        default=1,
+        help="number of times that all systems run in turn (%(default)s)",
     )
     group.add_argument(
         "--window", help="window size in bytes (256MiB) or blocks (12) (default: the whole dataset)"
     )
     group.add_argument("--block", help="target block size, with a unit (default: the library's)")
     group.add_argument(
-        "--batch-size", type=_count, default=65_536, help="rows of a batch (default: %(default)s)"
+        "--batch-size", type=read_count, default=65_536, help="rows of a batch (default: %(default)s)"
     )
     group.add_argument("--equal", action="store_true", help="give every trainer the same number of rows")
     group.add_argument(
@@ -97,7 +95,6 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="train a small model on the batches; with --equal, trainers on Ray train one model together",
     )
-    group.add_argument("--label", help="column that the model predicts")
     group.add_argument(
         "--paced",
         action="store_true",
@@ -115,11 +112,12 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--cache", choices=("memory", "disk"), help="where windrow caches decoded blocks (default: no cache)"
     )
-    group.add_argument("--cache-limit", help="size limit of the cache, with a unit (default: the library's)")
     group.add_argument(
         "--object-store", help="size of Ray's object store, with a unit (default: 30 %% of the memory)"
     )
-    group.add_argument("--timeout", type=float, default=1800.0, help="maximum seconds per system")
+    group.add_argument(
+        "--timeout", dest="timeout_seconds", type=float, default=1800.0, help="maximum seconds per system"
+    )
     group = parser.add_argument_group("output")
     group.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
     group.add_argument("--plot", type=Path, metavar="PATH", help="write a plot as PNG")
@@ -128,12 +126,13 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
 def read_ranks(options: argparse.Namespace) -> list[int]:
     """The numbers of ranks to measure with a launcher."""
     try:
-        return [_count(number) for number in options.ranks.split(",")]
+        return [read_count(number) for number in options.ranks.split(",")]
     except (ValueError, argparse.ArgumentTypeError) as error:
         raise ValueError(f"--ranks {options.ranks}: {error}") from error
 
 
-def _count(text: str) -> int:
+def read_count(text: str) -> int:
+    """A number of at least 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} must be at least 1")
@@ -153,37 +152,28 @@ def read_throughput(options: argparse.Namespace) -> BenchConfig:
     window = options.window if options.window not in (None, "all") else None
     if window is not None and not window.isdigit():
         read_size(window, "--window")
-    return BenchConfig(
-        kind=options.kind,
-        size_bytes=read_size(options.size, "--size"),
-        data=options.data,
-        key=options.key,
-        columns=tuple(options.columns.split(",")) if options.columns else None,
-        systems=_choose_systems(options.peers, options.executor),
-        trainers=options.trainers,
-        epochs=options.epochs,
-        rival_epochs=options.peer_epochs,
-        rounds=options.rounds,
-        window=window,
-        block=options.block,
-        batch_size=options.batch_size,
-        equal=options.equal,
-        train=options.train,
-        label=options.label,
-        seed=options.seed,
-        memory_limit=options.memory_limit,
-        cache=options.cache,
-        cache_limit=options.cache_limit,
-        paced=options.paced,
-        computing=options.computing,
-        object_store_bytes=read_size(options.object_store, "--object-store")
+    given = {
+        name: getattr(options, name)
+        for name in (each.name for each in fields(BenchConfig))
+        if hasattr(options, name)
+    }
+    given |= {
+        "size_bytes": read_size(options.size, "--size"),
+        "columns": tuple(options.columns.split(",")) if options.columns else None,
+        "systems": _choose_systems(options.peers, options.executor),
+        "window": window,
+        "object_store_bytes": read_size(options.object_store, "--object-store")
         if options.object_store
         else None,
-        timeout_seconds=options.timeout,
-        folder=options.folder,
-        json=options.json,
-        plot=options.plot,
-    )
+    }
+    return BenchConfig(**given)
+
+
+def default_config(*arguments: str, **changes: Any) -> BenchConfig:
+    """The configuration that these arguments of ``throughput`` give, with some changes."""
+    parser = argparse.ArgumentParser()
+    add_throughput(parser)
+    return replace(read_throughput(parser.parse_args(arguments)), **changes)
 
 
 def _choose_systems(peers: str, executor: str) -> tuple[str, ...]:
@@ -196,37 +186,6 @@ def _choose_systems(peers: str, executor: str) -> tuple[str, ...]:
     if not wanted:
         raise ValueError("nothing to measure: --peers none and --executor none")
     return tuple(name for name in PEERS if name in wanted)
-
-
-def add_memory(parser: argparse.ArgumentParser) -> None:
-    """Options of ``memory``."""
-    add_data(parser)
-    group = parser.add_argument_group("run")
-    group.add_argument(
-        "--object-store", default="140MB", help="size of Ray's object store (default: %(default)s)"
-    )
-    group.add_argument(
-        "--memory-limit", default="165MB", help="memory limit of the threads executor (default: %(default)s)"
-    )
-    group.add_argument(
-        "--window", default="45MB", help="window size in bytes or blocks (default: %(default)s)"
-    )
-    group.add_argument("--block", default="20MB", help="target block size (default: %(default)s)")
-    group.add_argument("--trainers", type=_count, help="number of trainers (default: 1 on threads, 2 on Ray)")
-    group.add_argument(
-        "--batch-size", type=_count, default=8192, help="rows of a batch (default: %(default)s)"
-    )
-    group.add_argument("--epochs", type=_count, default=3, help="number of epochs (default: %(default)s)")
-    group.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
-
-
-def read_memory(options: argparse.Namespace) -> BenchConfig:
-    """Check the options of ``memory``; other settings are the defaults of ``throughput``."""
-    parser = argparse.ArgumentParser()
-    add_throughput(parser)
-    given = vars(options) | {"executor": "both", "peers": "none", "timeout": 120.0}
-    merged = argparse.Namespace(**{**vars(parser.parse_args([])), **given})
-    return replace(read_throughput(merged), watch_store=True)
 
 
 _STORE_SHARE = 0.3
@@ -255,7 +214,6 @@ class BenchConfig:
     batch_size: int
     equal: bool
     train: bool
-    label: str | None
     seed: int
     memory_limit: str | None
     object_store_bytes: int | None
@@ -266,7 +224,6 @@ class BenchConfig:
     block: str | None = None
     watch_store: bool = False
     cache: str | None = None
-    cache_limit: str | None = None
     paced: bool = False
     computing: bool = False
 
@@ -307,11 +264,7 @@ def find_data(config: BenchConfig, line: ProgressLine) -> list[str]:
 
 def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: Facts) -> Request:
     """The request for one system, with the facts about the files."""
-    several = system.startswith("windrow-ray") or system in (
-        "windrow-torchrun",
-        "ray-shuffle-split",
-        "ray-start",
-    )
+    several = system.startswith("windrow-ray") or system in ("windrow-torchrun", "ray-start")
     trainers = (config.trainers or (2 if several else 1)) if several or system.startswith("windrow") else 1
     peer = PEERS[system]
     if config.computing and trainers >= count_cores():
@@ -335,11 +288,10 @@ def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: 
         window=config.window,
         seed=config.seed,
         categories=facts.categories,
-        label=_choose_label(config, facts) if config.train or peer.trains else None,
+        label=_choose_label(facts) if config.train or peer.trains else None,
         rendezvous=_name_rendezvous(config) if trainers > 1 and several else None,
         memory_limit=config.memory_limit,
         cache="memory" if peer.cached else config.cache,
-        cache_limit=config.cache_limit,
         paced=config.paced,
         computing=config.computing,
         object_store_bytes=config.object_store_bytes or int(read_memory_bytes() * _STORE_SHARE),
@@ -357,8 +309,6 @@ def _name_rendezvous(config: BenchConfig) -> str:
     return str((config.folder / "logs" / f"rendezvous-{uuid.uuid4().hex}").resolve())
 
 
-def _choose_label(config: BenchConfig, facts: Facts) -> str:
+def _choose_label(facts: Facts) -> str:
     names = facts.tensor_columns
-    if config.label is not None and config.label not in names:
-        raise ValueError(f"--label {config.label} is not a numeric column; there are {', '.join(names)}")
-    return config.label or next((name for name in _LABELS if name in names), names[-1])
+    return next((name for name in _LABELS if name in names), names[-1])

@@ -11,8 +11,6 @@ from bench.throughput.report import Summary
 from bench.training.results import SystemResult
 from bench.training.run_details import Span, pack_lanes, shift_spans
 
-__all__ = ["draw_plot"]
-
 _INK = "#2b2b2b"
 _FAINT = "#8a8a8a"
 _LIMIT = "#b9bec6"

@@ -10,25 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.names import PEERS
-from bench.system.console import align_table, write_cell
+from bench.system.console import ProgressLine, align_table, write_cell
+from bench.system.machine import count_cores, describe_load, describe_machine
 from bench.system.ray_cluster import describe_spilled
-from bench.throughput.options import BenchConfig
+from bench.throughput.options import BenchConfig, find_data
 from bench.training.delivered_rows import Randomness
-from bench.training.facts import Facts
+from bench.training.facts import Facts, read_facts
 from bench.training.results import EpochResult, SystemResult
 from bench.training.run_details import TOLERANCE_BYTES
-
-__all__ = [
-    "Summary",
-    "describe_breaches",
-    "describe_run",
-    "describe_title",
-    "draw_table",
-    "print_head",
-    "summarize",
-    "worst_verdict",
-    "write_json",
-]
 
 
 @dataclass(frozen=True)
@@ -147,10 +136,15 @@ def print_head(config: BenchConfig, facts: Facts, machine: dict[str, Any], files
         f"{files} files, {facts.row_groups} row groups; batches of {config.batch_size:,}; "
         f"window: {config.window or 'the whole dataset'}"
     )
-    print(
-        f"{machine['cores']} cores, {machine['processor']}, load {machine['load_1min']:.1f} at the start",
-        flush=True,
-    )
+    print(describe_load(machine), flush=True)
+
+
+def open_data(config: BenchConfig, line: ProgressLine) -> tuple[list[str], Facts, dict[str, Any]]:
+    """Find or make the files, read the facts about them, and print both with the machine."""
+    paths = find_data(config, line)
+    facts, machine = read_facts(paths, config.columns, config.key, count_cores()), describe_machine()
+    print_head(config, facts, machine, len(paths))
+    return paths, facts, machine
 
 
 def draw_table(summaries: Sequence[Summary]) -> str:

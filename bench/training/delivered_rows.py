@@ -13,24 +13,6 @@ from numpy.typing import NDArray
 
 from windrow.pipeline.quality.full_shuffle import expect_distinct
 
-__all__ = [
-    "KeyLog",
-    "Randomness",
-    "SumLog",
-    "Sums",
-    "Verdict",
-    "add_sums",
-    "check_count",
-    "check_keys",
-    "check_sums",
-    "count_rows",
-    "find_rows",
-    "fingerprint_rows",
-    "measure_randomness",
-    "read_fingerprints",
-    "sum_column",
-]
-
 Sums = Mapping[str, tuple[int, int, int]]
 """For each column: count, sum and sum of squares of its values, modulo 2**64."""
 

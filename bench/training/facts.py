@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from bench.training.delivered_rows import Sums, add_sums, sum_column
 from bench.training.model import CATEGORIES
 
-__all__ = ["Facts", "measure_decoded", "read_facts"]
-
 
 @dataclass(frozen=True, eq=False)
 class Facts:

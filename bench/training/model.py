@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["CATEGORIES", "SmallModel"]
-
 CATEGORIES = 64
 _WIDTH = 4
 _HIDDEN = 32

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-__all__ = ["Request"]
-
 
 @dataclass(frozen=True)
 class Request:
@@ -55,8 +53,8 @@ class Request:
     computing
         Like ``paced``, but trainers compute on one core, for twice as long as the remaining cores need for
         a batch. After each epoch they compute alone, to measure their slowdown by the engine.
-    cache, cache_limit
-        Where windrow caches decoded blocks, and the size limit.
+    cache
+        Where windrow caches decoded blocks.
     """
 
     system: str
@@ -84,7 +82,6 @@ class Request:
     python: str | None = None
     converted: str = ""
     cache: str | None = None
-    cache_limit: str | None = None
     list_columns: tuple[str, ...] = ()
     paced: bool = False
     computing: bool = False

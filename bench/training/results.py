@@ -26,8 +26,6 @@ from bench.training.request import Request
 from bench.training.run_details import MemoryEstimate, Span
 from bench.training.trainer import EpochTimes, TrainerResult
 
-__all__ = ["EpochResult", "SystemResult", "merge_trainers"]
-
 
 @dataclass
 class EpochResult:

@@ -8,17 +8,6 @@ from typing import Any
 
 from bench.system.ray_cluster import ObjectStoreUse
 
-__all__ = [
-    "TOLERANCE_BYTES",
-    "MemoryEstimate",
-    "RunDetails",
-    "Span",
-    "SpanLog",
-    "pack_lanes",
-    "read_estimate",
-    "shift_spans",
-]
-
 _VISIBLE_SECONDS = 0.005
 
 

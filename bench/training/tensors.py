@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["TableToTensors", "Tensors", "cut_batches"]
-
 
 class TableToTensors:
     """A collate function that converts the named columns to tensors, timestamps to int64.

@@ -20,17 +20,6 @@ from bench.training.model import SmallModel
 from bench.training.request import Request
 from bench.training.run_details import Span, SpanLog
 
-__all__ = [
-    "Computing",
-    "EpochTimes",
-    "Progress",
-    "Trainer",
-    "TrainerResult",
-    "agree_on_maximum",
-    "remove_agreement",
-    "slowed_share",
-]
-
 _REPORT_SECONDS = 0.5
 _AGREE_SECONDS = 60.0
 # makes the engine busy for half of the time on the cores that trainers leave free

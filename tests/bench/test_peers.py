@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.peers.limits import FreshMemory
 from bench.peers.base import load_peer
+from bench.peers.limits import FreshMemory
 from bench.peers.names import PEERS
 from tests.bench.test_results import REQUEST
 

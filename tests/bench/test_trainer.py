@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench import trainer as trainer_module
+from bench.training import trainer as trainer_module
 from bench.training.trainer import Computing, Trainer, TrainerResult, agree_on_maximum, remove_agreement
 from tests.bench.test_results import REQUEST
 
