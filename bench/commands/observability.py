@@ -8,12 +8,11 @@ import random
 import statistics
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Any
 
-from bench.data.shapes import SHAPES, find_files
-from bench.shapes.command import add_measured, choose_executors
-from bench.system.console import ProgressLine, align_table, choose_names, read_size
+from bench.data.shapes import SHAPES
+from bench.shapes.command import add_measured, choose_executors, request_shape, start_systems
+from bench.system.console import ProgressLine, align_table, choose_names
 from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import SystemProcess
 
@@ -40,24 +39,14 @@ def run_observability(options: argparse.Namespace) -> int:
     executors = choose_executors(options)
     if options.pairs < 2 or options.epochs < 1:
         raise ValueError("--pairs: 2 or more; --epochs: 1 or more")
-    size_bytes = read_size(options.size, "--size")
-    window = None if options.window is None else read_size(options.window, "--window")
     machine = describe_machine()
     print(describe_load(machine), flush=True)
     rows, found, is_met = [], {}, True
-    options.folder.mkdir(parents=True, exist_ok=True)
     for executor in executors:
-        log = options.folder / f"{executor}.log"
-        with closing(SystemProcess(executor, ["bench.shapes.systems", executor], log, 600.0)) as process:
+        with start_systems("bench.shapes.systems", [executor], options, 600.0) as (process,):
             for name in names:
-                request = {
-                    "paths": find_files(name, options.folder, size_bytes),
-                    "epochs": options.epochs,
-                    "window": window,
-                    "form": "arrow",
-                }
-                on, off = _measure_pairs(name, request, process, options.pairs)
-                found[f"{name} {executor}"] = {"on": on, "off": off}
+                on, off = _measure_pairs(name, request_shape(name, options), process, options.pairs)
+                found[f"{name} {process.name}"] = {"on": on, "off": off}
                 cells: list[str] = []
                 for what in ("cpu_seconds", "seconds"):
                     with_it, without = ([each[what] for each in some] for some in (on, off))
@@ -65,7 +54,7 @@ def run_observability(options: argparse.Namespace) -> int:
                     is_met = is_met and (what == "seconds" or cost - error <= _MAX_COST)
                     means = (f"{statistics.mean(each):.4f}" for each in (without, with_it))
                     cells += [*means, f"{cost:+.2%}", f"{error:.2%}"]
-                rows.append((SHAPES[name].title, executor, *cells))
+                rows.append((SHAPES[name].title, process.name, *cells))
     print(align_table(_HEADS, rows, ("shape", "executor")), _NOTE, sep="\n")
     if options.json is not None:
         options.json.write_text(json.dumps({"machine": machine, "pairs": found}, indent=1))
@@ -82,7 +71,7 @@ def _measure_pairs(
         line.start(f"{name}, pair {number + 1} of {pairs}")
         # what drifts meets both alike
         for profile in (True, False) if number % 2 else (False, True):
-            answer = process.run(json.dumps({**request, "profile": profile}))
+            answer = process.run({**request, "profile": profile})
             if "error" in answer:
                 raise ValueError(f"{name} on {process.name}: {answer['error']}")
             found[profile].append(answer)

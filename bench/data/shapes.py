@@ -72,10 +72,6 @@ class Shape:
         Makes a row group.
     write
         Options for ``pyarrow.parquet.write_table``.
-    tensors
-        Whether every column can become a tensor.
-    ragged
-        How lists of different lengths become tensors.
     layout
         How rows are divided into files.
     by_default
@@ -91,8 +87,6 @@ class Shape:
     row_bytes: int
     make: MakeGroup
     write: Mapping[str, Any] = field(default_factory=dict)
-    tensors: bool = True
-    ragged: Mapping[str, str] | None = None
     layout: Layout = Layout()
     by_default: bool = True
     window: int | None = None
@@ -292,17 +286,17 @@ _DELTA: Mapping[str, Any] = {
 SHAPES: Mapping[str, Shape] = {
     "plain": Shape("20 numbers, Snappy, dictionaries", 0.80, 160, _numbers),
     "zstd": Shape("the same, zstd", 0.75, 160, _numbers, {"compression": "zstd"}),
-    "nulls": Shape("the same, Snappy, 5 % nulls", 0.70, 160, _numbers_with_nulls, tensors=False),
+    "nulls": Shape("the same, Snappy, 5 % nulls", 0.70, 160, _numbers_with_nulls),
     "delta": Shape("pages v2, zstd, delta, byte-stream-split", 0.70, 160, _measures, _DELTA),
-    "tokens": Shape("token lists of 64 to 1,200", 0.70, 4 * 632, _tokens, ragged={"tokens": "offsets"}),
+    "tokens": Shape("token lists of 64 to 1,200", 0.70, 4 * 632, _tokens),
     "embeddings": Shape("embeddings, 768 floats", 0.80, 8 + 4 * _EMBEDDING, _embeddings),
-    "text": Shape("text, four columns", 0.75, 480, _text, tensors=False),
-    "images": Shape("images of 10 to 50 KB", 0.85, 30_008, _images, {"compression": "none"}, tensors=False),
-    "structs": Shape("lists of structs, structs", 0.65, 228, _structs, tensors=False),
-    "business": Shape("decimals, times, booleans, floats", 0.80, 116, _business, tensors=False),
+    "text": Shape("text, four columns", 0.75, 480, _text),
+    "images": Shape("images of 10 to 50 KB", 0.85, 30_008, _images, {"compression": "none"}),
+    "structs": Shape("lists of structs, structs", 0.65, 228, _structs),
+    "business": Shape("decimals, times, booleans, floats", 0.80, 116, _business),
     "wide": Shape("1,000 columns", 0.75, 4_000, _wide),
     "narrow": Shape("2 columns", 0.65, 16, _narrow),
-    "flights": Shape("flights", 0.95, 0, _numbers, tensors=False),
+    "flights": Shape("flights", 0.95, 0, _numbers),
     "small-files": Shape("2,000 files of 1,000 rows", 1.0, 20, _three, layout=Layout(2_000, 1, 1_000)),
     "tiny-files": Shape("2,000 files of 100 rows", 1.0, 20, _three, layout=Layout(2_000, 1, 100)),
     "hive-files": Shape(
@@ -329,7 +323,6 @@ SHAPES: Mapping[str, Shape] = {
         60,
         _departures,
         {"compression": "zstd"},
-        tensors=False,
         layout=Layout(1, 11, 115_000),
     ),
 }

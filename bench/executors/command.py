@@ -8,15 +8,13 @@ import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any
 
-from bench.data.shapes import SHAPES, find_files
+from bench.data.shapes import SHAPES
 from bench.executors.systems import OTHER, PARTS
-from bench.shapes.command import add_measured
+from bench.shapes.command import add_measured, request_shape, start_systems
 from bench.system.console import ProgressLine, align_table, choose_names, read_size
 from bench.system.machine import describe_load, describe_machine
-from bench.system.processes import SystemProcess
 
 _EXECUTORS = ("threads", "ray")
 _CACHES = ("none", "memory")
@@ -46,38 +44,24 @@ def run_executors(options: argparse.Namespace) -> int:
     caches = choose_names("--caches", options.caches, _CACHES)
     if min(options.trainers, options.rounds, options.epochs) < 1:
         raise ValueError("--trainers, --rounds and --epochs: 1 or more")
-    size_bytes = read_size(options.size, "--size")
-    window = None if options.window is None else read_size(options.window, "--window")
     machine = describe_machine()
     print(
         f"{describe_load(machine)}, {options.size} decoded each, {options.trainers} trainers",
         flush=True,
     )
     os.environ["WINDROW_BENCH_STORE_BYTES"] = str(read_size(options.store, "--store"))
-    options.folder.mkdir(parents=True, exist_ok=True)
     # by executor, shape and cache
     found: dict[str, dict[tuple[str, str], list[dict[str, Any]]]] = {name: {} for name in _EXECUTORS}
     line, is_met = ProgressLine(sys.stderr), False
-    with ExitStack() as stack:
-        processes = {}
-        for executor in _EXECUTORS:
-            log = options.folder / f"executors-{executor}.log"
-            process = SystemProcess(executor, ["bench.executors.systems", executor], log, _TIMEOUT_SECONDS)
-            processes[executor] = process
-            stack.callback(process.close)
+    with start_systems("bench.executors.systems", _EXECUTORS, options, _TIMEOUT_SECONDS) as processes:
         for name in names:
-            request = {
-                "paths": find_files(name, options.folder, size_bytes),
-                "epochs": options.epochs,
-                "trainers": options.trainers,
-                "window": window,
-            }
+            request = {**request_shape(name, options), "trainers": options.trainers}
             for number in range(options.rounds):
                 line.start(f"{name}, round {number + 1} of {options.rounds}")
                 for cache in caches:
-                    asked = json.dumps({**request, "cache": None if cache == "none" else cache})
-                    for executor, process in processes.items():
-                        found[executor].setdefault((name, cache), []).append(process.run(asked))
+                    asked = {**request, "cache": None if cache == "none" else cache}
+                    for process in processes:
+                        found[process.name].setdefault((name, cache), []).append(process.run(asked))
                 line.finish("")
     listed = [
         (executor, *key, one) for executor, of in found.items() for key, some in of.items() for one in some

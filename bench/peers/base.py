@@ -6,36 +6,58 @@ import importlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.peers.names import BUFFER_SHARE, PEERS
+from bench.system.ray_cluster import ObjectStoreMonitor, start_ray
 from bench.training.request import Request
 from bench.training.run_details import RunDetails
 from bench.training.tensors import TableToTensors
 from bench.training.trainer import Progress, Trainer, TrainerResult
 
 
-class Peer(Protocol):
+class Peer:
     """Adapter of one system; created with a request and a progress callback, and used once in its own process."""
 
-    def __init__(self, request: Request, progress: Progress) -> None: ...
+    def __init__(self, request: Request, progress: Progress) -> None:
+        self._request, self._progress = request, progress
 
     def prepare(self) -> None:
         """Import libraries, start sessions and actors; the idle memory is measured after this."""
 
     def run(self) -> Sequence[TrainerResult]:
         """Deliver every epoch; the measured time starts with this call."""
-        ...
+        raise NotImplementedError
 
     def details(self) -> RunDetails:
         """What the system itself reports about its run; called once, before ``close``."""
-        ...
+        return RunDetails()
 
     def close(self) -> None:
         """Stop everything that ``prepare`` started."""
+
+
+class RayPeer(Peer):
+    """Adapter of a system on a Ray of its own, with as many CPUs as the scan uses."""
+
+    def prepare(self) -> None:
+        """Start Ray, and monitor its object store."""
+        request = self._request
+        session = Path(start_ray(request.object_store_bytes, request.cores).address_info["session_dir"])
+        self._store = ObjectStoreMonitor(session, request.object_store_bytes, polls=request.watch_store)
+
+    def details(self) -> RunDetails:
+        """Report the use of the object store."""
+        return RunDetails(store=self._store.end())
+
+    def close(self) -> None:
+        """Stop Ray."""
+        import ray
+
+        ray.shutdown()
 
 
 def load_peer(request: Request, progress: Progress) -> Peer:
@@ -44,13 +66,13 @@ def load_peer(request: Request, progress: Progress) -> Peer:
     return cast(Peer, getattr(importlib.import_module(module), name)(request, progress))
 
 
-class OneTrainer:
+class OneTrainer(Peer):
     """Subclasses define the preparation and the batches of an epoch."""
 
     libraries: tuple[str, ...] = ()
 
     def __init__(self, request: Request, progress: Progress) -> None:
-        self._request = request
+        super().__init__(request, progress)
         self._trainer = Trainer(request, "trainer 0", progress)
 
     @property
@@ -81,13 +103,6 @@ class OneTrainer:
     def read_epoch(self, number: int) -> Iterable[Any]:
         """The batches of one epoch."""
         raise NotImplementedError
-
-    def details(self) -> RunDetails:
-        """Nothing to report."""
-        return RunDetails()
-
-    def close(self) -> None:
-        """Nothing to stop."""
 
 
 SHARDS = 64

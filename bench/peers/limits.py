@@ -14,23 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.peers.windrow_ray import start_ray
-from bench.system.ray_cluster import ObjectStoreMonitor
+from bench.peers.base import OneTrainer, Peer, RayPeer
 from bench.training.request import Request
-from bench.training.run_details import RunDetails
 from bench.training.tensors import TableToTensors, Tensors, cut_batches
-from bench.training.trainer import EpochTimes, Progress, Trainer, TrainerResult
+from bench.training.trainer import EpochTimes, Progress, TrainerResult
 
 
-class Scan:
+class Scan(Peer):
     """Row groups on a thread pool, each decoded by one thread from a memory map."""
-
-    def __init__(self, request: Request, progress: Progress) -> None:
-        self._request = request
-        self._progress = progress
-
-    def prepare(self) -> None:
-        """Nothing to start."""
 
     def run(self) -> Sequence[TrainerResult]:
         """Scan all files once per epoch."""
@@ -62,27 +53,13 @@ class Scan:
             table = file.read_row_group(number, columns=list(self._request.columns), use_threads=False)
         return int(table.num_rows)
 
-    def details(self) -> RunDetails:
-        """Nothing to report."""
-        return RunDetails()
 
-    def close(self) -> None:
-        """Nothing to stop."""
-
-
-class TorchScan:
+class TorchScan(OneTrainer):
     """Decodes a few row groups ahead; batches that lie within one row group are views."""
 
     def __init__(self, request: Request, progress: Progress) -> None:
-        self._request = request
-        self._trainer = Trainer(request, "trainer 0", progress)
+        super().__init__(request, progress)
         self._convert = TableToTensors(request.tensor_columns)
-
-    def prepare(self) -> None:
-        """Import torch."""
-        import torch
-
-        torch.set_num_threads(1)
 
     def run(self) -> Sequence[TrainerResult]:
         """Deliver all files once per epoch."""
@@ -114,13 +91,6 @@ class TorchScan:
             )
         return self._convert(table)
 
-    def details(self) -> RunDetails:
-        """Nothing to report."""
-        return RunDetails()
-
-    def close(self) -> None:
-        """Nothing to stop."""
-
 
 _WINDOWS = 2
 _BLOCK_BYTES = 16 * 2**20
@@ -128,7 +98,7 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
 _TEXT_BYTES = 16  # a guess: footers do not state it
 
 
-class FreshMemory:
+class FreshMemory(Peer):
     """Reads nothing: allocates blocks, writes one byte per page, and keeps all blocks until the end.
 
     The first epoch pays for first-touch page faults, which are expensive if a hypervisor has to provide
@@ -136,8 +106,7 @@ class FreshMemory:
     """
 
     def __init__(self, request: Request, progress: Progress) -> None:
-        self._request = request
-        self._progress = progress
+        super().__init__(request, progress)
         self._blocks = 0
 
     def prepare(self) -> None:
@@ -171,13 +140,6 @@ class FreshMemory:
                 self._progress(number, epoch.rows)
         return [TrainerResult(times, [], [])]
 
-    def details(self) -> RunDetails:
-        """Nothing to report."""
-        return RunDetails()
-
-    def close(self) -> None:
-        """Nothing to stop."""
-
 
 def _touch(block: mmap.mmap) -> None:
     np.frombuffer(block, np.uint8)[:: mmap.PAGESIZE] = 1
@@ -191,7 +153,7 @@ _PAGE_BYTES = 4096
 _IMPORTS = ("numpy", "pyarrow", "pyarrow.parquet")
 
 
-class RayStart:
+class RayStart(RayPeer):
     """Reads nothing and does not use windrow: an idle actor in place of the coordinator, tasks on all cores that
     put zeros into the object store, at least 1 MiB each, and one actor per trainer that reads each page of its share.
 
@@ -200,16 +162,14 @@ class RayStart:
     """
 
     def __init__(self, request: Request, progress: Progress) -> None:
-        self._request = request
-        self._progress = progress
+        super().__init__(request, progress)
         self._takers: list[Any] = []
-        self._store: ObjectStoreMonitor | None = None
 
     def prepare(self) -> None:
         """Start Ray and the trainers."""
         import ray
 
-        self._store = start_ray(self._request)
+        super().prepare()
         taker = ray.remote(num_cpus=0)(_Taker)
         self._takers = [taker.remote() for _ in range(self._request.trainers)]
         ray.get([taker.ready.remote() for taker in self._takers])
@@ -246,16 +206,6 @@ class RayStart:
         taken = [[outputs[at] for outputs in by_taker] for at in range(count)]
         pairs = zip(self._takers, taken, strict=True)
         return sum(ray.get([taker.take.remote(outputs) for taker, outputs in pairs]))
-
-    def details(self) -> RunDetails:
-        """Report the use of the object store."""
-        return RunDetails(store=self._store.end() if self._store else None)
-
-    def close(self) -> None:
-        """Stop Ray."""
-        import ray
-
-        ray.shutdown()
 
 
 class _Coordinator:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench.peers.base import OneTrainer
-from bench.peers.windrow_ray import make_collate, start_ray
-from bench.system.ray_cluster import ObjectStoreMonitor
+from bench.peers.base import OneTrainer, RayPeer
 from bench.training.request import Request
-from bench.training.run_details import RunDetails
 from bench.training.trainer import Progress
 
 
-class RayShuffle(OneTrainer):
+class RayShuffle(RayPeer, OneTrainer):
     """One consumer in the driver; every epoch runs the same lazy pipeline again."""
 
     def __init__(self, request: Request, progress: Progress) -> None:
         super().__init__(request, progress)
-        self._store: ObjectStoreMonitor | None = None
         self._dataset: Any = None
 
     def prepare(self) -> None:
         """Start Ray."""
-        self._store = start_ray(self._request)
+        super().prepare()
         import ray.data
 
         ray.data.DataContext.get_current().enable_progress_bars = False
@@ -44,16 +40,6 @@ class RayShuffle(OneTrainer):
 
         return ray.data.read_parquet(list(self._request.paths), columns=list(self._request.columns))
 
-    def details(self) -> RunDetails:
-        """Report the use of the object store."""
-        return RunDetails(store=self._store.end() if self._store else None)
-
-    def close(self) -> None:
-        """Stop Ray."""
-        import ray
-
-        ray.shutdown()
-
 
 class RayMaterialize(RayShuffle):
     """Like `RayShuffle`, but after ``materialize()``, which is part of the first epoch."""
@@ -61,3 +47,20 @@ class RayMaterialize(RayShuffle):
     def read(self) -> Any:
         """Read everything into the object store."""
         return super().read().materialize()
+
+
+def make_collate(request: Request) -> Mapping[str, Any]:
+    """Arguments of Ray Data's ``iter_torch_batches`` that drop strings, if there are any."""
+    if request.only_tensors:
+        return {}
+    from ray.data.collate_fn import ArrowBatchCollateFn
+
+    from bench.training.tensors import TableToTensors
+
+    convert = TableToTensors(request.tensor_columns)
+
+    class Collate(ArrowBatchCollateFn):  # type: ignore[misc, unused-ignore]
+        def __call__(self, batch: Any) -> Any:
+            return convert(batch)
+
+    return {"collate_fn": Collate()}

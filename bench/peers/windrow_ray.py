@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from bench.peers.base import RayPeer
 from bench.peers.windrow_threads import ShardEpochs, build_pipeline, estimate_memory, import_all
-from bench.system.ray_cluster import ObjectStoreMonitor
 from bench.training.request import Request
 from bench.training.run_details import MemoryEstimate, RunDetails, Span
 from bench.training.trainer import Progress, Trainer, TrainerResult
@@ -26,24 +26,6 @@ class EpochSource(Protocol):
     def spans(self) -> Sequence[Span]:
         """Spans of the source's own work, after the last epoch."""
         ...
-
-
-def start_ray(request: Request) -> ObjectStoreMonitor:
-    """Start a local cluster with as many CPUs as the scan uses, and monitor its object store."""
-    import ray
-
-    context = ray.init(
-        address="local",  # never join another cluster on this machine
-        num_cpus=request.cores,
-        object_store_memory=request.object_store_bytes,
-        include_dashboard=False,
-        logging_level="error",
-        log_to_driver=False,
-        # free dead objects after 50 ms instead of 1 s; see "Tuning Ray" in the README
-        _system_config={"free_objects_period_milliseconds": 50},
-    )
-    session = Path(context.address_info["session_dir"])
-    return ObjectStoreMonitor(session, request.object_store_bytes, polls=request.watch_store)
 
 
 class _TrainerActor:
@@ -113,40 +95,21 @@ def _sum_rows(seen: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return epoch, sum(rows for number, rows in seen if number == epoch)
 
 
-def make_collate(request: Request) -> Mapping[str, Any]:
-    """Arguments of Ray Data's ``iter_torch_batches`` that drop strings, if there are any."""
-    if request.only_tensors:
-        return {}
-    from ray.data.collate_fn import ArrowBatchCollateFn
-
-    from bench.training.tensors import TableToTensors
-
-    convert = TableToTensors(request.tensor_columns)
-
-    class Collate(ArrowBatchCollateFn):  # type: ignore[misc, unused-ignore]
-        def __call__(self, batch: Any) -> Any:
-            return convert(batch)
-
-    return {"collate_fn": Collate()}
-
-
 _IMPORTS = ("torch", "windrow.pipeline.executors.ray.client", "windrow.pipeline.shard.shard")
 
 
-class WindrowRay:
+class WindrowRay(RayPeer):
     """One trainer actor per shard; data tasks have the CPUs."""
 
     def __init__(self, request: Request, progress: Progress) -> None:
-        self._request = request
-        self._progress = progress
+        super().__init__(request, progress)
         self._actors: list[Any] = []
-        self._store: ObjectStoreMonitor | None = None
         self._estimate: MemoryEstimate | None = None
 
     def prepare(self) -> None:
         """Start Ray and the trainers, and import what reading needs."""
         import_all()
-        self._store = start_ray(self._request)
+        super().prepare()
         self._actors = start_trainers(self._request, _IMPORTS)
 
     def run(self) -> Sequence[TrainerResult]:
@@ -163,10 +126,4 @@ class WindrowRay:
 
     def details(self) -> RunDetails:
         """The memory estimate and the object store; the spans are part of the actors' results."""
-        return RunDetails(estimate=self._estimate, store=self._store.end() if self._store else None)
-
-    def close(self) -> None:
-        """Stop Ray."""
-        import ray
-
-        ray.shutdown()
+        return RunDetails(estimate=self._estimate, store=self._store.end())

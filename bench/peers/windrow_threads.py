@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 import windrow
+from bench.peers.base import Peer
 from bench.training.request import Request
 from bench.training.run_details import MemoryEstimate, RunDetails, Span, read_estimate
 from bench.training.trainer import Progress, Trainer, TrainerResult
@@ -123,13 +124,12 @@ def convert_spans(spans: Sequence[Any]) -> list[Span]:
     ]
 
 
-class WindrowThreads:
+class WindrowThreads(Peer):
     """One run with one shard per trainer."""
 
     def __init__(self, request: Request, progress: Progress) -> None:
-        self._request = request
+        super().__init__(request, progress)
         self._rows: dict[int, tuple[int, int]] = {}
-        self._progress = progress
         self._trainers = [self._make_trainer(number) for number in range(request.trainers)]
         self._spans: list[Span] = []
         self._estimate: MemoryEstimate | None = None
@@ -171,6 +171,3 @@ class WindrowThreads:
     def details(self) -> RunDetails:
         """The memory estimate, and the shards' spans of reading and placing."""
         return RunDetails(self._spans, self._estimate)
-
-    def close(self) -> None:
-        """Nothing to stop."""

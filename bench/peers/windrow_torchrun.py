@@ -11,20 +11,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.peers.base import Peer
 from bench.peers.windrow_threads import ShardEpochs, build_pipeline, import_all
 from bench.training.request import Request
-from bench.training.run_details import RunDetails
-from bench.training.trainer import Progress, Trainer, TrainerResult
+from bench.training.trainer import Trainer, TrainerResult
 
 _POLL_SECONDS = 0.5
 
 
-class WindrowTorchrun:
+class WindrowTorchrun(Peer):
     """One rank per trainer."""
-
-    def __init__(self, request: Request, progress: Progress) -> None:
-        self._request = request
-        self._progress = progress
 
     def prepare(self) -> None:
         """Import what reading needs; the ranks do so by themselves."""
@@ -53,13 +49,6 @@ class WindrowTorchrun:
         if seen:
             lowest = min(epoch for epoch, _ in seen)
             self._progress(lowest, sum(rows for epoch, rows in seen if epoch == lowest))
-
-    def details(self) -> RunDetails:
-        """Nothing: the ranks measure."""
-        return RunDetails()
-
-    def close(self) -> None:
-        """Nothing is left to close."""
 
 
 def main() -> None:

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +222,7 @@ class SystemProcess:
     name
         Name of the system.
     arguments
-        Those of ``python -m``. The process prints a line of JSON when it is ready, and one for each line that it reads.
+        Those of ``python -m``. The process calls ``answer_requests``.
     log
         File that gets what the system prints.
     timeout
@@ -246,11 +248,11 @@ class SystemProcess:
             )
         self.error: str | None = self._receive().get("error")
 
-    def run(self, request: str) -> dict[str, Any]:
-        """Send a request of one line; returns the answer, or a dict with the key ``error``."""
+    def run(self, request: Any) -> dict[str, Any]:
+        """Send a request as JSON; returns the answer, or a dict with the key ``error``."""
         assert self._process.stdin is not None
         try:
-            print(request, file=self._process.stdin, flush=True)
+            print(json.dumps(request), file=self._process.stdin, flush=True)
         except BrokenPipeError:
             return {"error": "the process ended"}
         return self._receive()
@@ -280,3 +282,27 @@ class SystemProcess:
             return {"error": f"the process ended, or took more than {self._timeout:g} s"}
         found: dict[str, Any] = json.loads(line)
         return found
+
+
+def answer_requests(start: Callable[[], Callable[[Any], dict[str, Any]]]) -> None:
+    """Answer what `SystemProcess` sends until standard input ends; what else is printed goes to the log.
+
+    ``start`` prepares the system, and returns what answers a request.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    answer: Callable[[Any], dict[str, Any]] | None = None
+    for line in chain(["null"], sys.stdin):
+        found: dict[str, Any] = {}
+        try:
+            if answer is None:
+                answer = start()
+            else:
+                found = answer(json.loads(line))
+        except Exception as error:
+            traceback.print_exc()
+            text = str(error).strip().splitlines()
+            found = {"error": f"{type(error).__name__}: {text[0][:200] if text else ''}"}
+        print(json.dumps(found), file=answers, flush=True)
+        if answer is None:
+            return
