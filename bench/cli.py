@@ -22,6 +22,7 @@ from bench.scale.command import add_scale, run_scale
 from bench.shapes.command import add_shapes, run_shapes
 from bench.simulate.command import add_simulate, run_simulate
 from bench.stacks.command import add_stacks, run_stacks
+from bench.system.console import OptionHelp
 from bench.throughput.options import add_throughput
 
 # what a command is for, how its options are added, and how it runs
@@ -110,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, (purpose, add, run) in _COMMANDS.items():
-        command = commands.add_parser(name, help=purpose)
+        command = commands.add_parser(name, help=purpose, formatter_class=OptionHelp)
         add(command)
         command.set_defaults(run=run)
     options = parser.parse_args(arguments)

@@ -194,15 +194,11 @@ _BASELINE_SECONDS = 20.0
 
 def add_chaos(parser: argparse.ArgumentParser) -> None:
     """Options of ``chaos``."""
-    parser.add_argument(
-        "--minutes", type=float, default=2.0, help="duration of the phase with kills (default: %(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the kill plan (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=2.0, help="duration of the phase with kills")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the kill plan")
     parser.add_argument("--kills", type=int, help="number of kills (default: one per 5 s)")
-    parser.add_argument("--trainers", type=int, default=3, help="number of trainers (default: %(default)s)")
-    parser.add_argument(
-        "--cpus", type=int, default=Setting.cpus, help="logical CPUs of each raylet (default: %(default)s)"
-    )
+    parser.add_argument("--trainers", type=int, default=3, help="number of trainers")
+    parser.add_argument("--cpus", type=int, default=Setting.cpus, help="logical CPUs of each raylet")
     parser.add_argument(
         "--only",
         choices=KINDS,
@@ -211,18 +207,13 @@ def add_chaos(parser: argparse.ArgumentParser) -> None:
         help=f"inject only this kind of fault: {', '.join(KINDS)}",
     )
     parser.add_argument(
-        "--lead",
-        type=int,
-        default=Setting.lead,
-        help="maximum lead of a trainer over the others, in steps (%(default)s)",
+        "--lead", type=int, default=Setting.lead, help="maximum lead of a trainer over the others, in steps"
     )
     parser.add_argument(
         "--counted", action="store_true", help="filter rows, so that row counts are not known in advance"
     )
     parser.add_argument(
-        "--store",
-        default="120MiB",
-        help="object store of each raylet; Ray spills if windows need more (%(default)s)",
+        "--store", default="120MiB", help="object store of each raylet; Ray spills if windows need more"
     )
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the full report as JSON")
 

@@ -1,1 +1,4 @@
-"""Subcommands of one module each. Imports everything but the command line and other subcommands."""
+"""Subcommands of one module each.
+
+May import: data, remote, shapes, system, throughput, training.
+"""

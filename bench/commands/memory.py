@@ -46,23 +46,15 @@ def add_memory(parser: argparse.ArgumentParser) -> None:
     """Options of ``memory``; other settings are the defaults of ``throughput``."""
     add_data(parser)
     group = parser.add_argument_group("run")
-    group.add_argument(
-        "--object-store", default="140MB", help="size of Ray's object store (default: %(default)s)"
-    )
-    group.add_argument(
-        "--memory-limit", default="165MB", help="memory limit of the threads executor (default: %(default)s)"
-    )
-    group.add_argument(
-        "--window", default="45MB", help="window size in bytes or blocks (default: %(default)s)"
-    )
-    group.add_argument("--block", default="20MB", help="target block size (default: %(default)s)")
+    group.add_argument("--object-store", default="140MB", help="size of Ray's object store")
+    group.add_argument("--memory-limit", default="165MB", help="memory limit of the threads executor")
+    group.add_argument("--window", default="45MB", help="window size in bytes or blocks")
+    group.add_argument("--block", default="20MB", help="target block size")
     group.add_argument(
         "--trainers", type=read_count, help="number of trainers (default: 1 on threads, 2 on Ray)"
     )
-    group.add_argument(
-        "--batch-size", type=read_count, default=8192, help="rows of a batch (default: %(default)s)"
-    )
-    group.add_argument("--epochs", type=read_count, default=3, help="number of epochs (default: %(default)s)")
+    group.add_argument("--batch-size", type=read_count, default=8192, help="rows of a batch")
+    group.add_argument("--epochs", type=read_count, default=3, help="number of epochs")
     group.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
 
 

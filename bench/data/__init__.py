@@ -1,1 +1,4 @@
-"""Deterministic Parquet data of any size, cached under ``.bench``. Imports nothing else of the benchmark."""
+"""Deterministic Parquet data of any size, cached under ``.bench``.
+
+May import: no other folder.
+"""

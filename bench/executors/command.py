@@ -31,11 +31,11 @@ _NOTE = (
 def add_executors(parser: argparse.ArgumentParser) -> None:
     """Options of ``executors``."""
     add_measured(parser, shapes="plain,tokens", executors=False)
-    parser.add_argument("--trainers", type=int, default=2, help="trainers (default: %(default)s)")
-    parser.add_argument("--caches", default="none,memory", help="of none, memory (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=6, help="epochs in each (default: %(default)s)")
-    parser.add_argument("--store", default="6GB", help="size of Ray's object store (default: %(default)s)")
+    parser.add_argument("--trainers", type=int, default=2, help="trainers")
+    parser.add_argument("--caches", default="none,memory", help="of none, memory")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
+    parser.add_argument("--epochs", type=int, default=6, help="epochs in each")
+    parser.add_argument("--store", default="6GB", help="size of Ray's object store")
 
 
 def run_executors(options: argparse.Namespace) -> int:

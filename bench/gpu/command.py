@@ -23,12 +23,10 @@ _NOTE = (
 
 def add_gpu(parser: argparse.ArgumentParser) -> None:
     """Options of ``gpu``."""
-    parser.add_argument("--loaders", default=",".join(LOADERS), help="what to compare (default: %(default)s)")
-    parser.add_argument("--size", default="2GB", help="decoded size of the data (default: %(default)s)")
-    parser.add_argument(
-        "--batch-size", type=int, default=65_536, help="rows of a batch (default: %(default)s)"
-    )
-    parser.add_argument("--epochs", type=int, default=4, help="epochs, at least 2 (default: %(default)s)")
+    parser.add_argument("--loaders", default=",".join(LOADERS), help="what to compare")
+    parser.add_argument("--size", default="2GB", help="decoded size of the data")
+    parser.add_argument("--batch-size", type=int, default=65_536, help="rows of a batch")
+    parser.add_argument("--epochs", type=int, default=4, help="epochs, at least 2")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
 
 

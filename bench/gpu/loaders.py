@@ -36,9 +36,15 @@ def read_windrow(reading: Reading) -> Epochs:
 
 def read_torch(reading: Reading) -> Epochs:
     """torch's DataLoader with pinned memory; row groups in a random order, their rows as stored."""
-    from bench.gpu.torch_loader import read_row_groups
+    from bench.gpu.torch_loader import load_row_groups
 
-    return read_row_groups(reading)
+    pins = reading.device != "cpu"
+    loader = load_row_groups(reading.paths, reading.columns, reading.batch_size, reading.workers, pins=pins)
+    for _ in range(reading.epochs):
+        yield (
+            {name: tensor.to(reading.device, non_blocking=pins) for name, tensor in batch.items()}
+            for batch in loader
+        )
 
 
 def read_ray(reading: Reading) -> Epochs:

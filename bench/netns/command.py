@@ -76,22 +76,17 @@ class _Job:
 
 def add_netns(parser: argparse.ArgumentParser) -> None:
     """Options of ``netns``."""
-    parser.add_argument("--nodes", type=int, default=4, help="number of nodes, one rank each (%(default)s)")
-    parser.add_argument("--size", default="700MB", help="decoded size of the data (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=100.0, help="Mbit/s of a link (default: %(default)s)")
+    parser.add_argument("--nodes", type=int, default=4, help="number of nodes, one rank each")
+    parser.add_argument("--size", default="700MB", help="decoded size of the data")
+    parser.add_argument("--rate", type=float, default=100.0, help="Mbit/s of a link")
     parser.add_argument(
-        "--delay",
-        type=float,
-        default=0.25,
-        help="delay of a link in ms, where the kernel has netem (%(default)s)",
+        "--delay", type=float, default=0.25, help="delay of a link in ms, where the kernel has netem"
     )
-    parser.add_argument("--epochs", type=int, default=3, help="epochs over undisturbed links (%(default)s)")
-    parser.add_argument("--down", type=float, default=30.0, help="seconds that a link is down (%(default)s)")
+    parser.add_argument("--epochs", type=int, default=3, help="epochs over undisturbed links")
+    parser.add_argument("--down", type=float, default=30.0, help="seconds that a link is down")
     parser.add_argument("--short", action="store_true", help="two nodes, little data, one short fault")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
-    parser.add_argument(
-        "--timeout", type=float, default=600.0, help="maximum seconds of the job (%(default)s)"
-    )
+    parser.add_argument("--timeout", type=float, default=600.0, help="maximum seconds of the job")
 
 
 def run_netns(options: argparse.Namespace) -> int:

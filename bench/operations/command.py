@@ -80,22 +80,20 @@ Measurements = Mapping[str, Sequence[Mapping[str, Any]]]
 def add_operations(parser: argparse.ArgumentParser) -> None:
     """Options of ``operations``."""
     names = ",".join(OPERATIONS)
-    parser.add_argument("--operations", default=names, help="the operations (default: %(default)s)")
-    parser.add_argument("--size", default="200MB", help="decoded size of the table (default: %(default)s)")
-    parser.add_argument("--executor", default="both", help="threads, ray or both (default: %(default)s)")
+    parser.add_argument("--operations", default=names, help="the operations")
+    parser.add_argument("--size", default="200MB", help="decoded size of the table")
+    parser.add_argument("--executor", default="both", help="threads, ray or both")
     parser.add_argument(
         "--peers",
         default="polars",
         metavar="A,B",
-        help=f"systems to compare with beside plain loops: {', '.join(_PEERS)}; or none (default: %(default)s)",
+        help=f"systems to compare with beside plain loops: {', '.join(_PEERS)}; or none",
     )
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
     parser.add_argument(
         "--folder", type=Path, default=Path(".bench/operations"), help="folder of generated data"
     )
-    parser.add_argument(
-        "--timeout", type=float, default=300.0, help="seconds for one measurement (%(default)s)"
-    )
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one measurement")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
 
 

@@ -1,1 +1,4 @@
-"""The measured systems: one small adapter each, run in a process of its own. Imports training, data and system."""
+"""The measured systems: one small adapter each, run in a process of its own.
+
+May import: system, training.
+"""

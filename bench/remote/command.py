@@ -36,28 +36,15 @@ class _Setting:
 
 def add_store(parser: argparse.ArgumentParser) -> None:
     """Options of ``store``."""
-    parser.add_argument("--size", default="600MB", help="decoded size of the data (default: %(default)s)")
-    parser.add_argument(
-        "--executors", default="threads,ray", help="executors to measure (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--clients", default="s3fs,arrow", help="S3 clients to measure (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--latency", type=float, default=50.0, help="added latency in milliseconds (%(default)s)"
-    )
-    parser.add_argument(
-        "--bandwidth", default="50MB", help="bandwidth limit per second (default: %(default)s)"
-    )
-    parser.add_argument("--epochs", type=int, default=4, help="epochs of a run (default: %(default)s)")
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=2,
-        help="number of times that all settings run in turn (default: %(default)s)",
-    )
-    parser.add_argument("--window", default="150MB", help="window size (default: %(default)s)")
-    parser.add_argument("--block", default="16MiB", help="target block size (default: %(default)s)")
+    parser.add_argument("--size", default="600MB", help="decoded size of the data")
+    parser.add_argument("--executors", default="threads,ray", help="executors to measure")
+    parser.add_argument("--clients", default="s3fs,arrow", help="S3 clients to measure")
+    parser.add_argument("--latency", type=float, default=50.0, help="added latency in milliseconds")
+    parser.add_argument("--bandwidth", default="50MB", help="bandwidth limit per second")
+    parser.add_argument("--epochs", type=int, default=4, help="epochs of a run")
+    parser.add_argument("--rounds", type=int, default=2, help="number of times that all settings run in turn")
+    parser.add_argument("--window", default="150MB", help="window size")
+    parser.add_argument("--block", default="16MiB", help="target block size")
 
 
 def run_store(options: argparse.Namespace) -> int:

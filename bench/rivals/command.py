@@ -267,19 +267,13 @@ def add_peers(parser: argparse.ArgumentParser) -> None:
         "--parts",
         default=",".join(PARTS),
         metavar="A,B",
-        help="the table in large and in small batches, and data of lists and of strings (default: %(default)s)",
+        help="the table in large and in small batches, and data of lists and of strings",
     )
     group.add_argument(
-        "--small-batch-size",
-        type=int,
-        default=1024,
-        help="batch size of all parts but the first (default: %(default)s)",
+        "--small-batch-size", type=int, default=1024, help="batch size of all parts but the first"
     )
     group.add_argument(
-        "--sample-rows",
-        type=int,
-        default=131_072,
-        help="rows of the sample for row-wise loaders (default: %(default)s)",
+        "--sample-rows", type=int, default=131_072, help="rows of the sample for row-wise loaders"
     )
     parser.set_defaults(executor="both", peers=_PEERS, rival_epochs=3)
 

@@ -201,12 +201,9 @@ def add_scale(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--check", action="store_true", help="only validate: predict runs on this machine and measure them"
     )
-    group.add_argument("--rounds", type=int, default=1, help="validation rounds (default: %(default)s)")
+    group.add_argument("--rounds", type=int, default=1, help="validation rounds")
     group.add_argument(
-        "--patience",
-        type=float,
-        default=60.0,
-        help="maximum seconds to wait until the machine is idle (%(default)s)",
+        "--patience", type=float, default=60.0, help="maximum seconds to wait until the machine is idle"
     )
     group.add_argument("--setting", help="only settings whose name contains this")
     group.add_argument("--costs", type=Path, metavar="PATH", help="unit costs as JSON, instead of measuring")
@@ -217,21 +214,10 @@ def add_scale(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
     group = parser.add_argument_group("cluster")
-    group.add_argument(
-        "--nic", type=float, default=10.0, help="network bandwidth of a node in Gbit/s (default: %(default)s)"
-    )
-    group.add_argument(
-        "--connections", type=int, default=4, help="connections per task to object storage (%(default)s)"
-    )
-    group.add_argument(
-        "--connection", default="87MB", help="bytes per second of a connection (default: %(default)s)"
-    )
-    group.add_argument(
-        "--cpu-speed",
-        type=float,
-        default=1.0,
-        help="speed of a CPU relative to this machine (default: %(default)s)",
-    )
+    group.add_argument("--nic", type=float, default=10.0, help="network bandwidth of a node in Gbit/s")
+    group.add_argument("--connections", type=int, default=4, help="connections per task to object storage")
+    group.add_argument("--connection", default="87MB", help="bytes per second of a connection")
+    group.add_argument("--cpu-speed", type=float, default=1.0, help="speed of a CPU relative to this machine")
     group.add_argument(
         "--trainer", help="bytes per second that a trainer consumes (default: its share of 8.18 GB/s)"
     )

@@ -38,21 +38,17 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
     add_measured(parser, shapes=",".join(usual))
     more = ", ".join(name for name in SHAPES if name not in usual)
     parser.add_argument("--all", action="store_true", help=f"all shapes, also those that take long: {more}")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=8, help="epochs in each (default: %(default)s)")
-    parser.add_argument(
-        "--timeout", type=float, default=600.0, help="seconds for one measurement (%(default)s)"
-    )
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
+    parser.add_argument("--epochs", type=int, default=8, help="epochs in each")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one measurement")
 
 
 def add_measured(parser: argparse.ArgumentParser, *, shapes: str, executors: bool = True) -> None:
     """Options that say what is measured, of this and other commands on the same data."""
-    parser.add_argument("--shapes", default=shapes, help="the shapes (default: %(default)s)")
-    parser.add_argument("--size", default="200MB", help="decoded size of each (default: %(default)s)")
+    parser.add_argument("--shapes", default=shapes, help="the shapes")
+    parser.add_argument("--size", default="200MB", help="decoded size of each")
     if executors:
-        parser.add_argument(
-            "--executor", default="threads", help="threads, ray or both (default: %(default)s)"
-        )
+        parser.add_argument("--executor", default="threads", help="threads, ray or both")
     parser.add_argument("--window", metavar="SIZE", help="bytes per window (default: one window)")
     parser.add_argument("--folder", type=Path, default=Path(".bench/shapes"), help="folder of generated data")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")

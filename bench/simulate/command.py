@@ -20,8 +20,8 @@ _SEEDS_AT_ONCE = 50
 
 def add_simulate(parser: argparse.ArgumentParser) -> None:
     """Options of ``simulate``."""
-    parser.add_argument("--seeds", type=int, default=2_000, help="number of seeds (default: %(default)s)")
-    parser.add_argument("--start", type=int, default=0, help="first seed (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=2_000, help="number of seeds")
+    parser.add_argument("--start", type=int, default=0, help="first seed")
     parser.add_argument("--processes", type=int, help="worker processes (default: one per core)")
     parser.add_argument("--seed", type=int, help="run only this seed")
     parser.add_argument("--trace", action="store_true", help="with --seed: print every event")

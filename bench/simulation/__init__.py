@@ -1,4 +1,4 @@
-"""The simulator of ``simulate`` and ``scale``: real coordinator core and fetch protocol, on simulated machines.
+"""The simulator of ``simulate`` and ``scale``: the real coordinator and fetch protocol on simulated machines.
 
-What differs between the two are the machines: those of ``simulate`` fail, those of ``scale`` have costs.
+May import: no other folder.
 """

@@ -26,14 +26,12 @@ _NOTE = (
 
 def add_stacks(parser: argparse.ArgumentParser) -> None:
     """Options of ``stacks``."""
-    parser.add_argument("--stacks", default=",".join(STACKS), help="the frameworks (default: %(default)s)")
-    parser.add_argument("--size", default="700MB", help="decoded size of the data (default: %(default)s)")
-    parser.add_argument(
-        "--batch-size", type=int, default=65_536, help="rows of a batch (default: %(default)s)"
-    )
-    parser.add_argument("--epochs", type=int, default=10, help="epochs, at least 5 (default: %(default)s)")
+    parser.add_argument("--stacks", default=",".join(STACKS), help="the frameworks")
+    parser.add_argument("--size", default="700MB", help="decoded size of the data")
+    parser.add_argument("--batch-size", type=int, default=65_536, help="rows of a batch")
+    parser.add_argument("--epochs", type=int, default=10, help="epochs, at least 5")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for a framework (%(default)s)")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for a framework")
 
 
 def run_stacks(options: argparse.Namespace) -> int:

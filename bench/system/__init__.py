@@ -1,1 +1,4 @@
-"""The machine, its processes, Ray and the terminal. Imports nothing else of the benchmark."""
+"""The machine, its processes, Ray and the terminal.
+
+May import: no other folder.
+"""

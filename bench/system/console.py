@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import time
 from collections.abc import Collection, Sequence
@@ -102,3 +103,11 @@ def choose_names(option: str, text: str, known: Sequence[str]) -> list[str]:
     if unknown:
         raise ValueError(f"{option} {unknown[0]}: choose from {', '.join(known)}")
     return [name for name in known if name in names]
+
+
+class OptionHelp(argparse.HelpFormatter):
+    """Names the default of every option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        has_default = action.default not in (None, False, argparse.SUPPRESS)
+        return f"{action.help} (default: %(default)s)" if has_default else str(action.help)

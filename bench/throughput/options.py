@@ -24,8 +24,8 @@ _DEFAULT_PEERS = "scan,torch-scan,ray-shuffle,ray-materialize"
 def add_data(parser: argparse.ArgumentParser) -> None:
     """Options of every subcommand that generates data."""
     group = parser.add_argument_group("data")
-    group.add_argument("--kind", choices=KINDS, default="dlrm", help="kind of data (default: %(default)s)")
-    group.add_argument("--size", default="1.4GB", help="decoded size, with a unit (default: %(default)s)")
+    group.add_argument("--kind", choices=KINDS, default="dlrm", help="kind of data")
+    group.add_argument("--size", default="1.4GB", help="decoded size, with a unit")
     group.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
 
 
@@ -37,20 +37,16 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="PATH", help="existing Parquet files instead: a file, a folder or a glob"
     )
     group.add_argument(
-        "--key",
-        default="key",
-        help="column with the values 0 .. rows-1, to check exactly-once delivery (default: %(default)s)",
+        "--key", default="key", help="column with the values 0 .. rows-1, to check exactly-once delivery"
     )
     group.add_argument("--columns", metavar="A,B", help="columns to read (default: all)")
     group = parser.add_argument_group("run")
-    group.add_argument(
-        "--executor", default="threads", help="threads, ray, both, or none (default: %(default)s)"
-    )
+    group.add_argument("--executor", default="threads", help="threads, ray, both, or none")
     group.add_argument(
         "--peers",
         default=_DEFAULT_PEERS,
         metavar="A,B",
-        help=f"systems to compare with: {', '.join(PEERS)}; or none (default: %(default)s)",
+        help=f"systems to compare with: {', '.join(PEERS)}; or none",
     )
     group.add_argument(
         "--trainers", type=read_count, help="number of trainers (default: 1 on threads, 2 on Ray)"
@@ -60,35 +56,24 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
         choices=("torchrun",),
         help="instead, compare ranks that a launcher starts with as many Ray trainer actors",
     )
-    group.add_argument(
-        "--ranks", default="1,2,4", metavar="N,M", help="numbers of ranks with --launcher (%(default)s)"
-    )
+    group.add_argument("--ranks", default="1,2,4", metavar="N,M", help="numbers of ranks with --launcher")
     group.add_argument(
         "--epochs",
         type=read_count,
         default=6,
-        help="number of epochs, of which the first is reported separately (%(default)s)",
+        help="number of epochs, of which the first is reported separately",
     )
     group.add_argument(
-        "--peer-epochs",
-        dest="rival_epochs",
-        type=read_count,
-        default=4,
-        help="number of epochs of rivals (default: %(default)s)",
+        "--peer-epochs", dest="rival_epochs", type=read_count, default=4, help="number of epochs of rivals"
     )
     group.add_argument(
-        "--rounds",
-        type=read_count,
-        default=1,
-        help="number of times that all systems run in turn (%(default)s)",
+        "--rounds", type=read_count, default=1, help="number of times that all systems run in turn"
     )
     group.add_argument(
         "--window", help="window size in bytes (256MiB) or blocks (12) (default: the whole dataset)"
     )
     group.add_argument("--block", help="target block size, with a unit (default: the library's)")
-    group.add_argument(
-        "--batch-size", type=read_count, default=65_536, help="rows of a batch (default: %(default)s)"
-    )
+    group.add_argument("--batch-size", type=read_count, default=65_536, help="rows of a batch")
     group.add_argument("--equal", action="store_true", help="give every trainer the same number of rows")
     group.add_argument(
         "--train",
@@ -107,7 +92,7 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
         help="like --paced, but trainers compute on one core each, for twice as long as the remaining cores need "
         "for a batch; the table shows the slowdown by the engine; needs fewer trainers than cores",
     )
-    group.add_argument("--seed", type=int, default=7, help="seed of the shuffle (default: %(default)s)")
+    group.add_argument("--seed", type=int, default=7, help="seed of the shuffle")
     group.add_argument("--memory-limit", help="memory limit of windrow, with a unit")
     group.add_argument(
         "--cache", choices=("memory", "disk"), help="where windrow caches decoded blocks (default: no cache)"
