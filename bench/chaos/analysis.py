@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bench.chaos.setting import KINDS, Kill
@@ -174,10 +174,6 @@ class Report:
     def ray_longest(self, kind: str) -> float | None:
         """Longest time in which Ray restarted a plain task, in seconds."""
         return max(self.ray_seconds.get(kind, ()), default=None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
 
 
 def make_report(

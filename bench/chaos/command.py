@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from bench.chaos.analysis import Report, draw_report, make_report
@@ -248,5 +248,5 @@ def run_chaos(options: argparse.Namespace) -> int:
     print(draw_report(report))
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({**report.to_dict(), "machine": describe_machine()}, indent=1))
+        options.json.write_text(json.dumps({**asdict(report), "machine": describe_machine()}, indent=1))
     return int(not report.passed)

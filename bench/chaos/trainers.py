@@ -239,13 +239,6 @@ class TrainerGroup:
             self._end(shard)
         return self._ended
 
-    def last_steps(self) -> list[Step | None]:
-        """The last step of each trainer's current incarnation."""
-        incarnations = [
-            read_incarnation(p.log, shard, p.began, p.state) for shard, p in enumerate(self._live)
-        ]
-        return [incarnation.steps[-1] if incarnation.steps else None for incarnation in incarnations]
-
     def _begin(self, shard: int, state: dict[str, Any] | None, node: str) -> _LiveTrainer:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from bench.remote.s3_server import KEY, SECRET, NetworkConditions, open_proxy, serve_folder
 from bench.system.console import ProgressLine, align_table
+from bench.system.processes import make_torchrun
 from bench.throughput.launch import run_rounds
 from bench.throughput.options import BenchConfig
 from bench.throughput.report import describe_breaches, open_data
@@ -95,9 +96,8 @@ def _count_bytes(
     folder = Path(paths[0]).parent
     expected = sum(_pass_bytes(path, config.columns) for path in paths)
     with serve_folder(folder.parent) as server, open_proxy(server.host, server.port) as proxy:
-        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
-        command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "-m", "bench.commands.launched"]
-        command += [proxy.endpoint, folder.name, config.window or "", ",".join(config.columns or ())]
+        arguments = [proxy.endpoint, folder.name, config.window or "", ",".join(config.columns or ())]
+        command = make_torchrun(ranks, "bench.commands.launched", *arguments)
         with tempfile.TemporaryFile() as output:
             subprocess.run(command, check=True, stdout=output, stderr=output)
         read = proxy.set(NetworkConditions()).answer_bytes

@@ -37,37 +37,17 @@ class PeerName:
     environment: str | None = None
 
 
-def _name_ray(adapter: str, title: str, *, small_too: bool = False, variable_too: bool = False) -> PeerName:
-    return PeerName(
-        f"bench.peers.{adapter}",
-        f"Ray Data {title}",
-        "full",
-        rival=True,
-        small_too=small_too,
-        variable_too=variable_too,
-        library="ray",
-    )
-
-
 def _name_rival(
-    adapter: str,
-    title: str,
-    shuffle: str,
-    environment: str,
-    *,
-    by_row: bool = False,
-    variable_too: bool = False,
-    library: str | None = None,
+    adapter: str, title: str, shuffle: str, environment: str | None, library: str = "", **traits: bool
 ) -> PeerName:
     return PeerName(
         f"bench.peers.{adapter}",
         title,
         shuffle,
         rival=True,
-        by_row=by_row,
-        variable_too=variable_too,
-        library=library or environment.removeprefix("hf-"),
+        library=library or (environment or "").removeprefix("hf-"),
         environment=environment,
+        **traits,
     )
 
 
@@ -113,8 +93,12 @@ _OURS = {
     ),
 }
 _RAY = {
-    "ray-shuffle": _name_ray("ray_data:RayShuffle", "random_shuffle", variable_too=True),
-    "ray-materialize": _name_ray("ray_data:RayMaterialize", "materialize, shuffle", small_too=True),
+    "ray-shuffle": _name_rival(
+        "ray_data:RayShuffle", "Ray Data random_shuffle", "full", None, "ray", variable_too=True
+    ),
+    "ray-materialize": _name_rival(
+        "ray_data:RayMaterialize", "Ray Data materialize, shuffle", "full", None, "ray", small_too=True
+    ),
 }
 _QUEUE = f"row groups, queue of 1/{BUFFER_SHARE} of the rows"
 _BUFFER = f"files, buffer of 1/{BUFFER_SHARE} of the rows"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bench.peers.base import Peer
 from bench.peers.windrow_threads import ShardEpochs, build_pipeline, import_all
+from bench.system.processes import make_torchrun
 from bench.training.request import Request
 from bench.training.trainer import Trainer, TrainerResult
 
@@ -32,10 +33,8 @@ class WindrowTorchrun(Peer):
         with tempfile.TemporaryDirectory(prefix="windrow-bench-") as name:
             folder = Path(name)
             request = folder / "request"
-            request.write_text(self._request.to_json())
-            command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
-            command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-            command += ["-m", "bench.peers.windrow_torchrun", str(request), name]
+            request.write_bytes(pickle.dumps(self._request))
+            command = make_torchrun(ranks, "bench.peers.windrow_torchrun", str(request), name)
             with subprocess.Popen(command) as torchrun:
                 while torchrun.poll() is None:
                     time.sleep(_POLL_SECONDS)
@@ -53,7 +52,7 @@ class WindrowTorchrun(Peer):
 
 def main() -> None:
     """Take every batch of this rank's shard."""
-    request = Request.from_json(Path(sys.argv[1]).read_text())
+    request: Request = pickle.loads(Path(sys.argv[1]).read_bytes())
     folder, rank = Path(sys.argv[2]), int(os.environ["RANK"])
     seen = folder / f"{rank}.seen"
 

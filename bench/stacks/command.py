@@ -13,6 +13,7 @@ from typing import Any
 
 from bench.stacks.trainers import STACKS
 from bench.system.console import ProgressLine, align_table, choose_names, read_size
+from bench.system.processes import make_torchrun
 from bench.throughput.options import BenchConfig, default_config
 from bench.throughput.report import open_data
 
@@ -67,12 +68,9 @@ def run_stacks(options: argparse.Namespace) -> int:
 
 
 def _run(name: str, paths: Sequence[str], config: BenchConfig, options: argparse.Namespace) -> dict[str, Any]:
-    command = [sys.executable]
-    if name == "torchrun":
-        command += ["-m", "torch.distributed.run", "--nproc-per-node=1", "--rdzv-backend=c10d"]
-        command += ["--rdzv-endpoint=localhost:0"]
-    command += ["-m", "bench.stacks.trainers", name, json.dumps(list(paths)), str(options.batch_size)]
-    command += [str(options.epochs), config.window or "", config.key]
+    module = ["bench.stacks.trainers", name, json.dumps(list(paths)), str(options.batch_size)]
+    module += [str(options.epochs), config.window or "", config.key]
+    command = make_torchrun(1, *module) if name == "torchrun" else [sys.executable, "-m", *module]
     try:
         done = subprocess.run(
             command,

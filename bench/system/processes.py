@@ -284,6 +284,12 @@ class SystemProcess:
         return found
 
 
+def make_torchrun(ranks: int, *module: str) -> list[str]:
+    """The command that runs a module, with its arguments, as some ranks of torchrun."""
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
+    return [*command, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "-m", *module]
+
+
 def answer_requests(start: Callable[[], Callable[[Any], dict[str, Any]]]) -> None:
     """Answer what `SystemProcess` sends until standard input ends; what else is printed goes to the log.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from bench.peers.base import load_peer
 from bench.peers.names import PEERS
@@ -115,7 +115,7 @@ def run_system(
     return result
 
 
-def _start(python: str, output: TextIO, writer: int) -> subprocess.Popen[str]:
+def _start(python: str, output: TextIO, writer: int) -> subprocess.Popen[bytes]:
     inherited = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         [python, "-m", "bench.throughput.launch", str(writer)],
@@ -126,12 +126,11 @@ def _start(python: str, output: TextIO, writer: int) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         pass_fds=[writer],
         start_new_session=True,  # so that Ctrl-C reaches the child only once, through _interrupt
-        text=True,
     )
 
 
 def _communicate(
-    child: subprocess.Popen[str],
+    child: subprocess.Popen[bytes],
     tree: ProcessTree,
     reader: int,
     request: Request,
@@ -142,28 +141,27 @@ def _communicate(
     sampler = MemorySampler(tree)
     idle_bytes: int | None = None
     result = SystemResult(request.system, request.trainers, error="the process ended without a result")
-    _send_line(child.stdin, json.dumps({"request": request.to_json(), "sums": sums}))
+    _send(child.stdin, pickle.dumps((request, sums)))
     sampler.start()  # from the start, because it also records the processes of the tree
     with contextlib.ExitStack() as stack:
-        events = stack.enter_context(os.fdopen(reader))
+        events = stack.enter_context(os.fdopen(reader, "rb"))
         stack.callback(sampler.stop)
-        for line in events:
-            event: dict[str, Any] = json.loads(line)
-            if event["event"] == "idle":
+        # a process that was killed leaves half an event, or none
+        stack.enter_context(contextlib.suppress(EOFError, pickle.UnpicklingError))
+        while isinstance(event := pickle.load(events), tuple):
+            if event:
+                progress(*event)
+            else:
                 idle_bytes = sampler.measure()
-                _send_line(child.stdin, "go")
-            elif event["event"] == "progress":
-                progress(event["epoch"], event["rows"])
-            elif event["event"] == "result":
-                result = SystemResult.from_dict(event["result"])
-                break
+                _send(child.stdin, b"go\n")
+        result = event
     _add_memory(result, sampler, idle_bytes)
     return result
 
 
-def _send_line(stdin: Any, line: str) -> None:
+def _send(stdin: IO[bytes], data: bytes) -> None:
     try:
-        stdin.write(line + "\n")
+        stdin.write(data)
         stdin.flush()
     except BrokenPipeError:
         pass  # the child has ended; the loop over its events ends too and reports it
@@ -182,7 +180,7 @@ def _add_memory(result: SystemResult, sampler: MemorySampler, idle_bytes: int | 
 
 
 def _watch(
-    child: subprocess.Popen[str], tree: ProcessTree, timeout_seconds: float, late: threading.Event
+    child: subprocess.Popen[bytes], tree: ProcessTree, timeout_seconds: float, late: threading.Event
 ) -> None:
     """Interrupt the child after the timeout; after its end, kill processes that it left behind.
 
@@ -198,12 +196,12 @@ def _watch(
     tree.end(_ORPHAN_SECONDS)
 
 
-def _interrupt(child: subprocess.Popen[str]) -> None:
+def _interrupt(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is None:
         child.send_signal(signal.SIGINT)
 
 
-def _wait_or_kill(child: subprocess.Popen[str]) -> None:
+def _wait_or_kill(child: subprocess.Popen[bytes]) -> None:
     try:
         child.wait(_GRACE_SECONDS)
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
@@ -212,45 +210,45 @@ def _wait_or_kill(child: subprocess.Popen[str]) -> None:
 
 
 class _Events:
+    """What the process sends, pickled: an empty tuple while it is idle, epoch and rows, and at last the result."""
+
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def send(self, event: str, **fields: Any) -> None:
-        data = (json.dumps({"event": event, **fields}) + "\n").encode()
+    def send(self, event: Any) -> None:
+        data = pickle.dumps(event)
         while data:
             data = data[os.write(self._descriptor, data) :]
 
     def progress(self, epoch: int, rows: int) -> None:
-        self.send("progress", epoch=epoch, rows=rows)
+        self.send((epoch, rows))
 
 
 def main(descriptor: int) -> None:
     """Run the request that is read from standard input."""
     os.set_inheritable(descriptor, False)  # the pipe closes with this process, even if its children live on
-    order = json.loads(sys.stdin.readline())
-    request, events = Request.from_json(order["request"]), _Events(descriptor)
+    request, sums = pickle.load(sys.stdin.buffer)
+    events = _Events(descriptor)
     cache = request.cache if request.system.startswith("windrow") else None
     result = SystemResult(request.system, request.trainers, cache=cache)
     try:
-        _measure(request, order["sums"], events, result)
+        _measure(request, sums, events, result)
     except KeyboardInterrupt:
         result.error = "interrupted"
     except Exception as error:
         traceback.print_exc()
         result.error = _shorten(error)
-    events.send("result", result=result.to_dict())
+    events.send(result)
 
 
-def _measure(request: Request, sums: dict[str, Any], events: _Events, result: SystemResult) -> None:
+def _measure(request: Request, sums: Sums, events: _Events, result: SystemResult) -> None:
     peer = load_peer(request, events.progress)
     try:
         peer.prepare()
-        events.send("idle")
-        sys.stdin.readline()
+        events.send(())
+        sys.stdin.buffer.readline()
         trainers = peer.run()
-        events.send("done")
-        expected = {name: (int(c), int(s), int(q)) for name, (c, s, q) in sums.items()}
-        result.epochs = merge_trainers(request, expected, trainers, PEERS[request.system].delivers)
+        result.epochs = merge_trainers(request, sums, trainers, PEERS[request.system].delivers)
         details = peer.details()
         result.spans = [*(span for trainer in trainers for span in trainer.spans), *details.spans]
         result.estimate, result.store = details.estimate, details.store

@@ -16,7 +16,7 @@ from bench.peers.names import PEERS
 from bench.system.console import ProgressLine, read_size
 from bench.system.machine import count_cores, read_memory_bytes
 from bench.training.facts import Facts
-from bench.training.request import Request
+from bench.training.request import Request, Settings
 
 _DEFAULT_PEERS = "scan,torch-scan,ray-shuffle,ray-materialize"
 
@@ -177,8 +177,8 @@ _STORE_SHARE = 0.3
 _LABELS = ("labels", "total_amount")
 
 
-@dataclass(frozen=True)
-class BenchConfig:
+@dataclass(frozen=True, kw_only=True)
+class BenchConfig(Settings):
     """Configuration of a measurement of several systems on the same files.
 
     ``systems`` are names in ``bench.peers.PEERS`` in the order in which they run; ``trainers``
@@ -195,22 +195,12 @@ class BenchConfig:
     epochs: int
     rival_epochs: int
     rounds: int
-    window: str | None
-    batch_size: int
-    equal: bool
     train: bool
-    seed: int
-    memory_limit: str | None
     object_store_bytes: int | None
     timeout_seconds: float
     folder: Path
     json: Path | None
     plot: Path | None
-    block: str | None = None
-    watch_store: bool = False
-    cache: str | None = None
-    paced: bool = False
-    computing: bool = False
 
 
 def find_data(config: BenchConfig, line: ProgressLine) -> list[str]:
@@ -257,7 +247,9 @@ def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: 
             f"--computing takes a core for each of {trainers} trainers, and there are {count_cores()}: "
             "use fewer --trainers, so that the engine has cores"
         )
+    shared: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(Settings)}
     return Request(
+        **shared | ({"cache": "memory"} if peer.cached else {}),
         system=system,
         paths=tuple(paths),
         columns=tuple(facts.schema.names),
@@ -266,23 +258,13 @@ def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: 
         rows=facts.rows,
         key=facts.key,
         sum_columns=tuple(facts.sums),
-        batch_size=config.batch_size,
         epochs=config.rival_epochs if peer.rival else config.epochs,
         trainers=trainers,
-        equal=config.equal,
-        window=config.window,
-        seed=config.seed,
         categories=facts.categories,
         label=_choose_label(facts) if config.train or peer.trains else None,
         rendezvous=_name_rendezvous(config) if trainers > 1 and several else None,
-        memory_limit=config.memory_limit,
-        cache="memory" if peer.cached else config.cache,
-        paced=config.paced,
-        computing=config.computing,
         object_store_bytes=config.object_store_bytes or int(read_memory_bytes() * _STORE_SHARE),
         cores=count_cores(),
-        block=config.block,
-        watch_store=config.watch_store,
         row_groups=facts.row_groups,
         python=str(find_python(config.folder, peer.environment)) if peer.environment else None,
         converted=str((config.folder / "converted" / name_files(paths)).resolve()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -228,5 +228,5 @@ def describe_run(
         "tolerance_bytes": TOLERANCE_BYTES,
         "breaches": list(breaches),
         "summaries": [vars(one) for one in summaries],
-        "systems": [result.to_dict() for result in results],
+        "systems": [asdict(result) for result in results],
     }

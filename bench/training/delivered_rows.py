@@ -236,15 +236,13 @@ def _fingerprint(content: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Fing
 
 @dataclass(frozen=True)
 class Randomness:
-    """Measures of an order; a uniform order has about 1, 0, 0, the expected row groups, and 0.
+    """Measures of an order; a uniform order has about 1, 0, the expected row groups, and 0.
 
     Attributes
     ----------
     neighbour_distance
         Mean distance in storage of rows delivered next to each other, relative to
         uniform orders.
-    correlation
-        Correlation between a row's place in the epoch and in storage.
     same_as_before
         Share of the rows that had the same place in the previous epoch.
     groups_a_batch
@@ -256,7 +254,6 @@ class Randomness:
     """
 
     neighbour_distance: float
-    correlation: float
     same_as_before: float
     groups_a_batch: float
     groups_expected: float
@@ -279,7 +276,7 @@ def measure_randomness(
     expected = expect_distinct(sizes, min(batch_size, rows))
     parts = [np.asarray(part, dtype=np.int64) for part in keys if len(part) > 2]
     if not parts:
-        return Randomness(0.0, 0.0, 0.0, 0.0, expected, 0.0)
+        return Randomness(0.0, 0.0, 0.0, expected, 0.0)
     weights = [len(part) for part in parts]
     steps = [np.abs(np.diff(part)) for part in parts]
 
@@ -288,7 +285,6 @@ def measure_randomness(
 
     return Randomness(
         average([float(step.mean()) / (rows / 3) for step in steps]),
-        average([abs(_correlate(part)) for part in parts]),
         _share_same(keys, previous),
         average([_count_groups(part * row_groups // rows, row_groups, batch_size) for part in parts]),
         expected,
@@ -303,13 +299,6 @@ def _count_groups(groups: NDArray[np.int64], row_groups: int, batch_size: int) -
     seen = np.zeros((len(batches), row_groups), dtype=bool)
     seen[np.arange(len(batches))[:, None], batches.clip(0, row_groups - 1)] = True
     return float(seen.sum(axis=1).mean())
-
-
-def _correlate(keys: NDArray[np.int64]) -> float:
-    centred = keys - keys.mean()
-    places = np.arange(len(keys)) - (len(keys) - 1) / 2
-    scale = float(np.sqrt((centred**2).sum() * (places**2).sum()))
-    return float((centred * places).sum()) / scale if scale else 0.0
 
 
 def _share_same(keys: Sequence[NDArray[np.generic]], previous: Sequence[NDArray[np.generic]] | None) -> float:

@@ -1,13 +1,46 @@
-"""The request for one system, sent as JSON to its process."""
+"""The request for one system, sent to its process."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
-class Request:
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is the same for all systems of a measurement.
+
+    Attributes
+    ----------
+    window
+        None for the whole dataset, or blocks ("12") or bytes ("256MiB").
+    block
+        Target block size with a unit; None: the library's default.
+    watch_store
+        Whether the use of Ray's object store is polled.
+    paced
+        After a third of the epochs, trainers sleep after each batch for the time that a batch took
+        before. Only the last third counts, when prefetching has adapted to the new pace.
+    computing
+        Like ``paced``, but trainers compute on one core, for twice as long as the remaining cores need for
+        a batch. After each epoch they compute alone, to measure their slowdown by the engine.
+    cache
+        Where windrow caches decoded blocks.
+    """
+
+    batch_size: int
+    equal: bool
+    window: str | None
+    seed: int
+    memory_limit: str | None
+    block: str | None = None
+    watch_store: bool = False
+    cache: str | None = None
+    paced: bool = False
+    computing: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Settings):
     """One measurement of one system.
 
     Attributes
@@ -35,26 +68,12 @@ class Request:
     rendezvous
         A file through which trainers in actors find each other, to agree on a common pace and, if
         they get the same number of rows, to average their gradients; None: each trains alone.
-    window
-        None for the whole dataset, or blocks ("12") or bytes ("256MiB").
-    block
-        Target block size with a unit; None: the library's default.
-    watch_store
-        Whether the use of Ray's object store is polled.
     row_groups
         Number of row groups in all files.
     python
         Python interpreter that runs the system; None: the current one.
     converted
         Folder for converted files of a system that cannot read Parquet.
-    paced
-        After a third of the epochs, trainers sleep after each batch for the time that a batch took
-        before. Only the last third counts, when prefetching has adapted to the new pace.
-    computing
-        Like ``paced``, but trainers compute on one core, for twice as long as the remaining cores need for
-        a batch. After each epoch they compute alone, to measure their slowdown by the engine.
-    cache
-        Where windrow caches decoded blocks.
     """
 
     system: str
@@ -64,27 +83,17 @@ class Request:
     rows: int
     key: str | None
     sum_columns: tuple[str, ...]
-    batch_size: int
     epochs: int
     trainers: int
-    equal: bool
-    window: str | None
-    seed: int
     categories: tuple[str, ...]
     label: str | None
     rendezvous: str | None
-    memory_limit: str | None
     object_store_bytes: int
     cores: int
-    block: str | None = None
-    watch_store: bool = False
     row_groups: int = 1
     python: str | None = None
     converted: str = ""
-    cache: str | None = None
     list_columns: tuple[str, ...] = ()
-    paced: bool = False
-    computing: bool = False
 
     @property
     def paced_from(self) -> int:
@@ -95,18 +104,6 @@ class Request:
     def counts_from(self) -> int:
         """The first epoch that counts if trainers are paced or compute."""
         return (self.paced_from + self.epochs) // 2
-
-    def to_json(self) -> str:
-        """Write the request for another process."""
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_json(text: str) -> Request:
-        """Read what ``to_json`` wrote."""
-        fields = json.loads(text)
-        for name in ("paths", "columns", "tensor_columns", "list_columns", "sum_columns", "categories"):
-            fields[name] = tuple(fields[name])
-        return Request(**fields)
 
     @property
     def only_tensors(self) -> bool:

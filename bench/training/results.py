@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,34 +89,6 @@ class SystemResult:
     def median_seconds(self) -> float:
         """Median duration of the steady epochs in seconds."""
         return statistics.median(epoch.seconds for epoch in self.steady)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def from_dict(fields: dict[str, Any]) -> SystemResult:
-        """Read what ``to_dict`` wrote."""
-        epochs = [_read_epoch(epoch) for epoch in fields["epochs"]]
-        spans = [Span(**{**span, "window": tuple(span["window"])}) for span in fields["spans"]]
-        estimate, store = fields["estimate"], fields["store"]
-        read = {
-            "epochs": epochs,
-            "spans": spans,
-            "estimate": MemoryEstimate(**estimate) if estimate else None,
-            "store": ObjectStoreUse(**store) if store else None,
-        }
-        return SystemResult(**{**fields, **read})
-
-
-def _read_epoch(fields: dict[str, Any]) -> EpochResult:
-    verdict, randomness, losses = fields["verdict"], fields["randomness"], fields["losses"]
-    read = {
-        "verdict": Verdict(**verdict) if verdict else None,
-        "randomness": Randomness(**randomness) if randomness else None,
-        "losses": tuple(losses) if losses else None,
-    }
-    return EpochResult(**{**fields, **read})
 
 
 def merge_trainers(

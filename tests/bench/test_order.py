@@ -20,11 +20,9 @@ def test_uniform_and_stored_order() -> None:
     one, other = draws.permutation(rows), draws.permutation(rows)
     uniform = _measure(one, other)
     assert uniform.neighbour_distance == pytest.approx(1, abs=0.03)
-    assert uniform.correlation < 0.03
     assert uniform.same_as_before < 0.001
     stored = _measure(np.arange(rows), np.arange(rows))
     assert stored.neighbour_distance < 0.001
-    assert stored.correlation == pytest.approx(1)
     assert stored.same_as_before == 1
 
 

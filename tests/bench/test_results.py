@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -58,14 +57,6 @@ def test_epoch_ends_with_the_last_trainer() -> None:
     assert [epoch.first_batch_seconds for epoch in epochs] == [1.5, 0.5]
     assert [epoch.wait_share for epoch in epochs] == [2.5 / 5, 2.0 / 4]
     assert [epoch.verdict for epoch in epochs] == [Verdict("key", 0, 0)] * 2
-
-
-def test_results_round_trip_through_json() -> None:
-    result = merge_results()
-    result.spans = [Span("map", (0, 1), 1.0, 2.0, "a")]
-    result.estimate, result.store = ESTIMATE, ObjectStoreUse(100, 50, 0)
-    assert SystemResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
-    assert Request.from_json(REQUEST.to_json()) == REQUEST
 
 
 def test_different_epoch_counts_are_an_error() -> None:
