@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from bench.chaos.analysis import Report, draw_report, make_report
@@ -26,7 +26,7 @@ from bench.chaos.setting import (
     write_data,
 )
 from bench.chaos.trainers import TrainerGroup
-from bench.system.console import ProgressLine, read_size
+from bench.system.console import ProgressLine
 from bench.system.machine import describe_machine
 from bench.system.ray_cluster import read_spilled
 
@@ -197,7 +197,6 @@ def add_chaos(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, default=2.0, help="duration of the phase with kills")
     parser.add_argument("--seed", type=int, default=0, help="seed of the kill plan")
     parser.add_argument("--kills", type=int, help="number of kills (default: one per 5 s)")
-    parser.add_argument("--trainers", type=int, default=3, help="number of trainers")
     parser.add_argument("--cpus", type=int, default=Setting.cpus, help="logical CPUs of each raylet")
     parser.add_argument(
         "--only",
@@ -207,13 +206,7 @@ def add_chaos(parser: argparse.ArgumentParser) -> None:
         help=f"inject only this kind of fault: {', '.join(KINDS)}",
     )
     parser.add_argument(
-        "--lead", type=int, default=Setting.lead, help="maximum lead of a trainer over the others, in steps"
-    )
-    parser.add_argument(
         "--counted", action="store_true", help="filter rows, so that row counts are not known in advance"
-    )
-    parser.add_argument(
-        "--store", default="120MiB", help="object store of each raylet; Ray spills if windows need more"
     )
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the full report as JSON")
 
@@ -225,14 +218,7 @@ def run_chaos(options: argparse.Namespace) -> int:
     if seconds <= 0 or kills < 1:
         raise ValueError("--minutes and --kills must be more than 0")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    setting = replace(
-        Setting(),
-        trainers=options.trainers,
-        lead=options.lead,
-        cpus=options.cpus,
-        counted=options.counted,
-        store_bytes=read_size(options.store, "--store"),
-    )
+    setting = Setting(cpus=options.cpus, counted=options.counted)
     line = ProgressLine(sys.stderr)
     line.start(f"{kills} kills in {options.minutes:g} minutes, seed {options.seed}")
     report = _run_plan(

@@ -66,6 +66,7 @@ _PEERS = ("polars", "ray")
 _EXECUTORS = ("threads", "ray")
 # their work is done in other processes, whose CPU time is not counted
 _ELSEWHERE = ("windrow-ray", "ray")
+_TIMEOUT_SECONDS = 300.0
 _HEADS = ("operation", "system", "s", "of the reference", "by CPU", "times Ray Data")
 _TITLES = {"plain": "plain loop", "polars": "Polars", "ray": "Ray Data"}
 _NOTE = (
@@ -93,7 +94,6 @@ def add_operations(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--folder", type=Path, default=Path(".bench/operations"), help="folder of generated data"
     )
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one measurement")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
 
 
@@ -148,7 +148,7 @@ def _measure(
                 continue
             line.start(f"{name} starts")
             arguments = ["bench.operations.systems", name, json.dumps(list(paths))]
-            process = SystemProcess(name, arguments, options.folder / f"{name}.log", options.timeout)
+            process = SystemProcess(name, arguments, options.folder / f"{name}.log", _TIMEOUT_SECONDS)
             stack.callback(process.close)
             line.finish(process.error or "")
             if process.error:

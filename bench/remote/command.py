@@ -16,6 +16,7 @@ import windrow
 from bench.remote.s3_server import KEY, SECRET, NetworkConditions, Proxy, Traffic, open_proxy, serve_folder
 from bench.system.console import ProgressLine, align_table, read_size
 from bench.system.machine import count_cores, describe_machine
+from bench.system.ray_cluster import start_ray
 from bench.throughput.options import default_config, find_data
 from windrow import DatasetPipeline
 
@@ -34,17 +35,20 @@ class _Setting:
     conditions: NetworkConditions
 
 
+_SETTINGS = (
+    _Setting("near", NetworkConditions()),
+    _Setting("50 ms", NetworkConditions(latency_seconds=0.05)),
+    _Setting("50 MB/s", NetworkConditions(bytes_per_second=50e6)),
+)
+
+
 def add_store(parser: argparse.ArgumentParser) -> None:
     """Options of ``store``."""
     parser.add_argument("--size", default="600MB", help="decoded size of the data")
     parser.add_argument("--executors", default="threads,ray", help="executors to measure")
     parser.add_argument("--clients", default="s3fs,arrow", help="S3 clients to measure")
-    parser.add_argument("--latency", type=float, default=50.0, help="added latency in milliseconds")
-    parser.add_argument("--bandwidth", default="50MB", help="bandwidth limit per second")
     parser.add_argument("--epochs", type=int, default=4, help="epochs of a run")
     parser.add_argument("--rounds", type=int, default=2, help="number of times that all settings run in turn")
-    parser.add_argument("--window", default="150MB", help="window size")
-    parser.add_argument("--block", default="16MiB", help="target block size")
 
 
 def run_store(options: argparse.Namespace) -> int:
@@ -52,17 +56,16 @@ def run_store(options: argparse.Namespace) -> int:
     line = ProgressLine(sys.stderr)
     paths = find_data(default_config(size_bytes=read_size(options.size, "--size")), line)
     folder = Path(paths[0]).parent
-    settings = _settings(options)
     rows, broken = [], []
     with serve_folder(folder.parent.parent) as server, open_proxy(server.host, server.port) as proxy:
         for executor in options.executors.split(","):
             with _running(executor):
                 for client in options.clients.split(","):
-                    reading = _reading(options, client, executor)
+                    reading = Reading(client, executor, options.epochs)
                     line.start(f"{executor}, {client}")
-                    timed = _measure(folder, proxy, reading, settings, options.rounds)
+                    timed = _measure(folder, proxy, reading, options.rounds)
                     line.finish("measured")
-                    for setting, runs in zip(settings, timed, strict=True):
+                    for setting, runs in zip(_SETTINGS, timed, strict=True):
                         ratio = _ratio(setting, runs, timed[0])
                         rows.append(_write_line(reading, setting, runs, ratio))
                         if ratio is not None and ratio < _least(setting):
@@ -75,19 +78,6 @@ def run_store(options: argparse.Namespace) -> int:
     return int(bool(broken))
 
 
-def _settings(options: argparse.Namespace) -> list[_Setting]:
-    rate = read_size(options.bandwidth, "--bandwidth")
-    return [
-        _Setting("near", NetworkConditions()),
-        _Setting(f"{options.latency:g} ms", NetworkConditions(latency_seconds=options.latency / 1e3)),
-        _Setting(f"{rate / 1e6:g} MB/s", NetworkConditions(bytes_per_second=rate)),
-    ]
-
-
-def _reading(options: argparse.Namespace, client: str, executor: str) -> Reading:
-    return Reading(client, executor, options.epochs, options.window, options.block)
-
-
 @contextmanager
 def _running(executor: str) -> Iterator[None]:
     if executor != "ray":
@@ -95,24 +85,21 @@ def _running(executor: str) -> Iterator[None]:
         return
     import ray
 
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
-    ray.init(address="local", num_cpus=count_cores(), object_store_memory=2 * 2**30, **quiet)
+    start_ray(2 * 2**30, count_cores(), frees_early=False)
     try:
         yield
     finally:
         ray.shutdown()
 
 
-def _measure(
-    folder: Path, proxy: Proxy, reading: Reading, settings: Sequence[_Setting], rounds: int
-) -> list[list[Timed]]:
+def _measure(folder: Path, proxy: Proxy, reading: Reading, rounds: int) -> list[list[Timed]]:
     """Measure the settings in turn, because the speed of the machine drifts; an initial run warms up."""
     proxy.set(NetworkConditions())
     pipe = open_pipe(folder, proxy.endpoint, reading)
     time_epochs(open_pipe(folder, proxy.endpoint, replace(reading, epochs=1)), proxy, NetworkConditions())
-    timed: list[list[Timed]] = [[] for _ in settings]
+    timed: list[list[Timed]] = [[] for _ in _SETTINGS]
     for _ in range(rounds):
-        for setting, runs in zip(settings, timed, strict=True):
+        for setting, runs in zip(_SETTINGS, timed, strict=True):
             runs.append(time_epochs(pipe, proxy, setting.conditions))
     return timed
 
@@ -166,8 +153,6 @@ class Reading:
     client: str
     executor: str
     epochs: int
-    window: str
-    block: str
 
 
 @dataclass(frozen=True)
@@ -190,7 +175,7 @@ class Timed:
 
 def open_pipe(folder: Path, endpoint: str, reading: Reading) -> DatasetPipeline:
     """Build the measured pipeline; this lists the files."""
-    given: dict[str, Any] = {"target_block_bytes": reading.block}
+    given: dict[str, Any] = {"target_block_bytes": "16MiB"}
     path = f"{folder.parent.name}/{folder.name}"
     if reading.client == "arrow":
         import pyarrow.fs as pa_fs
@@ -206,7 +191,7 @@ def open_pipe(folder: Path, endpoint: str, reading: Reading) -> DatasetPipeline:
         options = {"endpoint_url": endpoint, "client_kwargs": {"region_name": "us-east-1"}}
         given["storage_options"] = {"key": KEY, "secret": SECRET, **options}
         path = f"s3://{path}"
-    pipe = windrow.read_parquet(path, **given).window(bytes_per_window=reading.window)
+    pipe = windrow.read_parquet(path, **given).window(bytes_per_window="150MB")
     pipe = pipe.repeat(reading.epochs).random_shuffle_each_window(seed=7)
     return pipe.options(executor=reading.executor, progress=False)
 

@@ -16,6 +16,7 @@ from typing import Any
 from bench.scale.thread_costs import Plan, make_plan, time_handing
 from bench.system.machine import TICK_SECONDS, count_cores, read_memory_bytes, read_used
 from bench.system.processes import list_tree
+from bench.system.ray_cluster import start_ray
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.tasks.map_task import Task, TaskContext, run_task
 
@@ -30,14 +31,7 @@ def measure_workers(paths: list[str], shards: int) -> dict[str, float]:
     """Measure the cost per decoded byte of map tasks, including puts, and of readers."""
     import ray
 
-    ray.init(
-        address="local",
-        num_cpus=count_cores(),
-        object_store_memory=int(read_memory_bytes() * _STORE_SHARE),
-        include_dashboard=False,
-        logging_level="error",
-        log_to_driver=False,
-    )
+    start_ray(int(read_memory_bytes() * _STORE_SHARE), count_cores(), frees_early=False)
     try:
         plan = make_plan(paths, shards, _BATCH_ROWS)
         context = ray.put(plan.program.context)

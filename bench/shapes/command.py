@@ -17,6 +17,7 @@ from bench.system.console import ProgressLine, align_table, choose_names, read_s
 from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import SystemProcess
 
+_TIMEOUT_SECONDS = 600.0
 _HEADS = ("shape", "system", "to", "s", "CPU s", "of the scan", "by CPU", "asked", "plan s")
 _NOTE = (
     "scan: pyarrow decodes every row group, file by file on a thread a core, and keeps nothing. of the scan: its "
@@ -40,7 +41,6 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help=f"all shapes, also those that take long: {more}")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
     parser.add_argument("--epochs", type=int, default=8, help="epochs in each")
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one measurement")
 
 
 def add_measured(parser: argparse.ArgumentParser, *, shapes: str, executors: bool = True) -> None:
@@ -97,7 +97,7 @@ def run_shapes(options: argparse.Namespace) -> int:
     )
     print(describe_load(machine), flush=True)
     found, rows, missed, errors = {}, [], [], []
-    with start_systems("bench.shapes.systems", systems, options, options.timeout) as processes:
+    with start_systems("bench.shapes.systems", systems, options, _TIMEOUT_SECONDS) as processes:
         for name in names:
             request = request_shape(name, options)
             if not request["paths"]:

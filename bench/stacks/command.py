@@ -18,6 +18,7 @@ from bench.throughput.options import BenchConfig, default_config
 from bench.throughput.report import open_data
 
 _MOST_WAITED = 0.03
+_TIMEOUT_SECONDS = 300.0
 _HEADS = ("framework", "step ms", "waited %", "between steps %")
 _NOTE = (
     "step ms: what the engine needs for a batch; each step sleeps as long. waited: for windrow, of the time after four "
@@ -32,7 +33,6 @@ def add_stacks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, default=65_536, help="rows of a batch")
     parser.add_argument("--epochs", type=int, default=10, help="epochs, at least 5")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for a framework")
 
 
 def run_stacks(options: argparse.Namespace) -> int:
@@ -76,12 +76,12 @@ def _run(name: str, paths: Sequence[str], config: BenchConfig, options: argparse
             command,
             capture_output=True,
             text=True,
-            timeout=options.timeout,
+            timeout=_TIMEOUT_SECONDS,
             check=False,
             env={**os.environ, "JAX_PLATFORMS": "cpu"},
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"not done within {options.timeout:g} s"}
+        return {"error": f"not done within {_TIMEOUT_SECONDS:g} s"}
     results = [text[1:] for text in done.stdout.splitlines() if text.startswith("#")]
     if done.returncode or not results:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:]
