@@ -14,7 +14,7 @@ from bench.scale.planning import PlanningCost, measure_planning
 from bench.scale.run import Outcome, simulate
 from bench.scale.validation import Ratio, measure_costs, measure_ray_costs, validate_here
 from bench.system.console import ProgressLine, align_table, read_size, write_cell
-from bench.throughput.options import default_config
+from bench.throughput.options import default_config, find_data
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import WindowCut
 
@@ -269,8 +269,6 @@ def _plan(options: argparse.Namespace) -> list[PlanningCost]:
 def _find_costs(options: argparse.Namespace, line: ProgressLine) -> Costs:
     if options.costs is not None:
         return read_costs(options.costs)
-    from bench.throughput.options import find_data
-
     config = default_config(folder=options.folder)
     line.start("measuring unit costs")
     costs = measure_costs("windrow-ray", find_data(config, line), measure_ray_costs(Costs()))
@@ -310,7 +308,7 @@ def _write(
         "planning": [asdict(one) for one in planned],
         "costs": None if costs is None else asdict(costs),
         "runs": [
-            {"setting": asdict(setting), "trainers": trainers, "outcome": outcome.to_dict()}
+            {"setting": asdict(setting), "trainers": trainers, "outcome": asdict(outcome)}
             for setting, trainers, outcome in outcomes
         ],
     }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from bench.scale.cluster import Cluster, Costs
 from bench.scale.coordinator import TimedActor
 from bench.scale.machines import CostlyMachines
+from bench.scale.resources import Ledger
 from bench.scale.trainer import Trainer
 from bench.simulation.world import World
 from windrow.pipeline.plan.job import Job
@@ -85,10 +86,6 @@ class Outcome:
         short = rates[busiest] < _ALWAYS and self.busy.get(_MEMORY, 0.0) > _ALWAYS
         return _MEMORY if short else busiest
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {**asdict(self), "bottleneck": self.bottleneck}
-
 
 def find_resources(cluster: Cluster) -> Resources:
     """The resources that an executor would report for such a cluster."""
@@ -141,88 +138,80 @@ def simulate(
     ]
     # steady state: after the first epoch or, if only one is simulated, after its first window
     warm = program.plan(0).windows if epochs > 1 else 1
-    watch = _SteadyState(world, cluster, machines, coordinator, trainers, warm)
+    steady: list[_Counters] = []
 
     def done() -> bool:
-        watch.update()
+        if not steady and trainers[0].consumed_windows >= warm:
+            steady.append(_read_counters(world, cluster, machines, coordinator, trainers))
         if stop_windows is not None:
             return all(each.done or each.consumed_windows >= stop_windows for each in trainers)
         return all(each.done for each in trainers)
 
     world.clock.run(done)
-    return _summarize(program, budget, watch, epochs)
+    begin, end = (
+        steady[0] if steady else _Counters(),
+        _read_counters(world, cluster, machines, coordinator, trainers),
+    )
+    return _summarize(program, budget, cluster, machines.ledger, coordinator, trainers, begin, end)
 
 
 @dataclass
-class _Snapshot:
-    """All counters at one time."""
+class _Counters:
+    """All counters at one time; cores and cards in seconds of full use."""
 
-    now: float
-    cpu: float
-    received: float
-    sent: float
-    crossed: float
-    coordinator: float
-    rows: int
-    waited: float
-
-
-class _SteadyState:
-    """Takes a snapshot of all counters when the steady state begins."""
-
-    def __init__(
-        self,
-        world: World,
-        cluster: Cluster,
-        machines: CostlyMachines,
-        coordinator: TimedActor,
-        trainers: list[Trainer],
-        warm: int,
-    ) -> None:
-        self._warm = warm
-        self.world, self.cluster, self.machines = world, cluster, machines
-        self.coordinator, self.trainers = coordinator, trainers
-        self.steady: _Snapshot | None = None
-
-    def update(self) -> None:
-        """Take the snapshot if the steady state has begun."""
-        if self.steady is None and self.trainers[0].consumed_windows >= self._warm:
-            self.steady = self.snapshot()
-
-    def snapshot(self) -> _Snapshot:
-        """Take a snapshot of all counters."""
-        machines, cluster = self.machines, self.cluster
-        for shared in (*machines.cpus, *machines.ingress):
-            shared.settle()
-        return _Snapshot(
-            now=self.world.now,
-            cpu=sum(cpu.used for cpu in machines.cpus) / (cluster.nodes * cluster.cpus),
-            received=sum(card.used for card in machines.ingress) / (cluster.nodes * cluster.nic_bytes),
-            sent=float(machines.sent_bytes.sum()) / (cluster.nodes * cluster.nic_bytes),
-            crossed=machines.crossed_bytes,
-            coordinator=self.coordinator.busy_seconds,
-            rows=sum(sum(each.delivered) for each in self.trainers),
-            waited=sum(each.waiting for each in self.trainers),
-        )
+    now: float = 0.0
+    cpu: float = 0.0
+    received: float = 0.0
+    sent: float = 0.0
+    crossed: float = 0.0
+    coordinator: float = 0.0
+    rows: int = 0
+    waited: float = 0.0
 
 
-def _summarize(program: Program, budget: Budget, watch: _SteadyState, epochs: int) -> Outcome:
-    cluster, trainers, coordinator = watch.cluster, watch.trainers, watch.coordinator
-    ledger = watch.machines.ledger
-    end, begin = watch.snapshot(), watch.steady or _Snapshot(0, 0, 0, 0, 0, 0, 0, 0)
-    steady_seconds = end.now - begin.now
-    windows = program.plan(0).windows
-    tasks = [len(program.parts(0, window)) for window in range(windows)]
-    slices = budget.slices
-    destinations = len(coordinator.core.destinations)
-    complete = min(len(each.ended) for each in trainers)
-    ends = [max(each.ended[epoch] for each in trainers) for epoch in range(min(epochs, complete))]
+def _read_counters(
+    world: World,
+    cluster: Cluster,
+    machines: CostlyMachines,
+    coordinator: TimedActor,
+    trainers: Sequence[Trainer],
+) -> _Counters:
+    for shared in (*machines.cpus, *machines.ingress):
+        shared.settle()
+    return _Counters(
+        now=world.now,
+        cpu=sum(cpu.used for cpu in machines.cpus) / (cluster.nodes * cluster.cpus),
+        received=sum(card.used for card in machines.ingress) / (cluster.nodes * cluster.nic_bytes),
+        sent=float(machines.sent_bytes.sum()) / (cluster.nodes * cluster.nic_bytes),
+        crossed=machines.crossed_bytes,
+        coordinator=coordinator.busy_seconds,
+        rows=sum(sum(each.delivered) for each in trainers),
+        waited=sum(each.waiting for each in trainers),
+    )
+
+
+def _summarize(
+    program: Program,
+    budget: Budget,
+    cluster: Cluster,
+    ledger: Ledger,
+    coordinator: TimedActor,
+    trainers: Sequence[Trainer],
+    begin: _Counters,
+    end: _Counters,
+) -> Outcome:
+    seconds = end.now - begin.now
+    idle_share = (end.waited - begin.waited) / seconds / len(trainers)
+    driver_share = (end.coordinator - begin.coordinator) / seconds
+    tasks = [len(program.parts(0, window)) for window in range(program.plan(0).windows)]
+    slices, destinations = budget.slices, len(coordinator.core.destinations)
+    ends = [max(of_epoch) for of_epoch in zip(*(each.ended for each in trainers), strict=False)]
     busy = {
-        "CPUs": (end.cpu - begin.cpu) / steady_seconds,
-        "network in": (end.received - begin.received) / steady_seconds,
-        "network out": (end.sent - begin.sent) / steady_seconds,
-        "coordinator": (end.coordinator - begin.coordinator) / steady_seconds,
-        "trainers": 1 - (end.waited - begin.waited) / steady_seconds / len(trainers),
+        "CPUs": (end.cpu - begin.cpu) / seconds,
+        "network in": (end.received - begin.received) / seconds,
+        "network out": (end.sent - begin.sent) / seconds,
+        "coordinator": driver_share,
+        "trainers": 1 - idle_share,
         _MEMORY: max(ledger.peak_store) / (cluster.store_bytes * _STORE_FILL),
     }
     if cluster.threads:
@@ -232,9 +221,9 @@ def _summarize(program: Program, budget: Budget, watch: _SteadyState, epochs: in
     return Outcome(
         seconds=end.now,
         first_rows_seconds=min(each.first_rows for each in trainers),
-        bytes_per_second=delivered / steady_seconds,
+        bytes_per_second=delivered / seconds,
         epoch_seconds=float(np.diff(ends).mean()) if len(ends) > 1 else None,
-        idle_share=(end.waited - begin.waited) / steady_seconds / len(trainers),
+        idle_share=idle_share,
         busy=busy,
         node_peak_bytes=max(ledger.peak),
         store_peak_bytes=max(ledger.peak_store),
@@ -246,7 +235,7 @@ def _summarize(program: Program, budget: Budget, watch: _SteadyState, epochs: in
         peak_objects=ledger.peak_objects,
         tasks=coordinator.finished,
         driver_seconds=coordinator.measured_seconds,
-        driver_share=(end.coordinator - begin.coordinator) / steady_seconds,
+        driver_share=driver_share,
         crossed_share=(end.crossed - begin.crossed) / max(1.0, delivered),
         min_crossed_share=(1 - 1 / cluster.nodes) * _travelling_share(program),
         delivered_rows=end.rows,
