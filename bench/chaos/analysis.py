@@ -15,6 +15,7 @@ from bench.system.ray_cluster import describe_spilled
 
 # a wait for a batch that is longer than this counts as caused by a kill
 _AFFECTED_SECONDS = 0.25
+_SHOWN = 20
 
 
 class Stream(Protocol):
@@ -205,9 +206,6 @@ def make_report(
             (step.wait_seconds for incarnation in incarnations for step in incarnation.steps), default=0.0
         ),
     )
-
-
-_SHOWN = 20
 
 
 def draw_report(report: Report) -> str:

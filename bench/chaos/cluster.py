@@ -19,6 +19,8 @@ from bench.system.processes import list_tree
 # Ray replaces a killed worker within this time
 _STARTS_SECONDS = 5.0
 _POLL_SECONDS = 0.02
+# these kill a whole node; its task is separate from the one killed with workers, so it is always running
+_NODE_KINDS = ("raylet", "objects")
 
 
 class ChaosCluster:
@@ -174,10 +176,6 @@ def _read_title(process: int) -> str:
         return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return ""
-
-
-# these kill a whole node; its task is separate from the one killed with workers, so it is always running
-_NODE_KINDS = ("raylet", "objects")
 
 
 @dataclass(frozen=True)

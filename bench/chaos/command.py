@@ -43,6 +43,8 @@ _TARGET_SECONDS = 90.0
 # a raylet that holds this much loses objects that are needed
 _HELD_BYTES = 2**20
 _FILLED_SHARE, _FILLED_SECONDS = 0.6, 4.0
+_KILL_EVERY_SECONDS = 5.0
+_BASELINE_SECONDS = 20.0
 
 
 def _run_plan(
@@ -186,10 +188,6 @@ class _KillExecutor:
     def _kill_one(self, found: Sequence[tuple[int, str]]) -> _Hit | None:
         process, node = self._rng.choice(found) if found else (0, "")
         return (None, node) if found and kill(process) else None
-
-
-_KILL_EVERY_SECONDS = 5.0
-_BASELINE_SECONDS = 20.0
 
 
 def add_chaos(parser: argparse.ArgumentParser) -> None:

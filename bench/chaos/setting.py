@@ -22,6 +22,11 @@ from windrow.shuffle.order.window_order import order_window
 COLUMNS = 32
 _FACTOR = 0x9E3779B97F4A7C15
 _FILTER_MODULUS = 5
+# "raylet" kills any raylet, "objects" one that holds map outputs, which are then lost. "starting" kills the
+# workers of a node and the first one that Ray starts to replace them, before it has registered. "pressure"
+# kills nothing: another task fills an object store, so that Ray has to spill.
+KINDS = ("worker", "raylet", "objects", "coordinator", "trainer", "pressure", "starting")
+_MIN_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -113,13 +118,6 @@ def make_pipeline(setting: Setting, path: Path) -> windrow.DatasetPipeline:
 
 def _filter_keys(batch: pa.Table) -> pa.Table:
     return batch.filter(pa.array(batch["key"].to_numpy() % _FILTER_MODULUS != 0))
-
-
-# "raylet" kills any raylet, "objects" one that holds map outputs, which are then lost. "starting" kills the
-# workers of a node and the first one that Ray starts to replace them, before it has registered. "pressure"
-# kills nothing: another task fills an object store, so that Ray has to spill.
-KINDS = ("worker", "raylet", "objects", "coordinator", "trainer", "pressure", "starting")
-_MIN_SECONDS = 0.2
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from bench.chaos.cluster import kill
 from bench.chaos.setting import COLUMNS, Expected, Setting, derive, digest_keys
 from windrow import Shard
 
+_POLL_SECONDS = 0.005
+
 
 @dataclass(frozen=True)
 class Step:
@@ -104,9 +106,6 @@ class SharedProgress:
     def stopped(self) -> bool:
         """Whether the trainers shall stop."""
         return bool(self._steps[-1])
-
-
-_POLL_SECONDS = 0.005
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,16 @@ from bench.data import generators
 _GROUP_ROWS = 131_072
 _GROUP_BYTES = 64 * 2**20
 _MIN_GROUPS = 8
+# bytes of a row, and the function that generates a row group
+_MAKERS: dict[str, tuple[int, Callable[[int, int, int, int], pa.Table]]] = {
+    "dlrm": (generators.DLRM_ROW_BYTES, generators.make_dlrm),
+    "taxi": (generators.TAXI_ROW_BYTES, generators.make_taxi),
+    "wide": (generators.WIDE_ROW_BYTES, generators.make_wide),
+    "narrow": (generators.NARROW_ROW_BYTES, generators.make_narrow),
+    "text": (generators.TEXT_ROW_BYTES, generators.make_text),
+}
+KINDS = tuple(_MAKERS)
+_FORMAT = 1  # part of the folder's name: increase it when a generator's rows change
 
 
 @dataclass(frozen=True)
@@ -60,18 +70,6 @@ def plan_layout(size_bytes: int, row_bytes: int) -> Layout:
     if rows < _MIN_GROUPS * group_rows:
         return Layout(rows, -(-rows // _MIN_GROUPS))
     return Layout(round(rows / group_rows) * group_rows, group_rows)
-
-
-# bytes of a row, and the function that generates a row group
-_MAKERS: dict[str, tuple[int, Callable[[int, int, int, int], pa.Table]]] = {
-    "dlrm": (generators.DLRM_ROW_BYTES, generators.make_dlrm),
-    "taxi": (generators.TAXI_ROW_BYTES, generators.make_taxi),
-    "wide": (generators.WIDE_ROW_BYTES, generators.make_wide),
-    "narrow": (generators.NARROW_ROW_BYTES, generators.make_narrow),
-    "text": (generators.TEXT_ROW_BYTES, generators.make_text),
-}
-KINDS = tuple(_MAKERS)
-_FORMAT = 1  # part of the folder's name: increase it when a generator's rows change
 
 
 def make_data(

@@ -6,23 +6,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-
-def draw_raw(seed: int, group: int, column: int, count: int) -> NDArray[np.uint64]:
-    """Draw 64-bit words; each (seed, row group, column) has a separate stream."""
-    key = (seed & 0xFFFFFFFF) << 96 | group << 32 | column
-    return np.asarray(np.random.Philox(key=key).random_raw(count), dtype=np.uint64)
-
-
-def draw_integers(raw: NDArray[np.uint64], high: int) -> NDArray[np.int64]:
-    """Map words to integers in ``[0, high)``, high below 2**32."""
-    return ((raw >> np.uint64(32)) * np.uint64(high) >> np.uint64(32)).astype(np.int64)
-
-
-def draw_unit(raw: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Map words to doubles in ``[0, 1)``."""
-    return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
 _EMBEDDINGS = (
     2385,
     201,
@@ -42,13 +25,42 @@ _EMBEDDINGS = (
     828767,
     945195,
 )
+_SIGNAL_COLUMNS = ("embeddings_name3", "embeddings_name4", "one_hot0")
+TAXI_ROW_BYTES = 151  # 16 columns of 8 bytes; three strings of 4 to 13 bytes with their offsets
+_FIRST_PICKUP_US = 1_672_531_200_000_000  # 2023-01-01
+_MEAN_GAP_US = 810_000
+_VENDORS = ("CMT", "VTS", "DDS")
+_FLAGS = ("N", "N", "N", "N", "N", "N", "N", "Y")
+_PAYMENTS = ("card", "card", "card", "card", "cash", "cash", "no charge", "dispute")
+_WIDE_COLUMNS = 1_000
+_TEXT_COLUMNS = 5
+WIDE_ROW_BYTES = 8 + 4 * _WIDE_COLUMNS
+NARROW_ROW_BYTES = 16
+TEXT_ROW_BYTES = 8 + _TEXT_COLUMNS * (4 + 26)
+
+
+def draw_raw(seed: int, group: int, column: int, count: int) -> NDArray[np.uint64]:
+    """Draw 64-bit words; each (seed, row group, column) has a separate stream."""
+    key = (seed & 0xFFFFFFFF) << 96 | group << 32 | column
+    return np.asarray(np.random.Philox(key=key).random_raw(count), dtype=np.uint64)
+
+
+def draw_integers(raw: NDArray[np.uint64], high: int) -> NDArray[np.int64]:
+    """Map words to integers in ``[0, high)``, high below 2**32."""
+    return ((raw >> np.uint64(32)) * np.uint64(high) >> np.uint64(32)).astype(np.int64)
+
+
+def draw_unit(raw: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Map words to doubles in ``[0, 1)``."""
+    return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
 CARDINALITIES = {
     **{f"embeddings_name{number}": high for number, high in enumerate(_EMBEDDINGS)},
     "one_hot0": 3,
     "one_hot1": 50,
 }
 DLRM_ROW_BYTES = 8 * (len(CARDINALITIES) + 2)
-_SIGNAL_COLUMNS = ("embeddings_name3", "embeddings_name4", "one_hot0")
 
 
 def make_dlrm(first_row: int, rows: int, group: int, seed: int) -> pa.Table:
@@ -67,14 +79,6 @@ def _signal(columns: dict[str, NDArray[np.generic]]) -> NDArray[np.float64]:
         np.modf((columns[name].astype(np.float64) + 1) * 0.6180339887498949)[0] for name in _SIGNAL_COLUMNS
     ]
     return np.asarray(sum(weights) / (2 * len(weights)), dtype=np.float64)
-
-
-TAXI_ROW_BYTES = 151  # 16 columns of 8 bytes; three strings of 4 to 13 bytes with their offsets
-_FIRST_PICKUP_US = 1_672_531_200_000_000  # 2023-01-01
-_MEAN_GAP_US = 810_000
-_VENDORS = ("CMT", "VTS", "DDS")
-_FLAGS = ("N", "N", "N", "N", "N", "N", "N", "Y")
-_PAYMENTS = ("card", "card", "card", "card", "cash", "cash", "no charge", "dispute")
 
 
 def make_taxi(first_row: int, rows: int, group: int, seed: int) -> pa.Table:
@@ -128,12 +132,7 @@ def _strings(values: tuple[str, ...], raw: NDArray[np.uint64]) -> pa.Array:
     return pa.array(values, pa.string()).take(pa.array(draw_integers(raw, len(values))))
 
 
-_WIDE_COLUMNS = 1_000
-_TEXT_COLUMNS = 5
 _WORDS = [f"word {number:05d} {'.' * (number % 30)}" for number in range(5_000)]
-WIDE_ROW_BYTES = 8 + 4 * _WIDE_COLUMNS
-NARROW_ROW_BYTES = 16
-TEXT_ROW_BYTES = 8 + _TEXT_COLUMNS * (4 + 26)
 
 
 def make_wide(first_row: int, rows: int, group: int, seed: int) -> pa.Table:

@@ -26,6 +26,8 @@ _NOTE = (
     "epoch after the second one, medians of the rounds, in turns. of threads: their seconds over those on Ray, cached "
     "asked 0.9. CPU seconds of an epoch are those of each process on Ray; a trainer also places rows."
 )
+# by shape and cache, the medians of seconds, and of CPU seconds by part
+_Medians = Mapping[tuple[str, str], Mapping[str, float]]
 
 
 def add_executors(parser: argparse.ArgumentParser) -> None:
@@ -82,10 +84,6 @@ def run_executors(options: argparse.Namespace) -> int:
         content = {"machine": machine, "size": options.size, "measured": all_measured}
         options.json.write_text(json.dumps(content, indent=1))
     return int(bool(errors) or not is_met)
-
-
-# by shape and cache, the medians of seconds, and of CPU seconds by part
-_Medians = Mapping[tuple[str, str], Mapping[str, float]]
 
 
 def _summarize(found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> _Medians:

@@ -19,6 +19,11 @@ _NUMBERS = 8
 _ROW_BYTES = 8 * _NUMBERS + 12
 _FEATURES = 64
 _SAMPLE_BYTES = 20_000
+_SIZE = (224, 224)
+_STORED = (256, 320)
+_FILE_BYTES = 10_000
+# several files per call: the overhead of a call is as large as reading a small file
+_AT_ONCE = 64
 
 
 def _table(rows: int, seed: int) -> pa.Table:
@@ -118,13 +123,6 @@ RECORDS = (
     make_case("tfrecord", _make_tfrecord, _scan_tfrecord, windrow.read_tfrecords),
     make_case("webdataset", _make_tar, _scan_tar, windrow.read_webdataset),
 )
-
-
-_SIZE = (224, 224)
-_STORED = (256, 320)
-_FILE_BYTES = 10_000
-# several files per call: the overhead of a call is as large as reading a small file
-_AT_ONCE = 64
 
 
 def _make_jpeg(folder: Path, size_bytes: int) -> None:

@@ -14,6 +14,7 @@ from bench.formats.case import BATCH_ROWS, Case, convert_table, make_case
 _FILES = 8
 _COLUMNS = 16
 _BATCH_ROWS = 2**16
+_ROW_BYTES = 8 * 16
 
 
 def make_table(rows: int, seed: int) -> pa.Table:
@@ -95,9 +96,6 @@ ARRAYS = (
     make_case("npy", _make_npy, _read_npy, windrow.read_numpy, _map_npy),
     make_case("npz", _make_npz, _read_npz, windrow.read_numpy),
 )
-
-
-_ROW_BYTES = 8 * 16
 
 
 def _parts(size_bytes: int) -> list[Any]:

@@ -13,6 +13,8 @@ from bench.gpu.loaders import Epochs, Reading
 _COPY_BYTES = 256 * 2**20
 _COPIES = 8
 _MATRIX = 2048
+# steps that are enqueued before the CPU waits for the first of them, as a training loop does that reads its loss
+_STEPS_AHEAD = 2
 
 
 class Mark(Protocol):
@@ -91,10 +93,6 @@ class CudaGpu:
 
     def seconds(self, first: Any, last: Any) -> float:
         return float(first.elapsed_time(last)) / 1e3
-
-
-# steps that are enqueued before the CPU waits for the first of them, as a training loop does that reads its loss
-_STEPS_AHEAD = 2
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,20 @@ from bench.system.console import ProgressLine, align_table, choose_names, read_s
 from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import SystemProcess
 
+_TIMES_RAY_DATA = 2.0
+_PEERS = ("polars", "ray")
+_EXECUTORS = ("threads", "ray")
+# their work is done in other processes, whose CPU time is not counted
+_ELSEWHERE = ("windrow-ray", "ray")
+_TIMEOUT_SECONDS = 300.0
+_HEADS = ("operation", "system", "s", "of the reference", "by CPU", "times Ray Data")
+_TITLES = {"plain": "plain loop", "polars": "Polars", "ray": "Ray Data"}
+_NOTE = (
+    "reference: for map_batches a plain loop over pyarrow's batches on one thread a core, for inference the model "
+    "alone on one batch in memory, else Polars' streaming engine. Medians of the rounds after a first one, in turns. "
+    "inference: from the end of its first batch. by CPU: the reference's CPU seconds over those of the system."
+)
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -61,19 +75,6 @@ OPERATIONS: Mapping[str, Operation] = {
     "groupby": Operation("groupby(key).mean(x)", "polars", 1 / 3),
     "sort": Operation("sort(order)", "polars", 1 / 3),
 }
-_TIMES_RAY_DATA = 2.0
-_PEERS = ("polars", "ray")
-_EXECUTORS = ("threads", "ray")
-# their work is done in other processes, whose CPU time is not counted
-_ELSEWHERE = ("windrow-ray", "ray")
-_TIMEOUT_SECONDS = 300.0
-_HEADS = ("operation", "system", "s", "of the reference", "by CPU", "times Ray Data")
-_TITLES = {"plain": "plain loop", "polars": "Polars", "ray": "Ray Data"}
-_NOTE = (
-    "reference: for map_batches a plain loop over pyarrow's batches on one thread a core, for inference the model "
-    "alone on one batch in memory, else Polars' streaming engine. Medians of the rounds after a first one, in turns. "
-    "inference: from the end of its first batch. by CPU: the reference's CPU seconds over those of the system."
-)
 
 Measurements = Mapping[str, Sequence[Mapping[str, Any]]]
 

@@ -18,6 +18,8 @@ from bench.training.run_details import RunDetails
 from bench.training.tensors import TableToTensors
 from bench.training.trainer import Progress, Trainer, TrainerResult
 
+SHARDS = 64
+
 
 class Peer:
     """Adapter of one system; created with a request and a progress callback, and used once in its own process."""
@@ -105,7 +107,6 @@ class OneTrainer(Peer):
         raise NotImplementedError
 
 
-SHARDS = 64
 """Number of shards of converted data: the number of row groups of the sample."""
 
 

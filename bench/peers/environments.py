@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 _REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
+_FILES = 16
+_GROUPS_PER_FILE = 4
 
 
 def list_requirements(name: str) -> list[Path]:
@@ -81,10 +83,6 @@ def _digest(name: str) -> str:
     """A hash of the pinned versions and of the Python version."""
     pins = b"".join(file.read_bytes() for file in list_requirements(name))
     return hashlib.sha256(sys.version.encode() + pins).hexdigest()
-
-
-_FILES = 16
-_GROUPS_PER_FILE = 4
 
 
 def name_files(paths: Sequence[str]) -> str:

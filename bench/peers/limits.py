@@ -19,6 +19,17 @@ from bench.training.request import Request
 from bench.training.tensors import TableToTensors, Tensors, cut_batches
 from bench.training.trainer import EpochTimes, Progress, TrainerResult
 
+_WINDOWS = 2
+_BLOCK_BYTES = 16 * 2**20
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
+_TEXT_BYTES = 16  # a guess: footers do not state it
+_TASKS_EACH = 4
+# smaller objects do not go to the object store
+_MIN_BYTES = 2**20
+_PAGE_BYTES = 4096
+# imports that every process that reads Parquet needs
+_IMPORTS = ("numpy", "pyarrow", "pyarrow.parquet")
+
 
 class Scan(Peer):
     """Row groups on a thread pool, each decoded by one thread from a memory map."""
@@ -92,12 +103,6 @@ class TorchScan(OneTrainer):
         return self._convert(table)
 
 
-_WINDOWS = 2
-_BLOCK_BYTES = 16 * 2**20
-_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
-_TEXT_BYTES = 16  # a guess: footers do not state it
-
-
 class FreshMemory(Peer):
     """Reads nothing: allocates blocks, writes one byte per page, and keeps all blocks until the end.
 
@@ -143,14 +148,6 @@ class FreshMemory(Peer):
 
 def _touch(block: mmap.mmap) -> None:
     np.frombuffer(block, np.uint8)[:: mmap.PAGESIZE] = 1
-
-
-_TASKS_EACH = 4
-# smaller objects do not go to the object store
-_MIN_BYTES = 2**20
-_PAGE_BYTES = 4096
-# imports that every process that reads Parquet needs
-_IMPORTS = ("numpy", "pyarrow", "pyarrow.parquet")
 
 
 class RayStart(RayPeer):

@@ -8,6 +8,10 @@ BUFFER_SHARE = 12
 """The shuffle buffer of a rival holds the total number of rows divided by this."""
 
 
+_QUEUE = f"row groups, queue of 1/{BUFFER_SHARE} of the rows"
+_BUFFER = f"files, buffer of 1/{BUFFER_SHARE} of the rows"
+
+
 @dataclass(frozen=True)
 class PeerName:
     """Properties of a system.
@@ -100,8 +104,6 @@ _RAY = {
         "ray_data:RayMaterialize", "Ray Data materialize, shuffle", "full", None, "ray", small_too=True
     ),
 }
-_QUEUE = f"row groups, queue of 1/{BUFFER_SHARE} of the rows"
-_BUFFER = f"files, buffer of 1/{BUFFER_SHARE} of the rows"
 _BY_BATCH = {
     "daft": _name_rival("daft:Daft", "Daft shuffle", "full", "daft"),
     "petastorm": _name_rival("petastorm:Petastorm", "Petastorm BatchedDataLoader", _QUEUE, "petastorm"),

@@ -15,6 +15,7 @@ from bench.training.run_details import MemoryEstimate, RunDetails, Span
 from bench.training.trainer import Progress, Trainer, TrainerResult
 
 _POLL_SECONDS = 1.0
+_IMPORTS = ("torch", "windrow.pipeline.executors.ray.client", "windrow.pipeline.shard.shard")
 
 
 class EpochSource(Protocol):
@@ -93,9 +94,6 @@ def _take_result(path: Path) -> TrainerResult:
 def _sum_rows(seen: Sequence[tuple[int, int]]) -> tuple[int, int]:
     epoch = min(number for number, _ in seen)
     return epoch, sum(rows for number, rows in seen if number == epoch)
-
-
-_IMPORTS = ("torch", "windrow.pipeline.executors.ray.client", "windrow.pipeline.shard.shard")
 
 
 class WindrowRay(RayPeer):

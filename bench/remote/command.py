@@ -27,6 +27,7 @@ _NOTE = (
     "requests: per epoch; ratio: with latency, the epoch time without it over that with it; with a bandwidth "
     "limit, the throughput over the limit. Server, proxy and reader share the cores of this machine."
 )
+_BATCH_ROWS = 16_384
 
 
 @dataclass(frozen=True)
@@ -141,9 +142,6 @@ def _write_line(
         f"{max(traffic.max_concurrent for run in runs for traffic in run.traffic)}",
         "-" if ratio is None else f"{ratio:.2f}",
     )
-
-
-_BATCH_ROWS = 16_384
 
 
 @dataclass(frozen=True)

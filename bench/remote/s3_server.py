@@ -25,6 +25,10 @@ _OPTIONS = (
     ("--buffer-size", "0"),
     ("--dir-cache-time", "1h"),
 )
+_CHUNK_BYTES = 256 * 1024
+_BODY = re.compile(rb"(?i)\r\ncontent-length:\s*(\d+)")
+# burst size of the bandwidth limit
+_BURST_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -71,12 +75,6 @@ def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
                 return
         time.sleep(0.05)
     raise ValueError("rclone serve s3 does not answer")
-
-
-_CHUNK_BYTES = 256 * 1024
-_BODY = re.compile(rb"(?i)\r\ncontent-length:\s*(\d+)")
-# burst size of the bandwidth limit
-_BURST_SECONDS = 0.02
 
 
 @dataclass(frozen=True)

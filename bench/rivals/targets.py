@@ -14,9 +14,9 @@ _NOTE = (
     "row groups a batch: mean number of row groups in a batch, and that of a uniform order; "
     "neighbours adjacent_percent: rows delivered next to one of their neighbours in storage"
 )
-
-
 _AS_WELL = 0.95
+_BOTH = ("windrow-threads", "windrow-ray")
+_CACHED = ("windrow-threads-cached", "windrow-ray-cached")
 
 
 def draw_orders(summaries: Mapping[str, Summary], window: str | None) -> str:
@@ -68,10 +68,6 @@ def _write_groups(one: Summary) -> str:
     if one.groups_a_batch is None or one.groups_expected is None:
         return "-"
     return f"{one.groups_a_batch:.1f} of {one.groups_expected:.1f}"
-
-
-_BOTH = ("windrow-threads", "windrow-ray")
-_CACHED = ("windrow-threads-cached", "windrow-ray-cached")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,13 @@ from windrow.io.storage.filesystems import Files
 
 GB = 1e9
 GBIT = 1e9 / 8
+# number of columns of `bench.data.generators`, and its encoded size in Parquet before compression over its decoded size
+COLUMNS = 21
+ENCODED_SHARE = 0.457
+# packed width of each column, from the footers of that data; the key of a large dataset needs all 8 bytes
+_WORD_BYTES = (8, 2, 1, 1, 1, 1, 2, 1, 1, 1, 2, 2, 4, 4, 2, 4, 4, 4, 1, 1, 8)
+_GROUPS_PER_FILE = 10
+_SPREAD = 0.1
 
 
 @dataclass(frozen=True)
@@ -135,15 +142,6 @@ class Cluster:
     def store_bytes(self) -> int:
         """Object store bytes of a node."""
         return int(self.memory_bytes * self.store_share)
-
-
-# number of columns of `bench.data.generators`, and its encoded size in Parquet before compression over its decoded size
-COLUMNS = 21
-ENCODED_SHARE = 0.457
-# packed width of each column, from the footers of that data; the key of a large dataset needs all 8 bytes
-_WORD_BYTES = (8, 2, 1, 1, 1, 1, 2, 1, 1, 1, 2, 2, 4, 4, 2, 4, 4, 4, 1, 1, 8)
-_GROUPS_PER_FILE = 10
-_SPREAD = 0.1
 
 
 def make_source(

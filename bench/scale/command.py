@@ -19,6 +19,32 @@ from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 BATCH_ROWS = 65_536
+# 40 vCPUs, 160 GiB and 10 Gbit/s, like the nodes of the Ray Datasets measurement
+_NODE = Cluster(cpus=40, memory_bytes=160 * 2**30)
+_LARGE_STORE = 0.75
+_HEADS = (
+    "setting",
+    "GB/s",
+    "s/epoch",
+    "first rows s",
+    "trainers idle %",
+    "node GB",
+    "store GB",
+    "tasks/window",
+    "objects/window",
+    "object MB",
+    "coordinator %",
+    "driver ms/task",
+    "sent/minimum",
+    "bottleneck",
+)
+_RIVALS = (
+    "Ray Datasets reached 8.18 GB/s and Petastorm 2.16 on 1.5 TB, 16 nodes and 2 windows (measured by "
+    "Ray's authors); the rows above are simulated"
+)
+# Consumption of a rate-limited trainer: an equal share of the 8.18 GB/s that Ray Datasets reached on 16 nodes.
+_TRAINER_BYTES = 8.18e9 / 16
+_MAX_ERROR = 0.15
 
 
 @dataclass(frozen=True)
@@ -80,10 +106,6 @@ class Setting:
         )
 
 
-# 40 vCPUs, 160 GiB and 10 Gbit/s, like the nodes of the Ray Datasets measurement
-_NODE = Cluster(cpus=40, memory_bytes=160 * 2**30)
-_LARGE_STORE = 0.75
-
 SETTINGS = {
     setting.name: setting
     for setting in (
@@ -107,28 +129,6 @@ SETTINGS = {
         ),
     )
 }
-
-
-_HEADS = (
-    "setting",
-    "GB/s",
-    "s/epoch",
-    "first rows s",
-    "trainers idle %",
-    "node GB",
-    "store GB",
-    "tasks/window",
-    "objects/window",
-    "object MB",
-    "coordinator %",
-    "driver ms/task",
-    "sent/minimum",
-    "bottleneck",
-)
-_RIVALS = (
-    "Ray Datasets reached 8.18 GB/s and Petastorm 2.16 on 1.5 TB, 16 nodes and 2 windows (measured by "
-    "Ray's authors); the rows above are simulated"
-)
 
 
 def draw_outcomes(outcomes: Sequence[tuple[Setting, str, Outcome]]) -> str:
@@ -188,11 +188,6 @@ def draw_ratios(ratios: Sequence[Ratio]) -> str:
     ]
     heads = ("system", "windows", "predicted s", "measured s", "ratio", "free cores")
     return align_table(heads, rows, {"system"})
-
-
-# Consumption of a rate-limited trainer: an equal share of the 8.18 GB/s that Ray Datasets reached on 16 nodes.
-_TRAINER_BYTES = 8.18e9 / 16
-_MAX_ERROR = 0.15
 
 
 def add_scale(parser: argparse.ArgumentParser) -> None:

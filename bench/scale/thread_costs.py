@@ -32,6 +32,14 @@ from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.runs import WindowRuns
 
+T = TypeVar("T")
+_ROUNDS = 6
+_BATCH_ROWS = 65_536
+# number of pipelines, and epochs of each, of which the last is timed; runs placed before the first batch is
+# taken, as in windrow.pipeline.shard; minimum number of runs
+_PIPELINES, _EPOCHS, _PLACED_AHEAD, _MIN_RUNS = 3, 3, 2, 8
+_TINY_ROWS, _TINY_BATCH_ROWS = 4096, 8
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -62,15 +70,6 @@ def make_plan(paths: Sequence[str], shards: int, batch_rows: int) -> Plan:
     )
     tasks = [program.task(work, stage, rows, places) for work in works]
     return Plan(program, tuple(tasks), places.layouts[0])
-
-
-T = TypeVar("T")
-_ROUNDS = 6
-_BATCH_ROWS = 65_536
-# number of pipelines, and epochs of each, of which the last is timed; runs placed before the first batch is
-# taken, as in windrow.pipeline.shard; minimum number of runs
-_PIPELINES, _EPOCHS, _PLACED_AHEAD, _MIN_RUNS = 3, 3, 2, 8
-_TINY_ROWS, _TINY_BATCH_ROWS = 4096, 8
 
 
 def measure_threads(paths: list[str]) -> dict[str, float]:

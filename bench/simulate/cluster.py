@@ -31,8 +31,6 @@ CORRUPT = "a block that cannot be decoded"
 _TRIES = 8
 _TRANSFER_SECONDS = 0.05
 _PLACE_SECONDS = 0.02
-
-
 # a run's number within the slice -> (place, row) each
 MapOutput = dict[int, list[tuple[int, int]]]
 

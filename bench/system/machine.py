@@ -13,6 +13,10 @@ from types import TracebackType
 from typing import Any
 
 _PACKAGES = ("windrow", "pyarrow", "numpy", "torch", "ray", "pandas")
+_INTERVAL_SECONDS = 1.0
+_SAMPLE_SECONDS = 0.2
+_QUIET_SHARE = 0.08
+TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def count_cores() -> int:
@@ -55,12 +59,6 @@ def _read_version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-_INTERVAL_SECONDS = 1.0
-_SAMPLE_SECONDS = 0.2
-_QUIET_SHARE = 0.08
-TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def busy_share() -> float:

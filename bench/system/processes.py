@@ -20,6 +20,10 @@ from bench.system.machine import count_cores
 
 _POLL_SECONDS = 0.1
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
+_MOST_OF_A_CORE = 0.02
+_REFRESH_SECONDS = 0.5
+_SHARED = ("/dev/shm/", "/memfd:")
+_END_SECONDS = 30.0
 
 
 def list_tree(root: int) -> list[int]:
@@ -93,11 +97,6 @@ def _read_stat(process: int) -> list[bytes] | None:
         return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-
-
-_MOST_OF_A_CORE = 0.02
-_REFRESH_SECONDS = 0.5
-_SHARED = ("/dev/shm/", "/memfd:")
 
 
 class TreeMemory:
@@ -209,9 +208,6 @@ class MemorySampler:
             when = time.monotonic()
             self.samples.append((when, self._memory.measure()))
             pause = max(self._interval, (time.thread_time() - began) / _MOST_OF_A_CORE)
-
-
-_END_SECONDS = 30.0
 
 
 class SystemProcess:

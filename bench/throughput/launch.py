@@ -25,6 +25,9 @@ from bench.training.request import Request
 from bench.training.results import SystemResult, merge_trainers
 from bench.training.trainer import remove_agreement
 
+_GRACE_SECONDS = 15.0
+_ORPHAN_SECONDS = 3.0
+
 
 def run_rounds(
     config: BenchConfig, paths: Sequence[str], facts: Facts, line: ProgressLine
@@ -82,8 +85,6 @@ def _describe_epochs(result: SystemResult) -> str:
 
 
 _ROOT = Path(__file__).resolve().parents[2]
-_GRACE_SECONDS = 15.0
-_ORPHAN_SECONDS = 3.0
 
 
 def run_system(

@@ -19,6 +19,8 @@ from bench.training.facts import Facts
 from bench.training.request import Request, Settings
 
 _DEFAULT_PEERS = "scan,torch-scan,ray-shuffle,ray-materialize"
+_STORE_SHARE = 0.3
+_LABELS = ("labels", "total_amount")
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
@@ -171,10 +173,6 @@ def _choose_systems(peers: str, executor: str) -> tuple[str, ...]:
     if not wanted:
         raise ValueError("nothing to measure: --peers none and --executor none")
     return tuple(name for name in PEERS if name in wanted)
-
-
-_STORE_SHARE = 0.3
-_LABELS = ("labels", "total_amount")
 
 
 @dataclass(frozen=True, kw_only=True)

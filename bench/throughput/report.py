@@ -19,6 +19,31 @@ from bench.training.facts import Facts, read_facts
 from bench.training.results import EpochResult, SystemResult
 from bench.training.run_details import TOLERANCE_BYTES
 
+_HEADS = (
+    "system",
+    "s/epoch",
+    "first epoch s",
+    "M rows/s",
+    "MB/s",
+    "of the scan",
+    "first batch s",
+    "wait %",
+    "slowed %",
+    "no core %",
+    "peak MiB",
+    "estimated MiB",
+    "exactly once",
+    "order",
+)
+_NOTES = (
+    "peak: above the idle processes; estimated: by explain() before the run; "
+    f"a peak more than {TOLERANCE_BYTES // 2**20} MiB above the estimate is a breach",
+    "slowed: slowdown of the trainers' computation relative to an idle engine (--computing); no core: the part of it "
+    "in which they waited for a core, as the kernel counts it",
+    "order: mean distance in the files of rows delivered one after the other, relative to a "
+    "full shuffle; windows of k of n blocks reach 1 - 1/k + 1/n",
+)
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -101,32 +126,6 @@ def worst_verdict(result: SystemResult, facts: Facts) -> str:
         return str(verdicts[0])
     counted = all(epoch.rows == facts.rows for epoch in result.epochs)
     return "rows counted" if counted else "NO: rows are missing"
-
-
-_HEADS = (
-    "system",
-    "s/epoch",
-    "first epoch s",
-    "M rows/s",
-    "MB/s",
-    "of the scan",
-    "first batch s",
-    "wait %",
-    "slowed %",
-    "no core %",
-    "peak MiB",
-    "estimated MiB",
-    "exactly once",
-    "order",
-)
-_NOTES = (
-    "peak: above the idle processes; estimated: by explain() before the run; "
-    f"a peak more than {TOLERANCE_BYTES // 2**20} MiB above the estimate is a breach",
-    "slowed: slowdown of the trainers' computation relative to an idle engine (--computing); no core: the part of it "
-    "in which they waited for a core, as the kernel counts it",
-    "order: mean distance in the files of rows delivered one after the other, relative to a "
-    "full shuffle; windows of k of n blocks reach 1 - 1/k + 1/n",
-)
 
 
 def print_head(config: BenchConfig, facts: Facts, machine: dict[str, Any], files: int) -> None:

@@ -17,6 +17,9 @@ Sums = Mapping[str, tuple[int, int, int]]
 """For each column: count, sum and sum of squares of its values, modulo 2**64."""
 
 
+_WORD_BYTES = 8
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The delivered rows of one epoch, compared with those of the files.
@@ -137,7 +140,6 @@ def check_sums(trainers: Sequence[Sums], expected: Sums, rows: int, allowed: int
 
 Fingerprints = NDArray[np.uint64]
 
-_WORD_BYTES = 8
 # odd, with bits all over: multiplication keeps words apart
 _FIRST, _LAST, _LENGTH = (
     np.uint64(one) for one in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)

@@ -9,6 +9,7 @@ from typing import Any
 from bench.system.ray_cluster import ObjectStoreUse
 
 _VISIBLE_SECONDS = 0.005
+TOLERANCE_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,6 @@ def _take_lane(ends: list[float], span: Span) -> int:
     return len(ends) - 1
 
 
-TOLERANCE_BYTES = 64 * 2**20
 """Accepted excess of the peak over the estimate, idle memory excluded.
 
 The estimate covers rows. In addition, the allocators of Arrow, NumPy and Ray retain freed

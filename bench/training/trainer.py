@@ -29,6 +29,14 @@ Progress = Callable[[int, int], None]
 """Called from time to time with the epoch and the number of its rows received so far."""
 
 
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")
+_SIDE = 256
+_SETTLE_SECONDS = 1.5
+_ALONE_SECONDS = 1.0
+_LAUNCHES = 64
+_POLL_SECONDS = 0.005
+
+
 @dataclass
 class EpochTimes:
     """One trainer's view of one epoch.
@@ -220,14 +228,6 @@ def _make_model(request: Request) -> SmallModel | None:
     return model
 
 
-_SCHEDSTAT = Path("/proc/thread-self/schedstat")
-
-_SIDE = 256
-_SETTLE_SECONDS = 1.5
-_ALONE_SECONDS = 1.0
-_LAUNCHES = 64
-
-
 @dataclass
 class Computing:
     """Products of small matrices on one thread, each launched from Python like the operations of a model.
@@ -279,9 +279,6 @@ def slowed_share(seconds: float, launches: int, alone: tuple[float, float]) -> f
     0.1
     """
     return seconds / (launches * statistics.fmean(alone)) - 1.0
-
-
-_POLL_SECONDS = 0.005
 
 
 def agree_on_maximum(rendezvous: str, own: float, rank: int, trainers: int, timeout_seconds: float) -> float:
