@@ -269,6 +269,7 @@ class SystemProcess:
     def _receive(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         timer = threading.Timer(self._timeout, self._process.kill)
+        timer.daemon = True
         timer.start()
         try:
             line = self._process.stdout.readline()
