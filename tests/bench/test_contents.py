@@ -20,7 +20,7 @@ from bench.training.facts import Facts, read_facts
 from bench.training.request import Request
 from bench.training.results import SystemResult, merge_trainers
 from bench.training.trainer import EpochTimes, TrainerResult
-from tests.bench.test_results import REQUEST
+from tests.bench.training.test_results import REQUEST
 
 FOLDER = Path(__file__).resolve().parents[2] / ".bench"
 SYSTEMS = [name for name, peer in PEERS.items() if peer.variable_too]

@@ -8,7 +8,7 @@ from bench.data.shapes import SHAPES
 from bench.peers.names import PEERS
 from bench.rivals.targets import CONTENT_TARGETS, LARGE_TARGETS, SMALL_TARGETS, Target, check_targets
 from bench.throughput.report import Summary, summarize
-from tests.bench.test_results import FACTS, merge_results
+from tests.bench.training.test_results import FACTS, merge_results
 
 TARGET = Target("the others", 4.0, ("daft", "petastorm"))
 

@@ -11,7 +11,7 @@ import torch
 
 from bench.training import trainer as trainer_module
 from bench.training.trainer import Computing, Trainer, TrainerResult, agree_on_maximum, remove_agreement
-from tests.bench.test_results import REQUEST
+from tests.bench.training.test_results import REQUEST
 
 EPOCHS = 6
 REQUESTED = replace(REQUEST, rows=4, trainers=1, epochs=EPOCHS, batch_size=2)

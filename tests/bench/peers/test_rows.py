@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.peers.base import choose_collate, convert_once, iterate_rows
-from tests.bench.test_results import REQUEST
+from tests.bench.training.test_results import REQUEST
 
 
 def test_rows_are_in_stored_order(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from bench.peers.base import load_peer
 from bench.peers.limits import FreshMemory
 from bench.peers.names import PEERS
-from tests.bench.test_results import REQUEST
+from tests.bench.training.test_results import REQUEST
 
 
 @pytest.mark.parametrize("system", PEERS)

@@ -9,7 +9,7 @@ import pytest
 
 from bench.system.processes import ProcessTree, TreeMemory, list_tree
 from bench.throughput.launch import _shorten, run_system
-from tests.bench.test_results import REQUEST
+from tests.bench.training.test_results import REQUEST
 
 
 def test_result_of_a_failing_system_names_its_log(tmp_path: Path) -> None:
