@@ -88,9 +88,9 @@ def test_child_imports_only_what_every_environment_has(name: str) -> None:
         python = find_python(FOLDER, name)
     except ValueError as absent:
         pytest.skip(str(absent))
-    # of windrow, bench.order uses a function that needs NumPy alone
+    # of windrow, bench.training.delivered_rows uses a function that needs NumPy alone
     absent_here = "{'windrow.dataset', 'windrow.io', 'ray', 'pandas'}"
-    code = f"import sys, bench.child; print(sorted({absent_here} & set(sys.modules)))"
+    code = f"import sys, bench.throughput.launch; print(sorted({absent_here} & set(sys.modules)))"
     output = subprocess.run(
         [str(python), "-c", code], cwd=FOLDER.parent, capture_output=True, text=True, check=True
     )
