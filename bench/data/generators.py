@@ -1,4 +1,12 @@
-"""Deterministic tables: recommendation data, taxi trips, wide, narrow and textual ones."""
+"""Deterministic tables: recommendation data, taxi trips, wide, narrow and textual ones.
+
+NumPy guarantees stable bit generators but not stable ``Generator`` methods, so only raw Philox output is used and
+converted here: random numbers do not change with library versions.
+
+``dlrm`` has the columns of Ray's shuffling data loader benchmark: 20 int64 columns and a double label, 168 bytes per
+row. The keys are 0 .. rows - 1 in stored order. The label depends on three of the columns, so that a model can learn it.
+``taxi`` is like the New York taxi trips: timestamps, doubles and short strings, sorted by time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Environments of the rivals with the versions that they need, and the sample of rows that slow ones read."""
+"""Environments of the rivals with the versions that they need, and the sample of rows that slow ones read.
+
+``bench/peers/requirements/<name>.txt`` pins all versions. Packages in ``<name>.no-deps.txt`` are installed without
+their dependencies, because these are out of date or include much that is not needed here.
+"""
 
 from __future__ import annotations
 

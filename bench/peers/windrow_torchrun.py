@@ -1,4 +1,7 @@
-"""windrow under torchrun: every rank calls ``shard()``; this module is also what a rank runs."""
+"""windrow under torchrun: every rank calls ``shard()``; this module is also what a rank runs.
+
+A rank is started with the path of a request and of a folder for its results.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""A local S3 server, and a proxy in front of it that adds latency and a bandwidth limit."""
+"""A local S3 server, and a proxy in front of it that adds latency and a bandwidth limit.
+
+rclone serves a folder, whose subfolders are buckets. In the proxy, response bodies go from socket to socket inside the
+kernel, so it costs almost nothing. It runs as a separate process: each line on its standard input sets new conditions,
+and it answers with the traffic since the previous line.
+"""
 
 from __future__ import annotations
 

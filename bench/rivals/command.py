@@ -1,4 +1,4 @@
-"""Comparison with all rivals, in four parts: a table in large and in small batches, tokens, and text.
+"""``python -m bench peers``: all rivals, in four parts: a table in large and in small batches, tokens, and text.
 
 Loaders that process rows one at a time run on a sample of the rows, in small batches: they
 would need an hour for a complete epoch, and their throughput does not depend on its length.

@@ -1,4 +1,7 @@
-"""The real tasks and runs of one window over real files, for measuring unit costs."""
+"""Unit costs on threads, measured with all cores busy with the same mix of work as in a run.
+
+They come from the real tasks and runs of one window over real files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""Processes of measured systems: their trees, the memory of these, and requests to those that wait."""
+"""Processes of measured systems: their trees, the memory of these, and requests to those that wait.
+
+Ray's processes outlive a killed driver and become children of init. So a tree is listed repeatedly while its root is
+alive, and every process seen is remembered.
+
+Memory is that of anonymous and shared pages, each counted once, without file pages: the sum of ``Pss_Anon`` and
+``Pss_Shmem`` over the tree, computed from counters that cost microseconds instead of from ``smaps_rollup``, which
+visits every page and takes a quarter of a second if several processes map a full object store. Anonymous pages are
+``RssAnon`` (no process here shares them by forking); shared pages are the blocks of the shared-memory files that the
+tree has open.
+"""
 
 from __future__ import annotations
 

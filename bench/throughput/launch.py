@@ -1,4 +1,9 @@
-"""Runs systems in turns, each in a process of its own, samples its memory, and receives its result."""
+"""Runs systems in turns, each in a process of its own, samples its memory, and receives its result.
+
+A process of its own, which this module also runs, so that no memory, threads or Ray session carry over. What they
+send is pickled. The request and the sums arrive on standard input, followed by "go" after the idle memory was
+measured. Events are written to the given file descriptor.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +30,7 @@ from bench.training.request import Request
 from bench.training.results import SystemResult, merge_trainers
 from bench.training.trainer import remove_agreement
 
+_ROOT = Path(__file__).resolve().parents[2]
 _GRACE_SECONDS = 15.0
 _ORPHAN_SECONDS = 3.0
 
@@ -82,9 +88,6 @@ def _describe_epochs(result: SystemResult) -> str:
     if losses:
         text += f"; loss {losses[0][0]:.3f} -> " + " -> ".join(f"{last:.3f}" for _, last in losses)
     return text
-
-
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_system(

@@ -1,4 +1,9 @@
-"""The rows that arrived: each exactly once, by key, content or sums, and in how random an order."""
+"""The rows that arrived: each exactly once, by key, content or sums, and in how random an order.
+
+Keys are only recorded while an epoch runs and compared afterwards, so that the check adds only a few milliseconds to
+the measured time and gives no system a pause. Without a key, rows of lists of integers or of strings have fingerprints,
+made of the length of the value and of its first and last eight bytes.
+"""
 
 from __future__ import annotations
 
