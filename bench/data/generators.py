@@ -3,8 +3,9 @@
 NumPy guarantees stable bit generators but not stable ``Generator`` methods, so only raw Philox output is used and
 converted here: random numbers do not change with library versions.
 
-``dlrm`` has the columns of Ray's shuffling data loader benchmark: 20 int64 columns and a double label, 168 bytes per
-row. The keys are 0 .. rows - 1 in stored order. The label depends on three of the columns, so that a model can learn it.
+``dlrm`` has the columns of Ray's shuffling data loader benchmark: 20 int64 columns and a double label, 168 bytes a
+row. The keys are 0 .. rows - 1 in stored order. The label depends on three of the columns, so that a model can learn
+it.
 ``taxi`` is like the New York taxi trips: timestamps, doubles and short strings, sorted by time.
 """
 
