@@ -82,6 +82,7 @@ VIOLATIONS = {
         "tables",
     ),
     "a framework by name": ("windrow/dataset/violation.py", LAZY + "import polars", "frameworks"),
+    "trainers know adapters": ("bench/training/violation.py", LAZY + "import bench.peers", "bench"),
     "bench in the package": ("windrow/pipeline/violation.py", LAZY + "import bench", "shipped"),
 }
 
@@ -106,7 +107,8 @@ def _lint(directory: Path, contract: str) -> subprocess.CompletedProcess[str]:
 def checkout(tmp_path: Path) -> Path:
     """Copy the files that the contract checks."""
     shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
-    shutil.copytree(REPOSITORY / "windrow", tmp_path / "windrow")
+    for package in ("windrow", "bench"):
+        shutil.copytree(REPOSITORY / package, tmp_path / package)
     return tmp_path
 
 
@@ -141,3 +143,18 @@ def test_rooms_state_what_they_may_import(above: str) -> None:
         } - {room}
         names = sorted(name.removeprefix(f"{above}.") for name in imported)
         assert stated[1] == (", ".join(names) or "no other room"), room
+
+
+def test_folders_of_the_benchmark_state_what_they_may_import() -> None:
+    """The first file of each folder lists the folders that it imports, and no others."""
+    graph = grimp.build_graph("bench", cache_dir=None)
+    folders = [name for name in graph.find_children("bench") if graph.find_descendants(name)]
+    for folder in folders:
+        text = importlib.import_module(folder).__doc__ or ""
+        imported = {
+            found.split(".")[1]
+            for module in (folder, *graph.find_descendants(folder))
+            for found in graph.find_modules_directly_imported_by(module)
+        } - {folder.split(".")[1]}
+        stated = f"May import: {', '.join(sorted(imported)) or 'no other folder'}."
+        assert stated in text, f"{folder}: {stated}"

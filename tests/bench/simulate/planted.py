@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.simulate.actor import Actor
+from bench.simulation.actor import Actor
 from windrow.pipeline.coordinator.buffered_window import BufferedWindow
 from windrow.pipeline.coordinator.core import CoordinatorCore
 from windrow.pipeline.coordinator.driver import Driver
