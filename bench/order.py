@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from windrow.pipeline.quality.full_shuffle import expect_distinct
+from windrow.pipeline.quality.measures import expect_distinct
 
 __all__ = ["Randomness", "measure_randomness"]
 

@@ -58,10 +58,9 @@ if _typing.TYPE_CHECKING:
     from windrow.pipeline.delivery.iteration_methods import BatchIterator
     from windrow.pipeline.delivery.tensors.ragged import Pad, Ragged
     from windrow.pipeline.launch.attachment import Attachment, attach
-    from windrow.pipeline.launch.gang import GangContext, run_gang
-    from windrow.pipeline.launch.ray_train import ray_train_config
-    from windrow.pipeline.loaders.feed_trainer import feed_trainer
+    from windrow.pipeline.launch.gang import GangContext, ray_train_config, run_gang
     from windrow.pipeline.loaders.loader import Loader
+    from windrow.pipeline.loaders.loader_methods import feed_trainer
     from windrow.pipeline.plan.explain import Explanation
     from windrow.pipeline.quality.shuffle_report import ShuffleReport
     from windrow.pipeline.shard.epoch import Epoch
@@ -186,13 +185,13 @@ _MODULES = {
     "merge_state_dicts": "windrow.pipeline.checkpoint.merge_states",
     "Attachment": "windrow.pipeline.launch.attachment",
     "attach": "windrow.pipeline.launch.attachment",
-    "feed_trainer": "windrow.pipeline.loaders.feed_trainer",
+    "feed_trainer": "windrow.pipeline.loaders.loader_methods",
     "GangContext": "windrow.pipeline.launch.gang",
     "run_gang": "windrow.pipeline.launch.gang",
     "Loader": "windrow.pipeline.loaders.loader",
     "Pad": "windrow.pipeline.delivery.tensors.ragged",
     "Ragged": "windrow.pipeline.delivery.tensors.ragged",
-    "ray_train_config": "windrow.pipeline.launch.ray_train",
+    "ray_train_config": "windrow.pipeline.launch.gang",
     "ShuffleReport": "windrow.pipeline.quality.shuffle_report",
     "Shard": "windrow.pipeline.shard.shard",
     "ActorPool": "windrow.pipeline.tasks.actor_pool",

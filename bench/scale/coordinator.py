@@ -13,9 +13,8 @@ from bench.scale.clock import Clock
 from bench.scale.cluster import Cluster, Costs
 from bench.scale.node import Nodes
 from bench.scale.tasks import MapTasks
-from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.driver import Driver
-from windrow.pipeline.coordinator.requests import EpochFacts
+from windrow.pipeline.coordinator.requests import EpochFacts, WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget

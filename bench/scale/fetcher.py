@@ -9,8 +9,7 @@ from typing import Any
 from bench.scale.cluster import Costs
 from bench.scale.coordinator import Coordinator
 from bench.scale.node import Nodes
-from windrow.pipeline.coordinator.buffered_window import WindowReply
-from windrow.pipeline.coordinator.requests import EpochFacts
+from windrow.pipeline.coordinator.requests import EpochFacts, WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from windrow.io.catalog.file_source import open_files
 from windrow.io.parquet.block_reader import ParquetFormat
+from windrow.pipeline.plan.epoch_shape import EpochCounts
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.row_counts import EpochCounts
 from windrow.pipeline.tasks.map_task import Task
 from windrow.pipeline.tasks.work import Work
 from windrow.shuffle.order.epoch_plan import WindowCut

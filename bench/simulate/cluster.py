@@ -13,7 +13,7 @@ from bench.simulate.world import Violation, World
 from windrow.core.errors import SourceError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.tasks.cache.cache_report import CacheReport
+from windrow.pipeline.tasks.cache.disk_cache import CacheReport
 from windrow.pipeline.tasks.corrupt_blocks import Corruption
 from windrow.pipeline.tasks.map_task import Task, TaskReport
 from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError

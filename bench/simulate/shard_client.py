@@ -10,9 +10,8 @@ from bench.simulate.actor import Actor
 from bench.simulate.cluster import Cluster, ObjectLost
 from bench.simulate.map_outputs import Handle
 from bench.simulate.world import World
-from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
+from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData

@@ -14,9 +14,8 @@ from windrow.dataset.epoch_iteration import read_windows
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.operations.derive import make_parent, windowed_plan
 from windrow.dataset.readable import Readable
-from windrow.pipeline.exchange.layouts import Border, EqualBlocks, RowSpan
+from windrow.pipeline.exchange.layouts import Border, EqualBlocks, RowsLayout, RowSpan, WindowLayout
 from windrow.pipeline.exchange.rearranged_source import combine_schemas
-from windrow.pipeline.exchange.window_layouts import RowsLayout, WindowLayout
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from windrow.core.terminal_text import escape_controls
 from windrow.core.user_functions import function_name
 from windrow.dataset.argument_checks import check_count, check_seed
 from windrow.pipeline.plan.job import Job, Options
+from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
-from windrow.pipeline.tasks.window_sort import WindowSort
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 __all__ = ["LogicalPlan"]

@@ -10,7 +10,7 @@ from windrow.core.errors import PlanError
 from windrow.dataset.observed_runs import ObservedRuns
 from windrow.dataset.operations.derive import check_sort
 from windrow.dataset.transform_methods import Transformable
-from windrow.pipeline.tasks.window_sort import WindowSort
+from windrow.pipeline.tasks.key_columns import WindowSort
 
 __all__ = ["WindowMethods"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.laws.cases import Case
 from windrow.core.errors import SourceError
-from windrow.pipeline.coordinator.block_row_counts import BlockRowCounts
+from windrow.pipeline.coordinator.run_measurements import BlockRowCounts
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import ray
 
-from windrow.pipeline.executors.ray import page_mapping
-from windrow.pipeline.executors.ray.page_mapping import ObjectStorePages
+from windrow.pipeline.executors.ray import worker_process as page_mapping
+from windrow.pipeline.executors.ray.worker_process import ObjectStorePages
 
 resource = pytest.importorskip("resource")
 

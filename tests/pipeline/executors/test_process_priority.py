@@ -16,8 +16,8 @@ import pytest
 import ray
 
 import windrow
-from windrow.pipeline.executors.ray import process_priority
-from windrow.pipeline.executors.ray.process_priority import yielding_cpu
+from windrow.pipeline.executors.ray import worker_process as process_priority
+from windrow.pipeline.executors.ray.worker_process import yielding_cpu
 from windrow.pipeline.shard import prefetch_loop
 
 

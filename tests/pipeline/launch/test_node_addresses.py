@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.launch import node_addresses
-from windrow.pipeline.launch.node_addresses import LOOPBACK, own_ip, running_cluster
+from windrow.pipeline.launch import find_supervisor as node_addresses
+from windrow.pipeline.launch.find_supervisor import LOOPBACK, own_ip, running_cluster
 
 
 def _set_ray(monkeypatch: pytest.MonkeyPatch, *, runs: bool) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.pipeline.plan.epoch_shape import EpochShape, Part, Stage
-from windrow.pipeline.plan.row_counts import EpochCounts
+from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape, Part, Stage
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 STAGES = (Stage("read", needs_order=False), Stage("place", needs_order=True))

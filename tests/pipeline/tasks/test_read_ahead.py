@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from windrow.core.source import BlockAddress, BlockPart, CorruptBlockError
-from windrow.pipeline.tasks.read_ahead import ReadAhead
+from windrow.pipeline.tasks.cache.cached_reader import ReadAhead
 
 
 class SlowReader:

@@ -18,7 +18,6 @@ from windrow.dataset.operations.order_methods import shuffle_plan
 from windrow.dataset.readable import Readable
 from windrow.pipeline.exchange.derived_source import DEFAULT_BLOCK_BYTES
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
-from windrow.pipeline.exchange.hash_operation import plan_hash
 from windrow.pipeline.exchange.layouts import (
     Border,
     EqualBlocks,
@@ -28,6 +27,7 @@ from windrow.pipeline.exchange.layouts import (
     SizedBlocks,
     WholeBlocks,
 )
+from windrow.pipeline.exchange.operations import plan_hash
 from windrow.pipeline.exchange.rearranged_source import combine_schemas
 from windrow.pipeline.tasks.key_columns import check_column
 from windrow.pipeline.tasks.map_batches import MapBatches

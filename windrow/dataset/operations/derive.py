@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 from windrow.dataset.logical_plan import LogicalPlan
+from windrow.pipeline.exchange.derived_source import Parent
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, exchange_source
-from windrow.pipeline.exchange.layouts import Layout
-from windrow.pipeline.exchange.parent import Parent
+from windrow.pipeline.exchange.layouts import Layout, WindowLayout
 from windrow.pipeline.exchange.rearranged_source import RearrangedSource
-from windrow.pipeline.exchange.window_layouts import WindowLayout
 from windrow.pipeline.tasks.key_columns import check_key
 from windrow.shuffle.order.epoch_plan import WindowCut
 

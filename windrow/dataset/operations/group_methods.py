@@ -12,10 +12,9 @@ from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.operations.derive import check_keys, exchange_plan, list_keys, make_parent
 from windrow.dataset.operations.grouped_dataset import GroupedDataset
 from windrow.dataset.readable import Readable
-from windrow.pipeline.exchange.aggregates import Aggregate, check_ddof, parse_aggregates
+from windrow.pipeline.exchange.derived_source import Parent
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
-from windrow.pipeline.exchange.group_operation import GroupOperation
-from windrow.pipeline.exchange.parent import Parent
+from windrow.pipeline.exchange.group_operation import Aggregate, GroupOperation, check_ddof, parse_aggregates
 from windrow.pipeline.plan.head import read_head
 from windrow.pipeline.tasks.key_columns import check_column
 

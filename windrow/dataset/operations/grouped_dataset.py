@@ -10,8 +10,8 @@ from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.operations.group_calls import GroupCalls
 from windrow.dataset.operations.order_methods import sort_plan
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format
-from windrow.pipeline.exchange.aggregates import Aggregate, check_ddof, parse_aggregates
 from windrow.pipeline.exchange.derived_source import DEFAULT_BLOCK_BYTES
+from windrow.pipeline.exchange.group_operation import Aggregate, check_ddof, parse_aggregates
 from windrow.pipeline.tasks.map_batches import MapBatches
 
 __all__ = ["GroupedDataset"]

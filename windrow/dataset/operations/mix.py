@@ -13,7 +13,7 @@ from windrow.dataset.argument_checks import check_seed
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import DRAWN_SEED_BITS
 from windrow.dataset.operations.derive import make_parent, rearranged_plan
-from windrow.pipeline.exchange.mixed_blocks import MixedBlocks
+from windrow.pipeline.exchange.layouts import MixedBlocks
 from windrow.pipeline.exchange.rearranged_source import combine_schemas
 
 __all__ = ["mix"]

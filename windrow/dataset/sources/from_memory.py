@@ -205,6 +205,6 @@ def _reduce_blocks(blocks: InMemoryBlocks) -> tuple[Any, ...] | None:
     """Return what ``__reduce__`` of in-memory blocks returns; None: pickle the blocks themselves."""
     if not ray_is_initialized():
         return None
-    from windrow.pipeline.executors.ray.data.object_store_blocks import reduce_to_references
+    from windrow.pipeline.executors.ray.data.object_store import reduce_to_references
 
     return reduce_to_references(blocks)

@@ -14,10 +14,9 @@ from typing import Any, Protocol, TypeVar
 
 from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.checkpoint.resume import make_seed_error
-from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
+from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.coordinator.window_history import Capacity

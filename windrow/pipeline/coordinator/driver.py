@@ -12,13 +12,16 @@ from dataclasses import replace
 from typing import Any
 
 from windrow.core.native_libraries import missing_library_warnings
-from windrow.pipeline.coordinator.block_row_counts import BlockRowCounts
-from windrow.pipeline.coordinator.buffered_window import BufferedWindow, WindowReply
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.memory_cache import JobCache
-from windrow.pipeline.coordinator.memory_estimate import MemoryEstimate, make_window_error
-from windrow.pipeline.coordinator.requests import EpochFacts, EpochStarts
-from windrow.pipeline.coordinator.scheduling.diagnosis import diagnose
+from windrow.pipeline.coordinator.requests import (
+    BufferedWindow,
+    EpochFacts,
+    EpochStarts,
+    WindowReply,
+    diagnose,
+)
+from windrow.pipeline.coordinator.run_measurements import BlockRowCounts, MemoryEstimate, make_window_error
 from windrow.pipeline.coordinator.scheduling.events import (
     Abort,
     Acknowledged,

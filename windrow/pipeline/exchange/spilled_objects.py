@@ -15,9 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.source import BlockReader
-from windrow.pipeline.exchange.operation import Divided, MapTask
+from windrow.pipeline.exchange.operations import Divided, MapTask
 from windrow.pipeline.exchange.spilled_pieces import Pieces, read_piece, stack_rows, write_pieces
-from windrow.pipeline.executors.ray.data.object_store_blocks import get_objects, is_for_ray
+from windrow.pipeline.executors.ray.data.object_store import get_objects, is_for_ray
 from windrow.pipeline.executors.ray.data.remote_calls import call_on_ray, call_with_outputs
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable
 from windrow.pipeline.tasks.map_batches import MapBatches

@@ -25,8 +25,7 @@ from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.window_history import Capacity
-from windrow.pipeline.executors.base import CoordinatorClient, Session, WindowData
-from windrow.pipeline.executors.consumer_pace import Pace
+from windrow.pipeline.executors.base import CoordinatorClient, Pace, Session, WindowData
 from windrow.pipeline.executors.window_fetch import WindowCollector
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cache_budget import disk_cache

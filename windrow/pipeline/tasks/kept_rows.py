@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.source import BlockPart
-from windrow.pipeline.tasks.read_only import as_immutable
+from windrow.pipeline.tasks.held_arrays import as_immutable
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.ordered_rows import OrderedRows, check_movable, cut_into_runs
 from windrow.shuffle.order.runs import WindowRuns

@@ -22,18 +22,17 @@ from windrow.core.errors import SourceError
 from windrow.core.phase_clock import measuring, phase
 from windrow.core.source import BlockAddress, BlockPart, BlockReader
 from windrow.pipeline.statistics.phases import DECODE, SHUFFLE, TaskProfile
-from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.cache.cached_reader import CachingReader, Tables
-from windrow.pipeline.tasks.cache.disk_cache import DiskCache
+from windrow.pipeline.tasks.cache.disk_cache import CacheReport, DiskCache
 from windrow.pipeline.tasks.corrupt_blocks import Corruption, find_corruption, late_corruption
 from windrow.pipeline.tasks.kept_rows import keep_part
+from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError, Shortfall
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.sequence_packing import SequencePacking, check_documents
 from windrow.pipeline.tasks.task_profile import TaskMeter, timed_parts
 from windrow.pipeline.tasks.transforms import apply_maps, check_schema
-from windrow.pipeline.tasks.window_sort import WindowSort
 from windrow.pipeline.tasks.work import Work
 from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.kernels.group_rows import group_rows

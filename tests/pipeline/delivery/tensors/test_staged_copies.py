@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windrow
-from windrow.pipeline.delivery.tensors.device import Placement
-from windrow.pipeline.delivery.tensors.staged_copies import StagedMover
+from windrow.pipeline.delivery.tensors.device import Placement, StagedMover
 
 DTYPES = [torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64, torch.bool]
 

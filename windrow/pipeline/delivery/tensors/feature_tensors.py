@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 from windrow.pipeline.delivery.tensors.column_tensors import column_tensors
-from windrow.pipeline.delivery.tensors.device import Placement, resolve_placement
-from windrow.pipeline.delivery.tensors.mover import Mover
+from windrow.pipeline.delivery.tensors.device import Mover, Placement, resolve_placement
 from windrow.pipeline.delivery.tensors.ragged import RaggedSpec
 from windrow.pipeline.delivery.tensors.schema_check import (
     check_label,

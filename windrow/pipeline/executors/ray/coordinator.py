@@ -20,18 +20,22 @@ from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.executors.ray.heartbeats import Heartbeat
-from windrow.pipeline.executors.ray.nodes import (
+from windrow.pipeline.executors.ray.cluster import (
     format_starvation_warning,
     list_nodes,
     others_hold_cpus,
     this_node,
 )
-from windrow.pipeline.executors.ray.packed_program import pack_program, unpack_program
-from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable, export_code
+from windrow.pipeline.executors.ray.pickling import (
+    ON_THREADS,
+    call_with_picklable,
+    export_code,
+    pack_program,
+    unpack_program,
+)
 from windrow.pipeline.executors.ray.placement import Placement, Planner
-from windrow.pipeline.executors.ray.pools.start_pools import RunPools
-from windrow.pipeline.executors.ray.ray_task import cancel_copy, remove_on_all_nodes, submit_task
+from windrow.pipeline.executors.ray.pools import RunPools
+from windrow.pipeline.executors.ray.ray_task import Heartbeat, cancel_copy, remove_on_all_nodes, submit_task
 from windrow.pipeline.executors.ray.run_metrics import RunMetrics
 from windrow.pipeline.executors.ray.task_dispatch import Cluster, Dispatcher, Submitted
 from windrow.pipeline.executors.ray.worker_deaths import is_conclusive, make_death_error

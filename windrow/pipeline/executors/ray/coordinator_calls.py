@@ -12,7 +12,7 @@ import ray
 
 from windrow.core.errors import StallError
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.executors.stall_watch import Waiting
+from windrow.pipeline.executors.base import Waiting
 from windrow.pipeline.statistics.stats import RunStats
 
 __all__ = [

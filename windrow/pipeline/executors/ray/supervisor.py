@@ -29,7 +29,7 @@ from ray import cloudpickle
 
 from windrow.core.machine import available_cores
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.executors.ray.connect import NAMESPACE, node_ip
+from windrow.pipeline.executors.ray.cluster import NAMESPACE, node_ip
 from windrow.pipeline.executors.ray.executor import RayExecutor, ray_settings
 from windrow.pipeline.executors.ray.lifeline import Channel, accept_channel, open_channel
 

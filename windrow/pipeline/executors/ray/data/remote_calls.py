@@ -18,7 +18,7 @@ from windrow.pipeline.executors.ray.data.call_dispatch import CallDispatcher
 from windrow.pipeline.executors.ray.executor import start_ray
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable, export_code
 from windrow.pipeline.executors.ray.placement import Placement
-from windrow.pipeline.executors.ray.pools.start_pools import end_pools, start_pools, warn_of_shortages
+from windrow.pipeline.executors.ray.pools import end_pools, start_pools, warn_of_shortages
 from windrow.pipeline.executors.ray.ray_task import ignoring_interrupts
 from windrow.pipeline.tasks.map_batches import MapBatches
 

@@ -15,10 +15,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from windrow.core.errors import PlanError, StallError, TransformError
 from windrow.core.tracebacks import trims_traceback
 from windrow.pipeline.executors.gang_plan import GangPlan
+from windrow.pipeline.executors.ray.cluster import this_node
 from windrow.pipeline.executors.ray.executor import start_ray
-from windrow.pipeline.executors.ray.gang.meeting import Checkpoint, MeetingActor
-from windrow.pipeline.executors.ray.gang.trainer import TrainerActor, assign_seats
-from windrow.pipeline.executors.ray.nodes import this_node
+from windrow.pipeline.executors.ray.gang.actors import Checkpoint, MeetingActor, TrainerActor, assign_seats
 
 __all__ = ["run_trainers"]
 

@@ -1,8 +1,13 @@
-"""Makes Ray datasets from windrow's rows: lazily from blocks of a source, or from tables put into the object store."""
+"""Puts rows into Ray's object store: blocks of data from memory, which tasks then map, and tables as Ray datasets.
+
+Pickles of blocks from memory have references instead, so a task gets only the blocks that it reads, mapped without a
+copy. A block is transferred to another node once, when a task there reads it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,15 +17,81 @@ import ray
 
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.empty_tables import empty_table
+from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockReader, Source
+from windrow.io.in_memory.in_memory_tables import InMemoryBlocks, unpack_table
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.pickling import call_with_picklable
-from windrow.pipeline.executors.ray.pools.start_pools import start_pools
+from windrow.pipeline.executors.ray.pools import start_pools
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps
 
-__all__ = ["object_store_bytes", "put_tables", "read_lazily"]
+__all__ = [
+    "get_objects",
+    "is_for_ray",
+    "object_store_bytes",
+    "put_tables",
+    "read_lazily",
+    "reduce_to_references",
+]
+
+
+class ObjectStoreBlocks:
+    """Blocks in Ray's object store; replaces an `InMemoryBlocks` in a pickle."""
+
+    def __init__(self, refs: Sequence[ray.ObjectRef[Any]]) -> None:
+        self._refs = refs
+
+    def block(self, number: int) -> pa.Table:
+        """The table of a block, backed by the object store's memory."""
+        try:
+            (buffer,) = get_all([self._refs[number]], f"block {number} of data from memory")
+            return unpack_table(buffer)
+        except ray.exceptions.ObjectLostError as error:
+            raise SourceError(
+                f"block {number} of data from memory is lost, since the process that made the dataset, or its "
+                f"node, has ended; create the dataset again and restart the job ({type(error).__name__})"
+            ) from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if is_for_ray():
+            return ObjectStoreBlocks, (self._refs,)
+        # a file or a pipe does not keep Ray objects alive
+        return InMemoryBlocks, ([self.block(number) for number in range(len(self._refs))],)
+
+
+def get_objects(refs: Sequence[Any], origin: str) -> list[Any]:
+    """Return the objects that hold the rows of a block; raises SourceError if they are lost."""
+    try:
+        return list(get_all(refs, origin))
+    except ray.exceptions.RayError as error:
+        raise SourceError(
+            f"{origin}: its rows are lost ({type(error).__name__}): they live only as long as the process that "
+            "made the dataset; make the dataset and the pipeline again"
+        ) from error
+
+
+def reduce_to_references(held: InMemoryBlocks) -> tuple[Any, ...] | None:
+    """The ``__reduce__`` value of in-memory blocks: references if Ray is pickling; None to pickle the data itself."""
+    if not is_for_ray():
+        return None
+    session = ray.get_runtime_context().get_worker_id()
+    if held.carried is None or held.carried[0] != session:
+        # in another thread: Ray would record puts of this one as references inside the pickle in progress
+        with ThreadPoolExecutor(1, "windrow-put") as thread:
+            refs = thread.submit(lambda: [ray.put(buffer) for buffer in held.pack()]).result()
+        held.carried = (session, refs)
+    return ObjectStoreBlocks, (held.carried[1],)
+
+
+def is_for_ray() -> bool:
+    """Whether the pickle in progress goes to a process of this Ray session."""
+    return bool(
+        ray.is_initialized()
+        and ray._private.worker.global_worker.get_serialization_context().is_in_band_serialization()
+    )
+
 
 # Ray's object store starts spilling above this share (object_spilling_threshold).
 _STORE_SHARE = 0.8

@@ -1,4 +1,6 @@
-"""Pre-maps existing pages of Ray's object store into a worker, which saves page faults on its writes.
+"""What a task changes in its worker process: it yields CPU to trainers, and maps the object store's pages ahead.
+
+Tasks prepare later windows, so their CPU priority is below that of trainers.
 
 Ray copies a task's results into the object store, a shared memory segment that every process maps as a whole.
 The first write of a process to a page causes a minor page fault, even if other processes have used the page.
@@ -11,15 +13,58 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
+import os
 import re
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-__all__ = ["ObjectStorePages"]
+__all__ = ["ObjectStorePages", "yielding_cpu"]
+
+# Ray starts its workers at niceness 15, and 19 is the maximum: a trainer then gets over two thirds of a
+# core that both contend for.
+_NICE_INCREMENT, _MAX_NICE = 4, 19
+
+
+@contextmanager
+def yielding_cpu() -> Iterator[None]:
+    """Raise this thread's niceness, where it can be restored afterwards.
+
+    Without the privilege to lower niceness nothing is done, since the process may run tasks of other users
+    later. Threads that a transform or a library starts inside inherit the raised niceness, and keep it.
+    """
+    if sys.platform != "linux" or not _can_restore_priority():
+        yield
+        return
+    # on Linux niceness is per thread, contrary to POSIX
+    thread = threading.get_native_id()
+    before = os.getpriority(os.PRIO_PROCESS, thread)
+    try:
+        os.setpriority(os.PRIO_PROCESS, thread, min(before + _NICE_INCREMENT, _MAX_NICE))
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, thread, before)
+
+
+@cache
+def _can_restore_priority() -> bool:
+    """Whether this process has the privilege to lower a thread's niceness; tries it and restores the value."""
+    thread = threading.get_native_id()
+    try:
+        before = os.getpriority(os.PRIO_PROCESS, thread)
+        os.setpriority(os.PRIO_PROCESS, thread, before - 1)
+        os.setpriority(os.PRIO_PROCESS, thread, before)
+    except OSError:
+        # not permitted, or not implemented in some sandbox
+        return False
+    return True
+
 
 _CHUNK_BYTES = 2 * 2**20
 _MAX_CHUNKS = 4096
