@@ -18,7 +18,7 @@ from windrow.pipeline.coordinator.requests import EpochFacts, WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
-from windrow.pipeline.tasks.map_task import Task, TaskReport
+from windrow.pipeline.tasks.task import Task, TaskReport
 
 __all__ = ["Coordinator"]
 

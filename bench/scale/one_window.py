@@ -10,8 +10,7 @@ from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.pipeline.plan.epoch_shape import EpochCounts
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.tasks.map_task import Task
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.task import Task, Work
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.runs import WindowRuns
 

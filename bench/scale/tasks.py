@@ -9,7 +9,7 @@ from bench.scale.cluster import Cluster, Costs
 from bench.scale.memory import Output
 from bench.scale.node import Nodes
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.tasks.map_task import Task, TaskReport
+from windrow.pipeline.tasks.task import Task, TaskReport
 
 __all__ = ["MapTasks"]
 

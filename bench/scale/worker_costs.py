@@ -19,7 +19,8 @@ from bench.scale.idle_machine import TICK_SECONDS, read_used
 from bench.scale.one_window import Plan, make_plan
 from bench.scale.thread_costs import time_handing
 from windrow.core.buffer_pool import BufferPool
-from windrow.pipeline.tasks.map_task import Task, TaskContext, run_task
+from windrow.pipeline.tasks.map_task import TaskContext, run_task
+from windrow.pipeline.tasks.task import Task
 
 __all__ = ["measure_workers"]
 

@@ -15,7 +15,7 @@ from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, CoordinatorC
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.tasks.map_task import Task, TaskReport
+from windrow.pipeline.tasks.task import Task, TaskReport
 
 __all__ = ["Actor", "Caller"]
 

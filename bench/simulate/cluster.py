@@ -14,9 +14,8 @@ from windrow.core.errors import SourceError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.cache.disk_cache import CacheReport
-from windrow.pipeline.tasks.corrupt_blocks import Corruption
-from windrow.pipeline.tasks.map_task import Task, TaskReport
-from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError
+from windrow.pipeline.tasks.map_task import OutputLimit, OutputLimitError
+from windrow.pipeline.tasks.task import Corruption, Task, TaskReport
 
 __all__ = ["FAILED", "Cluster", "Job", "ObjectLost"]
 

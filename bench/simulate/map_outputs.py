@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bench.simulate.scenario import Dataset
-from windrow.pipeline.tasks.map_task import Task
+from windrow.pipeline.tasks.task import Task
 from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.order.runs import Run
 

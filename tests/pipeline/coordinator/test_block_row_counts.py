@@ -15,8 +15,7 @@ from windrow.pipeline.coordinator.run_measurements import BlockRowCounts
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program
-from windrow.pipeline.tasks.corrupt_blocks import Corruption
-from windrow.pipeline.tasks.map_task import TaskReport
+from windrow.pipeline.tasks.task import Corruption, TaskReport
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 # in stored order, so that window w is block w

@@ -21,7 +21,7 @@ from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.resources import Resources
-from windrow.pipeline.tasks.map_task import Task, TaskReport
+from windrow.pipeline.tasks.task import Task, TaskReport
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 NONE: frozenset[int] = frozenset()

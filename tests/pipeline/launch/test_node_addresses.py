@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.launch import find_supervisor as node_addresses
+from windrow.pipeline.launch import find_supervisor
 from windrow.pipeline.launch.find_supervisor import LOOPBACK, own_ip, running_cluster
 
 
@@ -40,7 +40,7 @@ def test_addresses_of_client_servers_are_refused(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_single_node_uses_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_addresses, "find_single_node", lambda size: size == 2)
+    monkeypatch.setattr(find_supervisor, "find_single_node", lambda size: size == 2)
     assert own_ip(2) == LOOPBACK
     monkeypatch.setenv("MASTER_ADDR", "localhost")
     assert own_ip(3).startswith("127.")

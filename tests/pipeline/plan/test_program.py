@@ -23,8 +23,7 @@ from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.memory_budget import largest_window
 from windrow.pipeline.plan.program import TASK_BYTES, UNKNOWN_ROWS, Program
 from windrow.pipeline.tasks.map_batches import MapBatches
-from windrow.pipeline.tasks.map_task import Task
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.task import Task, Work
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 Rows = NDArray[np.int64]

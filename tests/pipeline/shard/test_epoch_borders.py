@@ -27,7 +27,7 @@ from windrow.pipeline.shard.run_reader import EpochRuns, PlacedRun
 from windrow.pipeline.shard.shard import Shard
 from windrow.pipeline.tasks import map_task
 from windrow.pipeline.tasks.map_batches import MapBatches
-from windrow.pipeline.tasks.map_task import Task
+from windrow.pipeline.tasks.task import Task
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 pytestmark = pytest.mark.timeout(60)

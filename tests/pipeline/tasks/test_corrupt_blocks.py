@@ -6,7 +6,7 @@ import pytest
 
 from windrow.core.errors import SourceError
 from windrow.core.source import CorruptBlockError
-from windrow.pipeline.tasks.corrupt_blocks import Corruption, find_corruption, late_corruption
+from windrow.pipeline.tasks.task import Corruption, find_corruption, late_corruption
 
 
 class Reads:

@@ -16,7 +16,7 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.frame_of_reference import Packing
 from windrow.core.phase_clock import PhaseClock, measuring
 from windrow.core.source import ScatteringPart
-from windrow.pipeline.tasks.task_profile import timed_parts
+from windrow.pipeline.tasks.task import timed_parts
 
 ROWS = 100
 TARGETS = np.arange(ROWS, dtype=np.uint32)

@@ -25,7 +25,7 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.pipeline.tasks.map_task import Task
+from windrow.pipeline.tasks.task import Task
 
 __all__ = ["TICK_SECONDS", "Answer", "CoordinatorCore", "Environment", "group_by_node"]
 

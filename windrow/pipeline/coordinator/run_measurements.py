@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.byte_sizes import format_bytes
@@ -15,9 +16,9 @@ from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program
 from windrow.pipeline.plan.window_budget import Budget, RowSizes
-from windrow.pipeline.tasks.corrupt_blocks import make_late_corruption_error
-from windrow.pipeline.tasks.map_task import Task, TaskReport
 from windrow.pipeline.tasks.sequence_packing import check_documents
+from windrow.pipeline.tasks.task import Task, TaskReport, make_late_corruption_error
+from windrow.pipeline.tasks.transforms import check_schema
 
 __all__ = ["BlockRowCounts", "MemoryEstimate", "make_window_error"]
 
@@ -37,6 +38,7 @@ class BlockRowCounts:
             self.documents = [None] * len(self.array)
         self.known = program.job.rows_known
         self.corrupt = SkippedBlocks(program)
+        self._schema: pa.Schema | None = None
 
     @property
     def total(self) -> int | None:
@@ -60,9 +62,15 @@ class BlockRowCounts:
         self._set_empty(known)
 
     def record(self, task: Task, report: TaskReport) -> list[str]:
-        """Record what a task counted; returns warnings about the blocks that it skips."""
-        if self.known:
-            return []
+        """Record what a task counted, and check its schema; returns warnings about the blocks that it skips."""
+        warnings = [] if self.known else self._count(task, report)
+        if report.schema is not None:
+            if self._schema is None:
+                self._schema = report.schema
+            check_schema(self._schema, report.schema, task.addresses[0].origin)
+        return warnings
+
+    def _count(self, task: Task, report: TaskReport) -> list[str]:
         warnings = self._skip_corrupt(task, report)
         part = self._program.parts(task.work.epoch, task.work.window)[task.work.part]
         self.array[part] = report.rows

@@ -38,7 +38,8 @@ from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache.cached_reader import Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
-from windrow.pipeline.tasks.map_task import Task, TaskReport, run_task
+from windrow.pipeline.tasks.map_task import run_task
+from windrow.pipeline.tasks.task import Task, TaskReport
 
 __all__ = ["ThreadsExecutor"]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.tasks.map_task import Documents, Ordering
+from windrow.pipeline.tasks.task import Documents, Ordering
 from windrow.shuffle.order.document_order import place_documents
 from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.runs import WindowRuns

@@ -26,7 +26,8 @@ from windrow.pipeline.executors.ray.task_dispatch import Submitted
 from windrow.pipeline.executors.ray.worker_process import ObjectStorePages, yielding_cpu
 from windrow.pipeline.tasks.cache.cached_reader import Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
-from windrow.pipeline.tasks.map_task import Task, TaskContext, TaskReport, run_task
+from windrow.pipeline.tasks.map_task import TaskContext, run_task
+from windrow.pipeline.tasks.task import Task, TaskReport
 
 __all__ = [
     "Heartbeat",
