@@ -380,5 +380,7 @@ class _ThreadsClient:
     def close(self, stats: TrainerStats | None = None) -> None:
         with self._job.changed:
             self._closed = True
+            # its prefetch loop, which has been stopped, need not wait for the end of its poll
+            self._job.changed.notify_all()
         self._job.workers.reserve_core(self._shard, False)
         self._job.disconnect(self._shard, stats)
