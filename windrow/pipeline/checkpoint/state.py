@@ -30,6 +30,7 @@ _TEXTS = ("fingerprint", "schema", "sizes", "filter", "packing", "shuffled")
 _CORRUPT = "corrupt"
 _COUNTS = ("order", "files", "rows", "block_bytes", "row_changes", "epoch", "row", "window", "window_row")
 _MAYBE = ("blocks_per_window", "bytes_per_window", "seed", "shards", "batch_size")
+_SHOWN_DIGITS = 8
 
 
 @dataclass(frozen=True)
@@ -190,9 +191,6 @@ def _digest(body: Mapping[str, Any]) -> str:
     counted = {name: value for name, value in body.items() if name != _CORRUPT or value}
     text = json.dumps(counted, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
-
-
-_SHOWN_DIGITS = 8
 
 
 def describe_differences(then: State, now: State, labels: tuple[str, str] = ("then", "now")) -> str:

@@ -48,23 +48,18 @@ class Environment(Protocol):
 
     def now(self) -> float:
         """Seconds since an arbitrary start."""
-        ...
 
     def name_driver(self) -> str:
         """A name that is unique among the drivers of all coordinators."""
-        ...
 
     def is_restarted(self) -> bool:
         """Whether this coordinator replaces an earlier one of the same run."""
-        ...
 
     def user_warnings(self) -> tuple[str, ...]:
         """Warnings for the user, each returned once."""
-        ...
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
         """Start a task; later report its result to ``driver`` and wake all pollers."""
-        ...
 
 
 class CoordinatorCore:
@@ -112,13 +107,7 @@ class CoordinatorCore:
         return self._capture(lambda: self._open(request))
 
     def poll(
-        self,
-        request: OpenRequest,
-        place: Place,
-        key: Key,
-        attempt: str,
-        have: frozenset[int],
-        lost: str = "",
+        self, request: OpenRequest, place: Place, key: Key, attempt: str, have: frozenset[int], lost: str = ""
     ) -> Generator[float, bool, Answer]:
         """Wait a bounded time for parts of a window that a shard at ``place`` lacks.
 

@@ -22,6 +22,11 @@ from windrow.pipeline.tasks.transforms import check_schema
 
 __all__ = ["BlockRowCounts", "MemoryEstimate", "make_window_error"]
 
+# Smaller deviations are within the accuracy of an estimate, and not reported.
+_REPORT_RATIO, _REPORT_BYTES = 1.2, 64 * 2**20
+# Margin in suggested sizes, for rows that are larger than those measured so far.
+_SLACK = 1.1
+
 
 class BlockRowCounts:
     """The row counts of a run's blocks; a skipped corrupt block has 0.
@@ -101,13 +106,6 @@ class BlockRowCounts:
             if self.array[corruption.block] == UNKNOWN_ROWS:
                 warnings.append(self.corrupt.add(task.work.epoch, task.work.window, corruption))
         return warnings
-
-
-# Smaller deviations are within the accuracy of an estimate, and not reported.
-_REPORT_RATIO, _REPORT_BYTES = 1.2, 64 * 2**20
-
-# Margin in suggested sizes, for rows that are larger than those measured so far.
-_SLACK = 1.1
 
 
 class MemoryEstimate:

@@ -74,7 +74,7 @@ def _matrix(table: pa.Table) -> NDArray[Any]:
     return matrix
 
 
-def make_xgboost_iterator(
+def _make_xgboost_iterator(
     rows: _Rows, columns: BoostingColumns, batch_rows: int, cache_prefix: str | None
 ) -> Any:
     """An ``xgboost.DataIter`` each of whose passes reads the rows again."""
@@ -100,7 +100,7 @@ def make_xgboost_iterator(
     return BatchIter()
 
 
-def make_lightgbm_dataset(
+def _make_lightgbm_dataset(
     rows: _Rows, columns: BoostingColumns, batch_rows: int, count: int, arguments: Mapping[str, Any]
 ) -> Any:
     """A constructed ``lightgbm.Dataset``; LightGBM asks for sampled rows in order, then for all."""
@@ -210,7 +210,7 @@ class BoostingMethods(Deliverable):
         require("xgboost", "xgboost", "to_xgboost()")
         self._check_passes("to_xgboost()")
         columns = BoostingColumns(feature_columns, label_column, weight_column)
-        return make_xgboost_iterator(self, columns, check_number("batch_size", batch_size, 1), cache_prefix)
+        return _make_xgboost_iterator(self, columns, check_number("batch_size", batch_size, 1), cache_prefix)
 
     def to_lightgbm(
         self,
@@ -252,7 +252,7 @@ class BoostingMethods(Deliverable):
         self._check_passes("to_lightgbm()")
         columns = BoostingColumns(feature_columns, label_column, weight_column)
         rows = check_number("batch_size", batch_size, 1)
-        return make_lightgbm_dataset(self, columns, rows, self._row_count(), arguments)
+        return _make_lightgbm_dataset(self, columns, rows, self._row_count(), arguments)
 
     @abstractmethod
     def _repeats_passes(self) -> bool:

@@ -32,6 +32,8 @@ from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 
 __all__ = ["DEFAULT_BLOCK_BYTES", "DerivedSource", "Parent", "ParentReader"]
 
+DEFAULT_BLOCK_BYTES = 64 * 2**20
+
 
 @dataclass(frozen=True)
 class ParentReader:
@@ -114,9 +116,6 @@ class Parent:
         changes = sum(not stage.preserves_rows for stage in self.maps)
         content = f"{self.source.contents}\n{self.source.identity().fingerprint}\n{changes}"
         return hashlib.sha256(content.encode()).digest()
-
-
-DEFAULT_BLOCK_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, eq=False, repr=False)

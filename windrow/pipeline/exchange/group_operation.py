@@ -99,7 +99,7 @@ def _parse(name: str, value: Any, call: str) -> Aggregate:
     return Aggregate(name, value[1], value[0])
 
 
-def make_partials(table: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
+def _make_partials(table: pa.Table, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Table:
     """Aggregate the rows of one task: the keys, and then every partial result."""
     columns = {f"key:{name}": table.column(name) for name in keys}
     wanted: list[tuple[Any, str, Any]] = []
@@ -124,8 +124,7 @@ def make_partials(table: pa.Table, keys: Sequence[str], aggregates: Sequence[Agg
         found.column("count_all" if not source else f"{source}_{function}") for source, function, _ in wanted
     ]
     return pa.table(
-        [*(found.column(f"key:{name}") for name in keys), *results],
-        names=[*keys, *_parts(aggregates)],
+        [*(found.column(f"key:{name}") for name in keys), *results], names=[*keys, *_parts(aggregates)]
     )
 
 
@@ -141,7 +140,7 @@ def _parts(aggregates: Sequence[Aggregate]) -> list[str]:
     return list(dict.fromkeys(part for aggregate in aggregates for part in aggregate.parts))
 
 
-def combine_partials(
+def _combine_partials(
     partials: pa.Table, starts: NDArray[np.int64], aggregates: Sequence[Aggregate], keys: int
 ) -> list[pa.ChunkedArray]:
     """Return the column of each aggregate, given partial results whose groups begin at ``starts``."""
@@ -220,7 +219,7 @@ class GroupOperation:
         decoded = plain_columns(table, self.keys)
         for place, name in enumerate(self.keys):
             table = table.set_column(table.schema.get_field_index(name), name, decoded.column(place))
-        partials = make_partials(table, self.keys, self.aggregates)
+        partials = _make_partials(table, self.keys, self.aggregates)
         cuts = np.full(self.partitions + 1, partials.num_rows, np.int64)
         cuts[0] = 0
         if self.ranges is None or not self.ranges.boundaries.num_rows:
@@ -241,7 +240,7 @@ class GroupOperation:
                 table = pa.table([pa.nulls(1, kind) for kind in table.schema.types], schema=table.schema)
             starts = np.zeros(1, np.int64)
         found = table.select(list(range(len(self.keys)))).take(pa.array(starts))
-        results = combine_partials(table, starts, self.aggregates, len(self.keys))
+        results = _combine_partials(table, starts, self.aggregates, len(self.keys))
         names = [*self.keys, *(aggregate.name for aggregate in self.aggregates)]
         return pa.table([*found.columns, *results], names=names)
 

@@ -51,28 +51,28 @@ class Segment(NamedTuple):
     stop: int | None = None
 
 
-def whole_blocks(parent: int, blocks: int) -> list[tuple[Segment, ...]]:
+def _whole_blocks(parent: int, blocks: int) -> list[tuple[Segment, ...]]:
     """Return every block of a parent as it is.
 
-    >>> whole_blocks(0, 2)[1]
+    >>> _whole_blocks(0, 2)[1]
     (Segment(parent=0, block=1, start=0, stop=None),)
     """
     return [(Segment(parent, block),) for block in range(blocks)]
 
 
-def equal_borders(rows: int, blocks: int) -> Ints:
+def _equal_borders(rows: int, blocks: int) -> Ints:
     """(blocks + 1,) where blocks of equal rows, give or take one, begin and end.
 
-    >>> equal_borders(10, 4).tolist()
+    >>> _equal_borders(10, 4).tolist()
     [0, 2, 5, 7, 10]
     """
     return np.arange(blocks + 1, dtype=np.int64) * rows // blocks
 
 
-def cut_rows_at(rows: Ints, borders: Sequence[int], parent: int = 0) -> list[tuple[Segment, ...]]:
+def _cut_rows_at(rows: Ints, borders: Sequence[int], parent: int = 0) -> list[tuple[Segment, ...]]:
     """Return the rows between each two borders, given the rows of each of a parent's blocks.
 
-    >>> cut_rows_at(np.array([3, 4]), [0, 2, 5])[1]
+    >>> _cut_rows_at(np.array([3, 4]), [0, 2, 5])[1]
     (Segment(parent=0, block=0, start=2, stop=3), Segment(parent=0, block=1, start=0, stop=2))
     """
     ends = np.cumsum(rows)
@@ -114,7 +114,7 @@ class WholeBlocks:
         return [
             (segments,)
             for number, parent in enumerate(parents)
-            for segments in whole_blocks(number, len(parent.source.blocks.rows))
+            for segments in _whole_blocks(number, len(parent.source.blocks.rows))
         ]
 
 
@@ -152,7 +152,7 @@ class RowSpan:
         start, stop = self.start.place(total), self.stop.place(total)
         ends = np.cumsum(rows)
         inner = ends[(ends > start) & (ends < stop)]
-        return cut_rows_at(rows, [start, *np.unique(inner).tolist(), stop] if stop > start else [])
+        return _cut_rows_at(rows, [start, *np.unique(inner).tolist(), stop] if stop > start else [])
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class EqualBlocks:
 
     def cut(self, rows: Ints) -> list[tuple[Segment, ...]]:
         """Return the segments of every block, given the rows of each parent block."""
-        return cut_rows_at(rows, equal_borders(int(rows.sum()), self.number).tolist())
+        return _cut_rows_at(rows, _equal_borders(int(rows.sum()), self.number).tolist())
 
 
 @dataclass(frozen=True)
@@ -198,8 +198,8 @@ class SideBySide:
                 "cut the longer one with limit()"
             )
         borders = np.append(0, np.cumsum(left)).tolist()
-        rights = cut_rows_at(right, borders, parent=1)
-        return list(zip(cut_rows_at(left, borders), rights, strict=True))
+        rights = _cut_rows_at(right, borders, parent=1)
+        return list(zip(_cut_rows_at(left, borders), rights, strict=True))
 
 
 def _count_until(parent: Parent, rows: int) -> Ints:

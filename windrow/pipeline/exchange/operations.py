@@ -32,6 +32,7 @@ __all__ = [
 Self = TypeVar("Self")
 # the largest number of partitions that 16 bits number, in which NumPy sorts stably by radix
 _SHORT = 2**16
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -86,18 +87,15 @@ class Operation(Protocol):
         """Make a block of the result of a partition's rows, which come in the order of the tasks."""
 
 
-def order_by_partition(numbers: NDArray[np.int64], partitions: int) -> NDArray[np.int64]:
+def _order_by_partition(numbers: NDArray[np.int64], partitions: int) -> NDArray[np.int64]:
     """Return the stable order of rows by the numbers of their partitions."""
     short = numbers.astype(np.uint16) if partitions <= _SHORT else numbers
     return np.argsort(short, kind="stable")
 
 
-def cuts_of(numbers: NDArray[np.int64], partitions: int) -> NDArray[np.int64]:
+def _cuts_of(numbers: NDArray[np.int64], partitions: int) -> NDArray[np.int64]:
     """(partitions + 1,) where each partition begins and ends once its rows are in order."""
     return np.append(0, np.cumsum(np.bincount(numbers, minlength=partitions)))
-
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +162,8 @@ class HashOperation:
     def divide(self, table: pa.Table, task: MapTask) -> Divided:
         hashes = hash_values(table.column(self.column))
         numbers = (hashes % np.uint64(self.partitions)).astype(np.int64)
-        order = order_by_partition(numbers, self.partitions)
-        return Divided(table.take(pa.array(order)), cuts_of(numbers, self.partitions))
+        order = _order_by_partition(numbers, self.partitions)
+        return Divided(table.take(pa.array(order)), _cuts_of(numbers, self.partitions))
 
     def merge(self, table: pa.Table, partition: int) -> pa.Table:
         return table
@@ -236,10 +234,10 @@ class ShuffleOperation:
         positions = permutation.positions(task.first_row, task.first_row + table.num_rows)
         # the partition p whose borders p * rows // partitions enclose the position
         numbers = ((positions + 1) * self.partitions - 1) // max(1, self.rows)
-        order = order_by_partition(numbers, self.partitions)
+        order = _order_by_partition(numbers, self.partitions)
         # the last column; it is dropped by its place, so any name will do
         placed = table.append_column("position", pa.array(positions))
-        return Divided(placed.take(pa.array(order)), cuts_of(numbers, self.partitions))
+        return Divided(placed.take(pa.array(order)), _cuts_of(numbers, self.partitions))
 
     def merge(self, table: pa.Table, partition: int) -> pa.Table:
         positions = table.column(table.num_columns - 1).to_numpy()

@@ -30,10 +30,7 @@ _MAX_OBJECTS = 20_000
 
 
 def call_tasks(
-    call: Callable[[MapTask], R],
-    tasks: Sequence[MapTask],
-    maps: Sequence[MapBatches],
-    reader: BlockReader,
+    call: Callable[[MapTask], R], tasks: Sequence[MapTask], maps: Sequence[MapBatches], reader: BlockReader
 ) -> list[R]:
     """Call a function for every task; the results, which are small, in order."""
     return call_with_picklable(
@@ -114,9 +111,6 @@ def spill_on_ray(
     borders = tuple(at * partitions // objects for at in range(objects + 1))
     call = _ObjectMapper(mapper, borders)
     rows, refs = call_with_picklable(
-        lambda: call_with_outputs(call, tasks, MapTask.describe, objects),
-        maps,
-        reader,
-        otherwise=ON_THREADS,
+        lambda: call_with_outputs(call, tasks, MapTask.describe, objects), maps, reader, otherwise=ON_THREADS
     )
     return _ObjectSpill(refs, borders, stack_rows(rows, partitions))

@@ -30,6 +30,9 @@ __all__ = ["CoordinatorClient", "Executor", "Pace", "Session", "Waiting", "Windo
 # moving average over about eight runs; a wait counts as at most this multiple of the work
 _PACE_WEIGHT, _MAX_WAIT_RATIO = 1 / 8, 2
 _COMPUTES_SHARE = 0.9
+# NCCL ends a process after 600 s by default. Failing earlier names the cause on the rank that has it.
+_DISTRIBUTED_FAIL_SECONDS = 540.0
+T = TypeVar("T")
 
 
 class Pace:
@@ -75,10 +78,6 @@ class Pace:
         return self._computed > _COMPUTES_SHARE * (self._worked + self._waited)
 
 
-# NCCL ends a process after 600 s by default. Failing earlier names the cause on the rank that has it.
-_DISTRIBUTED_FAIL_SECONDS = 540.0
-
-
 @dataclass(frozen=True)
 class Waiting:
     """Seconds that a consumer waits before it warns, and before it raises `StallError`."""
@@ -99,9 +98,6 @@ def waiting_of(options: Options) -> Waiting:
 def _is_distributed() -> bool:
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and distributed.is_available() and distributed.is_initialized()
-
-
-T = TypeVar("T")
 
 
 @dataclass

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["LOOPBACK", "find_supervisor", "ip_towards", "own_ip", "running_cluster", "start_head"]
 
 LOOPBACK = "127.0.0.1"
+_HEAD = "head"
+# A supervisor that does not answer can be the one of ranks that a launcher has restarted; the new one starts.
+_CONNECT_SECONDS = 120.0
+_RETRY_SECONDS = 0.2
 
 
 def running_cluster() -> str | None:
@@ -65,12 +69,6 @@ def ip_towards(host: str, port: int) -> str:
         except OSError:
             return LOOPBACK
         return str(probe.getsockname()[0])
-
-
-_HEAD = "head"
-# A supervisor that does not answer can be the one of ranks that a launcher has restarted; the new one starts.
-_CONNECT_SECONDS = 120.0
-_RETRY_SECONDS = 0.2
 
 
 def start_head(ip: str) -> tuple[SupervisorAddress, Channel]:

@@ -42,6 +42,9 @@ _MAX_WINDOWS = 512
 # Neighbours are compared within a segment, so that of tiny batches it holds several.
 _MIN_SEGMENT_ROWS = 256
 MAX_BATCH_ROWS = 2**20
+# of the full shuffle that is compared with; that of a pipeline would give the same order if its window is the dataset
+_REFERENCE_SEED = -1
+_SHARES = [step / 20 for step in range(21)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,11 +99,6 @@ def choose_batches(total: int, batch_rows: int, windows: int) -> BatchSample:
         for first, stop, draw in zip(parts[:-1], parts[1:], raw.tolist(), strict=True)
     ]
     return BatchSample(np.array(places, np.int64) * (each * size), each, size)
-
-
-# of the full shuffle that is compared with; that of a pipeline would give the same order if its window is the dataset
-_REFERENCE_SEED = -1
-_SHARES = [step / 20 for step in range(21)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,6 +30,10 @@ __all__ = [
 Ints = NDArray[np.int64]
 
 _SHARES = np.arange(0, 101, 5)
+# mean distance between two random places, relative to the number of places
+MEAN_DISPLACEMENT = 1 / 3
+# of a product that are computed
+_FACTORS = 1024
 
 
 @dataclass(frozen=True)
@@ -214,12 +218,6 @@ def _pairs_between(owners: Ints, shared: Ints, expected: NDArray[np.float64]) ->
     starts = np.flatnonzero(is_first)
     sums, squares = np.add.reduceat(expected, starts), np.add.reduceat(expected**2, starts)
     return float((sums**2 - squares).sum() / 2)
-
-
-# mean distance between two random places, relative to the number of places
-MEAN_DISPLACEMENT = 1 / 3
-# of a product that are computed
-_FACTORS = 1024
 
 
 def expect_distinct(sizes: NDArray[np.int64], drawn: int) -> float:

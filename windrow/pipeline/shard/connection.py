@@ -32,8 +32,10 @@ from windrow.pipeline.tasks.sequence_packing import SequencePacking, transform_s
 
 __all__ = ["Connection"]
 
+_JOIN_SECONDS = 1.0
 
-def find_unequal_steps(facts: EpochFacts, shards: int) -> Iterator[str]:
+
+def _find_unequal_steps(facts: EpochFacts, shards: int) -> Iterator[str]:
     """Yield a warning if torch.distributed is in use and unequal steps would make it hang."""
     if shards == 1 or facts.total is None or "torch.distributed" not in sys.modules:
         return
@@ -96,9 +98,6 @@ class PackedSequences:
             self._report(row_bytes / self._packing.seq_len)
 
 
-_JOIN_SECONDS = 1.0
-
-
 class Connection:
     """One shard's coordinator client and prefetch loop."""
 
@@ -127,7 +126,9 @@ class Connection:
 
     def open_epoch(self, program: Program, delivery: Delivery, *, at: Cursor) -> RunReader:
         """Start to read an epoch at a cursor; after an error that is not the user's, the connection is closed."""
-        _check_stored_schema(program.job, delivery)
+        job, source = program.job, program.job.source
+        if delivery.check is not None and job.delivers_stored_rows:
+            delivery.check(source.schema, source.null_counts if job.rows_stated else {})
         try:
             reader = self._open_epoch(program, delivery, at)
         except (PlanError, StateError):
@@ -135,17 +136,14 @@ class Connection:
         except BaseException:
             self.disconnect()
             raise
-        for line in (*reader.facts.user_warnings, *find_unequal_steps(reader.facts, program.shards)):
+        for line in (*reader.facts.user_warnings, *_find_unequal_steps(reader.facts, program.shards)):
             warnings.warn(line, RuntimeWarning, stacklevel=4)
         return reader
 
     def _open_epoch(self, program: Program, delivery: Delivery, at: Cursor) -> RunReader:
         """Adopt the prefetch loop that has already moved on to the epoch, or start a new one."""
-        job, batch_size, batch_rows = (
-            program.job,
-            delivery.batch_rows,
-            program.batch_rows(delivery.batch_rows),
-        )
+        job, batch_size = program.job, delivery.batch_rows
+        batch_rows = program.batch_rows(batch_size)
         run_rows = program.run_rows(batch_size)
         runs_per_batch = max(1, batch_rows // run_rows)
         ahead = -(-delivery.prefetch_batches * batch_rows // run_rows)
@@ -274,12 +272,6 @@ class _Resources:
         self.shard_client.close(self._consumer.report())
         if self.prefetch_loop is not None:
             self.prefetch_loop.join(_JOIN_SECONDS)
-
-
-def _check_stored_schema(job: Job, delivery: Delivery) -> None:
-    if delivery.check is not None and job.delivers_stored_rows:
-        source = job.source
-        delivery.check(source.schema, source.null_counts if job.rows_stated else {})
 
 
 def _convert_span(delivery: Delivery, job: Job, span: pa.RecordBatch) -> Iterable[Any]:

@@ -76,7 +76,7 @@ def _find_codec(source: Source) -> str:
     return "lz4" if codec == "lz4_raw" else codec
 
 
-def make_stats(
+def _make_stats(
     job: Job,
     run: RunStats,
     trainer: TrainerStats,
@@ -113,7 +113,7 @@ class ObservingMethods:
             # a DataLoader without workers reads it here
             return divided.opened.stats()
         self._position.end_dropped_readers()
-        return make_stats(
+        return _make_stats(
             self._program.job,
             self._connection.run_stats(spans=True),
             self._consumer.totals.stats(),

@@ -42,6 +42,9 @@ _SORTABLE = (
     pt.is_temporal,
     pt.is_null,
 )
+# Of a window that is being sorted: the positions of each row before and after it, with what computes them, and the keys
+# in the order of the blocks, in the order before the sort, and as the sort orders them.
+SORTED_ROW_BYTES, KEY_COPIES = 80, 3
 
 
 def check_column(schema: pa.Schema, name: object, call: str) -> pa.DataType:
@@ -130,11 +133,6 @@ def _differs(column: pa.Array) -> NDArray[np.bool_]:
         null = column.is_null().to_numpy(zero_copy_only=False)
         found = found | (null[:-1] != null[1:])
     return found
-
-
-# Of a window that is being sorted: the positions of each row before and after it, with what computes them, and the keys
-# in the order of the blocks, in the order before the sort, and as the sort orders them.
-SORTED_ROW_BYTES, KEY_COPIES = 80, 3
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,10 @@ __all__ = ["OutputLimit", "OutputLimitError", "TaskContext", "TaskOutput", "run_
 _SMALL_SAMPLE_ROWS, _LARGE_SAMPLE_ROWS = 16, 256
 # A block has at least this many times the rows of its sample; otherwise transforming all of it costs little more.
 _MIN_BLOCK_PER_SAMPLE = 4
+# [destination][slice] -> map outputs, one for each table read, or rows that stay in their order
+TaskOutput = list[list[list[MapOutput | OrderedRows]]]
+# stands for a skipped block
+_EMPTY_BLOCK = pa.table({})
 
 
 class OutputLimitError(Exception):
@@ -100,7 +104,9 @@ class OutputLimit:
         if max_rows < _SMALL_SAMPLE_ROWS:
             return
         for count in (_SMALL_SAMPLE_ROWS, min(_LARGE_SAMPLE_ROWS, max_rows)):
-            sample = transform(_sample_rows(table, count))
+            # evenly spaced; slices, since Arrow's `take` does not support every type
+            rows = [table.slice(at * table.num_rows // count, 1) for at in range(count)]
+            sample = transform(pa.concat_tables(rows))
             block_bytes = ceil(arrow_bytes(sample) * table.num_rows / count)
             if self._bytes + block_bytes <= (self._max_bytes or 0):
                 return
@@ -109,12 +115,6 @@ class OutputLimit:
         size_bytes = self._bytes + arrow_bytes(sample)
         rows = self._rows + sample.num_rows
         raise OutputLimitError(Shortfall(share, rows, size_bytes, self._bytes + block_bytes))
-
-
-def _sample_rows(table: pa.Table, count: int) -> pa.Table:
-    """Evenly spaced rows of a table."""
-    # slices, since Arrow's `take` does not support every type
-    return pa.concat_tables([table.slice(at * table.num_rows // count, 1) for at in range(count)])
 
 
 def _keep_part(
@@ -133,13 +133,6 @@ def _keep_part(
     for found, of_slice in zip(by_slice, output, strict=True):
         of_slice.extend(found)
     return np.array([sum(rows.nbytes for rows in found) for found in by_slice], np.int64)
-
-
-# [destination][slice] -> map outputs, one for each table read, or rows that stay in their order
-TaskOutput = list[list[list[MapOutput | OrderedRows]]]
-
-# stands for a skipped block
-_EMPTY_BLOCK = pa.table({})
 
 
 @dataclass(frozen=True)

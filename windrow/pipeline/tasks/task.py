@@ -48,6 +48,13 @@ __all__ = [
     "timed_parts",
 ]
 
+T = TypeVar("T")
+# a major page fault waits at most about this long for a local disk
+_FAULT_SECONDS = 0.02
+# With packing, tokens that are placed at a time, unless a document has more. Their epoch rows, runs and places take
+# up to 32 bytes each.
+PLACED_TOKENS = 2**20
+
 
 @dataclass(frozen=True, order=True)
 class Work:
@@ -62,9 +69,6 @@ class Work:
     part: int
     stage: int
     attempt: int
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -105,9 +109,6 @@ def late_corruption() -> Iterator[None]:
 
 
 _next_part = timed(DECODE)(next)
-
-# a major page fault waits at most about this long for a local disk
-_FAULT_SECONDS = 0.02
 
 
 class TaskMeter:
@@ -166,11 +167,6 @@ def _major_faults() -> int:
 @lru_cache(maxsize=1)
 def _cores() -> int:
     return available_cores()
-
-
-# With packing, tokens that are placed at a time, unless a document has more. Their epoch rows, runs and places take
-# up to 32 bytes each.
-PLACED_TOKENS = 2**20
 
 
 @dataclass(frozen=True)

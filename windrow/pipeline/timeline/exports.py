@@ -24,6 +24,7 @@ _NAMES = {
     "work": "train",
     "wait": "wait for a batch",
 }
+_NANOSECONDS = 10**9
 
 
 def format_trace(lanes: Sequence[Lane], origin: float, facts: dict[str, Any]) -> str:
@@ -96,9 +97,6 @@ def _count_waiting(lanes: Sequence[Lane], origin: float) -> Iterator[dict[str, A
         waiting += change
         ts = round((moment - origin) * _MICROSECONDS, 1)
         yield {"ph": "C", "pid": 0, "ts": ts, "name": "trainers that wait", "args": {"trainers": waiting}}
-
-
-_NANOSECONDS = 10**9
 
 
 def export_lanes(lanes: Sequence[Lane], tracer_provider: Any, title: str) -> int:

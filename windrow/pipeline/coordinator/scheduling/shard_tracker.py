@@ -11,6 +11,8 @@ __all__ = ["Key", "ShardTracker", "WindowPriorities"]
 
 # (epoch, window)
 Key = tuple[int, int]
+# Windows read ahead beyond the prefetched ones where windows are smaller than the largest.
+_READ_AHEAD_WINDOWS = 4
 
 
 class ShardTracker:
@@ -122,10 +124,6 @@ class ShardTracker:
     def format_heartbeat(self, shard: int, now: float) -> str:
         """The age of a shard's last heartbeat as text."""
         return f"{now - self._heartbeats[shard]:.0f} s ago" if shard in self._heartbeats else "never"
-
-
-# Windows read ahead beyond the prefetched ones where windows are smaller than the largest.
-_READ_AHEAD_WINDOWS = 4
 
 
 class WindowPriorities:

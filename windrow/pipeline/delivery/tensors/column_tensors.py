@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorSpec", "column_arrays", "column_tensors", "tensor_batches", "to_tensors", "to_torch"]
 
+# kinds of NumPy types that torch has too
+_NUMBERS = "biuf"
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -212,10 +215,6 @@ def _separate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             tensors[name] = tensor.clone()
         taken.add(address)
     return tensors
-
-
-# kinds of NumPy types that torch has too
-_NUMBERS = "biuf"
 
 
 def to_torch(batch: pa.RecordBatch) -> dict[str, Any]:

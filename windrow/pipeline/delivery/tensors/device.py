@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["DType", "Device", "Mover", "Placement", "StagedMover", "resolve_placement"]
 
+# what GPUs read best from, and a multiple of the size of any value
+_ALIGNMENT_BYTES = 256
+_BUFFERS = 2
+# copies whose batches the device may still have to work on when a further one begins: a loop can enqueue many steps
+_COPIES_IN_USE = 4
+
 
 class Mover:
     """Moves the tensors of batches to a device, at once and each by itself."""
@@ -45,7 +51,7 @@ class Mover:
         """
         if dtypes:
             value = value | {name: value[name].to(dtype) for name, dtype in dtypes.items()}
-        return build(value if self._device is None and not self._pin else map_tensors(value, self._place))
+        return build(value if self._device is None and not self._pin else _map_tensors(value, self._place))
 
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
         if self._pin and tensor.device.type == "cpu":
@@ -54,7 +60,7 @@ class Mover:
 
     def batches(self, moved: Any, rows: int, batch_size: int) -> Iterator[Any]:
         """Split the moved columns of many rows into batches, which are views."""
-        return split_columns(moved, batch_size)
+        return _split_columns(moved, batch_size)
 
     def finish(self, moved: Any) -> Any:
         """The batch itself; called in the consumer's thread."""
@@ -65,7 +71,7 @@ class Mover:
         return 0
 
 
-def map_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _map_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Replace every tensor in nested dicts, lists and tuples."""
     import torch
 
@@ -74,25 +80,18 @@ def map_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) ->
     if isinstance(value, MutableMapping):
         mapped = copy.copy(value)  # preserves the class: OrderedDict, UserDict, ...
         for key, item in value.items():
-            mapped[key] = map_tensors(item, function)
+            mapped[key] = _map_tensors(item, function)
         return mapped
     if isinstance(value, tuple):
-        items = [map_tensors(item, function) for item in value]
+        items = [_map_tensors(item, function) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    return [map_tensors(item, function) for item in value] if isinstance(value, list) else value
+    return [_map_tensors(item, function) for item in value] if isinstance(value, list) else value
 
 
-def split_columns(tensors: dict[str, torch.Tensor], batch_size: int) -> Iterator[dict[str, torch.Tensor]]:
+def _split_columns(tensors: dict[str, torch.Tensor], batch_size: int) -> Iterator[dict[str, torch.Tensor]]:
     """Split columns into batches, which are views."""
     for views in zip(*(tensor.split(batch_size) for tensor in tensors.values()), strict=True):
         yield dict(zip(tensors, views, strict=True))
-
-
-# what GPUs read best from, and a multiple of the size of any value
-_ALIGNMENT_BYTES = 256
-_BUFFERS = 2
-# copies whose batches the device may still have to work on when a further one begins: a loop can enqueue many steps
-_COPIES_IN_USE = 4
 
 
 class Event(Protocol):
@@ -219,11 +218,11 @@ class StagedMover(Mover):
                 found[id(tensor)] = tensor
             return tensor
 
-        map_tensors(value, note)
+        _map_tensors(value, note)
         wanted = {id(value[name]): dtype for name, dtype in (dtypes or {}).items()}
         moved, event, size_bytes = self._stage(list(found.values()), [wanted.get(key) for key in found])
         there = dict(zip(found, moved, strict=True))
-        result = map_tensors(value, lambda tensor: there.get(id(tensor), tensor))
+        result = _map_tensors(value, lambda tensor: there.get(id(tensor), tensor))
         return _Moved(build(result), moved, event, size_bytes)
 
     def _stage(
@@ -262,7 +261,7 @@ class StagedMover(Mover):
 
     def batches(self, moved: _Moved, rows: int, batch_size: int) -> Iterator[_Moved]:
         size_bytes = moved.size_bytes * min(batch_size, rows) // rows
-        for view in split_columns(moved.value, batch_size):
+        for view in _split_columns(moved.value, batch_size):
             yield _Moved(view, moved.tensors, moved.event, size_bytes)
 
     def finish(self, moved: _Moved) -> Any:
@@ -272,7 +271,7 @@ class StagedMover(Mover):
             self._taken = moved.event
         self._copies.hand_over(moved.tensors, moved.event)
         # what a collate_fn made that is more than plain memory, such as sparse tensors, goes by itself
-        return map_tensors(moved.value, lambda tensor: tensor.to(self._device))
+        return _map_tensors(moved.value, lambda tensor: tensor.to(self._device))
 
     def size_of(self, moved: _Moved) -> int:
         return moved.size_bytes
@@ -312,7 +311,10 @@ def resolve_placement(device: str | torch.device | None, pin_memory: bool | None
     the thread that copies. ``pin_memory=None`` means pinned for CUDA. Raises PlanError if PyTorch or the
     device is missing, or pinning needs CUDA and there is none.
     """
-    torch = _import_torch()
+    try:
+        import torch
+    except ImportError as exc:
+        raise PlanError("tensors need PyTorch: pip install 'windrow[torch]'") from exc
     try:
         target = None if device is None else torch.device(device)
     except (RuntimeError, TypeError) as exc:
@@ -325,14 +327,6 @@ def resolve_placement(device: str | torch.device | None, pin_memory: bool | None
         what = f"device={str(target)!r}" if on_cuda else "pin_memory=True"
         raise PlanError(f"{what} needs CUDA, which this PyTorch does not find here: leave it out")
     return Placement(_with_index(target) if target is not None and on_cuda else target, pin)
-
-
-def _import_torch() -> Any:
-    try:
-        import torch
-    except ImportError as exc:
-        raise PlanError("tensors need PyTorch: pip install 'windrow[torch]'") from exc
-    return torch
 
 
 def _with_index(device: torch.device) -> torch.device:

@@ -119,13 +119,7 @@ class Coordinator:
         return facts
 
     async def poll(
-        self,
-        request: OpenRequest,
-        place: Place,
-        key: Key,
-        attempt: str,
-        have: frozenset[int],
-        lost: str = "",
+        self, request: OpenRequest, place: Place, key: Key, attempt: str, have: frozenset[int], lost: str = ""
     ) -> Answer:
         """Wait a bounded time for parts of a window that a shard at ``place`` lacks."""
         self._start_ticking()

@@ -32,6 +32,7 @@ __all__ = [
 POLL_SECONDS = 1.0
 _STATS_SECONDS = 60.0
 _CHECK_NODES = "see that nodes are alive and have CPUs that nothing else holds"
+_MAX_ORIGINS = 3
 
 
 class PendingCalls:
@@ -108,7 +109,7 @@ def get_run_stats(coordinator: Any, who: str, *, spans: bool) -> RunStats:
     try:
         stats: RunStats = ray.get(coordinator.run_stats.remote(spans=spans), timeout=_STATS_SECONDS)
     except ray.exceptions.RayActorError as error:
-        raise make_loss_error(who, error) from error
+        raise _make_loss_error(who, error) from error
     except ray.exceptions.GetTimeoutError as error:
         silent = f"the coordinator has not answered for {_STATS_SECONDS:.0f} s"
         raise StallError(f"{missing}: {silent}") from error
@@ -117,7 +118,7 @@ def get_run_stats(coordinator: Any, who: str, *, spans: bool) -> RunStats:
     return stats
 
 
-def wait_for_any(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
+def _wait_for_any(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
     """Wait until at least one of several objects is ready; returns the ready ones and the rest.
 
     Raises a `StallError`, after a warning, if none is ready within the stall timeout.
@@ -136,11 +137,11 @@ def wait_for_any(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
 
 
 def get_all(refs: Sequence[Any], who: str) -> list[Any]:
-    """Get objects as they become ready; raises like `wait_for_any`, and Ray's errors for lost objects."""
+    """Get objects as they become ready; raises like `_wait_for_any`, and Ray's errors for lost objects."""
     values: dict[Any, Any] = {}
     left = list(dict.fromkeys(refs))
     while left:
-        ready, left = wait_for_any(left, who)
+        ready, left = _wait_for_any(left, who)
         values.update(zip(ready, _get_ready(ready, who), strict=True))
     return [values[ref] for ref in refs]
 
@@ -194,13 +195,13 @@ def _unwrap(ref: Any, who: str, limit_seconds: float) -> Any:
     try:
         answer = ray.get(ref, timeout=limit_seconds)
     except ray.exceptions.RayActorError as error:
-        raise make_loss_error(who, error) from error
+        raise _make_loss_error(who, error) from error
     if isinstance(answer, Failure):
         answer.rethrow()
     return answer
 
 
-def make_loss_error(who: str, error: ray.exceptions.RayActorError) -> StallError:
+def _make_loss_error(who: str, error: ray.exceptions.RayActorError) -> StallError:
     """Make an error that says why a coordinator does not answer, and how to fix it."""
     if error.actor_init_failed:
         return StallError(
@@ -212,9 +213,6 @@ def make_loss_error(who: str, error: ray.exceptions.RayActorError) -> StallError
         f"{who} has lost the coordinator: {error}. It lives as long as the process that called split(): "
         "keep that process, and its Ray session, alive"
     )
-
-
-_MAX_ORIGINS = 3
 
 
 def make_death_error(task: Task, error: BaseException, *, transforms: bool) -> WindrowError:

@@ -29,6 +29,8 @@ ON_THREADS = ', or run in this process with options(executor="threads")'
 
 # levels of nested functions and objects that are searched
 _MAX_DEPTH = 4
+# Ray's limits are 100 kB for an argument and 10 MiB for all of a call.
+_CHUNK_BYTES, _MAX_BYTES = 90_000, 8 * 2**20
 
 
 def export_code() -> None:
@@ -152,10 +154,6 @@ def _describe_type(value: Any) -> str:
 
 def _describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-# Ray's limits are 100 kB for an argument and 10 MiB for all of a call.
-_CHUNK_BYTES, _MAX_BYTES = 90_000, 8 * 2**20
 
 
 def pack_program(program: Program) -> Sequence[Any]:

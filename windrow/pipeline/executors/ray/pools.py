@@ -27,7 +27,7 @@ from windrow.pipeline.tasks.map_batches import Call, MapBatches, Result
 from windrow.pipeline.tasks.map_task import TaskContext
 from windrow.pipeline.tasks.transforms import call_function
 
-__all__ = ["PoolManager"]
+__all__ = ["PoolManager", "RunPools", "end_pools", "start_pools", "warn_of_shortages"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ _IDLE_SECONDS = 30.0
 _TICK_SECONDS = 2.0
 # With this many batches at each actor, one more actor helps.
 _BUSY_CALLS = 2
+_MANAGER_LIVES = 3
 
 
 class _Worker:
@@ -104,7 +105,7 @@ class PoolManager:
             return Failure.capture(
                 TransformError(
                     f"{self._name}: Ray has started no actor for it within {_START_SECONDS:.0f} s. "
-                    f"{describe_shortage(self._options) or 'Others may hold the resources: '}"
+                    f"{_describe_shortage(self._options) or 'Others may hold the resources: '}"
                     "start nodes that have what it needs, or ask for less"
                 )
             )
@@ -193,7 +194,7 @@ class PoolManager:
 _worker_class: Any = ray.remote(max_restarts=-1, max_task_retries=_CALL_RETRIES)(_Worker)
 
 
-def describe_shortage(options: dict[str, Any]) -> str:
+def _describe_shortage(options: dict[str, Any]) -> str:
     """Say what an actor needs that no node of the cluster has; empty if a node has it."""
     needs = {"CPU": options.get("num_cpus", 0), "GPU": options.get("num_gpus", 0)}
     needs |= {"memory": options.get("memory", 0), **options.get("resources", {})}
@@ -203,11 +204,6 @@ def describe_shortage(options: dict[str, Any]) -> str:
         return ""
     wanted = ", ".join(f"{name}: {amount:g}" for name, amount in needs.items())
     return f"Each actor needs {{{wanted}}}, and no node of the cluster has that: "
-
-
-_MANAGER_LIVES = 3
-
-__all__ = ["RunPools", "end_pools", "start_pools", "warn_of_shortages"]
 
 
 def start_pools(stages: Iterable[MapBatches]) -> tuple[MapBatches, ...]:
@@ -263,7 +259,7 @@ class RunPools:
 def warn_of_shortages(stages: Iterable[MapBatches]) -> None:
     """Warn about pools whose actors no node of the cluster can hold."""
     for stage in stages:
-        lacking = "" if stage.pool is None else describe_shortage(stage.resources.options)
+        lacking = "" if stage.pool is None else _describe_shortage(stage.resources.options)
         if lacking:
             text = f"{stage.name} waits until a node joins. {lacking}start one, or ask for less"
             warnings.warn(text, RuntimeWarning, stacklevel=4)

@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 _INTERVAL_SECONDS = 1.0
+# A worker reuses the memory of one task's output for the next one, which may be larger.
+_POOLED_OUTPUTS = 2
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,9 @@ class _HeartbeatThread:
             if current is not None and time.monotonic() - current[1] >= _INTERVAL_SECONDS:
                 # fails if the coordinator has ended or this process exits; neither needs heartbeats
                 with suppress(Exception):
-                    _send(current[0])
-
-
-def _send(heartbeat: Heartbeat) -> None:
-    method = _find_coordinator(heartbeat.coordinator).task_heartbeat
-    method.remote(heartbeat.incarnation, heartbeat.key, heartbeat.copy)
+                    heartbeat = current[0]
+                    method = _find_coordinator(heartbeat.coordinator).task_heartbeat
+                    method.remote(heartbeat.incarnation, heartbeat.key, heartbeat.copy)
 
 
 @cache
@@ -96,10 +95,6 @@ def _heartbeat_thread() -> _HeartbeatThread:
 def _find_coordinator(name: str) -> Any:
     # a handle from get_actor does not keep the actor alive
     return ray.get_actor(name)
-
-
-# A worker reuses the memory of one task's output for the next one, which may be larger.
-_POOLED_OUTPUTS = 2
 
 
 def start_workers(count: int, *, nodes: int) -> list[ray.ObjectRef[Any]]:

@@ -30,6 +30,16 @@ __all__ = ["ObjectStorePages", "yielding_cpu"]
 # Ray starts its workers at niceness 15, and 19 is the maximum: a trainer then gets over two thirds of a
 # core that both contend for.
 _NICE_INCREMENT, _MAX_NICE = 4, 19
+_CHUNK_BYTES = 2 * 2**20
+_MAX_CHUNKS = 4096
+# Takes tens of milliseconds, so that no task is delayed for long.
+_MAX_BYTES_PER_CALL = 256 * 2**20
+# The store fills from its start: after this many unused chunks the rest is unused too.
+_MAX_MISSES_PER_CALL = 64
+_MIN_PAUSE_SECONDS = 0.25
+_MAX_PAUSE_SECONDS = 8.0
+_POPULATE_READ = 22  # Linux 5.14; the mmap module does not name it
+_STORE_MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) rw-s .*/plasma\w+ \(deleted\)$", re.MULTILINE)
 
 
 @contextmanager
@@ -64,18 +74,6 @@ def _can_restore_priority() -> bool:
         # not permitted, or not implemented in some sandbox
         return False
     return True
-
-
-_CHUNK_BYTES = 2 * 2**20
-_MAX_CHUNKS = 4096
-# Takes tens of milliseconds, so that no task is delayed for long.
-_MAX_BYTES_PER_CALL = 256 * 2**20
-# The store fills from its start: after this many unused chunks the rest is unused too.
-_MAX_MISSES_PER_CALL = 64
-_MIN_PAUSE_SECONDS = 0.25
-_MAX_PAUSE_SECONDS = 8.0
-_POPULATE_READ = 22  # Linux 5.14; the mmap module does not name it
-_STORE_MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) rw-s .*/plasma\w+ \(deleted\)$", re.MULTILINE)
 
 
 class ObjectStorePages:

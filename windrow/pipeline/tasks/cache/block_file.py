@@ -22,6 +22,12 @@ DIGEST_BYTES = 16
 # The accumulators of all lanes fit into the L1 and L2 caches, and a group into L2.
 _LANES, _ROWS = 4096, 16
 _GROUP_BYTES = 8 * _LANES * _ROWS
+KEY_BYTES = 32
+# magic, key, bytes before the footer, their checksum
+_FOOTER = struct.Struct(f"<8s{KEY_BYTES}sQ{DIGEST_BYTES}s")
+_MAGIC = b"windrow2"
+# The bytes of one call are checksummed while they are in the CPU cache.
+_READ_BYTES = 2**19
 
 
 class Checksum:
@@ -82,14 +88,6 @@ class Checksum:
             np.add.reduce(group, axis=0, out=self._group)
             self._sums += self._group
             self._running += self._sums
-
-
-KEY_BYTES = 32
-# magic, key, bytes before the footer, their checksum
-_FOOTER = struct.Struct(f"<8s{KEY_BYTES}sQ{DIGEST_BYTES}s")
-_MAGIC = b"windrow2"
-# The bytes of one call are checksummed while they are in the CPU cache.
-_READ_BYTES = 2**19
 
 
 class CorruptCachedBlockError(Exception):

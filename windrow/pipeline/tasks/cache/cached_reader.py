@@ -26,6 +26,11 @@ __all__ = ["CachingReader", "ReadAhead", "Tables", "attach_ranges", "detach_rang
 
 # The blocks of a task are small where it has several: together hardly larger than one block can be.
 _READ_AHEAD_BLOCKS = 4
+# where the schema metadata of a cached table holds column statistics
+_RANGES_KEY = b"windrow:ranges"
+# the parts of a block, each a table whose columns are contiguous
+Tables = list[pa.Table]
+Ranges = Mapping[int, tuple[int, int]]
 
 
 class ReadAhead:
@@ -82,14 +87,6 @@ def _first_part(
     with counting(clock):
         parts = reader.parts(address)
         return next(parts, None), parts
-
-
-# where the schema metadata of a cached table holds column statistics
-_RANGES_KEY = b"windrow:ranges"
-
-# the parts of a block, each a table whose columns are contiguous
-Tables = list[pa.Table]
-Ranges = Mapping[int, tuple[int, int]]
 
 
 def _immutable_table(table: pa.Table) -> pa.Table:

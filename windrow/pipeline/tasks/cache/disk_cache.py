@@ -25,6 +25,14 @@ from windrow.pipeline.tasks.cache.shared_folder import end_folder, sweep_folders
 
 __all__ = ["CacheReport", "DiskCache", "open_disk"]
 
+logger = logging.getLogger(__name__)
+# The version of the file format; increase it with every change of what is written.
+_VERSION = 3
+_JOB_PREFIX = "windrow-run-"
+_PERSISTENT_PREFIX = f"windrow-kept-{_VERSION}-"
+_WATCH_SECONDS = 1.0
+_ERRORS = (OSError, MemoryError, pa.ArrowException)
+
 
 @dataclass(frozen=True)
 class CacheReport:
@@ -56,16 +64,6 @@ class CacheReport:
             first_error=self.first_error or other.first_error,
             first_corruption=self.first_corruption or other.first_corruption,
         )
-
-
-logger = logging.getLogger(__name__)
-
-# The version of the file format; increase it with every change of what is written.
-_VERSION = 3
-_JOB_PREFIX = "windrow-run-"
-_PERSISTENT_PREFIX = f"windrow-kept-{_VERSION}-"
-_WATCH_SECONDS = 1.0
-_ERRORS = (OSError, MemoryError, pa.ArrowException)
 
 
 @dataclass

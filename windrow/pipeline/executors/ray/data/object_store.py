@@ -36,6 +36,10 @@ __all__ = [
     "reduce_to_references",
 ]
 
+# Ray's object store starts spilling above this share (object_spilling_threshold).
+_STORE_SHARE = 0.8
+_OBJECT_BYTES = 64 * 2**20
+
 
 class ObjectStoreBlocks:
     """Blocks in Ray's object store; replaces an `InMemoryBlocks` in a pickle."""
@@ -91,11 +95,6 @@ def is_for_ray() -> bool:
         ray.is_initialized()
         and ray._private.worker.global_worker.get_serialization_context().is_in_band_serialization()
     )
-
-
-# Ray's object store starts spilling above this share (object_spilling_threshold).
-_STORE_SHARE = 0.8
-_OBJECT_BYTES = 64 * 2**20
 
 
 def object_store_bytes() -> int:

@@ -85,11 +85,13 @@ def _dispatch(
     def submit(key: int, placement: Placement) -> Any:
         return _submit(holder, arguments[key], placement, outputs > 0)
 
-    def describe_call(key: int) -> str:
-        return describe(arguments[key])
-
     return CallDispatcher(
-        len(arguments), submit, describe_call, _make_call_error, outputs, waits_for_actors=waits_for_actors
+        len(arguments),
+        submit,
+        lambda key: describe(arguments[key]),
+        _make_call_error,
+        outputs,
+        waits_for_actors=waits_for_actors,
     )
 
 

@@ -22,6 +22,11 @@ from windrow.shuffle.order.shard_assignment import Equal
 
 __all__ = ["GangPlan", "run_trainers"]
 
+logger = logging.getLogger(__name__)
+_POLL_SECONDS = 1.0
+# each trainer waits in one call at a time
+_MORE_CALLS = 16
+
 
 @dataclass(frozen=True)
 class GangPlan:
@@ -39,13 +44,6 @@ class GangPlan:
     max_restarts: int
     states: Mapping[str, Any]
     start_timeout: float
-
-
-logger = logging.getLogger(__name__)
-
-_POLL_SECONDS = 1.0
-# each trainer waits in one call at a time
-_MORE_CALLS = 16
 
 
 class _TrainerError(Exception):
