@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.delivery.iteration_methods import check_number
-from windrow.pipeline.executors.ray.gang.trainers import GangPlan
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
 if TYPE_CHECKING:
@@ -214,22 +213,28 @@ def run_gang(
         raise PlanError(f"train={train!r} must be a function of a GangContext")
     if strategy not in get_args(Strategy):
         raise PlanError(f"strategy={strategy!r} must be one of {', '.join(map(repr, get_args(Strategy)))}")
+    size, equal = check_number("n", n, 1), check_equal(equal)
     datasets = _by_name(dataset)
-    plan = GangPlan(
-        train=partial(_run_trainer, train),
-        size=check_number("n", n, 1),
-        datasets=datasets,
-        equal=check_equal(equal),
-        resources=_check_resources(num_cpus, num_gpus, resources),
-        strategy=strategy,
-        max_restarts=check_number("max_restarts", max_restarts, 0),
-        states=_states_by_name(state_dict, datasets, named=isinstance(dataset, Mapping)),
-        start_timeout=check_seconds("start_timeout", start_timeout),
-    )
+    resources = _check_resources(num_cpus, num_gpus, resources)
+    max_restarts = check_number("max_restarts", max_restarts, 0)
+    states = _states_by_name(state_dict, datasets, named=isinstance(dataset, Mapping))
+    start_timeout = check_seconds("start_timeout", start_timeout)
     require("ray", "ray", "run_gang()")
-    from windrow.pipeline.executors.ray.gang.trainers import run_trainers
+    from windrow.pipeline.executors.ray.gang.trainers import GangPlan, run_trainers
 
-    return run_trainers(plan)
+    return run_trainers(
+        GangPlan(
+            train=partial(_run_trainer, train),
+            size=size,
+            datasets=datasets,
+            equal=equal,
+            resources=resources,
+            strategy=strategy,
+            max_restarts=max_restarts,
+            states=states,
+            start_timeout=start_timeout,
+        )
+    )
 
 
 def check_seconds(name: str, value: Any) -> float:
