@@ -51,24 +51,6 @@ class Segment(NamedTuple):
     stop: int | None = None
 
 
-def _whole_blocks(parent: int, blocks: int) -> list[tuple[Segment, ...]]:
-    """Return every block of a parent as it is.
-
-    >>> _whole_blocks(0, 2)[1]
-    (Segment(parent=0, block=1, start=0, stop=None),)
-    """
-    return [(Segment(parent, block),) for block in range(blocks)]
-
-
-def _equal_borders(rows: int, blocks: int) -> Ints:
-    """(blocks + 1,) where blocks of equal rows, give or take one, begin and end.
-
-    >>> _equal_borders(10, 4).tolist()
-    [0, 2, 5, 7, 10]
-    """
-    return np.arange(blocks + 1, dtype=np.int64) * rows // blocks
-
-
 def _cut_rows_at(rows: Ints, borders: Sequence[int], parent: int = 0) -> list[tuple[Segment, ...]]:
     """Return the rows between each two borders, given the rows of each of a parent's blocks.
 
@@ -112,9 +94,9 @@ class WholeBlocks:
 
     def blocks(self, parents: Sequence[Parent]) -> list[Sides]:
         return [
-            (segments,)
+            ((Segment(number, block),),)
             for number, parent in enumerate(parents)
-            for segments in _whole_blocks(number, len(parent.source.blocks.rows))
+            for block in range(len(parent.source.blocks.rows))
         ]
 
 
@@ -167,7 +149,8 @@ class EqualBlocks:
 
     def cut(self, rows: Ints) -> list[tuple[Segment, ...]]:
         """Return the segments of every block, given the rows of each parent block."""
-        return _cut_rows_at(rows, _equal_borders(int(rows.sum()), self.number).tolist())
+        borders = np.arange(self.number + 1, dtype=np.int64) * int(rows.sum()) // self.number
+        return _cut_rows_at(rows, borders.tolist())
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A shard's connection to the coordinator: opened on first read, opens epochs, closed exactly once."""
+"""A shard's connection to the coordinator: opened on first read, opens epochs (and packs their rows), closed once."""
 
 from __future__ import annotations
 
