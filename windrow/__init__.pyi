@@ -49,8 +49,8 @@ from windrow.pipeline.delivery.iteration_methods import BatchIterator as BatchIt
 from windrow.pipeline.delivery.tensors.ragged import Pad as Pad, Ragged as Ragged
 from windrow.pipeline.launch.attachment import Attachment as Attachment, attach as attach
 from windrow.pipeline.launch.gang import GangContext as GangContext, run_gang as run_gang
-from windrow.pipeline.launch.ray_train import ray_train_config as ray_train_config
-from windrow.pipeline.loaders.feed_trainer import feed_trainer as feed_trainer
+from windrow.pipeline.launch.gang import ray_train_config as ray_train_config
+from windrow.pipeline.loaders.loader_methods import feed_trainer as feed_trainer
 from windrow.pipeline.loaders.loader import Loader as Loader
 from windrow.pipeline.plan.explain import Explanation as Explanation
 from windrow.pipeline.quality.shuffle_report import ShuffleReport as ShuffleReport

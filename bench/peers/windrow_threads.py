@@ -19,7 +19,7 @@ from bench.training.trainer import Progress, Trainer, TrainerResult
 
 # modules that windrow imports on first use
 _IMPORTS = (
-    "windrow.dataset.pipeline",
+    "windrow.dataset.dataset",
     "windrow.pipeline.shard.shard",
     "windrow.pipeline.delivery.tensors.column_tensors",
 )

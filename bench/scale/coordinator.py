@@ -16,7 +16,7 @@ from bench.simulation.world import World
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.resources import Resources
-from windrow.pipeline.tasks.map_task import Task
+from windrow.pipeline.tasks.task import Task
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from bench.scale.resources import Ledger, Output, SharedResource, Slots
 from bench.simulation.machines import Job
 from bench.simulation.world import World
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.tasks.map_task import Task, TaskReport
+from windrow.pipeline.tasks.task import Task, TaskReport
 from windrow.shuffle.order.runs import Run
 
 Floats = NDArray[np.float64]

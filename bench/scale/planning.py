@@ -17,7 +17,7 @@ from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.explain import explain_program
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.memory_budget import budget_program
-from windrow.pipeline.tasks.map_task import Task
+from windrow.pipeline.tasks.task import Task
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 _BATCH_ROWS = 65_536

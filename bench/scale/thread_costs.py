@@ -25,11 +25,11 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.io.catalog.file_source import open_files
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.pipeline.plan import program
+from windrow.pipeline.plan.epoch_shape import EpochCounts
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.row_counts import EpochCounts
-from windrow.pipeline.tasks.map_task import Task, run_task
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.map_task import run_task
+from windrow.pipeline.tasks.task import Task, Work
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
 from windrow.shuffle.order.epoch_plan import WindowCut

@@ -18,7 +18,8 @@ from bench.system.machine import TICK_SECONDS, count_cores, read_memory_bytes, r
 from bench.system.processes import list_tree
 from bench.system.ray_cluster import start_ray
 from windrow.core.buffer_pool import BufferPool
-from windrow.pipeline.tasks.map_task import Task, TaskContext, run_task
+from windrow.pipeline.tasks.map_task import TaskContext, run_task
+from windrow.pipeline.tasks.task import Task
 
 _ROUNDS = 7
 _BATCH_ROWS = 65_536

@@ -17,10 +17,9 @@ from bench.simulation.world import Violation, World
 from windrow.core.errors import SourceError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.tasks.cache.cache_report import CacheReport
-from windrow.pipeline.tasks.corrupt_blocks import Corruption
-from windrow.pipeline.tasks.map_task import Task, TaskReport
-from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError
+from windrow.pipeline.tasks.cache.disk_cache import CacheReport
+from windrow.pipeline.tasks.map_task import OutputLimit, OutputLimitError
+from windrow.pipeline.tasks.task import Corruption, Task, TaskReport
 from windrow.shuffle.order.runs import Destinations, Run
 
 FAILED = "a block that cannot be read"

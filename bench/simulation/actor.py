@@ -14,7 +14,7 @@ from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.resources import Resources
-from windrow.pipeline.tasks.map_task import Task, TaskReport
+from windrow.pipeline.tasks.task import Task, TaskReport
 
 T = TypeVar("T")
 # after these methods the actor wakes pending polls, as the one on Ray does

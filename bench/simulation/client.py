@@ -10,9 +10,8 @@ from typing import Any
 from bench.simulation.actor import Actor
 from bench.simulation.machines import Machines, ObjectLost
 from bench.simulation.world import World
-from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
+from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.tasks.map_task import Task, TaskReport
+from windrow.pipeline.tasks.task import Task, TaskReport
 from windrow.shuffle.order.runs import Run
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from windrow.pipeline.quality.full_shuffle import expect_distinct
+from windrow.pipeline.quality.measures import expect_distinct
 
 Sums = Mapping[str, tuple[int, int, int]]
 """For each column: count, sum and sum of squares of its values, modulo 2**64."""

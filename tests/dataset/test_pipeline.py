@@ -106,10 +106,6 @@ def test_several_processes_need_an_explicit_seed(pipe: DatasetPipeline) -> None:
         assert sorted(row["x"] for row in shard.iter_rows()) == list(range(7))
 
 
-def test_pickles_of_earlier_versions_find_the_class() -> None:
-    assert pickle.loads(b"cwindrow.dataset.pipeline\nDatasetPipeline\n.") is DatasetPipeline
-
-
 @pytest.mark.parametrize(
     "call", ["split(1, state_dict={})", "iterator(state_dict={})", "shard(state_dict={})"]
 )

@@ -29,7 +29,7 @@ from windrow.io.catalog.file_source import FileSource
 from windrow.io.sinks.written_manifest import WriteResult
 from windrow.io.spark.spark_staging import delete_folder
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows
-from windrow.pipeline.delivery.boosting_methods import BoostingMethods
+from windrow.pipeline.delivery.boosting import BoostingMethods
 from windrow.pipeline.plan.head import read_head
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.open_shards import open_shards

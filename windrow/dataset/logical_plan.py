@@ -22,16 +22,15 @@ from windrow.core.terminal_text import escape_controls
 from windrow.core.user_functions import function_name
 from windrow.dataset.argument_checks import check_count, check_seed
 from windrow.io.adapters.in_memory_tables import InMemoryBlocks, hold_tables
+from windrow.pipeline.exchange.derived_source import Parent
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, exchange_source
-from windrow.pipeline.exchange.layouts import Layout
-from windrow.pipeline.exchange.parent import Parent
+from windrow.pipeline.exchange.layouts import Layout, WindowLayout
 from windrow.pipeline.exchange.rearranged_source import RearrangedSource, combine_schemas
-from windrow.pipeline.exchange.window_layouts import WindowLayout
 from windrow.pipeline.executors.choose_executor import ray_is_initialized
 from windrow.pipeline.plan.job import Job, Options
+from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
-from windrow.pipeline.tasks.window_sort import WindowSort
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 __all__ = [
@@ -339,6 +338,6 @@ def carry_blocks(blocks: InMemoryBlocks) -> tuple[Any, ...] | None:
     """Return what ``__reduce__`` of in-memory blocks returns; None: pickle the blocks themselves."""
     if not ray_is_initialized():
         return None
-    from windrow.pipeline.executors.ray.data.object_store_blocks import reduce_to_references
+    from windrow.pipeline.executors.ray.data.object_store import reduce_to_references
 
     return reduce_to_references(blocks)

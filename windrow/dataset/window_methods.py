@@ -12,10 +12,9 @@ from windrow.dataset.argument_checks import check_blocks, check_places, check_so
 from windrow.dataset.logical_plan import LogicalPlan, check_columns, windowed_plan
 from windrow.dataset.readable import Readable
 from windrow.dataset.transforms.transform_methods import Transformable
-from windrow.pipeline.exchange.layouts import Border, EqualBlocks, RowSpan
-from windrow.pipeline.exchange.window_layouts import RowsLayout, WindowLayout
+from windrow.pipeline.exchange.layouts import Border, EqualBlocks, RowsLayout, RowSpan, WindowLayout
+from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
-from windrow.pipeline.tasks.window_sort import WindowSort
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 __all__ = ["WindowMethods", "join_datasets"]

@@ -153,7 +153,7 @@ class Convertible(ABC):
         6
         """
         require("ray.data", "ray", "to_ray()")
-        from windrow.pipeline.executors.ray.data import ray_data_output as output
+        from windrow.pipeline.executors.ray.data import object_store as output
 
         plan = self._plan
         if plan.delivers_blocks:

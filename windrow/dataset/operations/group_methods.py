@@ -20,11 +20,9 @@ from windrow.dataset.logical_plan import LogicalPlan, exchange_plan, make_parent
 from windrow.dataset.operations.order_methods import sort_plan
 from windrow.dataset.readable import Readable
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert
-from windrow.pipeline.exchange.aggregates import Aggregate, check_ddof, parse_aggregates
-from windrow.pipeline.exchange.derived_source import DEFAULT_BLOCK_BYTES
+from windrow.pipeline.exchange.derived_source import DEFAULT_BLOCK_BYTES, Parent
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
-from windrow.pipeline.exchange.group_operation import GroupOperation
-from windrow.pipeline.exchange.parent import Parent
+from windrow.pipeline.exchange.group_operation import Aggregate, GroupOperation, check_ddof, parse_aggregates
 from windrow.pipeline.plan.head import read_head
 from windrow.pipeline.tasks.key_columns import check_column, find_group_starts, plain_columns
 from windrow.pipeline.tasks.map_batches import MapBatches

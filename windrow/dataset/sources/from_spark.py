@@ -111,7 +111,7 @@ def _open_raydp(df: Any, conversion: Conversion) -> Source:
             "use='parquet'"
         )
     require("raydp", "raydp", "from_spark(use='raydp')")
-    from windrow.pipeline.executors.ray.data.raydp import list_frame
+    from windrow.pipeline.executors.ray.data.ray_data_source import list_frame
 
     with mapped_errors("from_spark", "check that df.count() succeeds", ()):
         return list_frame(conversion.apply(df), conversion.vector_columns(df.schema), _BLOCK_BYTES)

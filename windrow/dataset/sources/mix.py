@@ -12,7 +12,7 @@ from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_seed
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import DRAWN_SEED_BITS, check_columns, rearranged_plan
-from windrow.pipeline.exchange.mixed_blocks import MixedBlocks
+from windrow.pipeline.exchange.layouts import MixedBlocks
 
 __all__ = ["mix"]
 

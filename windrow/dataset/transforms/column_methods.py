@@ -11,14 +11,15 @@ from windrow.core.errors import PlanError
 from windrow.core.user_functions import check_function, function_name
 from windrow.dataset.argument_checks import check_names
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.pipeline.tasks.function_formats import FunctionFormat, check_function_format
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_functions import (
     AddColumn,
     AddExpression,
     DropColumns,
+    FunctionFormat,
     RenameColumns,
     SelectColumns,
+    check_function_format,
     is_expression,
 )
 

@@ -14,12 +14,12 @@ from windrow.dataset.logical_plan import DRAWN_SEED_BITS
 from windrow.dataset.transforms.column_methods import ColumnMethods, on_tables
 from windrow.io.catalog.filters import check_filter
 from windrow.pipeline.tasks.actor_pool import Compute, WorkerResources
-from windrow.pipeline.tasks.function_formats import FunctionFormat
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_functions import (
     FilterExpression,
     FilterRows,
     FlatMapRows,
+    FunctionFormat,
     MapRows,
     SampleRows,
     is_expression,

@@ -8,8 +8,13 @@ from typing import Any
 
 from windrow.core.errors import PlanError, StateError
 from windrow.core.integers import as_integer
-from windrow.pipeline.checkpoint.differences import describe_differences
-from windrow.pipeline.checkpoint.state import State, describe_stream, make_corrupt_error, parse_state
+from windrow.pipeline.checkpoint.state import (
+    State,
+    describe_differences,
+    describe_stream,
+    make_corrupt_error,
+    parse_state,
+)
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program

@@ -27,7 +27,7 @@ from windrow.pipeline.statistics.phases import (
     scale_to,
 )
 from windrow.pipeline.statistics.stats import RunStats, Span
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.task import Work
 
 __all__ = ["Capacity", "Production", "TaskTimes", "WindowHistory", "describe_production"]
 

@@ -118,7 +118,8 @@ def _convert(array: pa.Array, writable: bool) -> NDArray[Any]:
     if isinstance(kind, pa.FixedShapeTensorType):
         return _tensors(array, writable)
     if is_variable_tensor(kind):
-        return _variable_tensors(array, writable)
+        # one array per row; all are views of the column's values
+        return _objects(tensor_rows(array, lambda values: column_to_numpy(values, writable=writable)))
     if isinstance(kind, pa.BaseExtensionType):
         return _convert(array.storage, writable)
     if pa.types.is_dictionary(kind):
@@ -205,11 +206,6 @@ def _tensors(array: pa.FixedShapeTensorArray, writable: bool) -> NDArray[Any]:
     values = values.reshape(len(array), *array.type.shape)
     values = values.transpose(0, *(1 + dimension for dimension in permutation_of(array.type)))
     return _with_nulls(array.storage, values)
-
-
-def _variable_tensors(array: pa.ExtensionArray, writable: bool) -> NDArray[Any]:
-    """One array per row; all are views of the column's values."""
-    return _objects(tensor_rows(array, lambda values: column_to_numpy(values, writable=writable)))
 
 
 def _with_nulls(array: pa.Array, values: NDArray[Any]) -> NDArray[Any]:

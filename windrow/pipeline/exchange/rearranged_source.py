@@ -17,11 +17,8 @@ from windrow.core.source import BlockAddress, BlockPart, BlockTable, RemoteReade
 from windrow.io.catalog.manifest import digest_parts
 from windrow.io.catalog.safe_casts import cast_table
 from windrow.io.catalog.schemas import unify_schemas
-from windrow.pipeline.exchange.derived_source import DerivedSource
-from windrow.pipeline.exchange.layouts import Layout, SideBySide, Sides
-from windrow.pipeline.exchange.parent import ParentReader
-from windrow.pipeline.exchange.segments import Segment
-from windrow.pipeline.exchange.window_layouts import WindowLayout
+from windrow.pipeline.exchange.derived_source import DerivedSource, ParentReader
+from windrow.pipeline.exchange.layouts import Layout, Segment, SideBySide, Sides, WindowLayout
 
 __all__ = ["RearrangedSource", "combine_schemas"]
 

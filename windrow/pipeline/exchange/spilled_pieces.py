@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from windrow.core.errors import SourceError, TransformError
 from windrow.core.offsets import check_layout
 from windrow.io.adapters.temporary_folder import LeasedFolder
-from windrow.pipeline.exchange.operation import Divided
+from windrow.pipeline.exchange.operations import Divided
 
 __all__ = [
     "FileSpill",

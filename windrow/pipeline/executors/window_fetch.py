@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from windrow.core.errors import StallError
-from windrow.pipeline.coordinator.buffered_window import WindowReply
+from windrow.pipeline.coordinator.requests import WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData

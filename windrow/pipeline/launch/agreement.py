@@ -9,9 +9,8 @@ from typing import Any
 
 from windrow.core import errors
 from windrow.core.errors import PlanError, StallError, WindrowError
-from windrow.pipeline.checkpoint.differences import describe_differences
-from windrow.pipeline.checkpoint.state import describe_stream, parse_state
-from windrow.pipeline.executors.stall_watch import Waiting
+from windrow.pipeline.checkpoint.state import describe_differences, describe_stream, parse_state
+from windrow.pipeline.executors.base import Waiting
 from windrow.pipeline.launch.rendezvous import Rendezvous
 from windrow.pipeline.plan.program import Program
 

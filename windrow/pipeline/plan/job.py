@@ -11,9 +11,9 @@ from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.core.source import Source
+from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
-from windrow.pipeline.tasks.window_sort import WindowSort
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 __all__ = ["CustomExecutor", "Job", "Launch", "Options"]

@@ -17,7 +17,7 @@ from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import RUN_BYTES, TASK_BYTES, Program
 from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.plan.window_budget import MAX_SLICES, Budget, RowOverhead, plan_budget
-from windrow.pipeline.tasks.map_task import PLACED_TOKENS
+from windrow.pipeline.tasks.task import PLACED_TOKENS
 from windrow.shuffle.kernels.group_rows import DECODED_TOGETHER_BYTES
 
 __all__ = [

@@ -297,10 +297,7 @@ class Prefetcher:
     """
 
     def __init__(
-        self,
-        items: Generator[Any, None, None],
-        depth: int,
-        size_of: Callable[[Any], int] = lambda _: 0,
+        self, items: Generator[Any, None, None], depth: int, size_of: Callable[[Any], int] = lambda _: 0
     ) -> None:
         self._ready = _Ready(depth)
         self._thread = threading.Thread(

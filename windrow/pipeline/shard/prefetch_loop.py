@@ -322,11 +322,7 @@ class PrefetchLoop:
         return placed
 
     def _place_rows(
-        self,
-        window: _FetchedWindow,
-        map_outputs: list[MapOutputs | OrderedOutputs],
-        run: Run,
-        part: slice,
+        self, window: _FetchedWindow, map_outputs: list[MapOutputs | OrderedOutputs], run: Run, part: slice
     ) -> pa.RecordBatch:
         rows = _place(map_outputs.pop(), run, part, self._client.pool)
         window.uses.used(run.slice)

@@ -25,8 +25,7 @@ from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError, StallError
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.executors.base import CoordinatorClient, WindowData
-from windrow.pipeline.executors.stall_watch import Waiting
+from windrow.pipeline.executors.base import CoordinatorClient, Waiting, WindowData
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.waits import Placing
 from windrow.pipeline.statistics.phases import Interval

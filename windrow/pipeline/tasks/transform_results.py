@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import TransformError
 from windrow.core.offsets import check_dictionary_indices
-from windrow.pipeline.tasks.read_only import as_immutable
+from windrow.pipeline.tasks.held_arrays import as_immutable
 from windrow.pipeline.tasks.to_arrow import to_arrow
 
 __all__ = ["result_to_table"]

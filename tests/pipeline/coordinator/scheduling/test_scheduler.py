@@ -24,7 +24,7 @@ from windrow.pipeline.coordinator.scheduling.events import (
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.plan.epoch_shape import EpochShape, Part, Stage
 from windrow.pipeline.plan.window_budget import RowOverhead
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 CHUNKS = st.builds(Chunk, rows=st.integers(0, 9), size_bytes=st.integers(0, 10), known=st.just(True))

@@ -21,8 +21,8 @@ from windrow.core.machine import available_cores, use_batch_scheduling
 from windrow.io.storage.retries import call_ahead
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.executors.base import WindowData
-from windrow.pipeline.executors.consumer_pace import Pace
+from windrow.pipeline.executors.base import Pace, Waiting, WindowData, waiting_of
+from windrow.pipeline.executors.ray.cluster import this_node
 from windrow.pipeline.executors.ray.coordinator_calls import (
     POLL_SECONDS,
     PendingCalls,
@@ -31,8 +31,6 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
     notify,
 )
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
-from windrow.pipeline.executors.ray.nodes import this_node
-from windrow.pipeline.executors.stall_watch import Waiting, waiting_of
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
