@@ -1,6 +1,6 @@
 """What the user holds: nine floors, of which each imports only what stands below it.
 
-    sources | shuffle_report | pipeline          datasets of files and other data; measures of a pipeline
+    sources | shuffle_report                     datasets of files and other data; measures of a pipeline
     dataset                                      `Dataset` and `DatasetPipeline`: each hands out the other
     operations | shard_methods | window_methods  the methods that only one of the two has
     readable                                     the methods that both have
