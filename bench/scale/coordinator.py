@@ -14,8 +14,8 @@ from bench.scale.machines import CostlyMachines, name_node
 from bench.simulation.actor import Actor, Caller, Polled
 from bench.simulation.world import World
 from windrow.pipeline.coordinator.driver import Driver
+from windrow.pipeline.plan.job import Resources
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.tasks.task import Task
 
 T = TypeVar("T")

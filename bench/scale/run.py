@@ -14,10 +14,9 @@ from bench.scale.machines import CostlyMachines
 from bench.scale.resources import Ledger
 from bench.scale.trainer import Trainer
 from bench.simulation.world import World
-from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.job import Job, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, size_parts
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.plan.window_budget import Budget
 
 # share of the object store that Ray fills before it spills

@@ -12,8 +12,8 @@ from bench.simulation.world import Violation, World
 from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, CoordinatorCore
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.plan.job import Resources
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.tasks.task import Task, TaskReport
 
 T = TypeVar("T")

@@ -32,9 +32,8 @@ from windrow.pipeline.executors.ray import (
 )
 from windrow.pipeline.executors.ray.placement import Node
 from windrow.pipeline.executors.ray.task_dispatch import Submitted
-from windrow.pipeline.plan.job import Launch
+from windrow.pipeline.plan.job import Launch, Resources
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 
 __all__ = ["DoubledRayExecutor", "doubled_ray"]
 

@@ -19,8 +19,8 @@ from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.job import Resources
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.tasks.task import Task, TaskReport
 from windrow.shuffle.order.epoch_plan import WindowCut
 

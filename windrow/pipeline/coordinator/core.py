@@ -20,9 +20,9 @@ from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, Windo
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.coordinator.window_history import Capacity
+from windrow.pipeline.plan.job import Resources
 from windrow.pipeline.plan.memory_budget import budget_program
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.task import Task

@@ -16,9 +16,8 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.plan.cursor import Cursor
-from windrow.pipeline.plan.job import Launch, Options
+from windrow.pipeline.plan.job import Launch, Options, Resources
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.statistics.phases import Interval, TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.shuffle.kernels.place_rows import MapOutputs

@@ -30,10 +30,9 @@ from windrow.pipeline.executors.window_fetch import WindowCollector
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cache_budget import disk_cache
 from windrow.pipeline.plan.cursor import Cursor
-from windrow.pipeline.plan.job import Launch
+from windrow.pipeline.plan.job import Launch, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache.cached_reader import Tables

@@ -13,9 +13,8 @@ from windrow.core.errors import PlanError
 from windrow.core.source import RemoteReader, decodes_columns
 from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.pipeline.plan.cache_budget import CacheBudget, share_memory
-from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.job import Job, Resources
 from windrow.pipeline.plan.program import RUN_BYTES, TASK_BYTES, Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.plan.window_budget import MAX_SLICES, Budget, RowOverhead, plan_budget
 from windrow.pipeline.tasks.task import PLACED_TOKENS
 from windrow.shuffle.kernels.group_rows import DECODED_TOGETHER_BYTES

@@ -40,8 +40,8 @@ from windrow.pipeline.executors.ray.ray_task import Heartbeat, cancel_copy, remo
 from windrow.pipeline.executors.ray.run_metrics import RunMetrics
 from windrow.pipeline.executors.ray.task_dispatch import Cluster, Dispatcher, Submitted
 from windrow.pipeline.plan.cache_budget import disk_cache
+from windrow.pipeline.plan.job import Resources
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache

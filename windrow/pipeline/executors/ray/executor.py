@@ -32,10 +32,9 @@ from windrow.pipeline.executors.ray.lifeline import Channel
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable, export_code
 from windrow.pipeline.executors.ray.pools import warn_of_shortages
 from windrow.pipeline.executors.ray.ray_task import start_workers
-from windrow.pipeline.plan.job import Launch
+from windrow.pipeline.plan.job import Launch, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.statistics.stats import RunStats
 
 __all__ = ["RayExecutor", "SharedSession", "ray_settings", "start_ray", "start_run"]
