@@ -32,8 +32,6 @@ from windrow.io.storage.filesystems import connect
 from windrow.io.storage.retries import call_within
 from windrow.pipeline.executors.choose_executor import ray_is_initialized
 
-__all__ = ["Check", "check_all"]
-
 Status = Literal["OK", "WARNING", "PROBLEM"]
 _REQUIRED = ("numpy", "pyarrow", "fsspec")
 _OPTIONAL = ("ray", "torch", "s3fs", "pandas", "matplotlib")

@@ -18,20 +18,6 @@ from windrow.core.errors import PlanError
 from windrow.core.terminal_text import escape_controls
 from windrow.dataset.dataset import Dataset, DatasetPipeline
 
-__all__ = [
-    "add_pipeline_arguments",
-    "add_source_arguments",
-    "format_reader_call",
-    "format_table",
-    "make_pipeline",
-    "open_dataset",
-    "parse_options",
-    "print_json",
-    "print_labelled",
-    "print_line",
-    "print_text",
-]
-
 _READERS: dict[str, Callable[..., Dataset]] = {
     "parquet": windrow.read_parquet,
     "arrow": windrow.read_arrow,

@@ -8,8 +8,6 @@ from dataclasses import asdict
 from windrow.cli.checks import Check, check_all
 from windrow.cli.command_line import parse_options, print_json, print_line
 
-__all__ = ["add_arguments", "run"]
-
 _PROBLEM = 1
 
 

@@ -16,8 +16,6 @@ from windrow.cli.command_line import (
 )
 from windrow.pipeline.plan.explain import Explanation
 
-__all__ = ["add_arguments", "describe_explanation", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this subcommand."""

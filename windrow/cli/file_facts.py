@@ -17,18 +17,6 @@ from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.io.parquet.footers import find_arrow_schema, read_footer
 from windrow.pipeline.statistics.bottleneck import PipelineFacts
 
-__all__ = [
-    "FEW_BLOCKS",
-    "ColumnFacts",
-    "FooterFacts",
-    "count",
-    "decoded_bytes",
-    "describe_files",
-    "read_facts",
-    "spread",
-    "warn_of_files",
-]
-
 # explain() warns where windows hold fewer blocks
 FEW_BLOCKS = 8
 _LARGE_GROUP_BYTES = 256 * 2**20

@@ -26,8 +26,6 @@ from windrow.core.byte_sizes import format_bytes
 from windrow.core.source import Source, schema_changes
 from windrow.io.catalog.file_source import FileSource
 
-__all__ = ["add_arguments", "find_warnings", "run"]
-
 _LARGE_BLOCK_BYTES = 256 * 2**20
 _SHOWN_ENCODINGS = 3
 

@@ -12,8 +12,6 @@ from windrow.cli import doctor, explain, inspect, premix, shuffle_report, tune
 from windrow.cli.command_line import print_line
 from windrow.core.errors import WindrowError
 
-__all__ = ["main"]
-
 _COMMANDS = {
     "inspect": inspect,
     "explain": explain,

@@ -25,8 +25,6 @@ from windrow.io.sinks.open_store import find_store
 from windrow.io.sinks.store import Store
 from windrow.io.sinks.written_manifest import WriteResult
 
-__all__ = ["add_arguments", "run"]
-
 # of Parquet, and what write_parquet calls them
 _CODECS = {
     "snappy": "snappy", "zstd": "zstd", "gzip": "gzip", "brotli": "brotli",

@@ -16,8 +16,6 @@ from windrow.io.catalog.file_source import FileSource
 from windrow.pipeline.plan.explain import Explanation
 from windrow.pipeline.quality.shuffle_report import ShuffleReport
 
-__all__ = ["Candidate", "Goal", "Proposal", "propose"]
-
 # A window of fewer blocks mixes few regions of the dataset, so smaller blocks are tried.
 _ENOUGH_BLOCKS = 16
 _SMALLER_BLOCKS = (16 * 2**20, 4 * 2**20, 2**20)

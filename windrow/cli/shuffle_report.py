@@ -14,8 +14,6 @@ from windrow.cli.command_line import (
     print_text,
 )
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this subcommand."""

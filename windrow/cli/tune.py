@@ -23,8 +23,6 @@ from windrow.cli.proposal import Candidate, Goal, Proposal, format_size, propose
 from windrow.core.byte_sizes import format_bytes, parse_bytes
 from windrow.core.machine import free_memory_bytes
 
-__all__ = ["add_arguments", "format_code", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this subcommand."""

@@ -10,8 +10,6 @@ import pyarrow.types as pt
 
 from windrow.core.errors import SourceError
 
-__all__ = ["check_supported", "decode_runs", "decoded_schema", "decoded_type", "empty_table", "holds_runs"]
-
 
 def check_supported(schema: pa.Schema, where: str) -> None:
     """Raise a SourceError for a column that pyarrow cannot read, such as intervals of months.

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["available_cores", "find_groups", "free_memory_bytes", "use_batch_scheduling"]
-
 _ROOT = Path("/")
 
 

@@ -17,16 +17,6 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
 
-__all__ = [
-    "VariableShapeTensorType",
-    "is_variable_tensor",
-    "tensor_ndim",
-    "tensor_rows",
-    "tensor_value_type",
-    "to_tensor_column",
-    "variable_tensor",
-]
-
 _NAME = "arrow.variable_shape_tensor"
 _DATA, _SHAPE = "data", "shape"
 _MAX_VALUES = 2**31 - 1

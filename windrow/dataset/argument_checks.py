@@ -14,19 +14,6 @@ from windrow.core.integers import as_integer
 from windrow.core.offsets import check_layout
 from windrow.pipeline.tasks.key_columns import check_key
 
-__all__ = [
-    "check_blocks",
-    "check_count",
-    "check_hints",
-    "check_keys",
-    "check_names",
-    "check_places",
-    "check_seed",
-    "check_sort",
-    "check_table",
-    "list_keys",
-]
-
 # far more than useful; each takes some microseconds to plan
 MAX_BLOCKS = 2**17
 

@@ -36,8 +36,6 @@ from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
-__all__ = ["Dataset", "DatasetPipeline"]
-
 P = TypeVar("P", bound="DatasetPipeline")
 # of the datasets of windows; as that of from_arrow()
 _WINDOW_BLOCK_BYTES = 64 * 2**20

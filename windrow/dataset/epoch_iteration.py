@@ -15,8 +15,6 @@ from windrow.pipeline.shard.epoch import Epoch, EpochBatches
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.run_record import LatestRun
 
-__all__ = ["Passes", "read_epochs", "read_windows"]
-
 _WINDOW_BATCH_ROWS = 4096
 
 

@@ -33,17 +33,6 @@ from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
 from windrow.shuffle.order.epoch_plan import WindowCut
 
-__all__ = [
-    "LogicalPlan",
-    "carry_blocks",
-    "check_columns",
-    "exchange_plan",
-    "make_parent",
-    "rearranged_plan",
-    "tables_plan",
-    "windowed_plan",
-]
-
 DEFAULT_WINDOW_BYTES = 2**30
 # where blocks are large, so many of them make a window by default, which mixes within 2 % of a full shuffle
 _DEFAULT_WINDOW_BLOCKS = 50

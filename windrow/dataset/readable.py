@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from windrow.pipeline.executors.base import Executor
 
-__all__ = ["Readable", "count_blocks_of", "count_rows"]
-
 Self = TypeVar("Self", bound="Readable")
 
 

@@ -29,8 +29,6 @@ from windrow.shuffle.order.shard_assignment import Equal, check_equal
 if TYPE_CHECKING:
     from windrow.pipeline.timeline.timeline import Timeline
 
-__all__ = ["ShardMethods"]
-
 
 @dataclass(frozen=True, repr=False)
 class ShardMethods(Readable):

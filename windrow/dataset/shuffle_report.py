@@ -14,8 +14,6 @@ from windrow.pipeline.plan.job import Job
 from windrow.pipeline.quality.measure_job import measure_job
 from windrow.pipeline.quality.shuffle_report import ShuffleReport
 
-__all__ = ["shuffle_report"]
-
 
 def shuffle_report(
     pipe: DatasetPipeline, *, batch_size: int = 256, epoch: int = 0, count: bool = False

@@ -17,8 +17,6 @@ from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
 from windrow.shuffle.order.epoch_plan import WindowCut
 
-__all__ = ["WindowMethods", "join_datasets"]
-
 Self = TypeVar("Self", bound="WindowMethods")
 
 

@@ -35,17 +35,6 @@ from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps
 
-__all__ = [
-    "check_fits_memory",
-    "collect",
-    "collect_frame",
-    "collect_numpy",
-    "stream_tables",
-    "to_dask",
-    "to_huggingface",
-    "to_spark",
-]
-
 _BATCH_ROWS = 2**16
 _CONVERT = "dataframe.convert-string"
 _SPARK_FIX = "give a cache_dir= that every machine of the Spark cluster sees under the same path"

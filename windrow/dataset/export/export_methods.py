@@ -28,8 +28,6 @@ from windrow.pipeline.plan.job import Job
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Convertible"]
-
 
 class Convertible(ABC):
     """Conversion of the rows of one pass to other libraries' data structures.

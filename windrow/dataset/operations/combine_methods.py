@@ -34,8 +34,6 @@ from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.value_hash import check_hashable, hash_values, mix_key
 
-__all__ = ["CombineMethods"]
-
 Self = TypeVar("Self", bound="CombineMethods")
 _START, _END = Border(rows=0), Border()
 

@@ -29,8 +29,6 @@ from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.transform_results import result_to_table
 from windrow.pipeline.tasks.transforms import as_one_batch, check_schema
 
-__all__ = ["GroupMethods", "GroupedDataset"]
-
 Self = TypeVar("Self", bound="GroupMethods")
 # Partial results are smaller than the rows that they are made of, so partitions can be of more rows than blocks. Up
 # to a few smaller ones let cores share the work.

@@ -15,8 +15,6 @@ from windrow.pipeline.exchange.derived_source import Parent
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
 from windrow.pipeline.exchange.operations import ShuffleOperation, SortOperation
 
-__all__ = ["OrderMethods", "shuffle_plan", "sort_plan"]
-
 Self = TypeVar("Self", bound="OrderMethods")
 
 

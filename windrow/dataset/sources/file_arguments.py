@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-__all__ = ["Location", "Selection", "parse_block_bytes", "parsed_types", "read_files"]
-
 
 class Location(NamedTuple):
     """Where the files are and how they are reached: the arguments of these names of every reader."""

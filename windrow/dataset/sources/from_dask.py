@@ -15,8 +15,6 @@ from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.from_memory import table_of_frame
 from windrow.io.adapters.dask_partitions import list_partitions
 
-__all__ = ["from_dask"]
-
 
 def from_dask(frame: Any, *, rows: Sequence[int] | None = None, schema: pa.Schema | None = None) -> Dataset:
     """Return a dataset of a dask DataFrame, one block per partition; needs the extra ``dask``.

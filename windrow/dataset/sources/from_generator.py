@@ -19,8 +19,6 @@ from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.from_memory import is_frame, table_of_arrays, table_of_frame, table_of_items
 from windrow.io.adapters.staged_tables import stage_tables
 
-__all__ = ["from_generator"]
-
 _ROWS_PER_TABLE = 1024
 
 

@@ -13,8 +13,6 @@ from windrow.dataset.sources.from_memory import dataset_of_tables
 from windrow.io.adapters.huggingface import list_rows
 from windrow.io.catalog.safe_casts import plain_table
 
-__all__ = ["from_huggingface"]
-
 
 def from_huggingface(dataset: Any, *, target_block_bytes: int | str = "64MiB") -> Dataset:
     """Return the rows of a Hugging Face ``datasets.Dataset``; needs the extra ``huggingface``.

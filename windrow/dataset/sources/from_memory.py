@@ -19,18 +19,6 @@ from windrow.pipeline.tasks.to_arrow import to_arrow
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "dataset_of_tables",
-    "from_arrow",
-    "from_items",
-    "from_numpy",
-    "from_pandas",
-    "is_frame",
-    "table_of_arrays",
-    "table_of_frame",
-    "table_of_items",
-]
-
 _ARRAY_COLUMN = "data"
 # pickles of datasets in memory name this function here
 _reduce_blocks = carry_blocks

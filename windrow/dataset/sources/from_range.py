@@ -9,8 +9,6 @@ from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.adapters.in_memory_tables import count_up
 
-__all__ = ["range"]
-
 _MAX_N, _MAX_BLOCKS = 2**62, 10**7
 
 

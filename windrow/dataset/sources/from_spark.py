@@ -21,8 +21,6 @@ from windrow.io.spark.dataframes import (
 )
 from windrow.io.spark.spark_staging import StageRequest, open_root, stage
 
-__all__ = ["from_spark"]
-
 _BLOCK_BYTES = 64 * 2**20
 
 

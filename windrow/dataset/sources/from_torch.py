@@ -14,8 +14,6 @@ from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.from_memory import dataset_of_tables, table_of_arrays, table_of_items
 from windrow.io.adapters.map_style import index_items
 
-__all__ = ["from_torch"]
-
 
 def from_torch(data: Any, *, target_block_bytes: int | str = "64MiB") -> Dataset:
     """Return a dataset of torch tensors, or of a map-style torch ``Dataset``.

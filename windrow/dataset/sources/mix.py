@@ -14,8 +14,6 @@ from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import DRAWN_SEED_BITS, check_columns, rearranged_plan
 from windrow.pipeline.exchange.layouts import MixedBlocks
 
-__all__ = ["mix"]
-
 StoppingStrategy = Literal["first_exhausted", "all_exhausted"]
 
 

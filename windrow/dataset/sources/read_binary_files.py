@@ -13,8 +13,6 @@ from windrow.io.formats.whole_file_format import BinaryFormat
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["read_binary_files"]
-
 
 def read_binary_files(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,

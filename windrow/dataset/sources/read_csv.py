@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-__all__ = ["read_csv"]
-
 
 def read_csv(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-__all__ = ["read_json"]
-
 
 def read_json(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,

@@ -14,8 +14,6 @@ from windrow.io.formats.line_formats import LineFiles, TextFormat
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["read_text"]
-
 
 def read_text(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-__all__ = ["read_tfrecords"]
-
 
 def read_tfrecords(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,

@@ -26,8 +26,6 @@ from windrow.pipeline.tasks.row_functions import (
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["ColumnMethods", "on_tables"]
-
 Self = TypeVar("Self", bound="ColumnMethods")
 
 

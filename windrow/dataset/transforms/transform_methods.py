@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     from typing_extensions import Unpack
 
-__all__ = ["Transformable"]
-
 Self = TypeVar("Self", bound="Transformable")
 
 

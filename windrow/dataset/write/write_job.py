@@ -53,8 +53,6 @@ from windrow.pipeline.tasks.actor_pool import ActorPool
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.transforms import FailedRows
 
-__all__ = ["ERROR_COLUMN", "FailedRowsFolder", "Output", "WriteRequest", "write"]
-
 _NAME_BYTES = 6
 ERROR_COLUMN = "windrow_error"
 

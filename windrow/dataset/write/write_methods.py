@@ -16,8 +16,6 @@ from windrow.io.sinks.tfrecord_sink import TfRecordSink
 from windrow.io.sinks.webdataset_sink import WebDatasetSink
 from windrow.io.sinks.written_manifest import WriteResult
 
-__all__ = ["Writable"]
-
 
 class Writable(ABC):
     """Writing rows to files.

@@ -29,8 +29,6 @@ from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.transforms import FailedRows, apply_maps, check_schema
 
-__all__ = ["cut_parts", "write_epochs", "write_parts"]
-
 # a task holds a block decoded, transformed and encoded
 _COPIES = 3
 _MIN_DIGITS = 5

@@ -17,8 +17,6 @@ from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.safe_casts import conform_table
 from windrow.io.catalog.value_sizes import fixed_bits, weigh_table
 
-__all__ = ["PartitionsReader", "list_partitions"]
-
 _FIX = "make its columns those of the other partitions with astype() in dask, or give schema="
 
 Convert = Callable[[Any, str], pa.Table]

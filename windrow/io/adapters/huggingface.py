@@ -20,8 +20,6 @@ from windrow.io.catalog.safe_casts import plain_schema, plain_table
 from windrow.io.catalog.value_sizes import cut_rows, fixed_bits
 from windrow.io.storage.error_causes import find_cause
 
-__all__ = ["HuggingFaceReader", "list_rows"]
-
 # The digest covers this many evenly spaced pages of each file, and all of a small file.
 _PAGES = 64
 _PAGE_BYTES = 2**16

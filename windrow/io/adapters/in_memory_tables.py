@@ -18,8 +18,6 @@ from windrow.io.catalog.safe_casts import cast_table
 from windrow.io.catalog.schemas import unify_schemas
 from windrow.io.catalog.value_sizes import count_nulls, cut_rows, weigh_table, weigh_tables
 
-__all__ = ["Carry", "InMemoryBlocks", "NumbersReader", "count_up", "hold_tables", "unpack_table"]
-
 # Returns what `InMemoryBlocks.__reduce__` returns; None pickles the blocks by value.
 Carry = Callable[["InMemoryBlocks"], "tuple[Any, ...] | None"]
 _BYTES = 8

@@ -18,8 +18,6 @@ from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.safe_casts import conform_table
 from windrow.io.catalog.value_sizes import cut_rows, fixed_bits, weigh_table
 
-__all__ = ["ItemsReader", "index_items"]
-
 _SAMPLED_ITEMS = 8
 
 Convert = Callable[[Sequence[Any], str], pa.Table]

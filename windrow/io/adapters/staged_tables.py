@@ -25,8 +25,6 @@ from windrow.io.catalog.safe_casts import conform_table
 from windrow.io.catalog.value_sizes import count_nulls, fixed_bits, weigh_table
 from windrow.io.storage.error_causes import find_cause, shows_corruption
 
-__all__ = ["StagedReader", "stage_tables"]
-
 _FIX = "give schema= with all columns and the types that hold every value, or leave others out"
 
 

@@ -21,17 +21,6 @@ from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.catalog.manifest import Manifest, VariableBytes
 from windrow.io.catalog.value_sizes import fixed_bits, leaf_types, offset_bytes
 
-__all__ = [
-    "BlockCuts",
-    "CutSizes",
-    "Pieces",
-    "choose_block_bytes",
-    "choose_piece_bytes",
-    "cut_blocks",
-    "cut_row_groups",
-    "weigh_blocks",
-]
-
 Ints = NDArray[np.int64]
 
 # half of what offsets of 32 bits can address: sizes of text are estimates

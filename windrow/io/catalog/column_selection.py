@@ -16,16 +16,6 @@ from windrow.io.catalog.manifest import Manifest
 from windrow.io.catalog.safe_casts import has_cast
 from windrow.io.catalog.schemas import MergedSchema
 
-__all__ = [
-    "FileColumns",
-    "check_schema_argument",
-    "describe_changes",
-    "find_columns",
-    "make_unknown_column_error",
-    "restrict_type",
-    "select_columns",
-]
-
 _NAMES_SHOWN = 3
 # what the steps from a list to its items are called in Parquet and Arrow
 _ITEM_STEPS = ("list.element", "list.item")

@@ -18,8 +18,6 @@ import pyarrow.types as pt
 
 from windrow.core.machine import available_cores
 
-__all__ = ["child_range", "digest_table"]
-
 
 def digest_table(table: pa.Table) -> str:
     """Digest a table's column names, types and values; equal tables have equal digests."""

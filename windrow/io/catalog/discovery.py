@@ -25,8 +25,6 @@ from windrow.io.storage.file_versions import Version, version_from_listing
 from windrow.io.storage.filesystems import Files, Paths
 from windrow.io.storage.retries import Retries
 
-__all__ = ["ManifestOrPath", "build_manifest", "merge_manifest", "name_schemas", "resolve_files"]
-
 ManifestOrPath = Union[Manifest, str, "os.PathLike[str]"]
 
 _METADATA_THREADS = 64

@@ -23,8 +23,6 @@ from windrow.io.storage.filesystems import Files
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["FileFormat", "FileReading", "Format", "Survey", "SurveyedFormat", "UnifyingFormat"]
-
 
 @dataclass(frozen=True)
 class FileReading:

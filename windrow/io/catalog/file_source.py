@@ -53,8 +53,6 @@ from windrow.io.storage.retries import DEFAULT_RETRIES, Retries
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["FileSource", "open_files"]
-
 _STAMP_THREADS = 16
 
 

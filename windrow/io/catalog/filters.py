@@ -21,17 +21,6 @@ from windrow.io.catalog.manifest import Manifest, digest_briefly
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = [
-    "can_prune",
-    "check_filter",
-    "digest_filter",
-    "evaluate_filter",
-    "filter_columns",
-    "kept_fragments",
-    "kept_places",
-    "with_filter_columns",
-]
-
 # any function call, including "not"; names and string literals that look like one only disable pruning
 _UNSAFE_FOR_NAN = re.compile(r"\w\(|!=")
 _NO_MATCH = re.compile(

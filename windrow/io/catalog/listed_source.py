@@ -16,8 +16,6 @@ from windrow.core.source import BlockAddress, BlockPart, BlockReader, BlockTable
 from windrow.io.catalog.manifest import digest_parts, digest_schema
 from windrow.io.catalog.row_ids import RowIdSource, count_rows
 
-__all__ = ["ListedSource", "NumberedRows", "WholeBlockReader"]
-
 
 class WholeBlockReader:
     """A ``windrow.core.source.BlockReader`` whose blocks have one part each."""

@@ -17,8 +17,6 @@ from windrow.io.storage.error_causes import is_forbidden
 from windrow.io.storage.filesystems import Connection, Files, Paths, connect, is_visible, join_path
 from windrow.io.storage.retries import DEFAULT_RETRIES, GaveUpError, Retries, call_within, is_transient
 
-__all__ = ["list_files", "locate_root"]
-
 # fsspec's info of each path
 _Infos = dict[str, Mapping[str, Any]]
 

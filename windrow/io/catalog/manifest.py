@@ -22,22 +22,6 @@ from numpy.typing import NDArray
 from windrow.core.errors import SourceError
 from windrow.io.storage.file_versions import Version
 
-__all__ = [
-    "END_BYTES",
-    "HASH_BYTES",
-    "Fragment",
-    "FragmentFacts",
-    "Manifest",
-    "VariableBytes",
-    "digest_briefly",
-    "digest_ends",
-    "digest_parts",
-    "digest_schema",
-    "load_manifest",
-    "narrowed",
-    "save_manifest",
-]
-
 HASH_BYTES = 16
 
 END_BYTES = 16 * 1024

@@ -16,17 +16,6 @@ import pyarrow.types as pt
 from windrow.core.errors import SourceError
 from windrow.core.variable_tensors import is_variable_tensor
 
-__all__ = [
-    "Locate",
-    "cast_array",
-    "cast_column",
-    "cast_table",
-    "conform_table",
-    "has_cast",
-    "plain_schema",
-    "plain_table",
-]
-
 Locate = Callable[[int], str]
 """Names the place of a row in errors: its file and row group."""
 

@@ -33,8 +33,6 @@ import pyarrow.types as pt
 
 from windrow.core.errors import SourceError
 
-__all__ = ["MergedSchema", "Unify", "merge_schemas", "unify_schemas", "unify_types"]
-
 _UNITS = ("s", "ms", "us", "ns")
 _SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 # the digits of a float in binary

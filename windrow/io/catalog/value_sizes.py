@@ -11,17 +11,6 @@ from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.source import BlockTable
 from windrow.io.catalog.content_digest import child_range
 
-__all__ = [
-    "count_nulls",
-    "cut_rows",
-    "fixed_bits",
-    "leaf_indices",
-    "leaf_types",
-    "offset_bytes",
-    "weigh_table",
-    "weigh_tables",
-]
-
 
 def fixed_bits(kind: pa.DataType) -> int | None:
     """Bits of a value of a fixed-width type, without validity; None for variable-width types."""

@@ -20,8 +20,6 @@ from windrow.io.formats.ipc_messages import BatchHeader, Layout, Message, find_m
 from windrow.io.formats.row_group_format import RowGroupFormat, corruption_is_invalid, group_by_bytes
 from windrow.io.storage.footer_cache import FooterCache
 
-__all__ = ["ArrowFormat"]
-
 # message layouts, so that the blocks of a file parse them once per process
 _LAYOUTS = FooterCache(max_footers=64, max_bytes=16 * 2**20)
 # estimated ratio of compression: the actual one is unknown before decoding

@@ -18,8 +18,6 @@ from windrow.io.storage.filesystems import Files
 from windrow.io.storage.range_reads import RemoteFile, join_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
 
-__all__ = ["OpenFile", "check_unchanged", "listed_stamp", "make_corrupt_error", "open_file", "open_path"]
-
 _ONCE = Retries(seconds=0)
 
 

@@ -27,8 +27,6 @@ from windrow.io.formats.line_formats import (
 )
 from windrow.io.formats.row_group_format import Head, estimate_facts
 
-__all__ = ["CsvFormat", "CsvOptions", "Quoting", "check_csv_type"]
-
 _WINDOW_BYTES = 2**18
 _TAIL_BYTES = 64 * 1024
 _NEWLINE = 10

@@ -13,19 +13,6 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 
-__all__ = [
-    "INFER",
-    "check_compression",
-    "check_encoding",
-    "check_utf8",
-    "decode_head",
-    "decode_text",
-    "decompress",
-    "decompress_head",
-    "find_codec",
-    "is_cuttable",
-]
-
 INFER = "infer"
 
 _SUFFIXES = {

@@ -25,8 +25,6 @@ from windrow.io.formats.numpy_types import column_type, to_column
 from windrow.io.formats.whole_file_format import Contents, WholeFileFormat
 from windrow.io.storage.filesystems import Files
 
-__all__ = ["ImageFormat", "describe_limit", "is_too_large"]
-
 _PIXELS = re.compile(r"\((\d+) pixels\)")
 _IMAGE = "image"
 # channels and pixel type of each mode; arrays of one channel have no channel dimension

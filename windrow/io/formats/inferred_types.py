@@ -24,16 +24,6 @@ from windrow.core.errors import PlanError, SourceError
 from windrow.core.variable_tensors import is_variable_tensor, tensor_ndim, tensor_value_type, variable_tensor
 from windrow.io.catalog.schemas import MergedSchema, Unify, merge_schemas, unify_types
 
-__all__ = [
-    "check_dtypes",
-    "type_names",
-    "unify_inferred",
-    "widen_features",
-    "widen_json",
-    "widen_samples",
-    "widen_text",
-]
-
 
 def check_dtypes(
     dtypes: Any, argument: str = "dtypes", parse: Callable[[pa.DataType], object] | None = None

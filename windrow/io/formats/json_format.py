@@ -31,8 +31,6 @@ from windrow.io.formats.line_formats import (
 )
 from windrow.io.formats.row_group_format import Head, estimate_facts
 
-__all__ = ["JsonFormat", "check_json_type"]
-
 _COLUMN = re.compile(r"Column\(/([^/)]*)")
 _ROW = re.compile(r" in row (\d+)")
 _QUOTED = re.compile(r"couldn't parse:(\S+)")

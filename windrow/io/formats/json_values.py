@@ -19,8 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["Rounded", "find_rounded", "has_text", "quote_values", "widen_integers"]
-
 # every integer up to here has a float of its own
 _EXACT = 2.0**53
 _LONG = re.compile(rb"\d{16}")

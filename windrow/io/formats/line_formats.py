@@ -22,17 +22,6 @@ from windrow.io.formats.file_encodings import decode_head, decode_text, decompre
 from windrow.io.formats.row_group_format import HEAD_BYTES, Head, SampledFormat, estimate_facts, read_heads
 from windrow.io.storage.error_causes import exceeds_arrow
 
-__all__ = [
-    "BLOCK_BYTES",
-    "RANGE_BYTES",
-    "LineFiles",
-    "LineFormat",
-    "Piece",
-    "TextFormat",
-    "cut_lines",
-    "parse_in_blocks",
-]
-
 # Saved manifests count row groups of this size: a change needs a new name in `LineFiles.__str__`.
 RANGE_BYTES = 16 * 2**20
 

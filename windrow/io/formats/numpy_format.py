@@ -26,8 +26,6 @@ from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.numpy_types import column_type, row_memory_bytes, to_column
 from windrow.io.formats.row_group_format import PART_BYTES, RowGroupFormat, corruption_is_invalid
 
-__all__ = ["NumpyFormat"]
-
 _NPY, _ZIP = b"\x93NUMPY", (b"PK\x03\x04", b"PK\x05\x06")
 _SUFFIX = ".npy"
 # headers are padded to 64 bytes, and exceed this only with very many fields

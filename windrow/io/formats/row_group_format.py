@@ -23,21 +23,6 @@ from windrow.io.formats.file_encodings import decompress, decompress_head, find_
 from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files
 
-__all__ = [
-    "HEAD_BYTES",
-    "PART_BYTES",
-    "Head",
-    "RecordFormat",
-    "RowGroupFormat",
-    "RowGroupReader",
-    "SampledFormat",
-    "corruption_is_invalid",
-    "estimate_facts",
-    "group_by_bytes",
-    "read_heads",
-    "split_into_parts",
-]
-
 # The columns of a part should fit the CPU cache; smaller parts cost more Python per row.
 PART_BYTES = 8 * 2**20
 # files of at least this size are read as parts of their own

@@ -27,8 +27,6 @@ from windrow.io.formats.tfrecord_features import (
 )
 from windrow.io.storage.error_causes import exceeds_arrow
 
-__all__ = ["TFRecordFormat", "iter_records", "load_checksum", "mask"]
-
 _SAMPLE_RECORDS = 1000
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")

@@ -31,8 +31,6 @@ from windrow.io.formats.inferred_types import type_names, unify_inferred, widen_
 from windrow.io.formats.row_group_format import Head, RecordFormat, estimate_facts, group_by_bytes
 from windrow.io.storage.error_causes import exceeds_arrow
 
-__all__ = ["WebDatasetFormat"]
-
 _IMAGES = ("bmp", "gif", "jpeg", "jpg", "png", "ppm", "tif", "tiff", "webp")
 _TEXTS = ("text", "transcript", "txt")
 _INTEGERS = ("cls", "cls2", "id", "index", "inx")

@@ -19,8 +19,6 @@ from windrow.io.formats.row_group_format import group_by_bytes
 from windrow.io.storage.file_versions import RowGroups, changed, version_from_stat
 from windrow.io.storage.filesystems import Files
 
-__all__ = ["BinaryFormat", "Contents", "WholeFileFormat", "WholeFileReader"]
-
 # Remote files that are read concurrently. Each takes two requests in turn, for its bytes and for its version.
 _READ_THREADS = 32
 # larger remote files are fetched in several concurrent requests

@@ -34,8 +34,6 @@ from windrow.io.parquet.verified_files import BlockFile, open_block, remember_fo
 from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files
 
-__all__ = ["ParquetFormat", "ParquetReader"]
-
 
 @dataclass(frozen=True)
 class ParquetFormat:

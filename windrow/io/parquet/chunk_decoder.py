@@ -38,8 +38,6 @@ from windrow.io.parquet.decoder_library import (
 )
 from windrow.io.parquet.stored_chunks import Chunk, NestedLeaf, is_list
 
-__all__ = ["decode", "decode_nested", "decode_text"]
-
 # SLACK in C: bytes after decompressed pages that can be read and written
 _SLACK_BYTES = 64
 # bytes before all text: a length of 0

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from windrow.core.native_libraries import Address, load_library
 
-__all__ = ["CODECS", "LIBRARY", "SCRATCH", "UNCOMPRESSED", "read_chunks", "read_into", "read_pages"]
-
 UNCOMPRESSED = "UNCOMPRESSED"
 
 

@@ -22,8 +22,6 @@ from windrow.io.parquet.footer_validation import check_footer
 from windrow.io.storage.file_versions import Version, version_from_stat
 from windrow.io.storage.filesystems import Files
 
-__all__ = ["Footer", "find_arrow_schema", "integer_bounds", "parse_footer", "read_footer", "summarise"]
-
 _TAIL_BYTES = 64 * 1024
 _TRAILER_BYTES = 8
 # files of a dataset mostly have one schema, and each is remembered with a footer that has it

@@ -32,8 +32,6 @@ from windrow.io.parquet.thrift_compact import (
     dump,
 )
 
-__all__ = ["FooterStructs", "assemble", "coarsen", "page_of_one_value", "prune", "read_leaf"]
-
 _MAGIC = b"PAR1"
 # rows that are decoded at a time
 _BATCH_ROWS = 2**16

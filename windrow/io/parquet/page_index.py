@@ -25,16 +25,6 @@ from windrow.io.parquet import decoder_library
 from windrow.io.parquet.decoder_library import UNCOMPRESSED
 from windrow.io.parquet.thrift_compact import STRUCT, Reader, Struct, ThriftError
 
-__all__ = [
-    "ChunkPages",
-    "Headers",
-    "PageSpan",
-    "ReadRange",
-    "StoredChunk",
-    "measure_dictionary",
-    "read_headers",
-]
-
 ReadRange = Callable[[int, int], pa.Buffer]
 """Reads a range of the file; shorter where the file ends."""
 

@@ -24,8 +24,6 @@ from windrow.io.parquet.verified_files import BlockFile, open_parquet
 from windrow.io.storage.footer_cache import FooterCache
 from windrow.io.storage.retries import call_ahead
 
-__all__ = ["RowRange", "open_ranges"]
-
 # chunks of a remote file whose pages are looked for at a time, each with a request of up to 8 MiB
 _LANES = 8
 # of a stream: rows and bytes that are held at a time

@@ -18,8 +18,6 @@ from windrow.io.parquet.footers import find_arrow_schema, integer_bounds
 from windrow.io.parquet.leaf_files import FooterStructs
 from windrow.io.parquet.page_index import ChunkPages, StoredChunk
 
-__all__ = ["Chunk", "NestedLeaf", "StoredFooter", "is_list"]
-
 _WIDTHS = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
 # datasets of the same file whose chunks are remembered
 _KNOWN_FIELDS = 4

@@ -22,8 +22,6 @@ from windrow.io.parquet.verified_files import BlockFile, open_bytes, open_parque
 from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files
 
-__all__ = ["StoredRows", "join_groups", "read_small_files"]
-
 
 def _count_rows(metadata: Any, numbers: Iterable[int]) -> int:
     """The rows of some row groups, as the footer states them."""

@@ -33,8 +33,6 @@ from windrow.io.storage.footer_cache import FooterCache
 from windrow.io.storage.range_reads import RemoteFile, join_ranges, read_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
 
-__all__ = ["BlockFile", "open_block", "open_bytes", "open_parquet", "remember_footer"]
-
 # Several tasks read the blocks of a window concurrently in stored order, each from its own file.
 # A footer with very many row groups takes megabytes, and three times as much when parsed.
 # Footers of small files are cached for the next epoch too: parsing one costs more than reading the file's rows.

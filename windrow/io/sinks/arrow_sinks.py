@@ -20,8 +20,6 @@ from windrow.core.errors import PlanError
 from windrow.core.variable_tensors import is_variable_tensor
 from windrow.io.sinks.sink import FILE_COMPRESSIONS, check_compression, check_types, compressed, rows_within
 
-__all__ = ["CsvSink", "IpcSink", "ParquetSink"]
-
 # so that readers join one or several row groups to a block
 _ROW_GROUP_BYTES = 64 * 2**20
 _ROW_GROUP_ROWS = 2**20

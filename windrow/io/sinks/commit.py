@@ -35,19 +35,6 @@ from windrow.io.sinks.written_manifest import (
 )
 from windrow.io.storage.filesystems import Files, is_visible, join_path
 
-__all__ = [
-    "FinishedPart",
-    "Mode",
-    "WriteJob",
-    "abandon",
-    "begin",
-    "commit",
-    "find_finished",
-    "lie_within",
-    "list_replaced",
-    "mark_finished",
-]
-
 Mode = Literal["error", "overwrite", "append", "resume"]
 
 _MANIFEST = re.compile(r"_manifest-[0-9a-f]+\.json")

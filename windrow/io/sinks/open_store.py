@@ -27,8 +27,6 @@ from windrow.io.storage.credentials import filesystem_secrets, redact, safe_caus
 from windrow.io.storage.filesystems import connect, join_path
 from windrow.io.storage.retries import GaveUpError, Retries
 
-__all__ = ["ArrowStore", "FsspecStore", "find_store", "mapped_errors"]
-
 _ARROW_OBJECT_STORES = {"s3", "gcs", "abfs"}
 _FSSPEC_OBJECT_STORES = {
     "s3",

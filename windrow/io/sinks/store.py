@@ -13,8 +13,6 @@ from typing import Any, BinaryIO, Protocol
 
 from windrow.io.storage.filesystems import join_path
 
-__all__ = ["TEMPORARY", "Fill", "LocalStore", "Store", "is_temporary", "temporary_name"]
-
 Fill = Callable[[BinaryIO], Any]
 
 TEMPORARY = ".windrow-tmp"

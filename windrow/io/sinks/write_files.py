@@ -20,8 +20,6 @@ from windrow.io.sinks.commit import WriteJob
 from windrow.io.sinks.open_store import mapped_errors
 from windrow.io.sinks.written_manifest import WrittenFile
 
-__all__ = ["DigestingStream", "FileRows", "FileSplitter", "Layout", "write_empty", "write_rows"]
-
 # a file can exceed the target by a quarter
 _SLACK = 4
 _NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -11,18 +11,6 @@ from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
 from windrow.io.storage.credentials import redact, safe_cause
 
-__all__ = [
-    "Conversion",
-    "FloatType",
-    "VectorForm",
-    "check_frame",
-    "check_session",
-    "mapped_errors",
-    "runs_on_ray",
-    "select_column",
-    "settings",
-]
-
 _RESTART = "start a new SparkSession, and create the DataFrame in it"
 FloatType = Literal["float32", "float64"]
 VectorForm = Literal["array", "struct"]

@@ -12,8 +12,6 @@ from windrow.core.errors import PlanError
 from windrow.io.sinks.arrow_sinks import ParquetSink
 from windrow.io.sinks.sink import check_types
 
-__all__ = ["SparkSink"]
-
 _MAX_DIGITS = 38
 
 

@@ -32,8 +32,6 @@ from windrow.io.spark.plan_equality import PlanIdentity, identify
 from windrow.io.storage.credentials import check_options, find_secrets, safe_cause, source_error, without_user
 from windrow.io.storage.filesystems import Files, connect
 
-__all__ = ["StageFolder", "StageRequest", "StageRoot", "delete_folder", "open_root", "stage"]
-
 _PREFIX = "windrow-stage-"
 _NOTE = "_windrow_stage.json"
 _LEASE = "_windrow_lease"

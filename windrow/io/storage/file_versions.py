@@ -14,17 +14,6 @@ import pyarrow.fs as pa_fs
 
 from windrow.core.errors import SourceError
 
-__all__ = [
-    "RowGroups",
-    "Version",
-    "changed",
-    "read_arrow_version",
-    "read_fsspec_version",
-    "read_local_version",
-    "version_from_listing",
-    "version_from_stat",
-]
-
 # Lower-case metadata keys that identify a version. Keys that also change with access or storage class are left out.
 _VERSION_KEYS = re.compile(
     r"content[-_]md5|created|etag|generation|last[-_]?modified|md5(hash)?|mtime|modified|updated|version_?id"

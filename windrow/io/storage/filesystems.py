@@ -35,8 +35,6 @@ from windrow.io.storage.file_versions import (
 from windrow.io.storage.range_reads import RemoteFile, read_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
 
-__all__ = ["Connection", "Files", "Paths", "connect", "is_visible", "join_path"]
-
 # URL schemes of pyarrow's filesystems, whose own paths have none
 _SCHEMES = {"s3": "s3", "gcs": "gs"}
 

@@ -7,8 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["FooterCache"]
-
 
 class FooterCache:
     """An LRU cache of footers, bounded in number and serialized bytes; thread-safe.

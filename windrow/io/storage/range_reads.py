@@ -21,8 +21,6 @@ import pyarrow as pa
 from windrow.core.phase_clock import count_request, counting, current_clock, phase
 from windrow.io.storage.retries import Retries, ShortReadError, call_ahead
 
-__all__ = ["RemoteFile", "join_ranges", "read_ranges"]
-
 ReadRange = Callable[[int, int], Any]
 
 # Larger requests are not faster, and delay those behind them.

@@ -27,16 +27,6 @@ from typing import Any, TypeVar, cast
 from windrow.core.errors import PlanError, WindrowError
 from windrow.core.phase_clock import count_retry, phase
 
-__all__ = [
-    "DEFAULT_RETRIES",
-    "GaveUpError",
-    "Retries",
-    "ShortReadError",
-    "call_ahead",
-    "call_within",
-    "is_transient",
-]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -12,8 +12,6 @@ import pyarrow.types as pt
 from windrow.core.errors import SourceError
 from windrow.io.catalog.schemas import unify_types
 
-__all__ = ["TableColumns", "plain_schema"]
-
 _FIELD_ID = b"PARQUET:field_id"
 
 

@@ -25,18 +25,6 @@ from windrow.io.tables.library_errors import plain_error
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = [
-    "ColumnStatistics",
-    "FittedFile",
-    "LoggedFile",
-    "TableFiles",
-    "TableRowGroups",
-    "candidate_files",
-    "fit_file",
-    "prune_files",
-    "supports_pruning",
-]
-
 Ints = NDArray[np.int64]
 
 

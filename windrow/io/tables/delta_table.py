@@ -34,8 +34,6 @@ from windrow.io.tables.snapshot_source import Snapshot, TableSource, open_snapsh
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["DeltaVersion", "open_delta"]
-
 DeltaVersion = int | str | datetime.datetime
 
 _FIX = "check the path, the version (vacuuming removes old ones), the credentials and storage_options="

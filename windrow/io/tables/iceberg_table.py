@@ -31,8 +31,6 @@ from windrow.io.tables.snapshot_source import Snapshot, TableSource, open_snapsh
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["IcebergVersion", "open_iceberg", "read_positions"]
-
 Ints = NDArray[np.int64]
 IcebergVersion = int | str | datetime.datetime
 _FIX = "check the table's name or path, catalog=, snapshot_id=, the credentials and storage_options="

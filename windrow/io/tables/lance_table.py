@@ -34,8 +34,6 @@ from windrow.io.tables.library_errors import check_time_zone, mapped_errors
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["LanceSource", "LanceVersion", "lance_errors", "open_lance", "scan_rows"]
-
 # taking one row costs about as much as scanning this many
 _TAKE_COST_ROWS = 16
 _FIX = "check the path, the version, the credentials and storage_options="

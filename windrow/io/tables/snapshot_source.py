@@ -42,8 +42,6 @@ from windrow.io.tables.data_files import FittedFile, LoggedFile, TableFiles, Tab
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["Snapshot", "TableFilesReader", "TableSource", "open_snapshot"]
-
 
 @dataclass(frozen=True)
 class ConstantColumns(Partitions):

@@ -10,8 +10,6 @@ from typing import Any, Literal
 from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.checkpoint.state import State, describe_differences, parse_state
 
-__all__ = ["merge_state_dicts"]
-
 _CHOICES = ("error", "repeat", "skip")
 
 

@@ -20,8 +20,6 @@ from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.shuffle.order.keys import order_version
 
-__all__ = ["make_seed_error", "resume", "skip_steps"]
-
 
 def resume(job: Job, state_dict: Mapping[str, Any], *, allow_appended: bool = False) -> tuple[Job, Cursor]:
     """The job that continues from a state, and its cursor."""

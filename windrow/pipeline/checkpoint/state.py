@@ -20,8 +20,6 @@ from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.keys import order_version
 
-__all__ = ["State", "describe_differences", "describe_stream", "make_corrupt_error", "parse_state"]
-
 _FORMAT = "windrow state"
 _FORMAT_VERSION = 1
 _DIGEST_DIGITS = 16

@@ -27,8 +27,6 @@ from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.task import Task
 
-__all__ = ["TICK_SECONDS", "Answer", "CoordinatorCore", "Environment", "group_by_node"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -49,9 +49,6 @@ from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.task import Task, TaskReport, TaskRunner, Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
-__all__ = ["HEARTBEAT_TIMEOUT_SECONDS", "Driver"]
-
-
 HEARTBEAT_TIMEOUT_SECONDS = 5.0
 
 

@@ -14,8 +14,6 @@ from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache.disk_cache import CacheReport
 from windrow.pipeline.tasks.task import Task
 
-__all__ = ["BlockCache", "JobCache"]
-
 logger = logging.getLogger(__name__)
 
 

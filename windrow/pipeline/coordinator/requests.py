@@ -17,8 +17,6 @@ from windrow.pipeline.statistics.phases import Interval
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
-__all__ = ["BufferedWindow", "EpochFacts", "EpochStarts", "OpenRequest", "WindowReply", "diagnose"]
-
 
 @dataclass(frozen=True)
 class OpenRequest:

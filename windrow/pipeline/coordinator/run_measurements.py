@@ -20,8 +20,6 @@ from windrow.pipeline.tasks.sequence_packing import check_documents
 from windrow.pipeline.tasks.task import Task, TaskReport, make_late_corruption_error
 from windrow.pipeline.tasks.transforms import check_schema
 
-__all__ = ["BlockRowCounts", "MemoryEstimate", "make_window_error"]
-
 # Smaller deviations are within the accuracy of an estimate, and not reported.
 _REPORT_RATIO, _REPORT_BYTES = 1.2, 64 * 2**20
 # Margin in suggested sizes, for rows that are larger than those measured so far.

@@ -20,8 +20,6 @@ from windrow.core.errors import SourceError
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.task import Corruption, make_late_corruption_error
 
-__all__ = ["MAX_BLOCKS", "SkippedBlocks", "blocks_passed"]
-
 logger = logging.getLogger(__name__)
 
 # A state names them all, and more corruption than this is not an accident.

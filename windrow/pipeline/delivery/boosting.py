@@ -17,8 +17,6 @@ from windrow.pipeline.delivery.iteration_methods import Deliverable, check_numbe
 from windrow.pipeline.delivery.tensors.schema_check import check_label, check_names
 from windrow.pipeline.delivery.to_numpy import column_to_numpy
 
-__all__ = ["BoostingMethods"]
-
 
 class _Rows(Protocol):
     def iter_batches(self, batch_size: int, *, batch_format: Any) -> Iterator[Any]: ...

@@ -35,8 +35,6 @@ from numpy.typing import NDArray
 
 from windrow.core.variable_tensors import is_variable_tensor, tensor_rows
 
-__all__ = ["column_to_numpy", "fixed_dtype", "list_offsets", "permutation_of", "writable_view"]
-
 # keyed by type id, since comparing ids is faster than comparing types
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _FIXED_DTYPES: dict[int, np.dtype[Any]] = {

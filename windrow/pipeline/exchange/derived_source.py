@@ -30,8 +30,6 @@ from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 
-__all__ = ["DEFAULT_BLOCK_BYTES", "DerivedSource", "Parent", "ParentReader"]
-
 DEFAULT_BLOCK_BYTES = 64 * 2**20
 
 

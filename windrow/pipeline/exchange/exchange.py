@@ -33,8 +33,6 @@ from windrow.pipeline.exchange.spilled_pieces import (
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.job import Options
 
-__all__ = ["Exchange", "plan_map_tasks"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

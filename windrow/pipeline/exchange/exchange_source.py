@@ -23,8 +23,6 @@ from windrow.pipeline.exchange.operations import MapTask, Operation
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.job import Options
 
-__all__ = ["ExchangePlan", "OutputRows", "exchange_source", "plan_partitions"]
-
 
 class OutputRows(Enum):
     """How many rows the partitions have."""

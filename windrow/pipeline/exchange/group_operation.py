@@ -27,8 +27,6 @@ from windrow.pipeline.tasks.key_columns import (
     sort_rows,
 )
 
-__all__ = ["Aggregate", "GroupOperation", "check_ddof", "parse_aggregates"]
-
 _FUNCTIONS = ("count", "sum", "mean", "min", "max", "std")
 _NUMERIC = "numbers, decimals or booleans"
 _PARTS = {

@@ -23,22 +23,6 @@ from windrow.shuffle.order.epoch_plan import WindowCut, plan_epoch
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.permutation import block_order
 
-__all__ = [
-    "Border",
-    "EqualBlocks",
-    "Layout",
-    "MixedBlocks",
-    "RowSpan",
-    "RowsLayout",
-    "Segment",
-    "SideBySide",
-    "Sides",
-    "SizedBlocks",
-    "WholeBlocks",
-    "WindowLayout",
-    "apportion",
-]
-
 Ints = NDArray[np.int64]
 
 

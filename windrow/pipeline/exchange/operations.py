@@ -18,17 +18,6 @@ from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.permutation import Permutation
 from windrow.shuffle.order.value_hash import check_hashable, hash_values
 
-__all__ = [
-    "Divided",
-    "KeyRanges",
-    "MapTask",
-    "Operation",
-    "ShuffleOperation",
-    "SortOperation",
-    "find_ranges",
-    "plan_hash",
-]
-
 Self = TypeVar("Self")
 # the largest number of partitions that 16 bits number, in which NumPy sorts stably by radix
 _SHORT = 2**16

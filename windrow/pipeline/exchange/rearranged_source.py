@@ -20,8 +20,6 @@ from windrow.io.catalog.schemas import unify_schemas
 from windrow.pipeline.exchange.derived_source import DerivedSource, ParentReader
 from windrow.pipeline.exchange.layouts import Layout, Segment, SideBySide, Sides, WindowLayout
 
-__all__ = ["RearrangedSource", "combine_schemas"]
-
 _SUFFIX = "_1"
 
 

@@ -22,8 +22,6 @@ from windrow.pipeline.executors.ray.data.remote_calls import call_on_ray, call_w
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable
 from windrow.pipeline.tasks.map_batches import MapBatches
 
-__all__ = ["call_tasks", "spill_on_ray"]
-
 R = TypeVar("R")
 # each takes the owner 4 to 5 KB
 _MAX_OBJECTS = 20_000

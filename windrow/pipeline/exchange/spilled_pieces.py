@@ -21,17 +21,6 @@ from windrow.core.offsets import check_layout
 from windrow.io.adapters.temporary_folder import LeasedFolder
 from windrow.pipeline.exchange.operations import Divided
 
-__all__ = [
-    "FileSpill",
-    "Pieces",
-    "Spilled",
-    "make_folder",
-    "read_piece",
-    "spill_to_file",
-    "stack_rows",
-    "write_pieces",
-]
-
 
 class Pieces(Protocol):
     """Where the pieces of one partition are: the locator of a block."""

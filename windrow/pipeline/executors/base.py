@@ -24,8 +24,6 @@ from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.ordered_rows import OrderedOutputs
 from windrow.shuffle.order.runs import WindowRuns
 
-__all__ = ["CoordinatorClient", "Executor", "Pace", "Session", "Waiting", "WindowData", "waiting_of"]
-
 # moving average over about eight runs; a wait counts as at most this multiple of the work
 _PACE_WEIGHT, _MAX_WAIT_RATIO = 1 / 8, 2
 _COMPUTES_SHARE = 0.9

@@ -11,8 +11,6 @@ from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan.job import CustomExecutor, Job, Resources
 
-__all__ = ["find_resources", "ray_is_initialized", "resolve_executor"]
-
 
 def resolve_executor(executor: str | CustomExecutor) -> Executor:
     """Return the executor for an option: ``"auto"`` means Ray if this process has initialised it, else threads."""

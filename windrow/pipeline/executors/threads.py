@@ -40,8 +40,6 @@ from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 from windrow.pipeline.tasks.map_task import run_task
 from windrow.pipeline.tasks.task import Task, TaskReport
 
-__all__ = ["ThreadsExecutor"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

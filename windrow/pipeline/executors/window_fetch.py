@@ -23,8 +23,6 @@ from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.ordered_rows import OrderedOutputs, OrderedRows
 from windrow.shuffle.order.runs import WindowRuns
 
-__all__ = ["UNHEARD", "Ahead", "Ask", "Load", "Lost", "Pause", "WindowCollector", "fetch_window"]
-
 # the window being consumed, and the next one
 _WINDOWS_NEEDED = 2
 # If two threads of a process hold references to one object and one drops its reference, Ray can fail to

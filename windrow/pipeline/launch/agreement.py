@@ -14,8 +14,6 @@ from windrow.pipeline.executors.base import Waiting
 from windrow.pipeline.launch.rendezvous import Rendezvous
 from windrow.pipeline.plan.program import Program
 
-__all__ = ["agree_on_run", "publishing_errors", "read_published"]
-
 _MAX_NAMED = 8
 _READ_SECONDS = 3.0
 

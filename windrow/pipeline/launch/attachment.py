@@ -19,8 +19,6 @@ from windrow.pipeline.launch.rendezvous import Rendezvous, find_store, has_store
 from windrow.pipeline.plan.job import Options
 from windrow.pipeline.plan.program import Program
 
-__all__ = ["Attachment", "attach", "attached_place", "attachment_for", "will_share"]
-
 
 class Attachment:
     """The place of a process among the ranks that share runs; made by `attach`.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from windrow.pipeline.executors.ray.lifeline import Channel
     from windrow.pipeline.executors.ray.start_supervisor import SupervisorAddress
 
-__all__ = ["LOOPBACK", "find_supervisor", "ip_towards", "own_ip", "running_cluster", "start_head"]
-
 LOOPBACK = "127.0.0.1"
 _HEAD = "head"
 # A supervisor that does not answer can be the one of ranks that a launcher has restarted; the new one starts.

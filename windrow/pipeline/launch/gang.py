@@ -15,8 +15,6 @@ from windrow.shuffle.order.shard_assignment import Equal, check_equal
 if TYPE_CHECKING:
     from windrow.pipeline.shard.shard import Shard
 
-__all__ = ["GangContext", "ray_train_config", "run_gang"]
-
 Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 
 

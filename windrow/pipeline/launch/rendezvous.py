@@ -19,8 +19,6 @@ from typing import Any
 from windrow.core.errors import PlanError, StallError
 from windrow.pipeline.executors.base import Waiting
 
-__all__ = ["Rendezvous", "find_store", "has_store"]
-
 _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
 _GRACE_SECONDS = 1.0
 _POLL_SECONDS = 0.02

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from windrow.pipeline.delivery.tensors.ragged import RaggedFormat
     from windrow.pipeline.loaders.torch_dataset import TorchDataset
 
-__all__ = ["LoaderMethods", "feed_trainer"]
-
 
 class LoaderMethods(BoostingMethods):
     """The methods of shards that return loaders."""

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
-__all__ = ["EpochCounts", "EpochShape", "Part", "Stage"]
-
 
 @dataclass(frozen=True)
 class Stage:

@@ -19,8 +19,6 @@ from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.keys import order_version
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
 
-__all__ = ["Explanation", "explain_job", "explain_program"]
-
 # A window of fewer blocks mixes only a few long stretches of the stored order.
 _FEW_BLOCKS = 8
 # Assumed where no batch size is given: the default of iter_batches.

@@ -16,8 +16,6 @@ from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.sequence_packing import sample_sequences
 from windrow.pipeline.tasks.transforms import FailedRows, apply_maps, check_schema
 
-__all__ = ["find_schema", "read_first_rows", "read_head"]
-
 
 @trims_traceback
 def find_schema(job: Job, *, skips_failed: bool = False) -> pa.Schema:

@@ -16,8 +16,6 @@ from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
 from windrow.shuffle.order.epoch_plan import WindowCut
 
-__all__ = ["CustomExecutor", "Job", "Launch", "Options", "Resources"]
-
 _EXECUTORS = ("auto", "threads", "ray")
 _ON_ERROR = ("raise", "skip")
 _PROGRESS = ("auto", True, False)

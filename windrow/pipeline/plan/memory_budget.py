@@ -19,15 +19,6 @@ from windrow.pipeline.plan.window_budget import MAX_SLICES, Budget, RowOverhead,
 from windrow.pipeline.tasks.task import PLACED_TOKENS
 from windrow.shuffle.kernels.group_rows import DECODED_TOGETHER_BYTES
 
-__all__ = [
-    "DESTINATION_BYTES",
-    "RUNS_AHEAD",
-    "budget_program",
-    "largest_window",
-    "overlap_waiting",
-    "size_parts",
-]
-
 # Minimum size of an object: a task outputs one per node with shards. Below this, the coordinator's cost per
 # object exceeds the network's cost of the bytes.
 DESTINATION_BYTES = 4 * 2**20

@@ -25,8 +25,6 @@ from windrow.shuffle.order.epoch_plan import EpochPlan, plan_epoch
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
 
-__all__ = ["RUN_BYTES", "TASK_BYTES", "UNKNOWN_ROWS", "Program"]
-
 # A run's columns must stay in the CPU cache while its rows are placed; smaller runs cost
 # more Python per row.
 RUN_BYTES = 8 * 2**20

@@ -15,8 +15,6 @@ from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.window_order import WindowOrder, order_window, place_documents
 
-__all__ = ["EpochParts", "WindowPlaces", "WindowPlan", "cut_parts", "place_window"]
-
 Ints = NDArray[np.int64]
 
 

@@ -30,8 +30,6 @@ from windrow.pipeline.quality.measures import (
 from windrow.pipeline.quality.shuffle_report import ShuffleReport
 from windrow.shuffle.order.keys import derive_key
 
-__all__ = ["choose_batches", "measure_job"]
-
 Ints = NDArray[np.int64]
 
 # A million positions take seconds and some 100 MB.

@@ -11,22 +11,6 @@ from numpy.typing import NDArray
 
 from windrow.pipeline.quality.epoch_order import EpochOrder
 
-__all__ = [
-    "MEAN_DISPLACEMENT",
-    "Distribution",
-    "OrderMeasures",
-    "count_distinct",
-    "displacement_quantile",
-    "expect_distinct",
-    "find_entropy",
-    "find_recurrence",
-    "meet_again",
-    "meeting_probability",
-    "neighbour_distance",
-    "ratio",
-    "summarise",
-]
-
 Ints = NDArray[np.int64]
 
 _SHARES = np.arange(0, 101, 5)

@@ -30,8 +30,6 @@ from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking, transform_sequences
 
-__all__ = ["Connection"]
-
 _JOIN_SECONDS = 1.0
 
 

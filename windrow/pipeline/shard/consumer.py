@@ -14,8 +14,6 @@ from windrow.pipeline.executors.base import Pace
 from windrow.pipeline.shard.waits import SHORT_WAIT_SECONDS, Totals, WaitLog
 from windrow.pipeline.statistics.phases import COLLATE, DEVICE, START, Span, TrainerStats, scale_to
 
-__all__ = ["Consumer", "CoreTime", "SpanLog"]
-
 _MAX_SPANS = 20_000
 # what one report carries at most; older ones are dropped
 _MAX_UNSENT = 5_000

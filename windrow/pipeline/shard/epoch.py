@@ -17,8 +17,6 @@ from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.epoch_reader import EpochReader
 
-__all__ = ["Epoch", "EpochBatches", "Position"]
-
 
 class EpochBatches:
     """One pass over the batches of one epoch for one shard.

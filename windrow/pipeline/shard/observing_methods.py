@@ -12,8 +12,8 @@ from windrow.io.catalog.row_ids import RowIdSource
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.statistics.bottleneck import PipelineFacts
-from windrow.pipeline.statistics.phases import TrainerStats
-from windrow.pipeline.statistics.stats import RunStats, Span, Stats
+from windrow.pipeline.statistics.phases import Span, TrainerStats
+from windrow.pipeline.statistics.stats import RunStats, Stats
 
 if TYPE_CHECKING:
     from windrow.pipeline.plan.program import Program
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from windrow.pipeline.shard.run_record import RunRecord
     from windrow.pipeline.shard.worker_shards import WorkerShards
     from windrow.pipeline.timeline.timeline import Timeline
-
-__all__ = ["ObservingMethods", "describe_pipeline"]
 
 # opening one of their files costs as much as decoding 100 KB
 _TABLE_FORMATS = ("Parquet", "Arrow")

@@ -33,8 +33,6 @@ from windrow.shuffle.order.ordered_rows import OrderedOutputs, join_run
 from windrow.shuffle.order.runs import Run, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
-__all__ = ["PrefetchLoop"]
-
 # shorter than the coordinator's timeout for silent shards: windows that it drops are then released here too
 _RELEASE_SECONDS = 4.0
 

@@ -31,8 +31,6 @@ from windrow.pipeline.shard.waits import Placing
 from windrow.pipeline.statistics.phases import Interval
 from windrow.pipeline.tasks.transforms import check_schema
 
-__all__ = ["Converter", "EpochRuns", "PlacedRun", "RunReader", "align_runs"]
-
 _SHORT_WAIT_SECONDS = 0.02
 _LOOK_SECONDS, _HEARTBEAT_SECONDS = 1.0, 1.0
 # limits how long a checkpoint waits, well below the stall timeouts

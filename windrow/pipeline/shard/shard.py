@@ -26,8 +26,6 @@ from windrow.pipeline.shard.epoch_reader import EpochReader
 from windrow.pipeline.shard.observing_methods import ObservingMethods
 from windrow.pipeline.shard.worker_shards import WorkerShards
 
-__all__ = ["Shard"]
-
 
 class Shard(LoaderMethods, ObservingMethods):
     """The stream that one trainer consumes, made by ``split``, ``iterator`` or ``shard``.

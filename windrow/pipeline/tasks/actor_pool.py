@@ -14,8 +14,6 @@ from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 
-__all__ = ["ActorPool", "Compute", "FunctionWorkers", "WorkerResources", "choose_pool"]
-
 _NAMED = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
 

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from windrow.core.variable_tensors import is_variable_tensor
 from windrow.pipeline.delivery.to_numpy import fixed_dtype
 
-__all__ = ["as_immutable", "copy_held", "count_references"]
-
 # A view that keeps more memory than this many times its own is copied too.
 _MAX_KEPT = 2
 

@@ -18,17 +18,6 @@ from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError, TransformError
 from windrow.io.catalog.column_selection import make_unknown_column_error
 
-__all__ = [
-    "KEY_COPIES",
-    "SORTED_ROW_BYTES",
-    "WindowSort",
-    "check_column",
-    "check_key",
-    "find_group_starts",
-    "plain_columns",
-    "sort_rows",
-]
-
 Ints = NDArray[np.int64]
 _SORTABLE = (
     pt.is_integer,

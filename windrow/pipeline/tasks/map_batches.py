@@ -28,8 +28,6 @@ from windrow.pipeline.tasks.row_functions import (
 )
 from windrow.pipeline.tasks.row_generator import RowGenerator
 
-__all__ = ["Call", "MapBatches", "RemoteWorkers", "Result"]
-
 
 @dataclass(frozen=True)
 class MapBatches:

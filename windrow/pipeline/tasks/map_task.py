@@ -47,8 +47,6 @@ from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.order.ordered_rows import OrderedRows, are_in_order, check_movable, cut_into_runs
 from windrow.shuffle.order.runs import Destinations, WindowRuns
 
-__all__ = ["OutputLimit", "OutputLimitError", "TaskContext", "TaskOutput", "run_task"]
-
 # Evenly spaced rows of a block. Only the larger sample can stop a task.
 _SMALL_SAMPLE_ROWS, _LARGE_SAMPLE_ROWS = 16, 256
 # A block has at least this many times the rows of its sample; otherwise transforming all of it costs little more.

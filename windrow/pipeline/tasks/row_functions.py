@@ -18,25 +18,6 @@ from windrow.io.catalog.filters import evaluate_filter
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows
 from windrow.pipeline.tasks.row_generator import RowGenerator
 
-__all__ = [
-    "AddColumn",
-    "AddExpression",
-    "DropColumns",
-    "FilterExpression",
-    "FilterRows",
-    "FlatMapRows",
-    "FunctionFormat",
-    "MapRows",
-    "RenameColumns",
-    "RowError",
-    "RowFunction",
-    "SampleRows",
-    "SelectColumns",
-    "check_function_format",
-    "function_batch",
-    "is_expression",
-]
-
 FunctionFormat = BatchFormat | Literal["torch"]
 
 

@@ -21,8 +21,6 @@ from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
 
-__all__ = ["SequencePacking", "check_documents", "sample_sequences", "transform_sequences"]
-
 _DIGEST_DIGITS = 16
 
 

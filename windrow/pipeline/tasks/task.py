@@ -30,23 +30,6 @@ from windrow.pipeline.tasks.cache.disk_cache import CacheReport
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.window_order import WindowOrder, token_rows
 
-__all__ = [
-    "PLACED_TOKENS",
-    "Corruption",
-    "Documents",
-    "Ordering",
-    "Shortfall",
-    "Task",
-    "TaskMeter",
-    "TaskReport",
-    "TaskRunner",
-    "Work",
-    "find_corruption",
-    "late_corruption",
-    "make_late_corruption_error",
-    "timed_parts",
-]
-
 T = TypeVar("T")
 # a major page fault waits at most about this long for a local disk
 _FAULT_SECONDS = 0.02

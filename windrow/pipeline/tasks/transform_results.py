@@ -28,8 +28,6 @@ from windrow.core.offsets import check_dictionary_indices
 from windrow.pipeline.tasks.held_arrays import as_immutable
 from windrow.pipeline.tasks.to_arrow import to_arrow
 
-__all__ = ["result_to_table"]
-
 _ALLOWED = "a dict of arrays or lists, a pandas DataFrame, a pyarrow Table or RecordBatch"
 
 

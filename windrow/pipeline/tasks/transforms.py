@@ -24,8 +24,6 @@ from windrow.pipeline.tasks.row_functions import RowError, RowFunction, function
 from windrow.pipeline.tasks.row_generator import RowGenerator, RowPositions, StoredRows
 from windrow.pipeline.tasks.transform_results import result_to_table
 
-__all__ = ["FailedRows", "apply_maps", "as_one_batch", "call_function", "check_schema"]
-
 _FIRST_BLOCK = StoredRows()
 # batches that workers elsewhere get while the result of one is awaited, so that none waits for its next batch
 _BATCHES_AHEAD = 2

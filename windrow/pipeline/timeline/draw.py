@@ -10,8 +10,6 @@ from windrow.core.optional_dependencies import require
 from windrow.pipeline.statistics.phases import COLLATE, DECODE, DEVICE, SHUFFLE, STORAGE, TRANSFORM
 from windrow.pipeline.timeline.lanes import Lane, cut_phases
 
-__all__ = ["draw_lanes", "draw_timeline"]
-
 _INK, _FAINT = "#2b2b2b", "#8a8a8a"
 # beyond these, lanes of a group are left out and counted
 _MAX_LANES = 16

@@ -11,8 +11,6 @@ from windrow.core.optional_dependencies import require
 from windrow.pipeline.statistics.phases import Span
 from windrow.pipeline.timeline.lanes import Lane, cut_phases
 
-__all__ = ["export_lanes", "format_trace"]
-
 _MICROSECONDS = 1e6
 _NAMES = {
     "map": "map task",

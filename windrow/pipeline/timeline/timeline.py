@@ -15,8 +15,6 @@ from windrow.pipeline.timeline.draw import draw_timeline
 from windrow.pipeline.timeline.exports import format_trace
 from windrow.pipeline.timeline.lanes import Lane, arrange
 
-__all__ = ["Timeline"]
-
 _PICTURES = (".png", ".svg", ".pdf")
 
 

@@ -16,25 +16,6 @@ from numpy.typing import NDArray
 
 from windrow.core.frame_of_reference import is_packable
 
-__all__ = [
-    "ColumnWidths",
-    "PlainRows",
-    "Validity",
-    "clear_nulls",
-    "column_widths",
-    "fixed_width_bytes",
-    "list_rows_of",
-    "pack",
-    "row_bytes",
-    "rows_view",
-    "unpack",
-    "validity_of",
-    "values_of",
-    "wrap_list_rows",
-    "wrap_validity",
-    "wrap_values",
-]
-
 # (rows,) values of 1, 2, 4, 8 or 16 bytes, or (rows, width) bytes
 PlainRows = NDArray[Any]
 

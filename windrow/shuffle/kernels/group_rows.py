@@ -34,8 +34,6 @@ from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.kernels.nested_columns import NestedColumn, Targets, can_move_nested, move_nested
 from windrow.shuffle.kernels.packed_rows import join_columns
 
-__all__ = ["DECODED_TOGETHER_BYTES", "group_rows"]
-
 # Columns are moved in batches of this size: a few milliseconds of work in C, or in Python.
 _BATCH_BYTES, _BATCH_COPIES = 8 << 20, 128
 # Parts scatter values of at most this width themselves. A batch of them takes at most this many packed bytes,

@@ -20,8 +20,6 @@ from windrow.shuffle.kernels.bit_packing import pack_values, unpack_values
 from windrow.shuffle.kernels.fixed_width import PlainRows, column_widths, list_rows_of, pack, rows_view
 from windrow.shuffle.kernels.nested_columns import NestedColumn
 
-__all__ = ["Arenas", "MapOutput", "MapOutputColumn"]
-
 _PLACE_BYTES, _WORD_BYTES = 4, 8
 
 

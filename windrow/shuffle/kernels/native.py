@@ -19,22 +19,6 @@ from numpy.typing import NDArray
 from windrow.core.native_libraries import Address, address_of, load_library
 from windrow.shuffle.kernels.packed_rows import PackedRows
 
-__all__ = [
-    "LIBRARY",
-    "MAX_ROWS",
-    "RunIds",
-    "assign",
-    "check_places",
-    "copy_out",
-    "find_range",
-    "group",
-    "group_columns",
-    "move_validity",
-    "place",
-    "scratch_bytes",
-    "walk",
-]
-
 # Row numbers within a call have 32 bits.
 MAX_ROWS = 2**32 - 1
 _WIDTHS = (1, 2, 4, 8)

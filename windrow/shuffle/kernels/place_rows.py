@@ -30,8 +30,6 @@ from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.nested_columns import Targets, can_move_nested, move_nested
 from windrow.shuffle.kernels.packed_rows import PackedRows, join_columns, join_packings
 
-__all__ = ["MapOutputs", "place_portion", "place_rows"]
-
 # A cache line. Rows of this size or more are scattered directly: each write fills whole lines.
 _LINE_BYTES = 64
 _PLACE_BYTES = np.dtype(np.uint32).itemsize

@@ -15,8 +15,6 @@ from windrow.shuffle.kernels.arrow_columns import join, move_column
 from windrow.shuffle.kernels.fixed_width import column_widths
 from windrow.shuffle.order.runs import Run, WindowRuns
 
-__all__ = ["OrderedOutputs", "OrderedRows", "are_in_order", "check_movable", "cut_into_runs", "join_run"]
-
 # A table of views that keep more memory than this many times its rows is copied.
 _MAX_KEPT = 2
 

@@ -40,16 +40,6 @@ from numpy.typing import NDArray
 from windrow.shuffle.kernels import native
 from windrow.shuffle.order.keys import KEY_BYTES
 
-__all__ = [
-    "EXACT_ROWS",
-    "MAX_ROWS",
-    "MULTIPLIERS_32",
-    "MULTIPLIERS_64",
-    "Permutation",
-    "Rounds",
-    "block_order",
-]
-
 EXACT_ROWS = 1 << 16
 MAX_ROWS = 1 << 62
 

@@ -14,8 +14,6 @@ from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
-__all__ = ["Destinations", "Run", "WindowRuns"]
-
 _MAX_UINT32 = 2**32 - 1
 # added to any run number, the result is an invalid index
 _NO_RUN = -(2**40)

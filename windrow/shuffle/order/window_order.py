@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.permutation import Permutation
 
-__all__ = ["WindowOrder", "order_window", "place_documents", "token_rows"]
-
 
 @dataclass(frozen=True)
 class WindowOrder:

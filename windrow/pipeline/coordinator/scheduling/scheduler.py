@@ -34,8 +34,6 @@ from windrow.pipeline.plan.epoch_shape import EpochCounts
 from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
-__all__ = ["Scheduler"]
-
 
 class Scheduler:
     """Prepares the windows that shards need within a memory limit, and releases the rest.

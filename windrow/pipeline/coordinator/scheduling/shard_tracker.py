@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection, Iterator
 from windrow.pipeline.coordinator.scheduling.events import Limits, Place
 from windrow.pipeline.plan.epoch_shape import EpochCounts
 
-__all__ = ["Key", "ShardTracker", "WindowPriorities"]
-
 # (epoch, window)
 Key = tuple[int, int]
 # Windows read ahead beyond the prefetched ones where windows are smaller than the largest.

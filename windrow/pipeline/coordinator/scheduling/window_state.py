@@ -13,8 +13,6 @@ from windrow.pipeline.plan.epoch_shape import Part, Stage
 from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
-__all__ = ["WindowState"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -31,8 +31,6 @@ from windrow.pipeline.delivery.to_numpy import column_to_numpy, writable_view
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TensorSpec", "column_arrays", "column_tensors", "tensor_batches", "to_tensors", "to_torch"]
-
 # kinds of NumPy types that torch has too
 _NUMBERS = "biuf"
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     DType = torch.dtype
     Device = str | torch.device
 
-__all__ = ["DType", "Device", "Mover", "Placement", "StagedMover", "resolve_placement"]
-
 # what GPUs read best from, and a multiple of the size of any value
 _ALIGNMENT_BYTES = 256
 _BUFFERS = 2

@@ -29,8 +29,6 @@ from windrow.pipeline.delivery.tensors.schema_check import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FeatureSpec", "feature_batches", "to_features"]
-
 Columns = Sequence[str] | Sequence[Sequence[str]] | Mapping[str, Sequence[str]]
 
 

@@ -38,8 +38,6 @@ from windrow.pipeline.plan.program import RUN_BYTES, Program
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 
-__all__ = ["RayClient"]
-
 T = TypeVar("T")
 _PLACERS = 2
 _ANSWER_SECONDS = 60.0

@@ -15,19 +15,6 @@ from ray.actor import ActorHandle
 from windrow.core.errors import PlanError, StallError
 from windrow.pipeline.executors.ray.placement import Node
 
-__all__ = [
-    "NAMESPACE",
-    "ClusterAddress",
-    "connect",
-    "format_starvation_warning",
-    "list_nodes",
-    "node_ip",
-    "others_hold_cpus",
-    "resolve_hints",
-    "starvation_warnings",
-    "this_node",
-]
-
 # of the actors that processes find by name
 NAMESPACE = "windrow"
 _LOOPBACK = "127.0.0.1"

@@ -47,8 +47,6 @@ from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 from windrow.pipeline.tasks.task import Task
 
-__all__ = ["Coordinator", "make_coordinator_name", "start_coordinator"]
-
 _REFRESH_NODES_SECONDS = 10.0
 _START_SECONDS = 2.0
 # A superseded copy of a task may wait for a worker that never starts.

@@ -16,19 +16,6 @@ from windrow.pipeline.executors.base import Waiting
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.task import Task
 
-__all__ = [
-    "POLL_SECONDS",
-    "PendingCalls",
-    "StallWatch",
-    "await_answer",
-    "await_answer_until",
-    "get_all",
-    "get_run_stats",
-    "is_conclusive",
-    "make_death_error",
-    "notify",
-]
-
 POLL_SECONDS = 1.0
 _STATS_SECONDS = 60.0
 _CHECK_NODES = "see that nodes are alive and have CPUs that nothing else holds"

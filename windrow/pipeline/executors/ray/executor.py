@@ -37,8 +37,6 @@ from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting,
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.statistics.stats import RunStats
 
-__all__ = ["RayExecutor", "SharedSession", "ray_settings", "start_ray", "start_run"]
-
 # Ray's object store starts spilling above this share (object_spilling_threshold).
 _STORE_SHARE = 0.8
 _DEFAULT_STORE_SHARE_OF_MEMORY = 0.3

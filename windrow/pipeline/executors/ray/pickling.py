@@ -21,8 +21,6 @@ from windrow.core.source import BlockReader, Source
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.map_batches import MapBatches
 
-__all__ = ["ON_THREADS", "call_with_picklable", "export_code", "pack_program", "unpack_program"]
-
 T = TypeVar("T")
 
 ON_THREADS = ', or run in this process with options(executor="threads")'

@@ -27,8 +27,6 @@ from windrow.pipeline.tasks.map_batches import Call, MapBatches, Result
 from windrow.pipeline.tasks.map_task import TaskContext
 from windrow.pipeline.tasks.transforms import call_function
 
-__all__ = ["PoolManager", "RunPools", "end_pools", "start_pools", "warn_of_shortages"]
-
 logger = logging.getLogger(__name__)
 
 # an actor that dies while it runs a batch gets the batch again; one that no actor survives must end

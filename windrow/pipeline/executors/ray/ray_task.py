@@ -29,15 +29,6 @@ from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 from windrow.pipeline.tasks.map_task import TaskContext, run_task
 from windrow.pipeline.tasks.task import Task, TaskReport
 
-__all__ = [
-    "Heartbeat",
-    "cancel_copy",
-    "ignoring_interrupts",
-    "remove_on_all_nodes",
-    "start_workers",
-    "submit_task",
-]
-
 _INTERVAL_SECONDS = 1.0
 # A worker reuses the memory of one task's output for the next one, which may be larger.
 _POOLED_OUTPUTS = 2

@@ -18,8 +18,6 @@ from windrow.core.errors import PlanError, StallError
 from windrow.pipeline.executors.ray.cluster import ClusterAddress
 from windrow.pipeline.executors.ray.lifeline import Channel, open_channel
 
-__all__ = ["SupervisorAddress", "connect_to_supervisor", "start_supervisor"]
-
 logger = logging.getLogger(__name__)
 
 _READY_SECONDS = 240.0

@@ -33,9 +33,6 @@ from windrow.pipeline.executors.ray.cluster import NAMESPACE, node_ip
 from windrow.pipeline.executors.ray.executor import RayExecutor, ray_settings
 from windrow.pipeline.executors.ray.lifeline import Channel, accept_channel, open_channel
 
-__all__ = ["main"]
-
-
 # Nothing connects if the rank that started this process ends before it has read the ready message.
 _FIRST_RANK_SECONDS = 120.0
 _JOIN_SECONDS = 120.0

@@ -25,8 +25,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["ObjectStorePages", "yielding_cpu"]
-
 # Ray starts its workers at niceness 15, and 19 is the maximum: a trainer then gets over two thirds of a
 # core that both contend for.
 _NICE_INCREMENT, _MAX_NICE = 4, 19

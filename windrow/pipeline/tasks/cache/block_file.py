@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from windrow.core.offsets import check_layout
 from windrow.pipeline.tasks.cache import system_calls
 
-__all__ = ["CorruptCachedBlockError", "block_bytes", "decode_block", "read_block", "write_block"]
-
 DIGEST_BYTES = 16
 # The accumulators of all lanes fit into the L1 and L2 caches, and a group into L2.
 _LANES, _ROWS = 4096, 16

@@ -22,8 +22,6 @@ from windrow.pipeline.tasks.held_arrays import as_immutable
 from windrow.shuffle.kernels.arrow_columns import join
 from windrow.shuffle.kernels.bit_packing import find_ranges
 
-__all__ = ["CachingReader", "ReadAhead", "Tables", "attach_ranges", "detach_ranges", "record_parts"]
-
 # The blocks of a task are small where it has several: together hardly larger than one block can be.
 _READ_AHEAD_BLOCKS = 4
 # where the schema metadata of a cached table holds column statistics

@@ -23,8 +23,6 @@ from windrow.pipeline.tasks.cache.job_store import JobStore
 from windrow.pipeline.tasks.cache.persistent_store import PersistentStore
 from windrow.pipeline.tasks.cache.shared_folder import end_folder, sweep_folders
 
-__all__ = ["CacheReport", "DiskCache", "open_disk"]
-
 logger = logging.getLogger(__name__)
 # The version of the file format; increase it with every change of what is written.
 _VERSION = 3

@@ -17,8 +17,6 @@ from windrow.pipeline.executors.ray.cluster import format_starvation_warning, li
 from windrow.pipeline.executors.ray.coordinator_calls import StallWatch, get_all, is_conclusive
 from windrow.pipeline.executors.ray.placement import MIN_SILENCE_SECONDS, Placement, Planner
 
-__all__ = ["CallDispatcher"]
-
 _CALL_CPUS = 1.0
 # Calls submitted to Ray per CPU: enough that no CPU waits for the next call. Calls that wait for actors give their CPU
 # back meanwhile, so that all submitted ones run, and hold their blocks: then one reads while another waits.

@@ -27,15 +27,6 @@ from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps
 
-__all__ = [
-    "get_objects",
-    "is_for_ray",
-    "object_store_bytes",
-    "put_tables",
-    "read_lazily",
-    "reduce_to_references",
-]
-
 # Ray's object store starts spilling above this share (object_spilling_threshold).
 _STORE_SHARE = 0.8
 _OBJECT_BYTES = 64 * 2**20

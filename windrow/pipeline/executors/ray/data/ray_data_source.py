@@ -22,8 +22,6 @@ from windrow.io.catalog.value_sizes import count_nulls, cut_rows, fixed_bits, we
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.pickling import export_code
 
-__all__ = ["list_blocks", "list_frame"]
-
 
 @dataclass(frozen=True, eq=False)
 class RefsReader:

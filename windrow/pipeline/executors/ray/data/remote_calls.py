@@ -22,8 +22,6 @@ from windrow.pipeline.executors.ray.pools import end_pools, start_pools, warn_of
 from windrow.pipeline.executors.ray.ray_task import ignoring_interrupts
 from windrow.pipeline.tasks.map_batches import MapBatches
 
-__all__ = ["call_on_ray", "call_stages_on_ray", "call_with_outputs"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 T_contra = TypeVar("T_contra", contravariant=True)

@@ -16,8 +16,6 @@ from ray import cloudpickle
 from windrow.core.errors import StallError, StateError
 from windrow.pipeline.executors.ray.cluster import this_node
 
-__all__ = ["Checkpoint", "MeetingActor", "Place", "TrainerActor", "assign_seats"]
-
 
 @dataclass(frozen=True)
 class Checkpoint:

@@ -20,8 +20,6 @@ from windrow.pipeline.executors.ray.executor import start_ray
 from windrow.pipeline.executors.ray.gang.actors import Checkpoint, MeetingActor, TrainerActor, assign_seats
 from windrow.shuffle.order.shard_assignment import Equal
 
-__all__ = ["GangPlan", "run_trainers"]
-
 logger = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0
 # each trainer waits in one call at a time
