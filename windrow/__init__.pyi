@@ -48,8 +48,11 @@ from windrow.pipeline.checkpoint.merge_states import merge_state_dicts as merge_
 from windrow.pipeline.delivery.iteration_methods import BatchIterator as BatchIterator
 from windrow.pipeline.delivery.tensors.ragged import Pad as Pad, Ragged as Ragged
 from windrow.pipeline.launch.attachment import Attachment as Attachment, attach as attach
-from windrow.pipeline.launch.gang import GangContext as GangContext, run_gang as run_gang
-from windrow.pipeline.launch.gang import ray_train_config as ray_train_config
+from windrow.pipeline.launch.gang import (
+    GangContext as GangContext,
+    ray_train_config as ray_train_config,
+    run_gang as run_gang,
+)
 from windrow.pipeline.loaders.loader_methods import feed_trainer as feed_trainer
 from windrow.pipeline.loaders.loader import Loader as Loader
 from windrow.pipeline.plan.explain import Explanation as Explanation
