@@ -11,10 +11,11 @@ import pytest
 
 from tests.laws.cases import Case
 from windrow.core.errors import SourceError
-from windrow.pipeline.coordinator.run_measurements import BlockRowCounts
+from windrow.pipeline.coordinator.run_measurements import BlockRowCounts, MemoryEstimate
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program
+from windrow.pipeline.plan.window_budget import RowSizes
 from windrow.pipeline.tasks.task import Corruption, TaskReport
 from windrow.shuffle.order.epoch_plan import WindowCut
 
@@ -90,3 +91,22 @@ def test_a_block_that_a_state_leaves_out_has_no_rows(rows: BlockRowCounts) -> No
     assert rows.total == 30
     with pytest.raises(SourceError, match="can be read now"):
         rows.admit(Cursor(0, corrupt=(2,)), 2)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        (RowSizes(row_bytes=2**20, growth=1.0), "batches take 1.0 MiB per row, more than estimated"),
+        (RowSizes(row_bytes=2**20, growth=3.0), "blocks take 3.0 times the memory that was estimated"),
+    ],
+)
+def test_what_has_grown_is_told_once(sizes: RowSizes, reason: str) -> None:
+    grown = SimpleNamespace(total_bytes=5 * 2**30, window_bytes=2**30, copies=1.0)
+    budget: Any = SimpleNamespace(exact=False, total_bytes=2**30, grown=lambda _: grown)
+    estimate = MemoryEstimate(budget)
+    [warning] = estimate.grow(sizes, memory_bytes=2**31)
+    assert warning.startswith(
+        f"{reason}: the run needs about 5.0 GiB in total instead of 1.0 GiB; a window takes about 1.0 GiB"
+    )
+    assert estimate.grow(sizes, memory_bytes=2**31) == []
+    assert estimate.total_bytes == 5 * 2**30

@@ -193,6 +193,8 @@ def test_memory_bounds_what_is_prepared() -> None:
     run_everything(c)
     assert started(c) == [(0, 0, 0), (0, 0, 1), (0, 1, 0)]
     assert c.held_bytes == 15
+    # the first window that does not fit, not a later one
+    assert c.scheduler.short_of_memory == (0, 1)
 
 
 def test_slices_let_the_next_window_in_as_this_one_is_consumed() -> None:
