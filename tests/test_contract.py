@@ -19,7 +19,7 @@ LAZY = "def _lazy() -> None:\n    "
 
 VIOLATIONS = {
     "core knows io": ("windrow/core/violation.py", "import windrow.io", "layers"),
-    "core knows the public names": ("windrow/core/violation.py", "import windrow", "layers"),
+    "core knows the public names": ("windrow/core/violation.py", LAZY + "import windrow", "names"),
     "io knows shuffle": ("windrow/io/violation.py", "import windrow.shuffle", "layers"),
     "shuffle knows io": ("windrow/shuffle/violation.py", "import windrow.io", "layers"),
     "shuffle knows pipeline": ("windrow/shuffle/violation.py", "import windrow.pipeline", "layers"),
@@ -43,7 +43,34 @@ VIOLATIONS = {
         GUARDED + "import windrow.pipeline.tasks.map_task",
         "cycles",
     ),
+    "files know parquet": (
+        "windrow/io/formats/violation.py",
+        LAZY + "import windrow.io.parquet.footers",
+        "io-floors",
+    ),
+    "sinks know formats": (
+        "windrow/io/sinks/violation.py",
+        "import windrow.io.formats.block_files",
+        "io-floors",
+    ),
+    "a room of io on no floor": ("windrow/io/violation.py", "", "io-floors"),
+    "kernels know orders": (
+        "windrow/shuffle/kernels/violation.py",
+        "import windrow.shuffle.order.permutation",
+        "io-cycles",
+    ),
     "a room on no floor": ("windrow/pipeline/violation.py", "", "floors"),
+    "transforms know what both have": (
+        "windrow/dataset/transforms/violation.py",
+        LAZY + "import windrow.dataset.readable",
+        "dataset",
+    ),
+    "writes know sources only for types": (
+        "windrow/dataset/write/violation.py",
+        GUARDED + "import windrow.dataset.sources",
+        "dataset",
+    ),
+    "a module on no floor of datasets": ("windrow/dataset/violation.py", "", "dataset"),
     "a package in no layer": ("windrow/violation.py", "", "layers"),
     "ray in another executor": ("windrow/pipeline/executors/violation.py", LAZY + "import ray.util", "ray"),
     "torch in another file": ("windrow/pipeline/violation.py", LAZY + "import torch", "torch"),
@@ -55,8 +82,12 @@ VIOLATIONS = {
         "tables",
     ),
     "a framework by name": ("windrow/dataset/violation.py", LAZY + "import polars", "frameworks"),
+    "trainers know adapters": ("bench/training/violation.py", LAZY + "import bench.peers", "bench"),
     "bench in the package": ("windrow/pipeline/violation.py", LAZY + "import bench", "shipped"),
 }
+
+# what the contracts of cycles print: they name folders
+CYCLES = {"cycles": "-> .map_task", "io-cycles": "No cycles are allowed in windrow.shuffle"}
 
 
 def _lint(directory: Path, contract: str) -> subprocess.CompletedProcess[str]:
@@ -76,7 +107,8 @@ def _lint(directory: Path, contract: str) -> subprocess.CompletedProcess[str]:
 def checkout(tmp_path: Path) -> Path:
     """Copy the files that the contract checks."""
     shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
-    shutil.copytree(REPOSITORY / "windrow", tmp_path / "windrow")
+    for package in ("windrow", "bench"):
+        shutil.copytree(REPOSITORY / package, tmp_path / package)
     return tmp_path
 
 
@@ -92,15 +124,14 @@ def test_violation_is_found(checkout: Path, violation: str) -> None:
     (checkout / where).write_text(line + "\n", encoding="utf-8")
     result = _lint(checkout, contract)
     assert result.returncode == 1, result.stdout
-    # cycles are told by folder
-    assert ("-> .map_task" if contract == "cycles" else "violation") in result.stdout
+    assert CYCLES.get(contract, "violation") in result.stdout
 
 
-def test_rooms_state_what_they_may_import() -> None:
-    """The first file of each room of the pipeline lists the rooms that it imports, and no others."""
+@pytest.mark.parametrize("above", ["windrow.dataset", "windrow.io", "windrow.pipeline"])
+def test_rooms_state_what_they_may_import(above: str) -> None:
+    """The first file of each room lists what it imports of those beside it, and no others."""
     graph = grimp.build_graph("windrow", cache_dir=None)
-    above = "windrow.pipeline"
-    for room in sorted(graph.find_children(above)):
+    for room in sorted(name for name in graph.find_children(above) if graph.find_children(name)):
         text = importlib.import_module(room).__doc__ or ""
         stated = re.search(r"^May import: (.+)\.$\s^In: .+$\s^Out: .+$", text, re.MULTILINE)
         assert stated, f"{room}: say on three lines what it may import, what comes in and what goes out"
@@ -112,3 +143,18 @@ def test_rooms_state_what_they_may_import() -> None:
         } - {room}
         names = sorted(name.removeprefix(f"{above}.") for name in imported)
         assert stated[1] == (", ".join(names) or "no other room"), room
+
+
+def test_folders_of_the_benchmark_state_what_they_may_import() -> None:
+    """The first file of each folder lists the folders that it imports, and no others."""
+    graph = grimp.build_graph("bench", cache_dir=None)
+    folders = [name for name in graph.find_children("bench") if graph.find_descendants(name)]
+    for folder in folders:
+        text = importlib.import_module(folder).__doc__ or ""
+        imported = {
+            found.split(".")[1]
+            for module in (folder, *graph.find_descendants(folder))
+            for found in graph.find_modules_directly_imported_by(module)
+        } - {folder.split(".")[1]}
+        stated = f"May import: {', '.join(sorted(imported)) or 'no other folder'}."
+        assert stated in text, f"{folder}: {stated}"

@@ -60,6 +60,27 @@ def test_links_have_targets(page: str) -> None:
     assert [target for target in targets if not (REPOSITORY / target).exists()] == []
 
 
+NAMED = re.compile(
+    r"`([\w./]+\.(?:py|pyi|c|h)|(?:windrow|bench|tests|docs|dataset|io|pipeline|shuffle|cli)/[\w/]*)`"
+)
+BELOW = ("", "windrow", "windrow/pipeline", "windrow/io")
+
+
+@pytest.mark.parametrize(
+    "page", ["CONTRIBUTING.md", "ARCHITECTURE.md", "docs/contributing/measured-choices.md"]
+)
+def test_files_that_are_named_exist(page: str) -> None:
+    named = set(NAMED.findall((REPOSITORY / page).read_text(encoding="utf-8")))
+    assert len(named) > 10
+    files = {path.name for path in (REPOSITORY / "windrow").rglob("*.py*")}
+    missing = [
+        name
+        for name in named
+        if not any((REPOSITORY / above / name).exists() for above in BELOW) and name not in files
+    ]
+    assert missing == []
+
+
 @pytest.mark.nightly
 def test_torchrun_script_resumes(tmp_path: Path) -> None:
     for part in range(4):

@@ -19,25 +19,29 @@ def modules_after(code: str, *watched: str) -> list[str]:
     return sorted(done.stdout.split())
 
 
-def test_type_checkers_see_the_same_names() -> None:
-    tree = ast.parse(Path(windrow.__file__).read_text())
-    (checked,) = [node for node in tree.body if isinstance(node, ast.If)]
-    seen = {
-        alias.asname or alias.name: node.module
-        for node in checked.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert seen == windrow._MODULES
-    assert sorted([*seen, "__version__"]) == windrow.__all__
-    for name, module in seen.items():
+def test_stub_names_everything_once() -> None:
+    """What type checkers see, by a parser of Python, is what the package reads from the same text."""
+    tree = ast.parse(Path(windrow.__file__).with_suffix(".pyi").read_text())
+    statements = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert all(alias.asname == alias.name for node in statements for alias in node.names)
+    seen = [(alias.name, node.module) for node in statements for alias in node.names]
+    assert len(seen) == len(dict(seen))
+    assert len(statements) == len({node.module for node in statements})
+    assert sorted([*dict(seen), "__version__"]) == windrow.__all__
+    for name, module in seen:
         assert getattr(windrow, name) is getattr(sys.modules[str(module)], name)
     assert set(windrow.__all__) <= set(dir(windrow))
 
 
+def test_star_imports_every_name() -> None:
+    found: dict[str, object] = {}
+    exec("from windrow import *", found)
+    assert found.keys() - {"__builtins__"} == set(windrow.__all__)
+
+
 def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'windrow' has no attribute 'read_parket'"):
-        windrow.read_parket  # noqa: B018
+        windrow.read_parket  # type: ignore[attr-defined] # noqa: B018
 
 
 def test_worker_imports_no_sources_or_adapters() -> None:

@@ -24,6 +24,7 @@ pq.write_table(pa.table({"x": range(1_000)}), "x.parquet")
 pipe = windrow.read_parquet("x.parquet").repeat(2).random_shuffle_each_window(seed=7)
 rows = [x for batch in pipe.iter_batches(batch_size=100) for x in batch["x"].tolist()]
 assert sorted(rows) == sorted([*range(1_000), *range(1_000)])
+assert all(hasattr(windrow, name) for name in windrow.__all__) and len(windrow.__all__) > 50
 print(windrow.__file__, missing_libraries())
 """
 
@@ -68,7 +69,7 @@ def test_contents(wheel: Path) -> None:
         shipped = {name for name in archive.namelist() if ".dist-info/" not in name and name[-1] != "/"}
         licences = [name for name in archive.namelist() if name.endswith("LICENSE")]
     sources = {path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "windrow").rglob("*.py")}
-    assert shipped == sources | LIBRARIES | {"windrow/py.typed"}
+    assert shipped == sources | LIBRARIES | {"windrow/py.typed", "windrow/__init__.pyi"}
     assert licences
 
 
@@ -76,7 +77,7 @@ def test_sdist_has_all_sources(dist: Path) -> None:
     (sdist,) = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         shipped = {name.partition("/")[2] for name in archive.getnames()}
-    for pattern in ("*.py", "*.c", "*.h"):
+    for pattern in ("*.py", "*.pyi", "*.c", "*.h"):
         for path in (REPOSITORY / "windrow").rglob(pattern):
             assert path.relative_to(REPOSITORY).as_posix() in shipped
 

@@ -1,1 +1,4 @@
-"""Fault injection on a real Ray cluster of several raylets: processes are killed while trainers read."""
+"""``python -m bench chaos``: processes of a real Ray cluster of several raylets are killed while trainers read.
+
+May import: system.
+"""

@@ -1,20 +1,21 @@
-"""Analysis of a chaos run: differences from the undisturbed stream, recovery times, throughput."""
+"""The report of a chaos run: differences from the undisturbed stream, recovery times, throughput."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from bench.chaos.kill_plan import Kill
-from bench.chaos.record import Incarnation, Step
-
-__all__ = ["Report", "compare", "compute_throughput", "find_recoveries", "make_report"]
+from bench.chaos.setting import KINDS, Kill
+from bench.chaos.trainers import Incarnation, Step
+from bench.system.console import align_table, write_cell
+from bench.system.ray_cluster import describe_spilled
 
 # a wait for a batch that is longer than this counts as caused by a kill
 _AFFECTED_SECONDS = 0.25
+_SHOWN = 20
 
 
 class Stream(Protocol):
@@ -175,10 +176,6 @@ class Report:
         """Longest time in which Ray restarted a plain task, in seconds."""
         return max(self.ray_seconds.get(kind, ()), default=None)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
-
 
 def make_report(
     incarnations: Sequence[Incarnation],
@@ -209,3 +206,33 @@ def make_report(
             (step.wait_seconds for incarnation in incarnations for step in incarnation.steps), default=0.0
         ),
     )
+
+
+def draw_report(report: Report) -> str:
+    """Kills, recovery, throughput and differences."""
+    rows = [
+        (
+            kind,
+            str(report.kills.get(kind, 0)),
+            str(len(report.recovery_seconds.get(kind, ()))),
+            write_cell(report.median(kind), "{:.1f}"),
+            write_cell(report.longest(kind), "{:.1f}"),
+            write_cell(report.ray_median(kind), "{:.1f}"),
+            write_cell(report.ray_longest(kind), "{:.1f}"),
+        )
+        for kind in KINDS
+    ]
+    heads = ("fault", "times", "shards affected", "median s", "longest s", "Ray median s", "Ray longest s")
+    baseline, disturbed = report.rows_per_second["baseline"], report.rows_per_second["disturbed"]
+    lines = [
+        align_table(heads, rows, ("fault",)),
+        f"seed {report.seed}: {report.killed} kills in {report.seconds:.0f} s; "
+        f"{report.steps:,} batches of {report.epochs + 1} epochs, {report.reread_steps} read again by "
+        f"restarted trainers; {describe_spilled(report.spilled_bytes)} MiB spilled",
+        f"longest wait for a batch: {report.longest_wait_seconds:.1f} s",
+        f"rows a second: {baseline:,.0f} undisturbed, {disturbed:,.0f} disturbed",
+        f"differences from the undisturbed run: {len(report.differences)}",
+        *(f"  {difference}" for difference in report.differences[:_SHOWN]),
+        *(f"error: {error}" for error in report.errors),
+    ]
+    return "\n".join(lines)

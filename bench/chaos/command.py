@@ -1,39 +1,201 @@
-"""``python -m bench chaos``: kills processes of every kind and compares the delivered rows."""
+"""``python -m bench chaos``: kills processes of every kind while trainers read, and compares the delivered rows."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import random
 import sys
-from dataclasses import replace
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from bench.chaos.kill_plan import KINDS
-from bench.chaos.report import draw_report
-from bench.chaos.run import run_chaos
-from bench.chaos.setting import Setting
-from bench.machine import describe_machine
-from bench.progress import ProgressLine
-from bench.sizes import read_size
+from bench.chaos.analysis import Report, draw_report, make_report
+from bench.chaos.cluster import ChaosCluster, StandbyTasks, kill
+from bench.chaos.setting import (
+    KINDS,
+    Expected,
+    Kill,
+    PlannedKill,
+    Setting,
+    make_pipeline,
+    plan_kills,
+    write_data,
+)
+from bench.chaos.trainers import TrainerGroup
+from bench.system.console import ProgressLine
+from bench.system.machine import describe_machine
+from bench.system.ray_cluster import read_spilled
 
-__all__ = ["add_chaos", "run_command"]
-
+ProgressCallback = Callable[[float, str], None]
+_Hit = tuple[int | None, str | None]
+_POLL_SECONDS = 0.05
+_FIRST_STEPS = 20
+_START_SECONDS = 120.0
+# every trainer must continue within this time after the last kill
+_RECOVER_SECONDS = 180.0
+_STEPS_AFTER = 50
+# a node whose workers were killed while starting has no workers for up to a minute
+_TARGET_SECONDS = 90.0
+# a raylet that holds this much loses objects that are needed
+_HELD_BYTES = 2**20
+_FILLED_SHARE, _FILLED_SECONDS = 0.6, 4.0
 _KILL_EVERY_SECONDS = 5.0
 _BASELINE_SECONDS = 20.0
 
 
+def _run_plan(
+    setting: Setting,
+    *,
+    seed: int,
+    kills: int,
+    kinds: Sequence[str],
+    seconds: float,
+    baseline_seconds: float,
+    report_progress: ProgressCallback,
+) -> Report:
+    """Execute ``kills`` kills within about ``seconds`` seconds, and compare the delivered rows."""
+    import ray
+
+    with tempfile.TemporaryDirectory(prefix="windrow-chaos-") as name, ChaosCluster(setting) as cluster:
+        path = Path(name) / "data.parquet"
+        write_data(setting, path)
+        expected = Expected(setting, path)
+        shards = make_pipeline(setting, path).options(executor="ray").split(setting.trainers)
+        trainers = TrainerGroup(setting, cluster.trainer_nodes, shards, Path(name), expected)
+        standbys = StandbyTasks(Path(name), [cluster.head, *cluster.trainer_nodes], cluster.data_nodes)
+        chaos = _KillExecutor(cluster, trainers, standbys, kinds, random.Random(seed))
+        chaos.wait_for_steps(_FIRST_STEPS, _START_SECONDS)
+        baseline = time.time()
+        chaos.wait(baseline_seconds)
+        disturbed = time.time()
+        for number, planned in enumerate(plan_kills(seed, kills, seconds, kinds)):
+            report_progress(number / kills, f"{number} kills, next: {planned.kind}")
+            chaos.wait(planned.after_seconds)
+            chaos.execute(planned)
+            if trainers.errors:
+                break
+        chaos.wait_for_steps(_STEPS_AFTER, _RECOVER_SECONDS)
+        ended = time.time()
+        incarnations = trainers.finish(_RECOVER_SECONDS)
+        report = make_report(
+            incarnations,
+            chaos.done,
+            expected,
+            seed=seed,
+            trainers=setting.trainers,
+            baseline=(baseline, disturbed),
+            disturbed=(disturbed, ended),
+        )
+        report.errors = trainers.errors
+        report.ray_seconds = standbys.measure()
+        session = Path(ray._private.worker._global_node.get_session_dir_path())
+        report.spilled_bytes = read_spilled(session)
+        return report
+
+
+class _KillExecutor:
+    """Executes planned kills."""
+
+    def __init__(
+        self,
+        cluster: ChaosCluster,
+        trainers: TrainerGroup,
+        standbys: StandbyTasks,
+        kinds: Sequence[str],
+        rng: random.Random,
+    ) -> None:
+        self._cluster, self._trainers, self._standbys, self._rng = cluster, trainers, standbys, rng
+        # if trainers or the coordinator are killed too, their restart time depends on Ray alone
+        self._kills_starts_anywhere = {"trainer", "coordinator"}.isdisjoint(kinds)
+        self.done: list[Kill] = []
+
+    def wait(self, seconds: float) -> None:
+        """Wait, and record trainers that end."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self._trainers.errors:
+            time.sleep(min(_POLL_SECONDS, left))
+            self._trainers.look()
+
+    def wait_for_steps(self, steps: int, seconds: float) -> None:
+        """Wait until every trainer has completed some further steps."""
+        wanted = [before + steps for before in self._trainers.progress.steps()]
+        until = time.monotonic() + seconds
+        while any(now < due for now, due in zip(self._trainers.progress.steps(), wanted, strict=True)):
+            self.wait(_POLL_SECONDS)
+            if self._trainers.errors:
+                return
+            if time.monotonic() > until:
+                self._trainers.errors.append(
+                    f"after {seconds:.0f} s, trainers are at steps {self._trainers.progress.steps()}, not {wanted}"
+                )
+                return
+
+    def execute(self, planned: PlannedKill) -> None:
+        """Execute a kill as soon as there is a target of its kind."""
+        act = getattr(self, f"_kill_{planned.kind}")
+        until = time.monotonic() + _TARGET_SECONDS
+        while not self._trainers.errors:
+            began = time.time()
+            hit = act()
+            if hit is not None:
+                shard, node = hit
+                self._standbys.kill_task(planned.kind, node, began)
+                self.done.append(Kill(began, planned.kind, shard))
+                self._after(planned.kind)
+                return
+            if time.monotonic() > until:
+                self._trainers.errors.append(
+                    f"for {_TARGET_SECONDS:.0f} s there was no {planned.kind} to kill"
+                )
+                return
+            self.wait(_POLL_SECONDS)
+
+    def _after(self, kind: str) -> None:
+        if kind in ("raylet", "objects"):
+            self._standbys.begin(self._cluster.add_data_node())
+
+    # each returns the shard of a killed trainer and the node of the target, or None if there was no target
+
+    def _kill_worker(self) -> _Hit | None:
+        return self._kill_one(self._cluster.find_map_workers())
+
+    def _kill_coordinator(self) -> _Hit | None:
+        return self._kill_one(self._cluster.find_coordinators())
+
+    def _kill_raylet(self) -> _Hit | None:
+        node = self._cluster.kill_data_node(self._rng)
+        return None if node is None else (None, node)
+
+    def _kill_trainer(self) -> _Hit | None:
+        return self._trainers.kill(self._rng)
+
+    def _kill_objects(self) -> _Hit | None:
+        node = self._cluster.kill_data_node(self._rng, _HELD_BYTES)
+        return None if node is None else (None, node)
+
+    def _kill_starting(self) -> _Hit | None:
+        node = self._cluster.kill_starting(self._rng, anywhere=self._kills_starts_anywhere)
+        return None if node is None else (None, node)
+
+    def _kill_pressure(self) -> _Hit | None:
+        self._cluster.fill_store(self._rng, _FILLED_SHARE, _FILLED_SECONDS)
+        return None, None
+
+    def _kill_one(self, found: Sequence[tuple[int, str]]) -> _Hit | None:
+        process, node = self._rng.choice(found) if found else (0, "")
+        return (None, node) if found and kill(process) else None
+
+
 def add_chaos(parser: argparse.ArgumentParser) -> None:
     """Options of ``chaos``."""
-    parser.add_argument(
-        "--minutes", type=float, default=2.0, help="duration of the phase with kills (default: %(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the kill plan (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=2.0, help="duration of the phase with kills")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the kill plan")
     parser.add_argument("--kills", type=int, help="number of kills (default: one per 5 s)")
-    parser.add_argument("--trainers", type=int, default=3, help="number of trainers (default: %(default)s)")
-    parser.add_argument(
-        "--cpus", type=int, default=Setting.cpus, help="logical CPUs of each raylet (default: %(default)s)"
-    )
+    parser.add_argument("--cpus", type=int, default=Setting.cpus, help="logical CPUs of each raylet")
     parser.add_argument(
         "--only",
         choices=KINDS,
@@ -42,40 +204,22 @@ def add_chaos(parser: argparse.ArgumentParser) -> None:
         help=f"inject only this kind of fault: {', '.join(KINDS)}",
     )
     parser.add_argument(
-        "--lead",
-        type=int,
-        default=Setting.lead,
-        help="maximum lead of a trainer over the others, in steps (%(default)s)",
-    )
-    parser.add_argument(
         "--counted", action="store_true", help="filter rows, so that row counts are not known in advance"
-    )
-    parser.add_argument(
-        "--store",
-        default="120MiB",
-        help="object store of each raylet; Ray spills if windows need more (%(default)s)",
     )
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the full report as JSON")
 
 
-def run_command(options: argparse.Namespace) -> int:
+def run_chaos(options: argparse.Namespace) -> int:
     """Run; the exit status is 0 if the delivered rows did not differ."""
     seconds = 60 * options.minutes
     kills = options.kills if options.kills is not None else round(seconds / _KILL_EVERY_SECONDS)
     if seconds <= 0 or kills < 1:
         raise ValueError("--minutes and --kills must be more than 0")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    setting = replace(
-        Setting(),
-        trainers=options.trainers,
-        lead=options.lead,
-        cpus=options.cpus,
-        counted=options.counted,
-        store_bytes=read_size(options.store, "--store"),
-    )
+    setting = Setting(cpus=options.cpus, counted=options.counted)
     line = ProgressLine(sys.stderr)
     line.start(f"{kills} kills in {options.minutes:g} minutes, seed {options.seed}")
-    report = run_chaos(
+    report = _run_plan(
         setting,
         seed=options.seed,
         kills=kills,
@@ -88,5 +232,5 @@ def run_command(options: argparse.Namespace) -> int:
     print(draw_report(report))
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({**report.to_dict(), "machine": describe_machine()}, indent=1))
+        options.json.write_text(json.dumps({**asdict(report), "machine": describe_machine()}, indent=1))
     return int(not report.passed)

@@ -1,8 +1,12 @@
-"""The data, the pipeline and the cluster of a chaos run."""
+"""The data, pipeline, cluster and kill plan of a chaos run, and the rows that it must deliver."""
 
 from __future__ import annotations
 
+import hashlib
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +16,17 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import windrow
-
-__all__ = ["COLUMNS", "Setting", "derive", "make_pipeline", "write_data"]
+from windrow.shuffle.order.epoch_plan import plan_epoch
+from windrow.shuffle.order.window_order import order_window
 
 COLUMNS = 32
 _FACTOR = 0x9E3779B97F4A7C15
 _FILTER_MODULUS = 5
+# "raylet" kills any raylet, "objects" one that holds map outputs, which are then lost. "starting" kills the
+# workers of a node and the first one that Ray starts to replace them, before it has registered. "pressure"
+# kills nothing: another task fills an object store, so that Ray has to spill.
+KINDS = ("worker", "raylet", "objects", "coordinator", "trainer", "pressure", "starting")
+_MIN_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -109,3 +118,85 @@ def make_pipeline(setting: Setting, path: Path) -> windrow.DatasetPipeline:
 
 def _filter_keys(batch: pa.Table) -> pa.Table:
     return batch.filter(pa.array(batch["key"].to_numpy() % _FILTER_MODULUS != 0))
+
+
+@dataclass(frozen=True)
+class PlannedKill:
+    """A planned kill, ``after_seconds`` after the previous one."""
+
+    after_seconds: float
+    kind: str
+
+
+@dataclass(frozen=True)
+class Kill:
+    """An executed kill and its Unix time; ``shard`` is that of a killed trainer."""
+
+    time: float
+    kind: str
+    shard: int | None = None
+
+
+def plan_kills(seed: int, kills: int, seconds: float, kinds: Sequence[str] = KINDS) -> Iterator[PlannedKill]:
+    """Plan kills at random times within ``seconds``; each round contains one kill of each kind."""
+    rng = random.Random(seed)
+    moments = sorted(rng.uniform(0, seconds) for _ in range(kills))
+    round_: list[str] = []
+    before = 0.0
+    for moment in moments:
+        if not round_:
+            round_ = list(kinds)
+            rng.shuffle(round_)
+        yield PlannedKill(max(_MIN_SECONDS, moment - before), round_.pop())
+        before = moment
+
+
+def digest_keys(keys: NDArray[np.int64]) -> str:
+    """A short digest of the keys of a batch, in their order."""
+    return hashlib.blake2b(np.ascontiguousarray(keys, "<i8").tobytes(), digest_size=8).hexdigest()
+
+
+class Expected:
+    """The undisturbed stream of a setting."""
+
+    def __init__(self, setting: Setting, path: Path) -> None:
+        self._setting = setting
+        self._job = make_pipeline(setting, path)._job()
+        self._order = lru_cache(4)(self._make_order)
+
+    def rows(self) -> int:
+        """Rows of an epoch."""
+        return sum(len(self._setting.keys_of(group)) for group in range(self._setting.groups))
+
+    def steps(self, shard: int) -> int:
+        """Batches of a shard in an epoch."""
+        full, rest = divmod(self.rows(), self._setting.trainers * self._setting.batch_rows)
+        return full + (rest // self._setting.trainers + (shard < rest % self._setting.trainers) > 0)
+
+    def keys(self, epoch: int, step: int, shard: int) -> NDArray[np.int64]:
+        """The keys of one batch."""
+        n, B = self._setting.trainers, self._setting.batch_rows
+        order = self._order(epoch)
+        full = len(order) // (n * B)
+        if step < full:
+            return order[(step * n + shard) * B : (step * n + shard + 1) * B]
+        rest = order[full * n * B :]
+        share, more = divmod(len(rest), n)
+        first = shard * share + min(shard, more)
+        return rest[first : first + share + (shard < more)]
+
+    def digest(self, epoch: int, step: int, shard: int) -> str:
+        """The digest of one batch's keys."""
+        return digest_keys(self.keys(epoch, step, shard))
+
+    def _make_order(self, epoch: int) -> NDArray[np.int64]:
+        job = self._job
+        plan = plan_epoch(job.source.blocks, cut=job.cut, seed=job.seed, epoch=epoch)
+        windows = []
+        for window in range(plan.windows):
+            stored = np.concatenate([self._setting.keys_of(int(b)) for b in plan.window_blocks(window)])
+            order = order_window(seed=job.seed, epoch=epoch, window=window, rows=len(stored), first_row=0)
+            placed = np.empty_like(stored)
+            placed[order.epoch_rows(0, len(stored))] = stored
+            windows.append(placed)
+        return np.concatenate(windows)

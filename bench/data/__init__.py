@@ -1,7 +1,4 @@
-"""Generators of deterministic Parquet data of any size, cached under ``.bench/data``."""
+"""Deterministic Parquet data of any size, cached under ``.bench``.
 
-from __future__ import annotations
-
-from bench.data.make import KINDS, make_data
-
-__all__ = ["KINDS", "make_data"]
+May import: no other folder.
+"""

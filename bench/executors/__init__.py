@@ -1,1 +1,4 @@
-"""Several trainers on threads and on Ray: their speed, and the CPU time of each part of Ray."""
+"""``python -m bench executors``: several trainers on threads and on Ray, and the CPU time of each part of Ray.
+
+May import: data, shapes, system.
+"""

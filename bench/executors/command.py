@@ -8,20 +8,13 @@ import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any
 
-from bench.choices import choose_names
+from bench.data.shapes import SHAPES
 from bench.executors.systems import OTHER, PARTS
-from bench.machine import describe_machine
-from bench.progress import ProgressLine
-from bench.shapes.command import add_measured
-from bench.shapes.data import SHAPES, find_files
-from bench.sizes import read_size
-from bench.system_process import SystemProcess
-from bench.table import align_table
-
-__all__ = ["add_executors", "run_executors", "share_of_threads"]
+from bench.shapes.command import add_measured, request_shape, start_systems
+from bench.system.console import ProgressLine, align_table, choose_names, read_size
+from bench.system.machine import describe_load, describe_machine
 
 _EXECUTORS = ("threads", "ray")
 _CACHES = ("none", "memory")
@@ -33,16 +26,18 @@ _NOTE = (
     "epoch after the second one, medians of the rounds, in turns. of threads: their seconds over those on Ray, cached "
     "asked 0.9. CPU seconds of an epoch are those of each process on Ray; a trainer also places rows."
 )
+# by shape and cache, the medians of seconds, and of CPU seconds by part
+_Medians = Mapping[tuple[str, str], Mapping[str, float]]
 
 
 def add_executors(parser: argparse.ArgumentParser) -> None:
     """Options of ``executors``."""
     add_measured(parser, shapes="plain,tokens", executors=False)
-    parser.add_argument("--trainers", type=int, default=2, help="trainers (default: %(default)s)")
-    parser.add_argument("--caches", default="none,memory", help="of none, memory (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=6, help="epochs in each (default: %(default)s)")
-    parser.add_argument("--store", default="6GB", help="size of Ray's object store (default: %(default)s)")
+    parser.add_argument("--trainers", type=int, default=2, help="trainers")
+    parser.add_argument("--caches", default="none,memory", help="of none, memory")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
+    parser.add_argument("--epochs", type=int, default=6, help="epochs in each")
+    parser.add_argument("--store", default="6GB", help="size of Ray's object store")
 
 
 def run_executors(options: argparse.Namespace) -> int:
@@ -51,39 +46,24 @@ def run_executors(options: argparse.Namespace) -> int:
     caches = choose_names("--caches", options.caches, _CACHES)
     if min(options.trainers, options.rounds, options.epochs) < 1:
         raise ValueError("--trainers, --rounds and --epochs: 1 or more")
-    size_bytes = read_size(options.size, "--size")
-    window = None if options.window is None else read_size(options.window, "--window")
     machine = describe_machine()
     print(
-        f"{machine['cores']} cores, {machine['processor']}, load {machine['load_1min']:.1f} at the start, "
-        f"{options.size} decoded each, {options.trainers} trainers",
+        f"{describe_load(machine)}, {options.size} decoded each, {options.trainers} trainers",
         flush=True,
     )
     os.environ["WINDROW_BENCH_STORE_BYTES"] = str(read_size(options.store, "--store"))
-    options.folder.mkdir(parents=True, exist_ok=True)
     # by executor, shape and cache
     found: dict[str, dict[tuple[str, str], list[dict[str, Any]]]] = {name: {} for name in _EXECUTORS}
     line, is_met = ProgressLine(sys.stderr), False
-    with ExitStack() as stack:
-        processes = {}
-        for executor in _EXECUTORS:
-            log = options.folder / f"executors-{executor}.log"
-            process = SystemProcess(executor, ["bench.executors.systems", executor], log, _TIMEOUT_SECONDS)
-            processes[executor] = process
-            stack.callback(process.close)
+    with start_systems("bench.executors.systems", _EXECUTORS, options, _TIMEOUT_SECONDS) as processes:
         for name in names:
-            request = {
-                "paths": find_files(name, options.folder, size_bytes),
-                "epochs": options.epochs,
-                "trainers": options.trainers,
-                "window": window,
-            }
+            request = {**request_shape(name, options), "trainers": options.trainers}
             for number in range(options.rounds):
                 line.start(f"{name}, round {number + 1} of {options.rounds}")
                 for cache in caches:
-                    asked = json.dumps({**request, "cache": None if cache == "none" else cache})
-                    for executor, process in processes.items():
-                        found[executor].setdefault((name, cache), []).append(process.run(asked))
+                    asked = {**request, "cache": None if cache == "none" else cache}
+                    for process in processes:
+                        found[process.name].setdefault((name, cache), []).append(process.run(asked))
                 line.finish("")
     listed = [
         (executor, *key, one) for executor, of in found.items() for key, some in of.items() for one in some
@@ -104,10 +84,6 @@ def run_executors(options: argparse.Namespace) -> int:
         content = {"machine": machine, "size": options.size, "measured": all_measured}
         options.json.write_text(json.dumps(content, indent=1))
     return int(bool(errors) or not is_met)
-
-
-# by shape and cache, the medians of seconds, and of CPU seconds by part
-_Medians = Mapping[tuple[str, str], Mapping[str, float]]
 
 
 def _summarize(found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> _Medians:

@@ -1,26 +1,23 @@
 """Several trainers on one executor, in a process of its own: ``python -m bench.executors.systems NAME``.
 
-The process prints "{}" when it is ready, reads a request a line as JSON, and prints the result as JSON.
+The process reads a request a line as JSON, and prints the result as JSON.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 import threading
 import time
-import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import windrow
-from bench.process_tree import list_tree, read_cpu_seconds
-
-__all__ = ["OTHER", "PARTS", "Trainer", "main", "name_process"]
+from bench.system.processes import answer_requests, list_tree, read_cpu_seconds
+from bench.system.ray_cluster import start_ray
 
 BATCH_ROWS = 8_192
 # the first epoch touches memory for the first time and fills a cache, the second one is the first from it
@@ -154,33 +151,11 @@ def _cpu_seconds() -> dict[int, tuple[str, float]]:
     return found
 
 
-def main(executor: str) -> None:
-    """Answer requests until standard input ends."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what others print goes to the log
+def _start(executor: str) -> Callable[[Any], dict[str, Any]]:
     if executor == "ray":
-        _start_ray()
-    print("{}", file=answers, flush=True)
-    for line in sys.stdin:
-        try:
-            answer = _measure(json.loads(line), executor)
-        except Exception as error:
-            traceback.print_exc()
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), file=answers, flush=True)
-
-
-def _start_ray() -> None:
-    import ray
-
-    ray.init(
-        address="local",
-        include_dashboard=False,
-        object_store_memory=int(os.environ["WINDROW_BENCH_STORE_BYTES"]),
-        # free dead objects after 50 ms instead of 1 s
-        _system_config={"free_objects_period_milliseconds": 50},
-    )
+        start_ray(int(os.environ["WINDROW_BENCH_STORE_BYTES"]))
+    return lambda request: _measure(request, executor)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    answer_requests(lambda: _start(sys.argv[1]))

@@ -1,1 +1,4 @@
-"""Epochs of each format compared with reads by the underlying library alone, on the same cores."""
+"""``python -m bench formats``: epochs of each format beside reads by the underlying library alone.
+
+May import: system.
+"""

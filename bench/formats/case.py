@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.machine import count_cores
+import pyarrow as pa
 
-__all__ = ["BATCH_ROWS", "Case", "on_all_cores"]
+from bench.system.machine import count_cores
 
 # the library alone produces batches of this size too, each in newly allocated memory
 BATCH_ROWS = 1024
@@ -49,3 +49,30 @@ def on_all_cores(work: Callable[[T], int], items: Sequence[T]) -> int:
     """Process the items on one thread per core, and sum the results."""
     with ThreadPoolExecutor(count_cores()) as threads:
         return sum(threads.map(work, items))
+
+
+def make_case(
+    name: str,
+    make: Callable[[Path, int], None],
+    scan: Callable[[Path], int],
+    read: Callable[[str], Any],
+    mapped: Callable[[Path], int] | None = None,
+) -> Case:
+    """A format of files, which the library alone reads one by one."""
+
+    def scans(scan: Callable[[Path], int]) -> Callable[[Path], int]:
+        return lambda folder: on_all_cores(scan, sorted(folder.iterdir()))
+
+    return Case(
+        name, make, scans(scan), lambda folder: read(str(folder)), None if mapped is None else scans(mapped)
+    )
+
+
+def convert_table(table: pa.Table, *, copies: bool = False) -> int:
+    """Convert a table to NumPy arrays batch by batch, or copy it to them; returns its rows."""
+    rows = 0
+    for batch in table.to_batches(BATCH_ROWS):
+        columns = [batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names]
+        owned = [column.copy() for column in columns] if copies else columns
+        rows += len(owned[0])
+    return rows

@@ -10,14 +10,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from bench.formats.arrays import ARRAYS
 from bench.formats.case import BATCH_ROWS, Case
-from bench.formats.records import RECORDS
-from bench.formats.rows import ROWS
-from bench.formats.tables import TABLES
-from bench.sizes import read_size
-
-__all__ = ["CASES", "add_formats", "run_formats"]
+from bench.formats.records import RECORDS, ROWS
+from bench.formats.tables import ARRAYS, TABLES
+from bench.system.console import read_size
 
 CASES: tuple[Case, ...] = (*ARRAYS, *ROWS, *RECORDS, *TABLES)
 # the first epoch pays for first-touch page faults and is excluded

@@ -1,10 +1,10 @@
-"""Formats without row counts in their metadata: CSV, JSON lines, text, TFRecord, WebDataset."""
+"""Formats of records and of files: CSV, JSON lines, text, TFRecord, WebDataset, images and binary files."""
 
 from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,18 @@ import numpy as np
 import pyarrow as pa
 
 import windrow
-from bench.formats.case import BATCH_ROWS, Case, on_all_cores
-
-__all__ = ["RECORDS"]
+from bench.formats.case import BATCH_ROWS, Case, convert_table, make_case, on_all_cores
 
 _FILES = 8
 _NUMBERS = 8
 _ROW_BYTES = 8 * _NUMBERS + 12
 _FEATURES = 64
 _SAMPLE_BYTES = 20_000
+_SIZE = (224, 224)
+_STORED = (256, 320)
+_FILE_BYTES = 10_000
+# several files per call: the overhead of a call is as large as reading a small file
+_AT_ONCE = 64
 
 
 def _table(rows: int, seed: int) -> pa.Table:
@@ -82,25 +85,18 @@ def _make_tar(folder: Path, size_bytes: int) -> None:
                     archive.addfile(info, io.BytesIO(content))
 
 
-def _batches(table: pa.Table) -> int:
-    """Copy a table to NumPy arrays batch by batch; returns its rows."""
-    rows = 0
-    for batch in table.to_batches(BATCH_ROWS):
-        owned = {name: batch[name].to_numpy(zero_copy_only=False).copy() for name in batch.schema.names}
-        rows += len(next(iter(owned.values())))
-    return rows
-
-
 def _scan_csv(path: Path) -> int:
     import pyarrow.csv as csv
 
-    return _batches(csv.read_csv(path, read_options=csv.ReadOptions(use_threads=False)))
+    table = csv.read_csv(path, read_options=csv.ReadOptions(use_threads=False))
+    return convert_table(table, copies=True)
 
 
 def _scan_json(path: Path) -> int:
     import pyarrow.json as json
 
-    return _batches(json.read_json(path, read_options=json.ReadOptions(use_threads=False)))
+    table = json.read_json(path, read_options=json.ReadOptions(use_threads=False))
+    return convert_table(table, copies=True)
 
 
 def _scan_text(path: Path) -> int:
@@ -120,24 +116,61 @@ def _scan_tar(path: Path) -> int:
     return sum(1 for _ in webdataset.WebDataset(str(path), shardshuffle=False).decode())
 
 
-def _case(
-    name: str,
-    make: Callable[[Path, int], None],
-    scan: Callable[[Path], int],
-    read: Callable[[str], windrow.Dataset],
-) -> Case:
-    return Case(
-        name,
-        make,
-        lambda folder: on_all_cores(scan, sorted(folder.iterdir())),
-        lambda folder: read(str(folder)),
-    )
-
-
 RECORDS = (
-    _case("csv", _make_csv, _scan_csv, windrow.read_csv),
-    _case("json", _make_json, _scan_json, windrow.read_json),
-    _case("text", _make_text, _scan_text, windrow.read_text),
-    _case("tfrecord", _make_tfrecord, _scan_tfrecord, windrow.read_tfrecords),
-    _case("webdataset", _make_tar, _scan_tar, windrow.read_webdataset),
+    make_case("csv", _make_csv, _scan_csv, windrow.read_csv),
+    make_case("json", _make_json, _scan_json, windrow.read_json),
+    make_case("text", _make_text, _scan_text, windrow.read_text),
+    make_case("tfrecord", _make_tfrecord, _scan_tfrecord, windrow.read_tfrecords),
+    make_case("webdataset", _make_tar, _scan_tar, windrow.read_webdataset),
+)
+
+
+def _make_jpeg(folder: Path, size_bytes: int) -> None:
+    from PIL import Image
+
+    bits = np.random.Generator(np.random.PCG64(0))
+    for number in range(max(1, size_bytes // (3 * _STORED[0] * _STORED[1]))):
+        # smooth like photographs, so that decoding costs the same
+        coarse = Image.fromarray(bits.integers(0, 256, (16, 20, 3), np.uint8))
+        coarse.resize(_STORED[::-1]).save(folder / f"{number:06}.jpg", quality=90)
+
+
+def _decode(paths: Sequence[Path]) -> int:
+    from PIL import Image
+
+    out = np.empty((len(paths), *_SIZE, 3), np.uint8)
+    for place, path in enumerate(paths):
+        with Image.open(path) as image:
+            out[place] = np.asarray(image.convert("RGB").resize(_SIZE[::-1], Image.Resampling.BILINEAR))
+    return len(out)
+
+
+def _make_binary(folder: Path, size_bytes: int) -> None:
+    bits = np.random.Generator(np.random.PCG64(0))
+    for number in range(max(1, size_bytes // _FILE_BYTES)):
+        (folder / f"{number:06}.bin").write_bytes(bits.bytes(_FILE_BYTES))
+
+
+def _load(paths: Sequence[Path]) -> int:
+    return sum(len(path.read_bytes()) > 0 for path in paths)
+
+
+def _cut(folder: Path) -> list[list[Path]]:
+    paths = sorted(folder.iterdir())
+    return [paths[start : start + _AT_ONCE] for start in range(0, len(paths), _AT_ONCE)]
+
+
+ROWS = (
+    Case(
+        "images",
+        _make_jpeg,
+        lambda folder: on_all_cores(_decode, _cut(folder)),
+        lambda folder: windrow.read_images(str(folder), size=_SIZE),
+    ),
+    Case(
+        "binary",
+        _make_binary,
+        lambda folder: on_all_cores(_load, _cut(folder)),
+        lambda folder: windrow.read_binary_files(str(folder)),
+    ),
 )

@@ -1,18 +1,101 @@
-"""Table formats: Lance, Delta Lake and Iceberg."""
+"""Formats of columns and tables: Arrow IPC, NumPy, Lance, Delta Lake and Iceberg."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import windrow
-from bench.formats.arrays import make_table
-from bench.formats.case import BATCH_ROWS, Case
+import numpy as np
+import pyarrow as pa
 
-__all__ = ["TABLES"]
+import windrow
+from bench.formats.case import BATCH_ROWS, Case, convert_table, make_case
 
 _FILES = 8
+_COLUMNS = 16
+_BATCH_ROWS = 2**16
 _ROW_BYTES = 8 * 16
+
+
+def make_table(rows: int, seed: int) -> pa.Table:
+    """Columns of random doubles."""
+    bits = np.random.Generator(np.random.PCG64(seed))
+    return pa.table({f"x{number}": bits.random(rows) for number in range(_COLUMNS)})
+
+
+def _make_arrow(folder: Path, size_bytes: int, **options: Any) -> None:
+    for part in range(_FILES):
+        table = make_table(size_bytes // (8 * _COLUMNS * _FILES), part)
+        written = pa.ipc.IpcWriteOptions(**options)
+        with pa.ipc.new_file(str(folder / f"{part}.arrow"), table.schema, options=written) as writer:
+            writer.write_table(table, max_chunksize=_BATCH_ROWS)
+
+
+def _make_lz4(folder: Path, size_bytes: int) -> None:
+    _make_arrow(folder, size_bytes, compression="lz4")
+
+
+def _read_arrow(path: Path) -> int:
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    with pa.OSFile(str(path)) as file:
+        table = pa.ipc.open_file(file, options=options).read_all()
+    return convert_table(table)
+
+
+def _map_arrow(path: Path) -> int:
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    rows = 0
+    with pa.memory_map(str(path)) as file:
+        stored = pa.ipc.open_file(file, options=options)
+        for number in range(stored.num_record_batches):
+            batch = stored.get_batch(number)
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                some = batch.slice(start, BATCH_ROWS)
+                owned = {name: some[name].to_numpy().copy() for name in some.schema.names}
+                rows += len(next(iter(owned.values())))
+    return rows
+
+
+def _make_npy(folder: Path, size_bytes: int) -> None:
+    for part in range(_FILES):
+        rows = size_bytes // (4 * 256 * _FILES)
+        bits = np.random.Generator(np.random.PCG64(part))
+        np.save(folder / f"{part}.npy", bits.random((rows, 256), np.float32))
+
+
+def _make_npz(folder: Path, size_bytes: int) -> None:
+    for part in range(_FILES):
+        rows = size_bytes // (8 * _COLUMNS * _FILES)
+        columns = make_table(rows, part)
+        np.savez(folder / f"{part}.npz", **{name: columns[name].to_numpy() for name in columns.column_names})
+
+
+def _read_npy(path: Path) -> int:
+    stored = np.load(path)
+    return sum(len(stored[start : start + BATCH_ROWS]) for start in range(0, len(stored), BATCH_ROWS))
+
+
+def _map_npy(path: Path) -> int:
+    stored = np.load(path, mmap_mode="r")
+    return sum(len(stored[start : start + BATCH_ROWS].copy()) for start in range(0, len(stored), BATCH_ROWS))
+
+
+def _read_npz(path: Path) -> int:
+    with np.load(path) as stored:
+        columns = {name: stored[name] for name in stored.files}
+    rows = len(next(iter(columns.values())))
+    return sum(
+        max(len(column[start : start + BATCH_ROWS]) for column in columns.values())
+        for start in range(0, rows, BATCH_ROWS)
+    )
+
+
+ARRAYS = (
+    make_case("arrow", _make_arrow, _read_arrow, windrow.read_arrow, _map_arrow),
+    make_case("arrow-lz4", _make_lz4, _read_arrow, windrow.read_arrow, _map_arrow),
+    make_case("npy", _make_npy, _read_npy, windrow.read_numpy, _map_npy),
+    make_case("npz", _make_npz, _read_npz, windrow.read_numpy),
+)
 
 
 def _parts(size_bytes: int) -> list[Any]:
@@ -31,7 +114,7 @@ def _make_lance(folder: Path, size_bytes: int) -> None:
 def _read_lance(folder: Path) -> int:
     import lance
 
-    return _count(lance.dataset(folder / "table").to_table())
+    return convert_table(lance.dataset(folder / "table").to_table())
 
 
 def _make_delta(folder: Path, size_bytes: int) -> None:
@@ -44,7 +127,7 @@ def _make_delta(folder: Path, size_bytes: int) -> None:
 def _read_delta(folder: Path) -> int:
     import deltalake
 
-    return _count(deltalake.DeltaTable(folder / "table").to_pyarrow_table())
+    return convert_table(deltalake.DeltaTable(folder / "table").to_pyarrow_table())
 
 
 def _make_iceberg(folder: Path, size_bytes: int) -> None:
@@ -66,30 +149,12 @@ def _make_iceberg(folder: Path, size_bytes: int) -> None:
 def _read_iceberg(folder: Path) -> int:
     from pyiceberg.table import StaticTable
 
-    return _count(StaticTable.from_metadata((folder / "location").read_text()).scan().to_arrow())
-
-
-def _count(table: Any) -> int:
-    """Convert a table to NumPy arrays batch by batch; returns its rows."""
-    return sum(
-        max(len(batch[name].to_numpy()) for name in batch.schema.names)
-        for batch in table.to_batches(BATCH_ROWS)
-    )
+    return convert_table(StaticTable.from_metadata((folder / "location").read_text()).scan().to_arrow())
 
 
 TABLES = (
-    Case(
-        "lance",
-        _make_lance,
-        _read_lance,
-        lambda folder: windrow.read_lance(str(folder / "table")),
-    ),
-    Case(
-        "delta",
-        _make_delta,
-        _read_delta,
-        lambda folder: windrow.read_delta(str(folder / "table")),
-    ),
+    Case("lance", _make_lance, _read_lance, lambda folder: windrow.read_lance(str(folder / "table"))),
+    Case("delta", _make_delta, _read_delta, lambda folder: windrow.read_delta(str(folder / "table"))),
     Case(
         "iceberg",
         _make_iceberg,

@@ -1,1 +1,4 @@
-"""Measures how batches reach a GPU."""
+"""``python -m bench gpu``: how batches reach a GPU.
+
+May import: system, throughput, training.
+"""

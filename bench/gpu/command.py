@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-from bench.config import BenchConfig, find_data
-from bench.facts import read_facts
-from bench.gpu.device import CudaGpu, Gpu
-from bench.gpu.loaders import LOADERS, Reading, check_loaders
-from bench.gpu.measure import measure_rate, measure_wait
-from bench.machine import count_cores, describe_machine
-from bench.progress import ProgressLine
-from bench.report import print_head
-from bench.sizes import read_size
-from bench.table import align_table
-
-__all__ = ["add_gpu", "run_gpu"]
+from bench.gpu.device import CudaGpu, Gpu, measure_rate, measure_wait
+from bench.gpu.loaders import LOADERS, Reading
+from bench.system.console import ProgressLine, align_table, choose_names, read_size
+from bench.system.machine import count_cores
+from bench.throughput.options import default_config
+from bench.throughput.report import open_data
 
 _HEADS = ("loader", "GB/s", "of PCIe %", "batch ms", "GPU waits %")
 _NOTE = (
@@ -30,12 +23,10 @@ _NOTE = (
 
 def add_gpu(parser: argparse.ArgumentParser) -> None:
     """Options of ``gpu``."""
-    parser.add_argument("--loaders", default=",".join(LOADERS), help="what to compare (default: %(default)s)")
-    parser.add_argument("--size", default="2GB", help="decoded size of the data (default: %(default)s)")
-    parser.add_argument(
-        "--batch-size", type=int, default=65_536, help="rows of a batch (default: %(default)s)"
-    )
-    parser.add_argument("--epochs", type=int, default=4, help="epochs, at least 2 (default: %(default)s)")
+    parser.add_argument("--loaders", default=",".join(LOADERS), help="what to compare")
+    parser.add_argument("--size", default="2GB", help="decoded size of the data")
+    parser.add_argument("--batch-size", type=int, default=65_536, help="rows of a batch")
+    parser.add_argument("--epochs", type=int, default=4, help="epochs, at least 2")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
 
 
@@ -46,10 +37,9 @@ def find_gpu() -> Gpu | None:
     return CudaGpu() if torch.cuda.is_available() else None
 
 
-def run_gpu(options: argparse.Namespace, config: BenchConfig) -> int:
+def run_gpu(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if every loader delivers each row once, or there is no GPU."""
-    names = options.loaders.split(",")
-    check_loaders(names)
+    names = choose_names("--loaders", options.loaders, tuple(LOADERS))
     if options.epochs < 2:
         raise ValueError("--epochs: 2 or more, since the first one is not measured")
     gpu = find_gpu()
@@ -57,10 +47,8 @@ def run_gpu(options: argparse.Namespace, config: BenchConfig) -> int:
         print("no GPU: torch finds no CUDA device on this machine, so there is nothing to measure")
         return 0
     line = ProgressLine(sys.stderr)
-    config = replace(config, size_bytes=read_size(options.size, "--size"), folder=options.folder)
-    paths = find_data(config, line)
-    facts = read_facts(paths, config.columns, config.key, count_cores())
-    print_head(config, facts, describe_machine(), len(paths))
+    config = default_config(size_bytes=read_size(options.size, "--size"), folder=options.folder)
+    paths, facts, _ = open_data(config, line)
     reading = Reading(
         tuple(paths),
         facts.tensor_columns,

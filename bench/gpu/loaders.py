@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import windrow
-
-__all__ = ["LOADERS", "Epochs", "Reading", "check_loaders"]
 
 Epochs = Iterator[Iterator[dict[str, Any]]]
 
@@ -38,9 +36,15 @@ def read_windrow(reading: Reading) -> Epochs:
 
 def read_torch(reading: Reading) -> Epochs:
     """torch's DataLoader with pinned memory; row groups in a random order, their rows as stored."""
-    from bench.gpu.torch_loader import read_row_groups
+    from bench.gpu.torch_loader import load_row_groups
 
-    return read_row_groups(reading)
+    pins = reading.device != "cpu"
+    loader = load_row_groups(reading.paths, reading.columns, reading.batch_size, reading.workers, pins=pins)
+    for _ in range(reading.epochs):
+        yield (
+            {name: tensor.to(reading.device, non_blocking=pins) for name, tensor in batch.items()}
+            for batch in loader
+        )
 
 
 def read_ray(reading: Reading) -> Epochs:
@@ -61,10 +65,3 @@ LOADERS: dict[str, Callable[[Reading], Epochs]] = {
     "torch": read_torch,
     "ray": read_ray,
 }
-
-
-def check_loaders(names: Sequence[str]) -> None:
-    """Raise ValueError for a loader that does not exist."""
-    unknown = [name for name in names if name not in LOADERS]
-    if unknown:
-        raise ValueError(f"--loaders {unknown[0]}: choose from {', '.join(LOADERS)}")

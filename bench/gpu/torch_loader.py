@@ -1,55 +1,47 @@
-"""torch's DataLoader over row groups."""
+"""torch's DataLoader over row groups: a module of its own, since it imports torch and workers unpickle its class."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from bench.gpu.loaders import Epochs, Reading
-from bench.tensors import TableToTensors
-
-__all__ = ["read_row_groups"]
+from bench.training.tensors import TableToTensors
 
 
-def read_row_groups(reading: Reading) -> Epochs:
-    """Batches of row groups in a random order, copied out of pinned memory."""
-    pins = reading.device != "cpu"
-    loader = DataLoader(
-        _RowGroups(reading),
+def load_row_groups(
+    paths: Sequence[str], columns: Sequence[str], batch_size: int, workers: int, *, pins: bool
+) -> DataLoader[Any]:
+    """Batches of row groups in another random order each time, in pinned memory."""
+    return DataLoader(
+        _RowGroups(paths, columns, batch_size),
         batch_size=None,
-        num_workers=reading.workers,
+        num_workers=workers,
         pin_memory=pins,
         persistent_workers=True,
         # this process has used the GPU
         multiprocessing_context="spawn",
     )
-    for _ in range(reading.epochs):
-        yield (
-            {name: tensor.to(reading.device, non_blocking=pins) for name, tensor in batch.items()}
-            for batch in loader
-        )
 
 
 class _RowGroups(IterableDataset[Any]):
     """Batches within row groups, which the workers divide."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+    def __init__(self, paths: Sequence[str], columns: Sequence[str], batch_size: int) -> None:
+        self._paths, self._columns, self._batch_size = paths, list(columns), batch_size
         self._passes = 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        reading, info = self._reading, get_worker_info()
-        convert = TableToTensors(reading.columns)
-        groups = [(path, at) for path in reading.paths for at in range(pq.read_metadata(path).num_row_groups)]
+        convert, info = TableToTensors(self._columns), get_worker_info()
+        groups = [(path, at) for path in self._paths for at in range(pq.read_metadata(path).num_row_groups)]
         random.Random(self._passes).shuffle(groups)
         self._passes += 1
         own = groups if info is None else groups[info.id :: info.num_workers]
         for path, number in own:
             with pq.ParquetFile(path) as file:
-                tensors = convert(file.read_row_group(number, columns=list(reading.columns)))
-            for views in zip(*(tensor.split(reading.batch_size) for tensor in tensors.values()), strict=True):
+                tensors = convert(file.read_row_group(number, columns=self._columns))
+            for views in zip(*(tensor.split(self._batch_size) for tensor in tensors.values()), strict=True):
                 yield dict(zip(tensors, views, strict=True))

@@ -1,1 +1,4 @@
-"""An emulated cluster: network namespaces of this machine as nodes, with links of limited rate."""
+"""``python -m bench netns``: network namespaces of this machine as nodes, with links of limited rate.
+
+May import: scale, system, throughput.
+"""

@@ -15,26 +15,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bench.config import BenchConfig, find_data
-from bench.machine import count_cores, describe_machine, read_memory_bytes
 from bench.netns.network import Link, Network, open_network, why_not
 from bench.netns.rank import digest_epoch, make_pipe
-from bench.progress import ProgressLine
 from bench.scale.cluster import GBIT, Cluster, Costs
-from bench.scale.simulation import Outcome, simulate
+from bench.scale.run import Outcome, simulate
 from bench.scale.validation import measure_costs, measure_ray_costs
-from bench.sizes import read_size
-from bench.table import align_table
+from bench.system.console import ProgressLine, align_table, read_size
+from bench.system.machine import count_cores, describe_machine, read_memory_bytes
+from bench.throughput.options import default_config, find_data
 from windrow.io.catalog.file_source import open_files
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.shuffle.order.epoch_plan import WindowCut
 
-__all__ = ["add_netns", "run_netns"]
-
 _MOST_TRAFFIC, _MAX_ERROR = 1.05, 0.15
-_START_SECONDS = 240.0
+_JOB_SECONDS = 600.0
+# of a link; the delay where the kernel has netem
+_MBIT, _DELAY_SECONDS = 100.0, 0.25e-3
 _POLL_SECONDS = 0.2
 _PORT = 29_400
 _LOSS, _SLOW_SHARE = 0.05, 0.1
@@ -80,35 +78,26 @@ class _Job:
 
 def add_netns(parser: argparse.ArgumentParser) -> None:
     """Options of ``netns``."""
-    parser.add_argument("--nodes", type=int, default=4, help="number of nodes, one rank each (%(default)s)")
-    parser.add_argument("--size", default="700MB", help="decoded size of the data (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=100.0, help="Mbit/s of a link (default: %(default)s)")
-    parser.add_argument(
-        "--delay",
-        type=float,
-        default=0.25,
-        help="delay of a link in ms, where the kernel has netem (%(default)s)",
-    )
-    parser.add_argument("--epochs", type=int, default=3, help="epochs over undisturbed links (%(default)s)")
-    parser.add_argument("--down", type=float, default=30.0, help="seconds that a link is down (%(default)s)")
+    parser.add_argument("--size", default="700MB", help="decoded size of the data")
+    parser.add_argument("--epochs", type=int, default=3, help="epochs over undisturbed links")
     parser.add_argument("--short", action="store_true", help="two nodes, little data, one short fault")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
-    parser.add_argument(
-        "--timeout", type=float, default=600.0, help="maximum seconds of the job (%(default)s)"
-    )
 
 
-def run_netns(options: argparse.Namespace, config: BenchConfig) -> int:
+def run_netns(options: argparse.Namespace) -> int:
     """Run the job and compare; the exit status is 0 if order, traffic and prediction are right."""
     reason = why_not()
     if reason:
         print(f"not run: {reason}")
         return 0
+    # nodes with one rank each, and seconds that a link is down
+    options.nodes, options.down = 4, 30.0
     if options.short:
         options.nodes, options.size, options.epochs, options.down = 2, "30MB", 2, 3.0
     line = ProgressLine(sys.stderr)
-    paths = find_data(_sized(config, options), line)
-    link = Link(options.rate * 1e6 / 8, options.delay / 1e3)
+    config = default_config(size_bytes=read_size(options.size, "--size"), folder=options.folder)
+    paths = find_data(config, line)
+    link = Link(_MBIT * 1e6 / 8, _DELAY_SECONDS)
     conditions = _conditions(options, link)
     expected = _expect(paths, options.nodes, len(conditions), line)
     with (
@@ -116,8 +105,11 @@ def run_netns(options: argparse.Namespace, config: BenchConfig) -> int:
         tempfile.TemporaryDirectory(prefix="wn-", dir="/tmp") as tmp,
     ):
         print(describe_machine())
-        print(f"{options.nodes} nodes, {options.rate:g} Mbit/s{_describe_delay(network, options.delay)}")
-        epochs = _run(network, paths, conditions, Path(tmp), options.timeout, line)
+        delay = (
+            f", {1e3 * _DELAY_SECONDS:g} ms" if network.has_netem else " (this kernel has no netem: no delay)"
+        )
+        print(f"{options.nodes} nodes, {_MBIT:g} Mbit/s{delay}")
+        epochs = _run(network, paths, conditions, Path(tmp), line)
     rows = [_check(number, condition, epochs, expected) for number, condition in enumerate(conditions)]
     print(align_table(_HEADS, rows, ("condition", "order")))
     failures = [f"{row[0]}: {row[-1]}" for row in rows if row[-1] != "same"]
@@ -125,14 +117,6 @@ def run_netns(options: argparse.Namespace, config: BenchConfig) -> int:
         failures += _compare_with_prediction(options, paths, epochs, line)
     print(*failures or ["order, traffic and prediction: met"], sep="\n")
     return int(bool(failures))
-
-
-def _sized(config: BenchConfig, options: argparse.Namespace) -> BenchConfig:
-    return replace(config, size_bytes=read_size(options.size, "--size"), folder=options.folder)
-
-
-def _describe_delay(network: Network, delay: float) -> str:
-    return f", {delay:g} ms" if network.has_netem else " (this kernel has no netem: no delay)"
 
 
 def _conditions(options: argparse.Namespace, link: Link) -> list[_Condition]:
@@ -186,7 +170,6 @@ def _run(
     paths: Sequence[str],
     conditions: Sequence[_Condition],
     folder: Path,
-    timeout: float,
     line: ProgressLine,
 ) -> list[list[dict[str, Any]]]:
     """Run torchrun on every node, and set each epoch's condition when it begins."""
@@ -194,7 +177,7 @@ def _run(
     arguments = [str(Path(paths[0]).parent.resolve()), str(_blocks(paths)), str(len(conditions))]
     arguments += [str(_batch_rows(len(network.addresses))), str(folder)]
     line.start("starting ranks")
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + _JOB_SECONDS
     try:
         for node in range(len(network.addresses)):
             job.agents.append(_start_agent(network, node, arguments, folder))
@@ -303,7 +286,7 @@ def _predict(options: argparse.Namespace, source: Any, costs: Costs, blocks: int
         # the nodes share the cores of this machine
         cpu_speed=1 / options.nodes,
         memory_bytes=read_memory_bytes() / options.nodes,
-        nic_bytes=options.rate / 1e3 * GBIT,
+        nic_bytes=_MBIT / 1e3 * GBIT,
         connections=0,
         trainers=1,
         placers=1,

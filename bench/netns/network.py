@@ -15,8 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-__all__ = ["Link", "Network", "open_network", "why_not"]
-
 _DEVICE = "eth0"
 # jumbo frames, as networks of clusters have them: headers and acknowledgements are 1 % of the bytes
 _MTU = 9000

@@ -12,8 +12,6 @@ from typing import Any
 
 import windrow
 
-__all__ = ["digest_epoch", "main", "make_pipe"]
-
 _POLL_SECONDS = 0.02
 _COUNTERS = Path("/sys/class/net/eth0/statistics")
 

@@ -1,1 +1,4 @@
-"""``python -m bench operations``: transforms and global operations beside plain loops, Polars and Ray Data."""
+"""``python -m bench operations``: transforms and global operations beside plain loops, Polars and Ray Data.
+
+May import: system.
+"""

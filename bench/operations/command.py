@@ -13,15 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.choices import choose_names
-from bench.machine import describe_machine
 from bench.operations.data import make_files
-from bench.progress import ProgressLine
-from bench.sizes import read_size
-from bench.system_process import SystemProcess
-from bench.table import align_table, write_cell
+from bench.system.console import ProgressLine, align_table, choose_names, read_size, write_cell
+from bench.system.machine import describe_load, describe_machine
+from bench.system.processes import SystemProcess
 
-__all__ = ["OPERATIONS", "Operation", "add_operations", "run_operations"]
+_TIMES_RAY_DATA = 2.0
+_PEERS = ("polars", "ray")
+_EXECUTORS = ("threads", "ray")
+# their work is done in other processes, whose CPU time is not counted
+_ELSEWHERE = ("windrow-ray", "ray")
+_TIMEOUT_SECONDS = 300.0
+_HEADS = ("operation", "system", "s", "of the reference", "by CPU", "times Ray Data")
+_TITLES = {"plain": "plain loop", "polars": "Polars", "ray": "Ray Data"}
+_NOTE = (
+    "reference: for map_batches a plain loop over pyarrow's batches on one thread a core, for inference the model "
+    "alone on one batch in memory, else Polars' streaming engine. Medians of the rounds after a first one, in turns. "
+    "inference: from the end of its first batch. by CPU: the reference's CPU seconds over those of the system."
+)
 
 
 @dataclass(frozen=True)
@@ -66,18 +75,6 @@ OPERATIONS: Mapping[str, Operation] = {
     "groupby": Operation("groupby(key).mean(x)", "polars", 1 / 3),
     "sort": Operation("sort(order)", "polars", 1 / 3),
 }
-_TIMES_RAY_DATA = 2.0
-_PEERS = ("polars", "ray")
-_EXECUTORS = ("threads", "ray")
-# their work is done in other processes, whose CPU time is not counted
-_ELSEWHERE = ("windrow-ray", "ray")
-_HEADS = ("operation", "system", "s", "of the reference", "by CPU", "times Ray Data")
-_TITLES = {"plain": "plain loop", "polars": "Polars", "ray": "Ray Data"}
-_NOTE = (
-    "reference: for map_batches a plain loop over pyarrow's batches on one thread a core, for inference the model "
-    "alone on one batch in memory, else Polars' streaming engine. Medians of the rounds after a first one, in turns. "
-    "inference: from the end of its first batch. by CPU: the reference's CPU seconds over those of the system."
-)
 
 Measurements = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -85,21 +82,18 @@ Measurements = Mapping[str, Sequence[Mapping[str, Any]]]
 def add_operations(parser: argparse.ArgumentParser) -> None:
     """Options of ``operations``."""
     names = ",".join(OPERATIONS)
-    parser.add_argument("--operations", default=names, help="the operations (default: %(default)s)")
-    parser.add_argument("--size", default="200MB", help="decoded size of the table (default: %(default)s)")
-    parser.add_argument("--executor", default="both", help="threads, ray or both (default: %(default)s)")
+    parser.add_argument("--operations", default=names, help="the operations")
+    parser.add_argument("--size", default="200MB", help="decoded size of the table")
+    parser.add_argument("--executor", default="both", help="threads, ray or both")
     parser.add_argument(
         "--peers",
         default="polars",
         metavar="A,B",
-        help=f"systems to compare with beside plain loops: {', '.join(_PEERS)}; or none (default: %(default)s)",
+        help=f"systems to compare with beside plain loops: {', '.join(_PEERS)}; or none",
     )
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
     parser.add_argument(
         "--folder", type=Path, default=Path(".bench/operations"), help="folder of generated data"
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=300.0, help="seconds for one measurement (%(default)s)"
     )
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
 
@@ -117,10 +111,7 @@ def run_operations(options: argparse.Namespace) -> int:
     paths = make_files(options.folder, read_size(options.size, "--size"))
     machine = describe_machine()
     print(f"{options.size} decoded in {len(paths)} files, {options.rounds} rounds")
-    print(
-        f"{machine['cores']} cores, {machine['processor']}, load {machine['load_1min']:.1f} at the start",
-        flush=True,
-    )
+    print(describe_load(machine), flush=True)
     found, errors = _measure(operations, names, paths, options)
     rows, missed = [], []
     for operation in operations:
@@ -158,7 +149,7 @@ def _measure(
                 continue
             line.start(f"{name} starts")
             arguments = ["bench.operations.systems", name, json.dumps(list(paths))]
-            process = SystemProcess(name, arguments, options.folder / f"{name}.log", options.timeout)
+            process = SystemProcess(name, arguments, options.folder / f"{name}.log", _TIMEOUT_SECONDS)
             stack.callback(process.close)
             line.finish(process.error or "")
             if process.error:

@@ -10,18 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = [
-    "BATCH_ROWS",
-    "INFERENCE_ROWS",
-    "INPUTS",
-    "Model",
-    "find_files",
-    "inference_files",
-    "make_files",
-    "score",
-    "summarize",
-]
-
 # columns that the functions read
 INPUTS = ("a", "b", "c", "d")
 BATCH_ROWS = 65_536

@@ -1,24 +1,22 @@
 """The systems of ``operations``, each in a process of its own: ``python -m bench.operations.systems NAME FILES``.
 
-The process prints "#ready", reads the name of an operation a line, runs it once, and prints the result as JSON.
+The process reads the name of an operation a line, runs it once, and prints the result as JSON.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
 import time
-import traceback
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from bench.machine import count_cores
 from bench.operations.data import (
     BATCH_ROWS,
     INFERENCE_ROWS,
@@ -28,8 +26,9 @@ from bench.operations.data import (
     score,
     summarize,
 )
-
-__all__ = ["SYSTEMS", "Measured", "System"]
+from bench.system.machine import count_cores
+from bench.system.processes import answer_requests
+from bench.system.ray_cluster import start_ray
 
 _OBJECT_STORE_BYTES = 2 * 10**9
 
@@ -44,53 +43,29 @@ class Measured:
     total: float
 
 
-class System(ABC):
-    """Runs operations on the files."""
+class System:
+    """Runs operations on the files.
+
+    Its methods are the operations that it takes part in. `inference` measures from the end of its first batch; the
+    others return rows and a total: of scores, of the means of groups, or one that depends on the order of rows.
+    """
 
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
+        self.start()
 
     def start(self) -> None:
         """Start what outlives an operation."""
-        return
-
-    def close(self) -> None:
-        """Stop it."""
-        return
 
     def run(self, operation: str) -> Measured:
         """Run an operation once."""
-        work: dict[str, Callable[[], tuple[int, float]]] = {
-            "map": self.map,
-            "map-nothing": self.map_nothing,
-            "groupby": self.groupby,
-            "sort": self.sort,
-        }
+        work: Callable[[], Any] = getattr(self, operation.replace("-", "_"))
         begin, begin_cpu = time.perf_counter(), time.process_time()
-        if operation == "inference":
-            return self.inference()
-        rows, total = work[operation]()
+        found = work()
+        if isinstance(found, Measured):
+            return found
+        rows, total = found
         return Measured(rows, time.perf_counter() - begin, time.process_time() - begin_cpu, total)
-
-    @abstractmethod
-    def map(self) -> tuple[int, float]:
-        """Map `score` and consume batches; returns the rows and the sum of scores."""
-
-    @abstractmethod
-    def map_nothing(self) -> tuple[int, float]:
-        """Map `summarize`; returns the rows and the sum of scores."""
-
-    @abstractmethod
-    def inference(self) -> Measured:
-        """Map `Model` with one worker, and measure from the end of its first batch."""
-
-    @abstractmethod
-    def groupby(self) -> tuple[int, float]:
-        """Return the number of groups and the sum of their means."""
-
-    @abstractmethod
-    def sort(self) -> tuple[int, float]:
-        """Sort whole rows; returns their number and a sum that depends on the order."""
 
 
 class Plain(System):
@@ -131,53 +106,57 @@ class Plain(System):
         seconds, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
         return Measured(times * rows_of_batch, seconds, cpu, float("nan"))
 
-    def groupby(self) -> tuple[int, float]:
-        raise NotImplementedError
 
-    def sort(self) -> tuple[int, float]:
-        raise NotImplementedError
+class _Datasets(System):
+    """A library of datasets, read by ``module.read_parquet``, that are mapped, grouped and sorted lazily."""
 
-
-class Windrow(System):
-    """windrow, on one of its executors."""
-
-    executor = "threads"
-
-    def start(self) -> None:
-        import windrow
-
-        self._windrow = windrow
+    module = "windrow"
+    # said to windrow where a function does not return a row for each row
+    changes_rows: Mapping[str, Any] = {}
+    grouped_columns: tuple[str, ...] | None = None
 
     def _read(self, paths: list[str], columns: Iterable[str] | None = None) -> Any:
-        dataset = self._windrow.read_parquet(paths, columns=None if columns is None else list(columns))
-        return dataset.options(executor=self.executor, progress=False)
+        library = importlib.import_module(self.module)
+        return library.read_parquet(paths, columns=None if columns is None else list(columns))
 
-    def _batches(self, dataset: Any, rows: int) -> Any:
+    def _batches(self, dataset: Any, rows: int = BATCH_ROWS) -> Any:
         return dataset.iter_batches(batch_size=rows, batch_format="numpy")
 
     def map(self) -> tuple[int, float]:
         mapped = self._read(self.paths, INPUTS).map_batches(score, batch_size=BATCH_ROWS)
-        return _add_scores(self._batches(mapped, BATCH_ROWS))
+        return _add_scores(self._batches(mapped))
 
     def map_nothing(self) -> tuple[int, float]:
-        mapped = self._read(self.paths, INPUTS).map_batches(
-            summarize, batch_size=BATCH_ROWS, preserves_rows=False
+        dataset = self._read(self.paths, INPUTS)
+        return _add_summaries(
+            self._batches(dataset.map_batches(summarize, batch_size=BATCH_ROWS, **self.changes_rows))
         )
-        return _add_summaries(self._batches(mapped, BATCH_ROWS))
 
     def inference(self) -> Measured:
         predicted = self._read(inference_files(self.paths), INPUTS).map_batches(
-            Model, compute=self._windrow.ActorPool(1), batch_size=INFERENCE_ROWS
+            Model, compute=self._make_pool(), batch_size=INFERENCE_ROWS
         )
         return _time_predictions(self._batches(predicted, INFERENCE_ROWS))
 
+    def _make_pool(self) -> Any:
+        return importlib.import_module(self.module).ActorPool(1)
+
     def groupby(self) -> tuple[int, float]:
-        means = self._read(self.paths).groupby("key").mean("x")
-        return _add_means(self._batches(means, BATCH_ROWS))
+        means = self._read(self.paths, self.grouped_columns).groupby("key").mean("x")
+        return _add_means(self._batches(means))
 
     def sort(self) -> tuple[int, float]:
-        rows = self._read(self.paths).sort("order")
-        return _add_sorted(self._batches(rows, BATCH_ROWS))
+        return _add_sorted(self._batches(self._read(self.paths).sort("order")))
+
+
+class Windrow(_Datasets):
+    """windrow, on one of its executors."""
+
+    executor = "threads"
+    changes_rows: Mapping[str, Any] = {"preserves_rows": False}
+
+    def _read(self, paths: list[str], columns: Iterable[str] | None = None) -> Any:
+        return super()._read(paths, columns).options(executor=self.executor, progress=False)
 
 
 class WindrowOnRay(Windrow):
@@ -186,15 +165,27 @@ class WindrowOnRay(Windrow):
     executor = "ray"
 
     def start(self) -> None:
-        _start_ray()
-        super().start()
+        start_ray(_OBJECT_STORE_BYTES, count_cores())
 
-    def close(self) -> None:
-        _stop_ray()
-
-    def _batches(self, dataset: Any, rows: int) -> Any:
+    def _batches(self, dataset: Any, rows: int = BATCH_ROWS) -> Any:
         # iterating over a dataset itself reads on threads, whatever the executor
         return super()._batches(dataset.repeat(1), rows)
+
+
+class RayData(_Datasets):
+    """Ray Data, on a Ray of its own."""
+
+    module = "ray.data"
+    grouped_columns = ("key", "x")
+
+    def start(self) -> None:
+        start_ray(_OBJECT_STORE_BYTES, count_cores())
+        import ray.data
+
+        ray.data.DataContext.get_current().enable_progress_bars = False
+
+    def _make_pool(self) -> Any:
+        return importlib.import_module(self.module).ActorPoolStrategy(size=1)
 
 
 class Polars(System):
@@ -211,65 +202,19 @@ class Polars(System):
         self._polars = polars
 
     def groupby(self) -> tuple[int, float]:
-        plan = self._scan().group_by("key").agg(self._polars.col("x").mean()).sort("key")
+        plan = (
+            self._polars.scan_parquet(self.paths)
+            .group_by("key")
+            .agg(self._polars.col("x").mean())
+            .sort("key")
+        )
         means = plan.collect(engine="streaming")
         return _add_means([{"key": means["key"].to_numpy(), "mean(x)": means["x"].to_numpy()}])
 
     def sort(self) -> tuple[int, float]:
-        frame = self._scan().sort("order").collect(engine="streaming")
-        return _add_sorted({name: part[name].to_numpy() for name in part.columns} for part in _slices(frame))
-
-    def _scan(self) -> Any:
-        return self._polars.scan_parquet(self.paths)
-
-    def map(self) -> tuple[int, float]:
-        raise NotImplementedError
-
-    def map_nothing(self) -> tuple[int, float]:
-        raise NotImplementedError
-
-    def inference(self) -> Measured:
-        raise NotImplementedError
-
-
-class RayData(System):
-    """Ray Data, on a Ray of its own."""
-
-    def start(self) -> None:
-        _start_ray()
-        import ray.data
-
-        context = ray.data.DataContext.get_current()
-        context.enable_progress_bars = False
-        self._data = ray.data
-
-    def close(self) -> None:
-        _stop_ray()
-
-    def _read(self, paths: list[str], columns: Iterable[str] | None = None) -> Any:
-        return self._data.read_parquet(paths, columns=None if columns is None else list(columns))
-
-    def map(self) -> tuple[int, float]:
-        mapped = self._read(self.paths, INPUTS).map_batches(score, batch_size=BATCH_ROWS)
-        return _add_scores(mapped.iter_batches(batch_size=BATCH_ROWS, batch_format="numpy"))
-
-    def map_nothing(self) -> tuple[int, float]:
-        mapped = self._read(self.paths, INPUTS).map_batches(summarize, batch_size=BATCH_ROWS)
-        return _add_summaries(mapped.iter_batches(batch_size=BATCH_ROWS, batch_format="numpy"))
-
-    def inference(self) -> Measured:
-        predicted = self._read(inference_files(self.paths), INPUTS).map_batches(
-            Model, compute=self._data.ActorPoolStrategy(size=1), batch_size=INFERENCE_ROWS
-        )
-        return _time_predictions(predicted.iter_batches(batch_size=INFERENCE_ROWS, batch_format="numpy"))
-
-    def groupby(self) -> tuple[int, float]:
-        means = self._read(self.paths, ("key", "x")).groupby("key").mean("x")
-        return _add_means(means.iter_batches(batch_size=BATCH_ROWS, batch_format="numpy"))
-
-    def sort(self) -> tuple[int, float]:
-        rows = self._read(self.paths).sort("order")
-        return _add_sorted(rows.iter_batches(batch_size=BATCH_ROWS, batch_format="numpy"))
+        frame = self._polars.scan_parquet(self.paths).sort("order").collect(engine="streaming")
+        parts = frame.iter_slices(BATCH_ROWS)
+        return _add_sorted({name: part[name].to_numpy() for name in part.columns} for part in parts)
 
 
 SYSTEMS: dict[str, type[System]] = {
@@ -279,27 +224,6 @@ SYSTEMS: dict[str, type[System]] = {
     "windrow-ray": WindrowOnRay,
     "ray": RayData,
 }
-
-
-def _start_ray() -> None:
-    import ray
-
-    ray.init(
-        address="local",  # never join another cluster on this machine
-        num_cpus=count_cores(),
-        object_store_memory=_OBJECT_STORE_BYTES,
-        include_dashboard=False,
-        logging_level="error",
-        log_to_driver=False,
-        # free dead objects after 50 ms instead of 1 s; see "Tuning Ray" in the README
-        _system_config={"free_objects_period_milliseconds": 50},
-    )
-
-
-def _stop_ray() -> None:
-    import ray
-
-    ray.shutdown()
 
 
 def _add_up(found: Iterable[tuple[int, float]]) -> tuple[int, float]:
@@ -341,10 +265,6 @@ def _add_sorted(batches: Iterable[dict[str, Any]]) -> tuple[int, float]:
     return rows, total
 
 
-def _slices(frame: Any) -> Iterator[Any]:
-    return iter(frame.iter_slices(BATCH_ROWS))
-
-
 def _time_predictions(batches: Iterable[dict[str, Any]]) -> Measured:
     """The rate from the end of the model's first batch until the consumer has the last."""
     rows, total, first, rows_of_first = 0, 0.0, float("inf"), 0
@@ -359,37 +279,10 @@ def _time_predictions(batches: Iterable[dict[str, Any]]) -> Measured:
     return Measured(rows - rows_of_first, seconds, time.process_time() - begin_cpu, total)
 
 
-def _serve(name: str, paths: list[str]) -> None:
+def _start(name: str, paths: list[str]) -> Callable[[str], dict[str, Any]]:
     system = SYSTEMS[name](paths)
-    # what else prints must not disturb the lines of results
-    results = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-
-    def send(fields: dict[str, Any]) -> None:
-        print(json.dumps(fields), file=results, flush=True)
-
-    try:
-        system.start()
-    except Exception as error:
-        traceback.print_exc()
-        send({"error": _shorten(error)})
-        return
-    send({"ready": True})
-    try:
-        for line in sys.stdin:
-            try:
-                send(asdict(system.run(line.strip())))
-            except Exception as error:
-                traceback.print_exc()
-                send({"error": _shorten(error)})
-    finally:
-        system.close()
-
-
-def _shorten(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"
+    return lambda operation: asdict(system.run(operation))
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], json.loads(sys.argv[2]))
+    answer_requests(lambda: _start(sys.argv[1], json.loads(sys.argv[2])))

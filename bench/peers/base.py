@@ -1,40 +1,171 @@
-"""The adapter interface."""
+"""The adapter interface, and what most rivals share: one consumer, converted files, rows one by one."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
-from typing import Protocol, cast
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
 
-from bench.peers.names import PEERS
-from bench.request import Request
-from bench.run_details import RunDetails
-from bench.trainer import Progress, TrainerResult
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-__all__ = ["Peer", "load_peer"]
+from bench.peers.names import BUFFER_SHARE, PEERS
+from bench.system.ray_cluster import ObjectStoreMonitor, start_ray
+from bench.training.request import Request
+from bench.training.run_details import RunDetails
+from bench.training.tensors import TableToTensors
+from bench.training.trainer import Progress, Trainer, TrainerResult
+
+SHARDS = 64
 
 
-class Peer(Protocol):
+class Peer:
     """Adapter of one system; created with a request and a progress callback, and used once in its own process."""
 
-    def __init__(self, request: Request, progress: Progress) -> None: ...
+    def __init__(self, request: Request, progress: Progress) -> None:
+        self._request, self._progress = request, progress
 
     def prepare(self) -> None:
         """Import libraries, start sessions and actors; the idle memory is measured after this."""
 
     def run(self) -> Sequence[TrainerResult]:
         """Deliver every epoch; the measured time starts with this call."""
-        ...
+        raise NotImplementedError
 
     def details(self) -> RunDetails:
         """What the system itself reports about its run; called once, before ``close``."""
-        ...
+        return RunDetails()
 
     def close(self) -> None:
         """Stop everything that ``prepare`` started."""
+
+
+class RayPeer(Peer):
+    """Adapter of a system on a Ray of its own, with as many CPUs as the scan uses."""
+
+    def prepare(self) -> None:
+        """Start Ray, and monitor its object store."""
+        request = self._request
+        session = Path(start_ray(request.object_store_bytes, request.cores).address_info["session_dir"])
+        self._store = ObjectStoreMonitor(session, request.object_store_bytes, polls=request.watch_store)
+
+    def details(self) -> RunDetails:
+        """Report the use of the object store."""
+        return RunDetails(store=self._store.end())
+
+    def close(self) -> None:
+        """Stop Ray."""
+        import ray
+
+        ray.shutdown()
 
 
 def load_peer(request: Request, progress: Progress) -> Peer:
     """Import and create the adapter that a request names."""
     module, _, name = PEERS[request.system].adapter.partition(":")
     return cast(Peer, getattr(importlib.import_module(module), name)(request, progress))
+
+
+class OneTrainer(Peer):
+    """Subclasses define the preparation and the batches of an epoch."""
+
+    libraries: tuple[str, ...] = ()
+
+    def __init__(self, request: Request, progress: Progress) -> None:
+        super().__init__(request, progress)
+        self._trainer = Trainer(request, "trainer 0", progress)
+
+    @property
+    def buffer_rows(self) -> int:
+        """Rows of the shuffle buffer of a rival that has one."""
+        return max(1, self._request.rows // BUFFER_SHARE)
+
+    def prepare(self) -> None:
+        """Import the library; subclasses also convert the files if necessary.
+
+        Torch gets one thread, because its short operations are slower with several.
+        """
+        import torch
+
+        torch.set_num_threads(1)
+        for name in self.libraries:
+            importlib.import_module(name)
+
+    def run(self) -> Sequence[TrainerResult]:
+        """Deliver every epoch."""
+        return [self._trainer.train(self.read_epoch(number) for number in range(self._request.epochs))]
+
+    def convert_table(self, table: Any) -> Any:
+        """Arrow as tensors, or as it is if there are only lists and strings."""
+        columns = self._request.tensor_columns
+        return TableToTensors(columns)(table) if columns else table
+
+    def read_epoch(self, number: int) -> Iterable[Any]:
+        """The batches of one epoch."""
+        raise NotImplementedError
+
+
+"""Number of shards of converted data: the number of row groups of the sample."""
+
+
+def iterate_tables(paths: Sequence[str]) -> Iterator[pa.Table]:
+    """One table per row group, in stored order."""
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for number in range(file.num_row_groups):
+                yield file.read_row_group(number)
+
+
+def iterate_rows(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Every row as a dict of Python numbers and strings, and of arrays for lists."""
+    for table in iterate_tables(paths):
+        columns = [_list_values(table.column(name)) for name in table.column_names]
+        for values in zip(*columns, strict=True):
+            yield dict(zip(table.column_names, values, strict=True))
+
+
+def _list_values(column: pa.ChunkedArray) -> Sequence[Any]:
+    values: Sequence[Any]
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        values = column.to_numpy()
+    else:
+        values = column.to_pylist()
+    return values
+
+
+def convert_once(request: Request, convert: Callable[[Path], None]) -> Path:
+    """The folder that ``convert`` has filled, now or in an earlier run."""
+    home = Path(request.converted) / request.system
+    if not home.exists():
+        unfinished = home.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        convert(unfinished)
+        unfinished.rename(home)
+    return home
+
+
+def load_by_workers(dataset: Any, request: Request, **options: Any) -> Any:
+    """Batches of a dataset of row dicts, collated by one worker process per core."""
+    from torch.utils.data import DataLoader
+
+    return DataLoader(
+        dataset,
+        batch_size=request.batch_size,
+        num_workers=request.cores,
+        prefetch_factor=4,
+        collate_fn=choose_collate(request),
+        **options,
+    )
+
+
+def choose_collate(request: Request) -> Callable[[Any], Any] | None:
+    """None for torch's own function, which stacks numbers; lists of several lengths cannot be stacked."""
+    return None if request.tensor_columns else collate_rows
+
+
+def collate_rows(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The values of each column in a list."""
+    return {name: [row[name] for row in rows] for name in rows[0]}

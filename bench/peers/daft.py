@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bench.batches import cut_batches
-from bench.peers.one_trainer import OneTrainer
-from bench.tensors import TableToTensors
-
-__all__ = ["Daft"]
+from bench.peers.base import OneTrainer
+from bench.training.tensors import TableToTensors, cut_batches
 
 
 class Daft(OneTrainer):

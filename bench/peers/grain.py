@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.one_trainer import OneTrainer
-from bench.peers.rows import convert_once, iterate_tables
-
-__all__ = ["Grain"]
+from bench.peers.base import OneTrainer, convert_once, iterate_tables
 
 
 class Grain(OneTrainer):

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bench.peers.one_trainer import OneTrainer
-from bench.peers.rows import load_by_workers
-
-__all__ = ["HFStreaming", "HFStreamingBatches"]
+from bench.peers.base import OneTrainer, load_by_workers
 
 
 class HFStreaming(OneTrainer):

@@ -11,10 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bench.peers.one_trainer import OneTrainer
-from bench.peers.rows import convert_once, iterate_tables
-
-__all__ = ["LanceBatches", "LanceTake"]
+from bench.peers.base import OneTrainer, convert_once, iterate_tables
 
 
 class _Lance(OneTrainer):

@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.one_trainer import OneTrainer
-from bench.peers.rows import SHARDS, choose_collate, convert_once, iterate_rows
-
-__all__ = ["LitData"]
+from bench.peers.base import SHARDS, OneTrainer, choose_collate, convert_once, iterate_rows
 
 # rows that are shuffled among each other by default; it decodes fewer large rows at once, and those again and again
 _SHUFFLED_ROWS = 256

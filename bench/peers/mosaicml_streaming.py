@@ -11,10 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench.peers.one_trainer import OneTrainer
-from bench.peers.rows import SHARDS, convert_once, iterate_rows, iterate_tables, load_by_workers
-
-__all__ = ["MosaicMLStreaming"]
+from bench.peers.base import SHARDS, OneTrainer, convert_once, iterate_rows, iterate_tables, load_by_workers
 
 
 class MosaicMLStreaming(OneTrainer):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BUFFER_SHARE", "PEERS", "PeerName"]
-
 BUFFER_SHARE = 12
 """The shuffle buffer of a rival holds the total number of rows divided by this."""
+
+
+_QUEUE = f"row groups, queue of 1/{BUFFER_SHARE} of the rows"
+_BUFFER = f"files, buffer of 1/{BUFFER_SHARE} of the rows"
 
 
 @dataclass(frozen=True)
@@ -39,52 +41,30 @@ class PeerName:
     environment: str | None = None
 
 
-def _name_ray(adapter: str, title: str, *, small_too: bool = False, variable_too: bool = False) -> PeerName:
-    return PeerName(
-        f"bench.peers.{adapter}",
-        f"Ray Data {title}",
-        "full",
-        rival=True,
-        small_too=small_too,
-        variable_too=variable_too,
-        library="ray",
-    )
-
-
 def _name_rival(
-    adapter: str,
-    title: str,
-    shuffle: str,
-    environment: str,
-    *,
-    by_row: bool = False,
-    variable_too: bool = False,
-    library: str | None = None,
+    adapter: str, title: str, shuffle: str, environment: str | None, library: str = "", **traits: bool
 ) -> PeerName:
     return PeerName(
         f"bench.peers.{adapter}",
         title,
         shuffle,
         rival=True,
-        by_row=by_row,
-        variable_too=variable_too,
-        library=library or environment.removeprefix("hf-"),
+        library=library or (environment or "").removeprefix("hf-"),
         environment=environment,
+        **traits,
     )
 
 
 _LIMITS = {
     "scan": PeerName(
-        "bench.peers.scan:Scan", "limit: raw Parquet scan", "none", delivers=False, variable_too=True
+        "bench.peers.limits:Scan", "limit: raw Parquet scan", "none", delivers=False, variable_too=True
     ),
-    "torch-scan": PeerName(
-        "bench.peers.torch_scan:TorchScan", "limit: scan to torch", "none", small_too=True
-    ),
+    "torch-scan": PeerName("bench.peers.limits:TorchScan", "limit: scan to torch", "none", small_too=True),
     "fresh-memory": PeerName(
-        "bench.peers.fresh_memory:FreshMemory", "limit: memory of two windows", "none", delivers=False
+        "bench.peers.limits:FreshMemory", "limit: memory of two windows", "none", delivers=False
     ),
     "ray-start": PeerName(
-        "bench.peers.ray_start:RayStart", "limit: Ray's processes and store", "none", delivers=False
+        "bench.peers.limits:RayStart", "limit: Ray's processes and store", "none", delivers=False
     ),
 }
 _OURS = {
@@ -117,12 +97,13 @@ _OURS = {
     ),
 }
 _RAY = {
-    "ray-shuffle": _name_ray("ray_shuffle:RayShuffle", "random_shuffle", variable_too=True),
-    "ray-shuffle-split": _name_ray("ray_shuffle_split:RayShuffleSplit", "random_shuffle, split"),
-    "ray-materialize": _name_ray("ray_materialize:RayMaterialize", "materialize, shuffle", small_too=True),
+    "ray-shuffle": _name_rival(
+        "ray_data:RayShuffle", "Ray Data random_shuffle", "full", None, "ray", variable_too=True
+    ),
+    "ray-materialize": _name_rival(
+        "ray_data:RayMaterialize", "Ray Data materialize, shuffle", "full", None, "ray", small_too=True
+    ),
 }
-_QUEUE = f"row groups, queue of 1/{BUFFER_SHARE} of the rows"
-_BUFFER = f"files, buffer of 1/{BUFFER_SHARE} of the rows"
 _BY_BATCH = {
     "daft": _name_rival("daft:Daft", "Daft shuffle", "full", "daft"),
     "petastorm": _name_rival("petastorm:Petastorm", "Petastorm BatchedDataLoader", _QUEUE, "petastorm"),

@@ -7,9 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bench.peers.one_trainer import OneTrainer
-
-__all__ = ["Petastorm", "PetastormMemory"]
+from bench.peers.base import OneTrainer
 
 
 class Petastorm(OneTrainer):

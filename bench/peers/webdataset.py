@@ -6,10 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bench.peers.one_trainer import OneTrainer
-from bench.peers.rows import SHARDS, convert_once, iterate_rows
-
-__all__ = ["WebDataset"]
+from bench.peers.base import SHARDS, OneTrainer, convert_once, iterate_rows
 
 
 class WebDataset(OneTrainer):

@@ -1,27 +1,135 @@
-"""windrow on threads, in one process; trainers are threads of it."""
+"""windrow on threads, and the pipeline that all windrow adapters measure, built with the public API only."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from itertools import islice
+from typing import Any
 
-from bench.estimate import MemoryEstimate
-from bench.peers.windrow_pipeline import ShardEpochs, build_pipeline, estimate_memory, import_all
-from bench.request import Request
-from bench.run_details import RunDetails
-from bench.spans import Span
-from bench.trainer import Progress, Trainer, TrainerResult
+import pyarrow as pa
 
-__all__ = ["WindrowThreads"]
+import windrow
+from bench.peers.base import Peer
+from bench.training.request import Request
+from bench.training.run_details import MemoryEstimate, RunDetails, Span, read_estimate
+from bench.training.trainer import Progress, Trainer, TrainerResult
+
+# modules that windrow imports on first use
+_IMPORTS = (
+    "windrow.dataset.dataset",
+    "windrow.pipeline.shard.shard",
+    "windrow.pipeline.delivery.tensors.column_tensors",
+)
 
 
-class WindrowThreads:
+def build_pipeline(request: Request, executor: str) -> Any:
+    """Build the pipeline: Parquet, windowed, repeated, shuffled.
+
+    It has one epoch more than are measured, so that the next epoch is prefetched during the last measured
+    one too, as during every other.
+    """
+    options: dict[str, Any] = {} if request.block is None else {"target_block_bytes": request.block}
+    dataset = windrow.read_parquet(list(request.paths), columns=list(request.columns), **options)
+    pipeline: Any = dataset
+    if request.window is not None and request.window.isdigit():
+        pipeline = dataset.window(blocks_per_window=int(request.window))
+    elif request.window is not None:
+        pipeline = dataset.window(bytes_per_window=request.window)
+    pipeline = pipeline.repeat(request.epochs + 1).random_shuffle_each_window(seed=request.seed)
+    if request.content is None and not request.only_tensors:
+        # once per run, on the workers; a collate_fn would be called for every batch
+        pipeline = pipeline.map_batches(KeepTensorColumns(request.tensor_columns), batch_format="pyarrow")
+    return pipeline.options(
+        executor=executor,
+        memory_limit=request.memory_limit,
+        cache=request.cache,
+    )
+
+
+class KeepTensorColumns:
+    """Drops columns that do not fit into tensors; timestamps become int64."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = list(columns)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Select the columns of one table without copying."""
+        selected = table.select(self._columns)
+        fields = [
+            field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field
+            for field in selected.schema
+        ]
+        return selected.cast(pa.schema(fields))
+
+
+def import_all() -> None:
+    """Import the modules that reading loads lazily, so that the idle memory includes them."""
+    names = ("fsspec.implementations.local", "pyarrow.dataset", "pyarrow.parquet", *_IMPORTS)
+    for name in names:
+        import_module(name)
+
+
+def estimate_memory(pipeline: Any, request: Request) -> MemoryEstimate:
+    """The memory estimate of ``explain`` for the measured split and batch size."""
+    return read_estimate(
+        pipeline.explain(request.trainers, equal=request.equal, batch_size=request.batch_size)
+    )
+
+
+class ShardEpochs:
+    """A shard's epochs as batches of tensors, or of Arrow for strings, consumed by a trainer in a thread or an actor.
+
+    ``includes_run_spans``: whether the spans of the run's tasks are included, which is set for one of the shards.
+    """
+
+    def __init__(self, shard: Any, request: Request, *, includes_run_spans: bool) -> None:
+        self._shard = shard
+        self._batch_size = request.batch_size
+        self._ragged = dict.fromkeys(request.list_columns, "offsets")
+        self._is_arrow = request.content is not None and not request.list_columns
+        self._epochs = request.epochs
+        self._includes_run_spans = includes_run_spans
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over epochs, each an iterable of batches."""
+        for epoch in islice(self._shard.iter_epochs(), self._epochs):
+            if self._is_arrow:
+                yield epoch.iter_batches(batch_size=self._batch_size, batch_format="pyarrow")
+            else:
+                yield epoch.iter_torch_batches(batch_size=self._batch_size, ragged=self._ragged or None)
+
+    def spans(self) -> Sequence[Span]:
+        """Spans of reading and placing from the shard's statistics; closes the shard."""
+        stats = self._shard.stats()
+        self._shard.close()
+        own = [span for span in stats.spans if span.kind != "wait"]  # the trainer records its own waiting
+        return convert_spans([*own, *(stats.run.spans if self._includes_run_spans else ())])
+
+
+def convert_spans(spans: Sequence[Any]) -> list[Span]:
+    """Convert windrow's spans in Unix time to the benchmark's spans on the monotonic clock."""
+    offset = time.time() - time.monotonic()
+    return [
+        Span(
+            kind="reduce" if span.kind == "reduce" else "map",
+            window=(span.epoch, span.window),
+            start=span.start_time - offset,
+            end=span.stop_time - offset,
+            lane=span.lane,
+        )
+        for span in spans
+    ]
+
+
+class WindrowThreads(Peer):
     """One run with one shard per trainer."""
 
     def __init__(self, request: Request, progress: Progress) -> None:
-        self._request = request
+        super().__init__(request, progress)
         self._rows: dict[int, tuple[int, int]] = {}
-        self._progress = progress
         self._trainers = [self._make_trainer(number) for number in range(request.trainers)]
         self._spans: list[Span] = []
         self._estimate: MemoryEstimate | None = None
@@ -63,6 +171,3 @@ class WindrowThreads:
     def details(self) -> RunDetails:
         """The memory estimate, and the shards' spans of reading and placing."""
         return RunDetails(self._spans, self._estimate)
-
-    def close(self) -> None:
-        """Nothing to stop."""

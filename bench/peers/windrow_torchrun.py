@@ -1,7 +1,11 @@
-"""windrow under torchrun: every rank calls ``shard()``."""
+"""windrow under torchrun: every rank calls ``shard()``; this module is also what a rank runs.
+
+A rank is started with the path of a request and of a folder for its results.
+"""
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -10,22 +14,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.peers.windrow_pipeline import import_all
-from bench.request import Request
-from bench.run_details import RunDetails
-from bench.trainer import Progress, TrainerResult
-
-__all__ = ["WindrowTorchrun"]
+from bench.peers.base import Peer
+from bench.peers.windrow_threads import ShardEpochs, build_pipeline, import_all
+from bench.system.processes import make_torchrun
+from bench.training.request import Request
+from bench.training.trainer import Trainer, TrainerResult
 
 _POLL_SECONDS = 0.5
 
 
-class WindrowTorchrun:
+class WindrowTorchrun(Peer):
     """One rank per trainer."""
-
-    def __init__(self, request: Request, progress: Progress) -> None:
-        self._request = request
-        self._progress = progress
 
     def prepare(self) -> None:
         """Import what reading needs; the ranks do so by themselves."""
@@ -37,10 +36,8 @@ class WindrowTorchrun:
         with tempfile.TemporaryDirectory(prefix="windrow-bench-") as name:
             folder = Path(name)
             request = folder / "request"
-            request.write_text(self._request.to_json())
-            command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
-            command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-            command += ["-m", "bench.launched_rank", str(request), name]
+            request.write_bytes(pickle.dumps(self._request))
+            command = make_torchrun(ranks, "bench.peers.windrow_torchrun", str(request), name)
             with subprocess.Popen(command) as torchrun:
                 while torchrun.poll() is None:
                     time.sleep(_POLL_SECONDS)
@@ -55,9 +52,26 @@ class WindrowTorchrun:
             lowest = min(epoch for epoch, _ in seen)
             self._progress(lowest, sum(rows for epoch, rows in seen if epoch == lowest))
 
-    def details(self) -> RunDetails:
-        """Nothing: the ranks measure."""
-        return RunDetails()
 
-    def close(self) -> None:
-        """Nothing is left to close."""
+def main() -> None:
+    """Take every batch of this rank's shard."""
+    request: Request = pickle.loads(Path(sys.argv[1]).read_bytes())
+    folder, rank = Path(sys.argv[2]), int(os.environ["RANK"])
+    seen = folder / f"{rank}.seen"
+
+    def note(epoch: int, rows: int) -> None:
+        temporary = seen.with_suffix(".tmp")
+        temporary.write_text(f"{epoch} {rows}")
+        temporary.replace(seen)
+
+    trainer = Trainer(request, f"trainer {rank}", note)
+    import_all()
+    shard = build_pipeline(request, "auto").options(progress=False).shard(equal=request.equal)
+    source = ShardEpochs(shard, request, includes_run_spans=rank == 0)
+    result = trainer.train(source)
+    result.spans.extend(source.spans())
+    (folder / f"{rank}.result").write_bytes(pickle.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

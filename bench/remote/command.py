@@ -1,25 +1,24 @@
-"""``python -m bench store``: the cost of latency and limited bandwidth to object storage."""
+"""``python -m bench store``: epochs out of object storage, with latency and limited bandwidth."""
 
 from __future__ import annotations
 
 import argparse
 import statistics
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from bench.config import BenchConfig, find_data
-from bench.machine import count_cores, describe_machine
-from bench.progress import ProgressLine
-from bench.remote.epochs import Reading, Timed, open_pipe, time_epochs
-from bench.remote.proxy import NetworkConditions, Proxy, open_proxy
-from bench.remote.server import serve_folder
-from bench.sizes import read_size
-from bench.table import align_table
-
-__all__ = ["add_store", "measure_store"]
+import windrow
+from bench.remote.s3_server import KEY, SECRET, NetworkConditions, Proxy, Traffic, open_proxy, serve_folder
+from bench.system.console import ProgressLine, align_table, read_size
+from bench.system.machine import count_cores, describe_machine
+from bench.system.ray_cluster import start_ray
+from bench.throughput.options import default_config, find_data
+from windrow import DatasetPipeline
 
 _LATENCY_LEAST, _BANDWIDTH_LEAST = 0.7, 0.9
 _HEADS = ("executor", "client", "store", "first batch s", "epoch s", "MB/s", "requests", "at once", "ratio")
@@ -28,6 +27,7 @@ _NOTE = (
     "requests: per epoch; ratio: with latency, the epoch time without it over that with it; with a bandwidth "
     "limit, the throughput over the limit. Server, proxy and reader share the cores of this machine."
 )
+_BATCH_ROWS = 16_384
 
 
 @dataclass(frozen=True)
@@ -36,50 +36,37 @@ class _Setting:
     conditions: NetworkConditions
 
 
+_SETTINGS = (
+    _Setting("near", NetworkConditions()),
+    _Setting("50 ms", NetworkConditions(latency_seconds=0.05)),
+    _Setting("50 MB/s", NetworkConditions(bytes_per_second=50e6)),
+)
+
+
 def add_store(parser: argparse.ArgumentParser) -> None:
     """Options of ``store``."""
-    parser.add_argument("--size", default="600MB", help="decoded size of the data (default: %(default)s)")
-    parser.add_argument(
-        "--executors", default="threads,ray", help="executors to measure (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--clients", default="s3fs,arrow", help="S3 clients to measure (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--latency", type=float, default=50.0, help="added latency in milliseconds (%(default)s)"
-    )
-    parser.add_argument(
-        "--bandwidth", default="50MB", help="bandwidth limit per second (default: %(default)s)"
-    )
-    parser.add_argument("--epochs", type=int, default=4, help="epochs of a run (default: %(default)s)")
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=2,
-        help="number of times that all settings run in turn (default: %(default)s)",
-    )
-    parser.add_argument("--window", default="150MB", help="window size (default: %(default)s)")
-    parser.add_argument("--block", default="16MiB", help="target block size (default: %(default)s)")
-    parser.add_argument("--columns", metavar="A,B", help="columns to read (default: all)")
-    parser.add_argument("--cache", choices=("memory", "disk"), help="cache of decoded blocks (default: none)")
+    parser.add_argument("--size", default="600MB", help="decoded size of the data")
+    parser.add_argument("--executors", default="threads,ray", help="executors to measure")
+    parser.add_argument("--clients", default="s3fs,arrow", help="S3 clients to measure")
+    parser.add_argument("--epochs", type=int, default=4, help="epochs of a run")
+    parser.add_argument("--rounds", type=int, default=2, help="number of times that all settings run in turn")
 
 
-def measure_store(options: argparse.Namespace, config: BenchConfig) -> int:
+def run_store(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if all ratios are high enough."""
     line = ProgressLine(sys.stderr)
-    paths = find_data(replace(config, size_bytes=read_size(options.size, "--size")), line)
+    paths = find_data(default_config(size_bytes=read_size(options.size, "--size")), line)
     folder = Path(paths[0]).parent
-    settings = _settings(options)
     rows, broken = [], []
     with serve_folder(folder.parent.parent) as server, open_proxy(server.host, server.port) as proxy:
         for executor in options.executors.split(","):
             with _running(executor):
                 for client in options.clients.split(","):
-                    reading = _reading(options, client, executor)
+                    reading = Reading(client, executor, options.epochs)
                     line.start(f"{executor}, {client}")
-                    timed = _measure(folder, proxy, reading, settings, options.rounds)
+                    timed = _measure(folder, proxy, reading, options.rounds)
                     line.finish("measured")
-                    for setting, runs in zip(settings, timed, strict=True):
+                    for setting, runs in zip(_SETTINGS, timed, strict=True):
                         ratio = _ratio(setting, runs, timed[0])
                         rows.append(_write_line(reading, setting, runs, ratio))
                         if ratio is not None and ratio < _least(setting):
@@ -92,20 +79,6 @@ def measure_store(options: argparse.Namespace, config: BenchConfig) -> int:
     return int(bool(broken))
 
 
-def _settings(options: argparse.Namespace) -> list[_Setting]:
-    rate = read_size(options.bandwidth, "--bandwidth")
-    return [
-        _Setting("near", NetworkConditions()),
-        _Setting(f"{options.latency:g} ms", NetworkConditions(latency_seconds=options.latency / 1e3)),
-        _Setting(f"{rate / 1e6:g} MB/s", NetworkConditions(bytes_per_second=rate)),
-    ]
-
-
-def _reading(options: argparse.Namespace, client: str, executor: str) -> Reading:
-    columns = tuple(options.columns.split(",")) if options.columns else None
-    return Reading(client, executor, options.epochs, options.window, columns, options.cache, options.block)
-
-
 @contextmanager
 def _running(executor: str) -> Iterator[None]:
     if executor != "ray":
@@ -113,24 +86,21 @@ def _running(executor: str) -> Iterator[None]:
         return
     import ray
 
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
-    ray.init(address="local", num_cpus=count_cores(), object_store_memory=2 * 2**30, **quiet)
+    start_ray(2 * 2**30, count_cores(), frees_early=False)
     try:
         yield
     finally:
         ray.shutdown()
 
 
-def _measure(
-    folder: Path, proxy: Proxy, reading: Reading, settings: Sequence[_Setting], rounds: int
-) -> list[list[Timed]]:
+def _measure(folder: Path, proxy: Proxy, reading: Reading, rounds: int) -> list[list[Timed]]:
     """Measure the settings in turn, because the speed of the machine drifts; an initial run warms up."""
     proxy.set(NetworkConditions())
     pipe = open_pipe(folder, proxy.endpoint, reading)
     time_epochs(open_pipe(folder, proxy.endpoint, replace(reading, epochs=1)), proxy, NetworkConditions())
-    timed: list[list[Timed]] = [[] for _ in settings]
+    timed: list[list[Timed]] = [[] for _ in _SETTINGS]
     for _ in range(rounds):
-        for setting, runs in zip(settings, timed, strict=True):
+        for setting, runs in zip(_SETTINGS, timed, strict=True):
             runs.append(time_epochs(pipe, proxy, setting.conditions))
     return timed
 
@@ -172,3 +142,69 @@ def _write_line(
         f"{max(traffic.max_concurrent for run in runs for traffic in run.traffic)}",
         "-" if ratio is None else f"{ratio:.2f}",
     )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How epochs are read: client, executor and pipeline options."""
+
+    client: str
+    executor: str
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds to the first batch and of each epoch, and the proxy's traffic in each epoch.
+
+    An epoch starts when the previous one has ended, so the first includes the start of the run.
+    """
+
+    first_batch_seconds: float
+    seconds: tuple[float, ...]
+    traffic: tuple[Traffic, ...]
+
+    @property
+    def later_seconds(self) -> float:
+        """Mean over the epochs without the first; during each, windows of the next are prefetched."""
+        later = self.seconds[1:] or self.seconds
+        return sum(later) / len(later)
+
+
+def open_pipe(folder: Path, endpoint: str, reading: Reading) -> DatasetPipeline:
+    """Build the measured pipeline; this lists the files."""
+    given: dict[str, Any] = {"target_block_bytes": "16MiB"}
+    path = f"{folder.parent.name}/{folder.name}"
+    if reading.client == "arrow":
+        import pyarrow.fs as pa_fs
+
+        given["filesystem"] = pa_fs.S3FileSystem(
+            access_key=KEY,
+            secret_key=SECRET,
+            endpoint_override=endpoint.removeprefix("http://"),
+            scheme="http",
+            region="us-east-1",
+        )
+    else:
+        options = {"endpoint_url": endpoint, "client_kwargs": {"region_name": "us-east-1"}}
+        given["storage_options"] = {"key": KEY, "secret": SECRET, **options}
+        path = f"s3://{path}"
+    pipe = windrow.read_parquet(path, **given).window(bytes_per_window="150MB")
+    pipe = pipe.repeat(reading.epochs).random_shuffle_each_window(seed=7)
+    return pipe.options(executor=reading.executor, progress=False)
+
+
+def time_epochs(pipe: DatasetPipeline, proxy: Proxy, conditions: Any) -> Timed:
+    """Read a pipeline to its end at full speed."""
+    proxy.set(conditions)
+    seconds, traffic, first = [], [], 0.0
+    began = at = time.perf_counter()
+    with pipe.iterator() as shard:
+        for epoch in shard.iter_epochs():
+            for _ in epoch.iter_batches(_BATCH_ROWS):
+                first = first or time.perf_counter() - began
+            now = time.perf_counter()
+            seconds.append(now - at)
+            traffic.append(proxy.set(conditions))
+            at = now
+    return Timed(first, tuple(seconds), tuple(traffic))

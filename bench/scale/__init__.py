@@ -1,1 +1,4 @@
-"""Scale simulation: the real planner, scheduler and driver on a simulated cluster."""
+"""``python -m bench scale``: the simulator with machines whose work has costs, and the measurement of these.
+
+May import: simulation, system, throughput, training.
+"""

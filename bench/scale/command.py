@@ -5,24 +5,189 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from bench.options import add_throughput, read_throughput
-from bench.progress import ProgressLine
-from bench.scale.cluster import Costs, read_costs
+from bench.scale.cluster import GBIT, Cluster, Costs, make_source, read_costs
 from bench.scale.planning import PlanningCost, measure_planning
-from bench.scale.report import draw_outcomes, draw_planning, draw_ratios
-from bench.scale.settings import SETTINGS, Setting
-from bench.scale.simulation import Outcome
+from bench.scale.run import Outcome, simulate
 from bench.scale.validation import Ratio, measure_costs, measure_ray_costs, validate_here
-from bench.sizes import read_size
+from bench.system.console import ProgressLine, align_table, read_size, write_cell
+from bench.throughput.options import default_config, find_data
+from windrow.pipeline.plan.job import Job
+from windrow.shuffle.order.epoch_plan import WindowCut
 
-__all__ = ["add_scale", "run_scale"]
-
+BATCH_ROWS = 65_536
+# 40 vCPUs, 160 GiB and 10 Gbit/s, like the nodes of the Ray Datasets measurement
+_NODE = Cluster(cpus=40, memory_bytes=160 * 2**30)
+_LARGE_STORE = 0.75
+_HEADS = (
+    "setting",
+    "GB/s",
+    "s/epoch",
+    "first rows s",
+    "trainers idle %",
+    "node GB",
+    "store GB",
+    "tasks/window",
+    "objects/window",
+    "object MB",
+    "coordinator %",
+    "driver ms/task",
+    "sent/minimum",
+    "bottleneck",
+)
+_RIVALS = (
+    "Ray Datasets reached 8.18 GB/s and Petastorm 2.16 on 1.5 TB, 16 nodes and 2 windows (measured by "
+    "Ray's authors); the rows above are simulated"
+)
 # Consumption of a rate-limited trainer: an equal share of the 8.18 GB/s that Ray Datasets reached on 16 nodes.
 _TRAINER_BYTES = 8.18e9 / 16
 _MAX_ERROR = 0.15
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A dataset on a cluster.
+
+    Attributes
+    ----------
+    name
+        Name in the report.
+    row_groups, group_bytes, windows
+        The dataset, and the number of windows of an epoch.
+    cluster
+        The cluster; bandwidths come from the command line.
+    epochs, stop_windows
+        How much is simulated: complete epochs, or a number of windows.
+    packs
+        Whether values are packed for the shuffle, as those of ids and codes can be.
+    """
+
+    name: str
+    row_groups: int
+    group_bytes: int
+    windows: int
+    cluster: Cluster
+    epochs: int = 2
+    stop_windows: int | None = None
+    packs: bool = True
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Approximate decoded bytes of an epoch."""
+        return self.row_groups * self.group_bytes
+
+    def on(self, *, nic_gbit: float, connection_bytes: float, connections: int, cpu_speed: float) -> Setting:
+        """The same setting with other bandwidths and CPU speed."""
+        cluster = replace(
+            self.cluster,
+            nic_bytes=nic_gbit * GBIT,
+            connection_bytes=connection_bytes,
+            connections=connections,
+            cpu_speed=cpu_speed,
+        )
+        return replace(self, cluster=cluster)
+
+    def run(self, costs: Costs, trainer_bytes: float | None = None) -> Outcome:
+        """Simulate it; ``trainer_bytes`` limits the bytes per second of each trainer, None: no limit."""
+        source = make_source(self.row_groups, self.group_bytes, packs=self.packs)
+        total = int(source.blocks.decoded_bytes.sum())
+        job = Job(source, WindowCut(None, -(-total // self.windows)), self.epochs + 1, 7)
+        cluster = replace(self.cluster, trainer_bytes=trainer_bytes)
+        return simulate(
+            job,
+            cluster,
+            costs,
+            batch_rows=BATCH_ROWS,
+            epochs=self.epochs,
+            stop_windows=self.stop_windows,
+        )
+
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "1.5 TB, 16 nodes, 2 windows",
+            12_000,
+            125_000_000,
+            2,
+            replace(_NODE, nodes=16, store_share=_LARGE_STORE),
+            epochs=3,
+        ),
+        Setting("1.5 TB, 16 nodes, 10 windows", 12_000, 125_000_000, 10, replace(_NODE, nodes=16), epochs=3),
+        Setting(
+            "100 TB, 100 nodes, 50 windows",
+            1_000_000,
+            100_000_000,
+            50,
+            replace(_NODE, nodes=100, store_share=_LARGE_STORE),
+            epochs=1,
+            stop_windows=6,
+        ),
+    )
+}
+
+
+def draw_outcomes(outcomes: Sequence[tuple[Setting, str, Outcome]]) -> str:
+    """One line per simulated run, and the utilisation of each resource."""
+    lines = [_write_outcome(setting, trainers, outcome) for setting, trainers, outcome in outcomes]
+    busy = [
+        f"{setting.name}, {trainers}: "
+        + ", ".join(f"{name} {share:.0%}" for name, share in outcome.busy.items())
+        + f"; {outcome.slices} slices"
+        for setting, trainers, outcome in outcomes
+    ]
+    return "\n".join([align_table(_HEADS, lines, {"setting", "bottleneck"}), _RIVALS, "busy:", *busy])
+
+
+def _write_outcome(setting: Setting, trainers: str, outcome: Outcome) -> tuple[str, ...]:
+    must = outcome.min_crossed_share
+    seconds = outcome.epoch_seconds or setting.decoded_bytes / outcome.bytes_per_second
+    return (
+        f"{setting.name}, {trainers}",
+        f"{outcome.bytes_per_second / 1e9:.1f}",
+        f"{seconds:.0f}",
+        f"{outcome.first_rows_seconds:.0f}",
+        f"{100 * outcome.idle_share:.1f}",
+        f"{outcome.node_peak_bytes / 1e9:.0f}",
+        f"{outcome.store_peak_bytes / 1e9:.0f} of {outcome.store_bytes / 1e9:.0f}",
+        f"{outcome.tasks_per_window:,.0f}",
+        f"{outcome.objects_per_window:,.0f}",
+        f"{outcome.object_bytes / 1e6:.1f}",
+        f"{100 * outcome.driver_share:.0f}",
+        f"{1e3 * outcome.driver_seconds / outcome.tasks:.2f}",
+        write_cell(outcome.crossed_share / must if must else None, "{:.2f}"),
+        outcome.bottleneck,
+    )
+
+
+def draw_planning(costs: Sequence[PlanningCost]) -> str:
+    """Table of planning costs."""
+    rows = [
+        (f"{cost.row_groups:,}", f"{cost.seconds:.2f}", f"{cost.memory_bytes / 1e6:.0f}", f"{cost.tasks:,}")
+        for cost in costs
+    ]
+    return align_table(("row groups", "s to the first task", "MB", "tasks at once"), rows, set())
+
+
+def draw_ratios(ratios: Sequence[Ratio]) -> str:
+    """Table of predicted and measured epoch times."""
+    rows = [
+        (
+            one.system,
+            str(one.windows),
+            f"{one.predicted:.2f}",
+            f"{one.measured:.2f}",
+            f"{one.ratio:.2f}",
+            f"{one.cores:.2f}",
+        )
+        for one in ratios
+    ]
+    heads = ("system", "windows", "predicted s", "measured s", "ratio", "free cores")
+    return align_table(heads, rows, {"system"})
 
 
 def add_scale(parser: argparse.ArgumentParser) -> None:
@@ -31,12 +196,9 @@ def add_scale(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--check", action="store_true", help="only validate: predict runs on this machine and measure them"
     )
-    group.add_argument("--rounds", type=int, default=1, help="validation rounds (default: %(default)s)")
+    group.add_argument("--rounds", type=int, default=1, help="validation rounds")
     group.add_argument(
-        "--patience",
-        type=float,
-        default=60.0,
-        help="maximum seconds to wait until the machine is idle (%(default)s)",
+        "--patience", type=float, default=60.0, help="maximum seconds to wait until the machine is idle"
     )
     group.add_argument("--setting", help="only settings whose name contains this")
     group.add_argument("--costs", type=Path, metavar="PATH", help="unit costs as JSON, instead of measuring")
@@ -47,21 +209,10 @@ def add_scale(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
     group = parser.add_argument_group("cluster")
-    group.add_argument(
-        "--nic", type=float, default=10.0, help="network bandwidth of a node in Gbit/s (default: %(default)s)"
-    )
-    group.add_argument(
-        "--connections", type=int, default=4, help="connections per task to object storage (%(default)s)"
-    )
-    group.add_argument(
-        "--connection", default="87MB", help="bytes per second of a connection (default: %(default)s)"
-    )
-    group.add_argument(
-        "--cpu-speed",
-        type=float,
-        default=1.0,
-        help="speed of a CPU relative to this machine (default: %(default)s)",
-    )
+    group.add_argument("--nic", type=float, default=10.0, help="network bandwidth of a node in Gbit/s")
+    group.add_argument("--connections", type=int, default=4, help="connections per task to object storage")
+    group.add_argument("--connection", default="87MB", help="bytes per second of a connection")
+    group.add_argument("--cpu-speed", type=float, default=1.0, help="speed of a CPU relative to this machine")
     group.add_argument(
         "--trainer", help="bytes per second that a trainer consumes (default: its share of 8.18 GB/s)"
     )
@@ -85,17 +236,9 @@ def run_scale(options: argparse.Namespace) -> int:
 
 
 def _validate(options: argparse.Namespace, line: ProgressLine) -> list[Ratio]:
-    config = read_throughput(
-        _throughput(["--executor", "both", "--peers", "none", "--folder", str(options.folder)])
-    )
+    config = default_config("--executor", "both", "--peers", "none", folder=options.folder)
     ray_costs = read_costs(options.costs) if options.costs else measure_ray_costs(Costs())
     return list(validate_here(config, line, options.rounds, ray_costs, options.patience))
-
-
-def _throughput(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    add_throughput(parser)
-    return parser.parse_args(arguments)
 
 
 def _chosen_settings(options: argparse.Namespace) -> list[Setting]:
@@ -121,9 +264,7 @@ def _plan(options: argparse.Namespace) -> list[PlanningCost]:
 def _find_costs(options: argparse.Namespace, line: ProgressLine) -> Costs:
     if options.costs is not None:
         return read_costs(options.costs)
-    from bench.config import find_data
-
-    config = read_throughput(_throughput(["--folder", str(options.folder)]))
+    config = default_config(folder=options.folder)
     line.start("measuring unit costs")
     costs = measure_costs("windrow-ray", find_data(config, line), measure_ray_costs(Costs()))
     line.finish(", ".join(f"{name} {value:.3g}" for name, value in asdict(costs).items()))
@@ -162,7 +303,7 @@ def _write(
         "planning": [asdict(one) for one in planned],
         "costs": None if costs is None else asdict(costs),
         "runs": [
-            {"setting": asdict(setting), "trainers": trainers, "outcome": outcome.to_dict()}
+            {"setting": asdict(setting), "trainers": trainers, "outcome": asdict(outcome)}
             for setting, trainers, outcome in outcomes
         ],
     }

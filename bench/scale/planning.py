@@ -9,19 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.scale.cluster import Cluster
-from bench.scale.dataset import make_source
-from bench.scale.processes import run_module
-from bench.scale.simulation import find_resources, make_program
+from bench.scale.cluster import Cluster, make_source
+from bench.scale.run import find_resources, make_program
+from bench.scale.validation import run_module
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.explain import explain_program
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.memory_budget import budget_program
-from windrow.pipeline.tasks.map_task import Task
+from windrow.pipeline.tasks.task import Task
 from windrow.shuffle.order.epoch_plan import WindowCut
-
-__all__ = ["PlanningCost", "measure_planning"]
 
 _BATCH_ROWS = 65_536
 

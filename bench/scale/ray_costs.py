@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["measure_ray"]
+from bench.system.ray_cluster import start_ray
 
 # just above the limit for inlining into a reply, so that objects go to the object store
 _OBJECT_BYTES = 120_000
@@ -25,14 +25,7 @@ def measure_ray() -> dict[str, float]:
     """Core seconds that Ray itself takes in an owner's and in a reader's process."""
     import ray
 
-    ray.init(
-        address="local",
-        num_cpus=2,
-        object_store_memory=_STORE_BYTES,
-        include_dashboard=False,
-        logging_level="error",
-        log_to_driver=False,
-    )
+    start_ray(_STORE_BYTES, 2, frees_early=False)
     try:
         owner = ray.remote(num_cpus=0)(_Owner).remote()
         ray.get(owner.submit.remote(50, 1))  # starts the workers

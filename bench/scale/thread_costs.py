@@ -1,4 +1,7 @@
-"""Unit costs on threads, measured with all cores busy with the same mix of work as in a run."""
+"""Unit costs on threads, measured with all cores busy with the same mix of work as in a run.
+
+They come from the real tasks and runs of one window over real files.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,15 +20,20 @@ from typing import Any, TypeVar
 import pyarrow.parquet as pq
 
 import windrow
-from bench.machine import count_cores
-from bench.scale.one_window import Plan, make_plan
+from bench.system.machine import count_cores
 from windrow.core.buffer_pool import BufferPool
+from windrow.io.catalog.file_source import open_files
+from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.pipeline.plan import program
+from windrow.pipeline.plan.epoch_shape import EpochCounts
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.map_task import run_task
+from windrow.pipeline.tasks.task import Task, Work
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
-
-__all__ = ["measure_threads", "time_handing"]
+from windrow.shuffle.order.epoch_plan import WindowCut
+from windrow.shuffle.order.runs import WindowRuns
 
 T = TypeVar("T")
 _ROUNDS = 6
@@ -33,6 +42,37 @@ _BATCH_ROWS = 65_536
 # taken, as in windrow.pipeline.shard; minimum number of runs
 _PIPELINES, _EPOCHS, _PLACED_AHEAD, _MIN_RUNS = 3, 3, 2, 8
 _TINY_ROWS, _TINY_BATCH_ROWS = 4096, 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One window over all rows, assigned to the shards of one node."""
+
+    program: Program
+    tasks: tuple[Task, ...]
+    layout: WindowRuns
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Decoded bytes of all rows."""
+        return int(self.program.job.source.blocks.decoded_bytes.sum())
+
+
+def make_plan(paths: Sequence[str], shards: int, batch_rows: int) -> Plan:
+    """Plan one epoch as the driver does."""
+    program = Program(
+        Job(open_files(list(paths), ParquetFormat()), WindowCut(), 1, 7), shards, False, tuple(range(shards))
+    )
+    counts = EpochCounts(program.shape(0, program.stored_rows))
+    assignment = program.assignment(batch_rows, drop_last=False)
+    stage = counts.shape.stages[0]
+    works = [Work(0, 0, part, 0, 0) for part in range(len(counts.shape.windows[0]))]
+    rows = program.stored_rows
+    places = program.places(
+        works[0], counts, rows, assignment=assignment, destinations=(program.members,), slices=1
+    )
+    tasks = [program.task(work, stage, rows, places) for work in works]
+    return Plan(program, tuple(tasks), places.layouts[0])
 
 
 def measure_threads(paths: list[str]) -> dict[str, float]:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
 
-from bench.config import BenchConfig, find_data
-from bench.facts import Facts, read_facts
-from bench.machine import count_cores, read_memory_bytes
-from bench.progress import ProgressLine
-from bench.rounds import run_rounds
 from bench.scale.cluster import Cluster, Costs
-from bench.scale.idle_machine import FreeCores, wait_until_idle
-from bench.scale.processes import run_module
-from bench.scale.simulation import simulate
+from bench.scale.run import simulate
+from bench.system.console import ProgressLine
+from bench.system.machine import FreeCores, count_cores, read_memory_bytes, wait_until_idle
+from bench.throughput.launch import run_rounds
+from bench.throughput.options import BenchConfig, find_data
+from bench.training.facts import Facts, read_facts
 from windrow.io.catalog.file_source import open_files
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import WindowCut
-
-__all__ = ["Ratio", "measure_costs", "measure_ray_costs", "predict_here", "validate_here"]
 
 _EPOCHS = {"windrow-threads": 8, "windrow-ray": 14}
 _TRAINERS = {"windrow-threads": 1, "windrow-ray": 2}
@@ -125,3 +126,20 @@ def predict_here(system: str, windows: int, paths: Sequence[str], costs: Costs, 
     outcome = simulate(Job(source, cut, 5, 7), cluster, costs, batch_rows=65_536, epochs=4, grain=None)
     assert outcome.epoch_seconds is not None, "all epochs were simulated"
     return outcome.epoch_seconds
+
+
+def run_module(module: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """Run a module of this package; returns the JSON on the last line that it prints.
+
+    Raises
+    ------
+    ValueError
+        If it fails.
+    """
+    command = [sys.executable, "-m", f"bench.scale.{module}", *arguments]
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(f"{module} failed: {' '.join(done.stderr.strip().splitlines()[-1:])}")
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer

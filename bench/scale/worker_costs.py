@@ -13,15 +13,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from bench.machine import count_cores, read_memory_bytes
-from bench.process_tree import list_tree
-from bench.scale.idle_machine import TICK_SECONDS, read_used
-from bench.scale.one_window import Plan, make_plan
-from bench.scale.thread_costs import time_handing
+from bench.scale.thread_costs import Plan, make_plan, time_handing
+from bench.system.machine import TICK_SECONDS, count_cores, read_memory_bytes, read_used
+from bench.system.processes import list_tree
+from bench.system.ray_cluster import start_ray
 from windrow.core.buffer_pool import BufferPool
-from windrow.pipeline.tasks.map_task import Task, TaskContext, run_task
-
-__all__ = ["measure_workers"]
+from windrow.pipeline.tasks.map_task import TaskContext, run_task
+from windrow.pipeline.tasks.task import Task
 
 _ROUNDS = 7
 _BATCH_ROWS = 65_536
@@ -34,14 +32,7 @@ def measure_workers(paths: list[str], shards: int) -> dict[str, float]:
     """Measure the cost per decoded byte of map tasks, including puts, and of readers."""
     import ray
 
-    ray.init(
-        address="local",
-        num_cpus=count_cores(),
-        object_store_memory=int(read_memory_bytes() * _STORE_SHARE),
-        include_dashboard=False,
-        logging_level="error",
-        log_to_driver=False,
-    )
+    start_ray(int(read_memory_bytes() * _STORE_SHARE), count_cores(), frees_early=False)
     try:
         plan = make_plan(paths, shards, _BATCH_ROWS)
         context = ray.put(plan.program.context)

@@ -1,1 +1,4 @@
-"""Shuffled epochs of Parquet files as people have them, compared with a raw scan by CPU time and by the clock."""
+"""``python -m bench shapes``: epochs of Parquet files as people have them beside a raw scan.
+
+May import: data, system.
+"""

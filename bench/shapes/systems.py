@@ -1,16 +1,14 @@
 """The systems of ``shapes``, each in a process of its own: ``python -m bench.shapes.systems NAME``.
 
-The process prints "{}" when it is ready, reads a request a line as JSON, and prints the result as JSON.
+The process reads a request a line as JSON, and prints the result as JSON.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
-import traceback
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -19,13 +17,11 @@ from typing import Any
 import pyarrow.parquet as pq
 
 import windrow
-from bench.machine import count_cores
-from bench.process_tree import list_tree, read_cpu_seconds
-
-__all__ = ["BATCH_ROWS", "EXECUTORS", "FORMATS", "Measured", "main"]
+from bench.system.machine import count_cores
+from bench.system.processes import answer_requests, list_tree, read_cpu_seconds
+from bench.system.ray_cluster import start_ray
 
 BATCH_ROWS = 8_192
-FORMATS = ("arrow", "numpy", "torch")
 EXECUTORS = ("threads", "ray")
 _OBJECT_STORE_BYTES = 2 * 10**9
 # these touch memory for the first time: two windows are under way from the second epoch on
@@ -54,27 +50,12 @@ def _scan(paths: Sequence[str]) -> int:
         return sum(threads.map(read, paths))
 
 
-def _count_rows(batch: Any) -> int:
-    if isinstance(batch, dict):
-        column = next(iter(batch.values()))
-        # lists of different lengths are values and offsets
-        return len(column[1]) - 1 if isinstance(column, tuple) else len(column)
-    return int(batch.num_rows)
-
-
-def _epochs(
-    pipe: windrow.DatasetPipeline, form: str, ragged: Mapping[str, Any] | None
-) -> Generator[int, None, None]:
+def _epochs(pipe: windrow.DatasetPipeline) -> Generator[int, None, None]:
     """Yield the number of rows at the end of each epoch."""
     with pipe.iterator() as shard:
         for epoch in shard.iter_epochs():
-            if form == "torch":
-                batches: Iterable[Any] = epoch.iter_torch_batches(batch_size=BATCH_ROWS, ragged=ragged)
-            elif form == "numpy":
-                batches = epoch.iter_batches(batch_size=BATCH_ROWS)
-            else:
-                batches = epoch.iter_batches(batch_size=BATCH_ROWS, batch_format="pyarrow")
-            yield sum(map(_count_rows, batches))
+            batches = epoch.iter_batches(batch_size=BATCH_ROWS, batch_format="pyarrow")
+            yield sum(batch.num_rows for batch in batches)
 
 
 def _tree_seconds() -> float:
@@ -99,7 +80,7 @@ def _measure(request: dict[str, Any], executor: str, clock: Callable[[], float])
     )
     pipe.explain(batch_size=BATCH_ROWS)
     planned = time.perf_counter() - begin
-    with closing(_epochs(pipe, request["form"], request.get("ragged"))) as rows:
+    with closing(_epochs(pipe)) as rows:
         for _ in range(_WARM_EPOCHS):
             next(rows)
         return replace(_time(lambda: next(rows), epochs, clock), plan_seconds=planned)
@@ -111,25 +92,13 @@ def _time(work: Callable[[], int], times: int, clock: Callable[[], float]) -> Me
     return Measured(rows[0], (time.perf_counter() - begin) / times, (clock() - begin_cpu) / times)
 
 
-def main(executor: str) -> None:
-    """Answer requests until standard input ends."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what others print goes to the log
+def _start(executor: str) -> Callable[[Any], dict[str, Any]]:
     clock = time.process_time
     if executor == "ray":
-        import ray
-
-        ray.init(address="local", object_store_memory=_OBJECT_STORE_BYTES, include_dashboard=False)
+        start_ray(_OBJECT_STORE_BYTES, frees_early=False)
         clock = _tree_seconds
-    print("{}", file=answers, flush=True)
-    for line in sys.stdin:
-        try:
-            answer: dict[str, Any] = asdict(_measure(json.loads(line), executor, clock))
-        except Exception as error:
-            traceback.print_exc()
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), file=answers, flush=True)
+    return lambda request: asdict(_measure(request, executor, clock))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    answer_requests(lambda: _start(sys.argv[1]))

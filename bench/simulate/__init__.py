@@ -1,1 +1,4 @@
-"""Deterministic simulation: complete runs, each from one seed, on a simulated cluster that injects faults."""
+"""``python -m bench simulate``: complete runs, each from one seed, on machines that fail.
+
+May import: simulation, system.
+"""

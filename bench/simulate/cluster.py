@@ -1,47 +1,109 @@
-"""The simulated cluster: nodes with CPUs and objects, both of which are lost when a node dies."""
+"""The simulated cluster: nodes with CPUs and objects, both of which are lost when a node dies.
+
+An object is a map output: for each destination and slice, row numbers by run and place.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-from bench.simulate.map_outputs import Handle, map_rows
-from bench.simulate.scenario import Scenario
-from bench.simulate.world import Violation, World
+from bench.simulate.scenario import Dataset, Scenario
+from bench.simulation.machines import Job, ObjectLost
+from bench.simulation.world import Violation, World
 from windrow.core.errors import SourceError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.tasks.cache.cache_report import CacheReport
-from windrow.pipeline.tasks.corrupt_blocks import Corruption
-from windrow.pipeline.tasks.map_task import Task, TaskReport
-from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError
-
-__all__ = ["FAILED", "Cluster", "Job", "ObjectLost"]
+from windrow.pipeline.tasks.cache.disk_cache import CacheReport
+from windrow.pipeline.tasks.map_task import OutputLimit, OutputLimitError
+from windrow.pipeline.tasks.task import Corruption, Task, TaskReport
+from windrow.shuffle.order.runs import Destinations, Run
 
 FAILED = "a block that cannot be read"
 CORRUPT = "a block that cannot be decoded"
 
 # Ray runs a task at most nine times; in this model the last attempt always succeeds
 _TRIES = 8
+_TRANSFER_SECONDS = 0.05
+_PLACE_SECONDS = 0.02
+# a run's number within the slice -> (place, row) each
+MapOutput = dict[int, list[tuple[int, int]]]
 
 
-class ObjectLost(Exception):  # noqa: N818
-    """An object is no longer available."""
+class Handle:
+    """A reference to an object, which exists as long as a reference does.
+
+    Attributes
+    ----------
+    owner
+        The coordinator incarnation that owns it.
+    location
+        The node that holds it, and the incarnation of that node.
+    confirmed
+        Whether it was available once; it is then lost only together with its node.
+    ready_at
+        Time at which a reconstructed object is available.
+    """
+
+    __slots__ = ("_world", "confirmed", "location", "map_output", "owner", "ready_at", "size_bytes")
+
+    def __init__(
+        self, world: World, map_output: MapOutput, size_bytes: int, owner: int, location: tuple[int, int]
+    ) -> None:
+        self._world = world
+        self.map_output = map_output
+        self.size_bytes = size_bytes
+        self.owner = owner
+        self.location = location
+        self.ready_at = 0.0
+        self.confirmed = False
+        world.live_handles[owner] += 1
+
+    def __del__(self) -> None:
+        self._world.live_handles[self.owner] -= 1
 
 
-@dataclass
-class Job:
-    """A submitted task with its owner and its callbacks."""
+def map_rows(dataset: Dataset, task: Task) -> list[list[MapOutput]]:
+    """[destination][slice] -> map output of a task that computes positions."""
+    ordering = task.ordering
+    assert ordering is not None, "rows are placed by tasks that compute positions"
+    rows = [row for block in task.blocks for row in range(dataset.firsts[block], dataset.firsts[block + 1])]
+    first = ordering.offsets[0]
+    epoch_rows = ordering.order.epoch_rows(first, first + len(rows))
+    destinations = Destinations(ordering.layouts)
+    sources, runs, places = destinations.assign(epoch_rows)
+    starts = destinations.slice_starts.tolist()
+    map_outputs: list[MapOutput] = [{} for _ in pairwise(starts)]
+    entries = range(len(rows)) if sources is None else sources.tolist()
+    for source, run, place in zip(entries, runs.tolist(), places.tolist(), strict=True):
+        if run < starts[-1]:
+            at = bisect_right(starts, run) - 1
+            map_outputs[at].setdefault(run - starts[at], []).append((place, rows[source]))
+    slices = ordering.layouts[0].slices
+    return [map_outputs[i : i + slices] for i in range(0, len(map_outputs), slices)]
 
-    task: Task
-    inputs: Sequence[Handle]
-    owner: int
-    done: Callable[[Task, TaskReport, Any, list[Handle]], None]
-    failed: Callable[[Failure], None]
-    lost: Callable[[Task], None]
-    tries: int = 0
+
+def place_rows(map_outputs: Sequence[MapOutput], run: Run) -> list[int]:
+    """Place the rows of a run.
+
+    Raises
+    ------
+    ValueError
+        If a place gets two rows, or none.
+    """
+    rows: list[int | None] = [None] * run.rows
+    for map_output in map_outputs:
+        for place, row in map_output.get(run.index, ()):
+            if place >= run.rows or rows[place] is not None:
+                raise ValueError(f"two rows at place {place} of a run of {run.rows} rows")
+            rows[place] = row
+    found = [row for row in rows if row is not None]
+    if len(found) < run.rows:
+        raise ValueError(f"{run.rows - len(found)} of the {run.rows} rows of a run are missing")
+    return found
 
 
 class Cluster:
@@ -85,6 +147,22 @@ class Cluster:
         self._node_is_up[node] = True
         self._free_cpus[node] = self._scenario.nodes[node]
         self._start()
+
+    def transfer(self, node: str, handles: Sequence[Handle], done: Callable[[], None]) -> None:
+        """Move objects to a node within a random time."""
+        self._world.after(_TRANSFER_SECONDS * self._world.rng.random(), done)
+
+    def join_runs(self, runs: Sequence[Run]) -> Sequence[Run]:
+        """Each run is placed by itself."""
+        return runs
+
+    def spend_placing(self, shard: int, run: Run, then: Callable[[], None]) -> None:
+        """Take a random time."""
+        self._world.after(_PLACE_SECONDS * self._world.rng.random(), then)
+
+    def place_rows(self, map_outputs: Sequence[MapOutput], run: Run) -> list[int]:
+        """The rows of a run; raises ValueError if a place gets two, or none."""
+        return place_rows(map_outputs, run)
 
     def check_available(self, handles: Sequence[Handle]) -> None:
         """Check that objects are available; lost ones start being reconstructed, all at the same time.

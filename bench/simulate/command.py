@@ -12,19 +12,16 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from multiprocessing import get_context
 
-from bench.progress import ProgressLine
 from bench.simulate.run import Outcome, simulate
-from bench.table import align_table
-
-__all__ = ["add_simulate", "run_simulate"]
+from bench.system.console import ProgressLine, align_table
 
 _SEEDS_AT_ONCE = 50
 
 
 def add_simulate(parser: argparse.ArgumentParser) -> None:
     """Options of ``simulate``."""
-    parser.add_argument("--seeds", type=int, default=2_000, help="number of seeds (default: %(default)s)")
-    parser.add_argument("--start", type=int, default=0, help="first seed (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=2_000, help="number of seeds")
+    parser.add_argument("--start", type=int, default=0, help="first seed")
     parser.add_argument("--processes", type=int, help="worker processes (default: one per core)")
     parser.add_argument("--seed", type=int, help="run only this seed")
     parser.add_argument("--trace", action="store_true", help="with --seed: print every event")

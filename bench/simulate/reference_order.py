@@ -8,8 +8,6 @@ from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import plan_epoch
 from windrow.shuffle.order.window_order import order_window
 
-__all__ = ["ReferenceOrder"]
-
 
 class ReferenceOrder:
     """Reference order of each epoch of a job, and its assignment to shards."""

@@ -7,18 +7,18 @@ import random
 import traceback
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 
-from bench.simulate.actor import Actor
 from bench.simulate.cluster import Cluster
 from bench.simulate.reference_order import ReferenceOrder
 from bench.simulate.scenario import Scenario, Split, draw_scenario, draw_split
 from bench.simulate.trainer import Trainer
 from bench.simulate.trainer_group import TrainerGroup
-from bench.simulate.world import Violation, World
+from bench.simulation.actor import Actor
+from bench.simulation.world import Violation, World
 from windrow.pipeline.coordinator.core import CoordinatorCore
+from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.plan.cursor import Cursor
-
-__all__ = ["Outcome", "simulate"]
 
 # upper bound for every simulated stream, whatever faults it meets
 _LONGEST_SECONDS = 3_600.0
@@ -110,7 +110,9 @@ class _Run:
         program = scenario.program(split)
         self._cluster = Cluster(world, scenario, program)
         nodes = {shard: f"node {world.rng.randrange(4)}" for shard in program.members}
-        self._actor = Actor(world, scenario, program, self._cluster, nodes, core_type)
+        check = partial(check_held_bytes, scenario)
+        resources = scenario.resources(program)
+        self._actor = Actor(world, program, resources, self._cluster, nodes, core_type, check)
         self._group = TrainerGroup(world, self._actor, self._cluster, reference, split, start, scenario.job)
         self._ended = self._resized = False
         self._trainers = [Trainer(self._group, shard) for shard in program.members]
@@ -176,3 +178,34 @@ class _Run:
             trainer.kill_zombies()
             trainer.die(downtime_seconds=None)
         self._actor.end()
+
+
+def check_held_bytes(scenario: Scenario, actor: Actor) -> None:
+    """Check that the scheduler's count of held bytes is right and within the memory limit.
+
+    Raises
+    ------
+    Violation
+        If the count is wrong or exceeds the limit.
+    """
+    driver = actor.driver
+    # only a check may read a driver's internals; outputs above their estimate are known only once they exist
+    if driver is None or driver.failure is not None or scenario.growth > 1:
+        return
+    scheduler, held = driver._scheduler, count_buffered_bytes(driver) + actor.running_bytes
+    if held != scheduler.held_bytes:
+        raise Violation(f"{held} bytes are held or expected, but the scheduler counts {scheduler.held_bytes}")
+    # counting the rows behind a window must not wait for memory, so it may exceed the limit
+    if scenario.job.rows_known and held > scheduler.memory_bytes:
+        raise Violation(f"{held} bytes are held or expected, above the limit of {scheduler.memory_bytes}")
+
+
+def count_buffered_bytes(driver: Driver) -> int:
+    """Total size of the objects whose handles a driver holds."""
+    size = 0
+    for window in driver._buffered.values():
+        size += sum(handle.size_bytes for handle in window.tables.values())
+        for destinations in window.outputs.values():
+            for slices in destinations:
+                size += sum(handle.size_bytes for handle in slices if handle is not None)
+    return size

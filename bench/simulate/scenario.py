@@ -12,16 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.simulation.world import Faults
 from windrow.core.source import BlockAddress, BlockTable
 from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS
-from windrow.pipeline.plan.job import Job, Options
+from windrow.pipeline.plan.job import Job, Options, Resources
 from windrow.pipeline.plan.memory_budget import largest_window
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.shard_assignment import Equal
-
-__all__ = ["Dataset", "Faults", "Scenario", "Split", "draw_scenario", "draw_split"]
 
 MiB = 2**20
 # the share of scenarios with corrupt blocks, and with rows far larger than estimated
@@ -75,52 +73,6 @@ class Dataset:
 
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
         return tuple(BlockAddress(f"block {block}", block) for block in blocks)
-
-
-@dataclass(frozen=True)
-class Faults:
-    """Faults to inject; without a unit in its name, a value is a probability per opportunity.
-
-    Attributes
-    ----------
-    late, late_seconds
-        A message is delayed; maximum delay.
-    crash
-        A task dies and is retried.
-    object_loss
-        An object is lost when it is requested.
-    unheard
-        The notification about a transfer is lost.
-    fail
-        A task raises an error, which ends the run for all shards; they restart.
-    restarts, node_losses
-        Times, in seconds, at which the coordinator dies, and a node.
-    stall, die, zombie, close, early_stop
-        At each step of a trainer: it pauses; it dies and restarts; it is considered dead and is replaced
-        although it is alive; it closes its shard; it breaks out of the epoch and either resumes from
-        its state or continues with the next epoch.
-    disk_full
-        A block does not fit on its node's disk, which then stays disk_full.
-    attach_seconds
-        Trainers start within this time.
-    """
-
-    late: float = 0.0
-    late_seconds: float = 0.0
-    crash: float = 0.0
-    object_loss: float = 0.0
-    unheard: float = 0.0
-    fail: float = 0.0
-    restarts: tuple[float, ...] = ()
-    node_losses: tuple[float, ...] = ()
-    stall: float = 0.0
-    stall_seconds: float = 0.0
-    die: float = 0.0
-    zombie: float = 0.0
-    close: float = 0.0
-    early_stop: float = 0.0
-    disk_full: float = 0.0
-    attach_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

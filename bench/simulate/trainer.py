@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from bench.simulate.cluster import FAILED
-from bench.simulate.prefetch_loop import PrefetchLoop
-from bench.simulate.shard_client import CoordinatorClient
 from bench.simulate.trainer_group import TrainerGroup
-from bench.simulate.world import Violation, World
+from bench.simulation.client import CoordinatorClient
+from bench.simulation.prefetch_loop import PrefetchLoop
+from bench.simulation.world import Violation, World
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 
-__all__ = ["Trainer"]
-
 _HEARTBEAT_SECONDS = 1.0
-_RUNS_AHEAD = 2
 _LONGEST_ABSENCE_SECONDS = 10.0
 # far longer than any wait for a batch under all faults: a longer wait is a hang
 MAX_WAIT_SECONDS = 240.0
@@ -192,14 +189,14 @@ class Trainer:
 
     def _opened(self, facts: EpochFacts) -> None:
         assert self._client is not None
-        depth = max(_RUNS_AHEAD, -(-self._group.split.batch_rows // facts.run_rows) + 1)
         self._paused, self._open_pending = True, False
         self._prefetch_loop = PrefetchLoop(
             self._world,
+            self._group.cluster,
             self._client,
             facts,
             self._shard,
-            depth=depth,
+            batch_rows=self._group.split.batch_rows,
             notify=self.advance,
             leads_on=self._group.job.leads_on,
         )

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from bench.simulate.actor import Actor
 from bench.simulate.cluster import Cluster
 from bench.simulate.reference_order import ReferenceOrder
 from bench.simulate.scenario import Split
-from bench.simulate.world import World
+from bench.simulation.actor import Actor
+from bench.simulation.world import World
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
-
-__all__ = ["TrainerGroup"]
 
 
 class Member(Protocol):

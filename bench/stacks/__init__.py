@@ -1,1 +1,4 @@
-"""How long trainers of each framework wait for data."""
+"""``python -m bench stacks``: how long trainers of each framework wait for data.
+
+May import: system, throughput.
+"""

@@ -8,22 +8,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.config import BenchConfig, find_data
-from bench.facts import read_facts
-from bench.machine import count_cores, describe_machine
-from bench.progress import ProgressLine
-from bench.report import print_head
-from bench.sizes import read_size
 from bench.stacks.trainers import STACKS
-from bench.table import align_table
-
-__all__ = ["add_stacks", "run_stacks"]
+from bench.system.console import ProgressLine, align_table, choose_names, read_size
+from bench.system.processes import make_torchrun
+from bench.throughput.options import BenchConfig, default_config
+from bench.throughput.report import open_data
 
 _MOST_WAITED = 0.03
+_TIMEOUT_SECONDS = 300.0
 _HEADS = ("framework", "step ms", "waited %", "between steps %")
 _NOTE = (
     "step ms: what the engine needs for a batch; each step sleeps as long. waited: for windrow, of the time after four "
@@ -33,29 +28,21 @@ _NOTE = (
 
 def add_stacks(parser: argparse.ArgumentParser) -> None:
     """Options of ``stacks``."""
-    parser.add_argument("--stacks", default=",".join(STACKS), help="the frameworks (default: %(default)s)")
-    parser.add_argument("--size", default="700MB", help="decoded size of the data (default: %(default)s)")
-    parser.add_argument(
-        "--batch-size", type=int, default=65_536, help="rows of a batch (default: %(default)s)"
-    )
-    parser.add_argument("--epochs", type=int, default=10, help="epochs, at least 5 (default: %(default)s)")
+    parser.add_argument("--stacks", default=",".join(STACKS), help="the frameworks")
+    parser.add_argument("--size", default="700MB", help="decoded size of the data")
+    parser.add_argument("--batch-size", type=int, default=65_536, help="rows of a batch")
+    parser.add_argument("--epochs", type=int, default=10, help="epochs, at least 5")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for a framework (%(default)s)")
 
 
-def run_stacks(options: argparse.Namespace, config: BenchConfig) -> int:
+def run_stacks(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if every trainer waits little and gets every row once."""
-    names = options.stacks.split(",")
-    unknown = [name for name in names if name not in STACKS]
-    if unknown or options.epochs < 5:
-        raise ValueError(
-            f"--stacks {unknown[0]}: choose from {', '.join(STACKS)}" if unknown else "--epochs: 5 or more"
-        )
+    names = choose_names("--stacks", options.stacks, tuple(STACKS))
+    if options.epochs < 5:
+        raise ValueError("--epochs: 5 or more")
     line = ProgressLine(sys.stderr)
-    config = replace(config, size_bytes=read_size(options.size, "--size"), folder=options.folder)
-    paths = find_data(config, line)
-    facts = read_facts(paths, config.columns, config.key, count_cores())
-    print_head(config, facts, describe_machine(), len(paths))
+    config = default_config(size_bytes=read_size(options.size, "--size"), folder=options.folder)
+    paths, facts, _ = open_data(config, line)
     rows, missed, breaches = [], [], []
     for name in names:
         line.start(name)
@@ -81,23 +68,20 @@ def run_stacks(options: argparse.Namespace, config: BenchConfig) -> int:
 
 
 def _run(name: str, paths: Sequence[str], config: BenchConfig, options: argparse.Namespace) -> dict[str, Any]:
-    command = [sys.executable]
-    if name == "torchrun":
-        command += ["-m", "torch.distributed.run", "--nproc-per-node=1", "--rdzv-backend=c10d"]
-        command += ["--rdzv-endpoint=localhost:0"]
-    command += ["-m", "bench.stacks.trainers", name, json.dumps(list(paths)), str(options.batch_size)]
-    command += [str(options.epochs), config.window or "", config.key]
+    module = ["bench.stacks.trainers", name, json.dumps(list(paths)), str(options.batch_size)]
+    module += [str(options.epochs), config.window or "", config.key]
+    command = make_torchrun(1, *module) if name == "torchrun" else [sys.executable, "-m", *module]
     try:
         done = subprocess.run(
             command,
             capture_output=True,
             text=True,
-            timeout=options.timeout,
+            timeout=_TIMEOUT_SECONDS,
             check=False,
             env={**os.environ, "JAX_PLATFORMS": "cpu"},
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"not done within {options.timeout:g} s"}
+        return {"error": f"not done within {_TIMEOUT_SECONDS:g} s"}
     results = [text[1:] for text in done.stdout.splitlines() if text.startswith("#")]
     if done.returncode or not results:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:]

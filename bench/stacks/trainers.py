@@ -19,8 +19,6 @@ import numpy as np
 
 import windrow
 
-__all__ = ["STACKS", "Pace"]
-
 # The first epoch starts processes and touches memory. The next ones measure the engine alone; the slowest counts,
 # because a machine's speed varies.
 _FREE_EPOCHS = 4

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.cli import main
-from bench.sizes import read_size
+from bench.system.console import read_size
 
 
 def test_read_size() -> None:

@@ -8,21 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.exactly_once import Verdict
-from bench.facts import Facts, read_facts
-from bench.fingerprints import read_fingerprints
-from bench.launch import run_system
-from bench.peers import PEERS
+from bench.data.shapes import find_files
+from bench.peers.environments import find_python, make_sample
+from bench.peers.names import PEERS
 from bench.peers.windrow_threads import WindrowThreads
-from bench.request import Request
-from bench.results import SystemResult, merge_trainers
-from bench.rivals.environments import find_python
-from bench.rivals.sample import make_sample
 from bench.rivals.targets import CONTENT_TARGETS
-from bench.shapes.data import find_files
-from bench.summary import summarize
-from bench.trainer import EpochTimes, TrainerResult
-from tests.bench.test_results import REQUEST
+from bench.throughput.launch import run_system
+from bench.throughput.report import summarize
+from bench.training.delivered_rows import Verdict, read_fingerprints
+from bench.training.facts import Facts, read_facts
+from bench.training.request import Request
+from bench.training.results import SystemResult, merge_trainers
+from bench.training.trainer import EpochTimes, TrainerResult
+from tests.bench.training.test_results import REQUEST
 
 FOLDER = Path(__file__).resolve().parents[2] / ".bench"
 SYSTEMS = [name for name, peer in PEERS.items() if peer.variable_too]

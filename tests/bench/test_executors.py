@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from bench.cli import main
+from bench.data.shapes import find_files
 from bench.executors.command import _print_tables
 from bench.executors.systems import OTHER, _measure
-from bench.shapes.data import find_files
 
 
 @pytest.mark.parametrize("cache", [None, "memory"])

@@ -10,8 +10,8 @@ import pytest
 
 from bench.cli import main
 from bench.gpu import command
+from bench.gpu.device import measure_wait
 from bench.gpu.loaders import LOADERS, Reading
-from bench.gpu.measure import measure_wait
 
 OPTIONS = ["gpu", "--size", "5MB", "--epochs", "2", "--batch-size", "16384"]
 

@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from windrow.cli import checks, doctor, probes
-from windrow.cli.checks import Check
+from windrow.cli import checks
+from windrow.cli.checks import GPU_PROBE, RAY_PROBE, Check, ProbeError, run_probe
 from windrow.cli.main import main
-from windrow.cli.probes import GPU_PROBE, RAY_PROBE, ProbeError, run_probe
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -54,7 +53,7 @@ def test_problems_are_code_1_and_have_a_fix(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        doctor, "check_libraries", lambda: [Check("WARNING", "a library", "is old", "renew it")]
+        checks, "check_libraries", lambda: [Check("WARNING", "a library", "is old", "renew it")]
     )
     assert main(["doctor", "--quick", "--path", str(tmp_path / "nothing")]) == 1
     text = capsys.readouterr().out
@@ -250,4 +249,4 @@ def test_probes_run_in_this_python() -> None:
     assert run_probe("import sys, json; print(json.dumps({'python': sys.executable}))", 60) == {
         "python": sys.executable
     }
-    assert probes.RAY_PROBE
+    assert checks.RAY_PROBE

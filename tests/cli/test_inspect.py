@@ -16,7 +16,7 @@ from windrow.cli.inspect import find_warnings
 from windrow.cli.main import main
 from windrow.core.byte_sizes import format_bytes
 from windrow.io.catalog import file_source
-from windrow.io.catalog.row_group_pieces import CutSizes, cut_row_groups
+from windrow.io.catalog.blocks import CutSizes, cut_row_groups
 
 
 def inspect_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:

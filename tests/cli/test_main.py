@@ -13,8 +13,8 @@ import pytest
 import windrow
 from tests.conftest import REPOSITORY
 from windrow.cli import inspect
+from windrow.cli.command_line import parse_options
 from windrow.cli.main import main
-from windrow.cli.source_arguments import parse_options
 from windrow.core.errors import PlanError
 
 

@@ -17,7 +17,7 @@ import pytest
 import windrow
 from windrow.cli import premix
 from windrow.cli.main import main
-from windrow.io.sinks.parquet_sink import ParquetSink
+from windrow.io.sinks.arrow_sinks import ParquetSink
 
 SMALL = ["--file-bytes", "60KB"]
 
@@ -83,7 +83,7 @@ def test_interrupted_premix_goes_on(
 _DIE = """
 import os, signal, sys
 from windrow.cli.main import main
-from windrow.io.sinks.local_store import LocalStore
+from windrow.io.sinks.store import LocalStore
 
 put, calls = LocalStore.put, []
 

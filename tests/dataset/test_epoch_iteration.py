@@ -12,9 +12,8 @@ import pytest
 
 from tests.dataset.example_sources import TableReader, TableSource, make_source
 from windrow.core.errors import PlanError, TransformError
-from windrow.dataset.dataset import Dataset
+from windrow.dataset.dataset import Dataset, DatasetPipeline
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.pipeline import DatasetPipeline
 
 
 def _pipe(*sizes: int, times: int | None) -> DatasetPipeline:

@@ -10,9 +10,9 @@ import pytest
 
 from tests.dataset.example_sources import make_source
 from windrow.core.errors import PlanError, StateError
-from windrow.dataset import pipeline
+from windrow.dataset import shard_methods
+from windrow.dataset.dataset import DatasetPipeline
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.pipeline import DatasetPipeline
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 
@@ -80,9 +80,9 @@ def test_iterator_and_shard(pipe: DatasetPipeline) -> None:
 
 def test_arguments_passed_to_open_shards(pipe: DatasetPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(pipeline, "open_shards", lambda *args, **named: asked.append((args, named)))
-    monkeypatch.setattr(pipeline, "open_shard", lambda *args, **named: asked.append((args, named)))
-    monkeypatch.setattr(pipeline, "find_rank", lambda *_: (1, 4))
+    monkeypatch.setattr(shard_methods, "open_shards", lambda *args, **named: asked.append((args, named)))
+    monkeypatch.setattr(shard_methods, "open_shard", lambda *args, **named: asked.append((args, named)))
+    monkeypatch.setattr(shard_methods, "find_rank", lambda *_: (1, 4))
     shuffled = pipe.random_shuffle_each_window(seed=3).map_batches(_same)
     shuffled.split(2, equal="pad", locality_hints=("a", None))
     shuffled.shard()
@@ -110,7 +110,7 @@ def test_several_processes_need_an_explicit_seed(pipe: DatasetPipeline) -> None:
     "call", ["split(1, state_dict={})", "iterator(state_dict={})", "shard(state_dict={})"]
 )
 def test_wrong_states_raise(pipe: DatasetPipeline, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "find_rank", lambda *_: (0, 1))
+    monkeypatch.setattr(shard_methods, "find_rank", lambda *_: (0, 1))
     with pytest.raises(StateError, match="not a state of windrow"):
         eval(f"pipe.{call}", {"pipe": pipe})
 

@@ -19,11 +19,9 @@ from tests.laws.examples import examples
 from tests.library_versions import parquet_stores_nulls
 from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
-from windrow.io.sinks.arrow_sink import IpcSink
-from windrow.io.sinks.csv_sink import CsvSink
+from windrow.io.sinks.arrow_sinks import CsvSink, IpcSink, ParquetSink
 from windrow.io.sinks.json_sink import JsonSink
 from windrow.io.sinks.numpy_sink import NumpySink
-from windrow.io.sinks.parquet_sink import ParquetSink
 from windrow.io.sinks.sink import Sink
 from windrow.io.sinks.tfrecord_sink import TfRecordSink
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import windrow
-import windrow.pipeline.shard.epoch_batches
+import windrow.pipeline.shard.epoch
 import windrow.pipeline.shard.epoch_reader
 from tests.end_to_end.data import write_numbers
 from tests.end_to_end.reading import at_once
@@ -275,7 +275,7 @@ def test_epoch_ended_before_its_first_batch_keeps_the_loaded_state(
 
 def test_interrupt_at_any_call_loses_no_batch(trips_path: Path) -> None:
     """Exceptions of signal handlers surface at calls, so each call is interrupted once."""
-    files = {windrow.pipeline.shard.epoch_reader.__file__, windrow.pipeline.shard.epoch_batches.__file__}
+    files = {windrow.pipeline.shard.epoch_reader.__file__, windrow.pipeline.shard.epoch.__file__}
     for calls in itertools.count():
         with _pipe(trips_path, "threads", filtered=False).iterator() as shard:
             found, left = [], calls

@@ -19,9 +19,9 @@ import windrow
 from tests.faults.proxy import Proxy
 from tests.io.files import S3, open_parquet
 from windrow.io.catalog.file_source import FileSource
-from windrow.io.parquet.footer_cache import FooterCache
+from windrow.io.parquet import verified_files
 from windrow.io.parquet.footers import read_footer
-from windrow.io.storage import verified_files
+from windrow.io.storage.footer_cache import FooterCache
 
 FILES, ROWS = 3, 400
 STORES = ["local", "memory", "arrow", "s3fs", "s3 by arrow"]

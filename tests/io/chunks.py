@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from windrow.io.parquet import decoder_library
-from windrow.io.parquet.codecs import CODECS
+from windrow.io.parquet.decoder_library import CODECS
 from windrow.io.parquet.stored_chunks import Chunk, NestedLeaf
 
 __all__ = [

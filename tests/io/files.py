@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
+from windrow.io.catalog.blocks import CutSizes
 from windrow.io.catalog.file_source import FileSource, open_files
-from windrow.io.catalog.row_group_pieces import CutSizes
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.io.storage.filesystems import Paths
 

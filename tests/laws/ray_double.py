@@ -22,19 +22,18 @@ import ray
 from windrow.pipeline.executors.base import Session
 from windrow.pipeline.executors.ray import (
     client,
+    cluster,
     coordinator,
     coordinator_calls,
+    executor,
     fetch_thread,
-    nodes,
+    pools,
     ray_task,
-    sessions,
 )
 from windrow.pipeline.executors.ray.placement import Node
-from windrow.pipeline.executors.ray.pools import start_pools
 from windrow.pipeline.executors.ray.task_dispatch import Submitted
-from windrow.pipeline.plan.job import Launch
+from windrow.pipeline.plan.job import Launch, Resources
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 
 __all__ = ["DoubledRayExecutor", "doubled_ray"]
 
@@ -162,7 +161,7 @@ class DoubledRayExecutor:
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
         nodes = (None,) * program.shards
         actor = self.double.start(lambda: coordinator.Coordinator(program, self.resources(), nodes))
-        return sessions.RaySession(actor, program)
+        return executor.RaySession(actor, program)
 
 
 class _Handle:
@@ -222,14 +221,14 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
     with pytest.MonkeyPatch.context() as patch:
         try:
             used = (
+                cluster,
                 coordinator_calls,
                 client,
                 coordinator,
+                executor,
                 fetch_thread,
-                nodes,
+                pools,
                 ray_task,
-                sessions,
-                start_pools,
             )
             for module in used:
                 patch.setattr(module, "ray", double)

@@ -20,8 +20,8 @@ from tests.laws.examples import examples
 from tests.laws.reference import assign_as_lists, order_epoch
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
+from windrow.io.catalog.blocks import CutSizes
 from windrow.io.catalog.file_source import FileSource
-from windrow.io.catalog.row_group_pieces import CutSizes
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.shuffle.order.epoch_plan import WindowCut
 

@@ -27,9 +27,8 @@ from windrow.core.frame_of_reference import Packing
 from windrow.core.native_libraries import address_of
 from windrow.core.text_types import offset_width
 from windrow.io.parquet import chunk_decoder, footer_validation
-from windrow.io.parquet.codecs import CODECS
-from windrow.io.parquet.decoder_library import SCRATCH
-from windrow.io.parquet.nested_decoder import decode_nested
+from windrow.io.parquet.chunk_decoder import decode_nested
+from windrow.io.parquet.decoder_library import CODECS, SCRATCH
 from windrow.io.parquet.page_index import ChunkPages, StoredChunk, measure_dictionary, read_headers
 from windrow.io.parquet.stored_chunks import NUMBERS, Chunk, NestedLeaf, StoredFooter
 from windrow.shuffle.kernels.fixed_width import fixed_width_bytes

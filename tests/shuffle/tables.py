@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windrow.shuffle.kernels.column_widths import column_widths
-from windrow.shuffle.kernels.fixed_width import Validity, fixed_width_bytes, wrap_values
+from windrow.shuffle.kernels.fixed_width import Validity, column_widths, fixed_width_bytes, wrap_values
 from windrow.shuffle.kernels.map_output import MapOutput
 
 _TEXTS = ["", "a", "wind", "row" * 9, "ünïcode"]

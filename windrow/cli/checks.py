@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
 import resource
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from importlib.util import find_spec
@@ -17,7 +23,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import windrow
-from windrow.cli.probes import GPU_PROBE, RAY_PROBE, ProbeError, run_probe
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import WindrowError
 from windrow.core.machine import available_cores, free_memory_bytes
@@ -27,23 +32,7 @@ from windrow.io.storage.filesystems import connect
 from windrow.io.storage.retries import call_within
 from windrow.pipeline.executors.choose_executor import ray_is_initialized
 
-__all__ = [
-    "Check",
-    "check_cpus",
-    "check_disk",
-    "check_gpu",
-    "check_kernels",
-    "check_libraries",
-    "check_memory",
-    "check_open_files",
-    "check_path",
-    "check_ray",
-    "check_shared_memory",
-    "check_system",
-]
-
 Status = Literal["OK", "WARNING", "PROBLEM"]
-
 _REQUIRED = ("numpy", "pyarrow", "fsspec")
 _OPTIONAL = ("ray", "torch", "s3fs", "pandas", "matplotlib")
 _RANGE = re.compile(r"^([\w.-]+)(?:\[[^\]]*\])?\s*>=\s*([\d.]+)")
@@ -52,7 +41,6 @@ _KERNELS = (
     "windrow.io.parquet.chunk_decoder",
     "windrow.io.parquet.footer_validation",
 )
-
 _LEAST_MEMORY = 2 * 2**30
 _LEAST_SHARED = 2**30
 # Ray's object store takes this share of the memory by default, in /dev/shm
@@ -60,6 +48,30 @@ _STORE_SHARE = 0.3
 _LEAST_FILES, _WANTED_FILES = 4096, 65536
 _LEAST_DISK = 10 * 2**30
 _RAY_SECONDS, _GPU_SECONDS, _PATH_SECONDS = 120.0, 120.0, 30.0
+_KILL_SECONDS = 10.0
+_SHOWN = 300
+
+# Ray and torch can hang or crash, so each starts in a process of its own, with a time limit.
+RAY_PROBE = """
+import json, sys
+import ray
+address = sys.argv[1]
+more = {} if address != "local" else {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 * 2**20}
+ray.init(address=address, log_to_driver=False, logging_level="ERROR", **more)
+found = {"version": ray.__version__, "resources": ray.cluster_resources(), "nodes": len(ray.nodes())}
+ray.shutdown()
+print(json.dumps(found))
+"""
+
+GPU_PROBE = """
+import json
+import torch
+count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+for device in range(count):
+    torch.zeros(1, device=f"cuda:{device}")
+names = [torch.cuda.get_device_name(device) for device in range(count)]
+print(json.dumps({"version": torch.__version__, "built_for": torch.version.cuda, "devices": names}))
+"""
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,33 @@ class Check:
     name: str
     found: str
     fix: str = ""
+
+
+def check_all(
+    paths: Sequence[str],
+    storage_options: dict[str, Any],
+    *,
+    ray_address: str,
+    spill_dir: str | None,
+    quick: bool,
+) -> list[Check]:
+    """Make all checks, at once; ``quick``: without those that start Ray or load torch."""
+    calls: list[Callable[[], list[Check]]] = [
+        check_system,
+        check_libraries,
+        check_kernels,
+        check_cpus,
+        check_memory,
+        check_shared_memory,
+        check_open_files,
+        lambda: check_disk(spill_dir),
+        lambda: check_ray(ray_address, quick=quick),
+        lambda: check_gpu(quick=quick),
+        *(lambda path=path: check_path(path, storage_options) for path in paths),
+    ]
+    # slow ones wait for other processes or the network, each for a limited time
+    with ThreadPoolExecutor(len(calls), thread_name_prefix="windrow-doctor") as threads:
+        return [check for found in threads.map(lambda call: call(), calls) for check in found]
 
 
 def check_system() -> list[Check]:
@@ -269,3 +308,45 @@ def check_path(path: str, options: dict[str, Any]) -> list[Check]:
         why = redact(str(error) or type(error).__name__, connection.secrets)
         return [Check("PROBLEM", name, f"not reachable: {' '.join(why.split())}", fix)]
     return [Check("OK", name, f"{info.get('type', 'found')}; the first answer took {milliseconds:.0f} ms")]
+
+
+class ProbeError(Exception):
+    """A probe failed or took too long; the text says why."""
+
+
+def run_probe(code: str, seconds: float, *arguments: str) -> dict[str, Any]:
+    """Run Python code in a process of its own, and return the JSON of its last line.
+
+    >>> run_probe("print('{}')", 30)
+    {}
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # so that what it started ends with it
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        raise ProbeError(f"no answer within {seconds:.0f} s") from None
+    except BaseException:
+        _kill(process)
+        raise
+    lines = output.strip().splitlines()
+    if process.returncode or not lines:
+        problem = errors.strip().splitlines()
+        raise ProbeError((problem[-1] if problem else f"exit code {process.returncode}")[:_SHOWN])
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=_KILL_SECONDS)

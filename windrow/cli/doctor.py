@@ -3,28 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
-from windrow.cli.checks import (
-    Check,
-    check_cpus,
-    check_disk,
-    check_gpu,
-    check_kernels,
-    check_libraries,
-    check_memory,
-    check_open_files,
-    check_path,
-    check_ray,
-    check_shared_memory,
-    check_system,
-)
-from windrow.cli.output import print_json, print_line
-from windrow.cli.source_arguments import parse_options
-
-__all__ = ["add_arguments", "run"]
+from windrow.cli.checks import Check, check_all
+from windrow.cli.command_line import parse_options, print_json, print_line
 
 _PROBLEM = 1
 
@@ -55,7 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run all checks; the exit code is 1 if one found a problem."""
-    checks = _check_all(arguments)
+    checks = check_all(
+        arguments.path,
+        parse_options(arguments.storage_option),
+        ray_address=arguments.ray_address,
+        spill_dir=arguments.spill_dir,
+        quick=arguments.quick,
+    )
     if arguments.json:
         print_json([asdict(check) for check in checks])
     else:
@@ -66,26 +54,6 @@ def run(arguments: argparse.Namespace) -> int:
                 print_line(f"{'':8} {'':{width}}  fix: {check.fix}")
         print(_summarise(checks))
     return _PROBLEM if any(check.status == "PROBLEM" for check in checks) else 0
-
-
-def _check_all(arguments: argparse.Namespace) -> list[Check]:
-    options = parse_options(arguments.storage_option)
-    calls: list[Callable[[], list[Check]]] = [
-        check_system,
-        check_libraries,
-        check_kernels,
-        check_cpus,
-        check_memory,
-        check_shared_memory,
-        check_open_files,
-        lambda: check_disk(arguments.spill_dir),
-        lambda: check_ray(arguments.ray_address, quick=arguments.quick),
-        lambda: check_gpu(quick=arguments.quick),
-        *(lambda path=path: check_path(path, options) for path in arguments.path),
-    ]
-    # slow ones wait for other processes or the network, each for a limited time
-    with ThreadPoolExecutor(len(calls), thread_name_prefix="windrow-doctor") as threads:
-        return [check for found in threads.map(lambda call: call(), calls) for check in found]
 
 
 def _summarise(checks: list[Check]) -> str:

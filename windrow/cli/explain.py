@@ -6,12 +6,15 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from windrow.cli.output import print_json, print_text
-from windrow.cli.pipeline_arguments import add_pipeline_arguments, make_pipeline
-from windrow.cli.source_arguments import add_source_arguments, open_dataset
+from windrow.cli.command_line import (
+    add_pipeline_arguments,
+    add_source_arguments,
+    make_pipeline,
+    open_dataset,
+    print_json,
+    print_text,
+)
 from windrow.pipeline.plan.explain import Explanation
-
-__all__ = ["add_arguments", "describe_explanation", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

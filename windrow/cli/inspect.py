@@ -5,15 +5,26 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from windrow.cli.column_facts import FooterFacts, decoded_bytes, read_facts
-from windrow.cli.file_layout import FEW_BLOCKS, count, describe_files, spread, warn_of_files
-from windrow.cli.output import format_table, print_json, print_labelled
-from windrow.cli.source_arguments import add_source_arguments, open_dataset
+from windrow.cli.command_line import (
+    add_source_arguments,
+    format_table,
+    open_dataset,
+    print_json,
+    print_labelled,
+)
+from windrow.cli.file_facts import (
+    FEW_BLOCKS,
+    FooterFacts,
+    count,
+    decoded_bytes,
+    describe_files,
+    read_facts,
+    spread,
+    warn_of_files,
+)
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.source import Source, schema_changes
 from windrow.io.catalog.file_source import FileSource
-
-__all__ = ["add_arguments", "find_warnings", "run"]
 
 _LARGE_BLOCK_BYTES = 256 * 2**20
 _SHOWN_ENCODINGS = 3

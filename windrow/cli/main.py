@@ -9,10 +9,8 @@ from collections.abc import Sequence
 
 import windrow
 from windrow.cli import doctor, explain, inspect, premix, shuffle_report, tune
-from windrow.cli.output import print_line
+from windrow.cli.command_line import print_line
 from windrow.core.errors import WindrowError
-
-__all__ = ["main"]
 
 _COMMANDS = {
     "inspect": inspect,

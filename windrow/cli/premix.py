@@ -13,9 +13,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from windrow.cli.column_facts import read_facts
-from windrow.cli.output import print_json, print_line
-from windrow.cli.source_arguments import add_source_arguments, open_dataset, parse_options
+from windrow.cli.command_line import add_source_arguments, open_dataset, parse_options, print_json, print_line
+from windrow.cli.file_facts import read_facts
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
@@ -25,8 +24,6 @@ from windrow.io.sinks.commit import lie_within
 from windrow.io.sinks.open_store import find_store
 from windrow.io.sinks.store import Store
 from windrow.io.sinks.written_manifest import WriteResult
-
-__all__ = ["add_arguments", "run"]
 
 # of Parquet, and what write_parquet calls them
 _CODECS = {

@@ -6,18 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windrow.cli.file_layout import FEW_BLOCKS, describe_files, warn_of_files
+from windrow.cli.file_facts import FEW_BLOCKS, describe_files, warn_of_files
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
-from windrow.dataset.dataset import Dataset
+from windrow.dataset.dataset import Dataset, DatasetPipeline
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.pipeline import DatasetPipeline
 from windrow.dataset.shuffle_report import shuffle_report
 from windrow.io.catalog.file_source import FileSource
 from windrow.pipeline.plan.explain import Explanation
 from windrow.pipeline.quality.shuffle_report import ShuffleReport
-
-__all__ = ["Candidate", "Goal", "Proposal", "propose"]
 
 # A window of fewer blocks mixes few regions of the dataset, so smaller blocks are tried.
 _ENOUGH_BLOCKS = 16

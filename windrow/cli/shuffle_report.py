@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 
 import windrow
-from windrow.cli.output import print_json, print_text
-from windrow.cli.pipeline_arguments import add_pipeline_arguments, make_pipeline
-from windrow.cli.source_arguments import add_source_arguments, open_dataset
-
-__all__ = ["add_arguments", "run"]
+from windrow.cli.command_line import (
+    add_pipeline_arguments,
+    add_source_arguments,
+    make_pipeline,
+    open_dataset,
+    print_json,
+    print_text,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,14 +9,19 @@ import tempfile
 from importlib.util import find_spec
 from typing import Any
 
+from windrow.cli.command_line import (
+    add_source_arguments,
+    format_reader_call,
+    format_table,
+    open_dataset,
+    print_json,
+    print_labelled,
+    print_text,
+)
 from windrow.cli.explain import describe_explanation
-from windrow.cli.output import format_table, print_json, print_labelled, print_text
 from windrow.cli.proposal import Candidate, Goal, Proposal, format_size, propose
-from windrow.cli.source_arguments import add_source_arguments, format_reader_call, open_dataset
 from windrow.core.byte_sizes import format_bytes, parse_bytes
 from windrow.core.machine import free_memory_bytes
-
-__all__ = ["add_arguments", "format_code", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,1 @@
+"""What every room needs: errors, the interface of sources, buffers, encodings, machine limits, user functions."""

@@ -7,8 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["arrow_bytes"]
-
 _UNION_CODE_BYTES, _UNION_OFFSET_BYTES = 1, 4
 
 

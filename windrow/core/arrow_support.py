@@ -1,12 +1,14 @@
-"""Finds columns of types that Arrow knows, but pyarrow has no arrays of."""
+"""What Arrow does not do for every type: empty tables, rows of run-end encoded columns, types without arrays."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
 from windrow.core.errors import SourceError
-
-__all__ = ["check_supported"]
 
 
 def check_supported(schema: pa.Schema, where: str) -> None:
@@ -39,3 +41,118 @@ def _find_unsupported(kind: pa.DataType) -> pa.DataType | None:
         # pyarrow looks up the class of an array by the number of its type
         return kind
     return None
+
+
+def holds_runs(kind: pa.DataType) -> bool:
+    """Whether a type is run-end encoded at a level that `decode_runs` decodes."""
+    if pt.is_run_end_encoded(kind):
+        return True
+    return _is_rebuilt(kind) and any(holds_runs(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def decoded_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type with plain values in place of runs.
+
+    >>> decoded_type(pa.list_(pa.run_end_encoded(pa.int32(), pa.string())))
+    ListType(list<item: string>)
+    """
+    if pt.is_run_end_encoded(kind):
+        return decoded_type(kind.value_type)
+    if not holds_runs(kind):
+        return kind
+    fields = [_decoded_field(kind.field(place)) for place in range(kind.num_fields)]
+    if pt.is_struct(kind):
+        return pa.struct(fields)
+    if pt.is_map(kind):
+        key, item = fields[0].type
+        return pa.map_(key, item, keys_sorted=kind.keys_sorted)
+    if pt.is_fixed_size_list(kind):
+        return pa.list_(fields[0], kind.list_size)
+    return pa.large_list(fields[0]) if pt.is_large_list(kind) else pa.list_(fields[0])
+
+
+def decoded_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of `decode_runs` of a table."""
+    return pa.schema([_decoded_field(field) for field in schema], schema.metadata)
+
+
+def decode_runs(table: pa.Table) -> pa.Table:
+    """Decode all run-end encoded columns of a table, whose layout must have been validated.
+
+    >>> runs = pa.RunEndEncodedArray.from_arrays([2, 3], ["x", None])
+    >>> decode_runs(pa.table({"s": runs})).column("s").to_pylist()
+    ['x', 'x', None]
+    """
+    if not any(map(holds_runs, table.schema.types)):
+        return table
+    schema = decoded_schema(table.schema)
+    columns = [
+        pa.chunked_array([_decode(chunk) for chunk in column.chunks], type=field.type)
+        for column, field in zip(table.columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _is_rebuilt(kind: pa.DataType) -> bool:
+    lists = pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind)
+    return lists or pt.is_struct(kind) or pt.is_map(kind)
+
+
+def _decoded_field(field: pa.Field[Any]) -> pa.Field[Any]:
+    return field.with_type(decoded_type(field.type))
+
+
+def _decode(array: Any) -> Any:
+    kind = array.type
+    if not holds_runs(kind):
+        return array
+    if pt.is_run_end_encoded(kind):
+        return _repeat_values(array)
+    if pt.is_struct(kind):
+        # fields have no offset, in contrast to children of lists
+        fields = [_decode(array.field(place)) for place in range(kind.num_fields)]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(fields, fields=list(decoded_type(kind)), mask=mask)
+    if pt.is_map(kind):
+        entries = decoded_type(kind).field(0).type
+        pairs = [_decode(array.keys), _decode(array.items)]
+        children = [pa.StructArray.from_arrays(pairs, fields=list(entries))]
+    else:
+        children = [_decode(array.values)]
+    own = array.buffers()[: 1 if pt.is_fixed_size_list(kind) else 2]
+    return pa.Array.from_buffers(
+        decoded_type(kind), len(array), own, array.null_count, array.offset, children
+    )
+
+
+def _repeat_values(array: Any) -> Any:
+    """Repeat the value of each run; `pyarrow.compute.run_end_decode` lacks dictionaries, views and extensions."""
+    first, count = array.find_physical_offset(), array.find_physical_length()
+    values = _decode(array.values.slice(first, count))
+    ends = np.asarray(array.run_ends.slice(first, count)).astype(np.int64) - array.offset
+    lengths = np.diff(np.minimum(ends, len(array)), prepend=0)
+    places = pa.array(np.repeat(np.arange(count), lengths))
+    views = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    if values.type in views:
+        # Arrow has no `take` for them
+        return values.cast(views[values.type]).take(places).cast(values.type)
+    return values.take(places)
+
+
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """Make a table without rows; ``schema.empty_table()`` fails on tensors with a permutation, and on unions.
+
+    >>> import numpy as np
+    >>> kind = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((4, 2, 3))).type
+    >>> empty_table(pa.schema([("t", kind)])).num_rows
+    0
+    """
+    columns = [_empty_array(field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _empty_array(kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _empty_array(kind.storage_type))
+    # pa.array() cannot make unions
+    return pa.nulls(0, kind)

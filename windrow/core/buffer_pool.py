@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from windrow.core.errors import PlanError
 from windrow.core.native_libraries import address_of
 
-__all__ = ["ALIGNMENT_BYTES", "BufferPool"]
-
 ALIGNMENT_BYTES = 64
 _MIN_CLASS_BYTES = 256
 # Just below the largest block that raises glibc's mmap threshold (32 MiB).

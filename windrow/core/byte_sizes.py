@@ -8,8 +8,6 @@ from fractions import Fraction
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 
-__all__ = ["format_bytes", "parse_bytes"]
-
 _UNITS = {
     "B": 1,
     **{f"{prefix}B": 1000**power for power, prefix in enumerate("KMGTP", start=1)},

@@ -17,14 +17,7 @@ from __future__ import annotations
 
 from windrow.core.terminal_text import escape_controls
 
-__all__ = [
-    "PlanError",
-    "SourceError",
-    "StallError",
-    "StateError",
-    "TransformError",
-    "WindrowError",
-]
+__all__ = ["PlanError", "SourceError", "StallError", "StateError", "TransformError", "WindrowError"]
 
 
 class WindrowError(Exception):

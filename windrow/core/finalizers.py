@@ -6,8 +6,6 @@ import _thread
 import threading
 from collections.abc import Callable
 
-__all__ = ["in_background"]
-
 
 def in_background(call: Callable[[], object]) -> None:
     """Make a call in another thread, for use in finalizers.

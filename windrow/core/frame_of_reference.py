@@ -12,8 +12,6 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.types as pt
 
-__all__ = ["Packing", "is_packable", "join_ranges"]
-
 _BITS = (16, 32, 64)
 _INT64_MIN = -(2**63)
 

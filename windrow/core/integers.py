@@ -6,8 +6,6 @@ import numbers
 import operator
 from typing import Any
 
-__all__ = ["as_integer"]
-
 # Above this floats cannot represent every integer, so a float may be a rounded neighbour of the intended one.
 _EXACT_FLOATS = 2**53
 

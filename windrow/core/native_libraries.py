@@ -10,8 +10,6 @@ from typing import Any
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["Address", "address_of", "load_library", "missing_libraries", "missing_library_warnings"]
-
 _missing: set[str] = set()
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["check_dictionary_indices", "check_layout"]
-
 
 def check_layout(table: pa.Table) -> None:
     """Check every value that Arrow dereferences: offsets of text and lists, and dictionary indices.

@@ -7,8 +7,6 @@ from typing import Any
 
 from windrow.core.errors import PlanError
 
-__all__ = ["require"]
-
 
 def require(module: str, extra: str, why: str) -> Any:
     """Import a module that ``extra`` installs, or raise a `PlanError` with the command that installs it.

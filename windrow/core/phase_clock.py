@@ -15,17 +15,6 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = [
-    "PhaseClock",
-    "count_request",
-    "count_retry",
-    "counting",
-    "current_clock",
-    "measuring",
-    "phase",
-    "timed",
-]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

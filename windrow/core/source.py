@@ -21,26 +21,6 @@ from windrow.core.frame_of_reference import Packing
 # registers the type before any file is read
 from windrow.core.variable_tensors import VariableShapeTensorType as VariableShapeTensorType
 
-__all__ = [
-    "BlockAddress",
-    "BlockPart",
-    "BlockReader",
-    "BlockTable",
-    "CorruptBlockError",
-    "RemoteReader",
-    "RowOrigin",
-    "ScatteringPart",
-    "Source",
-    "SourceIdentity",
-    "TracingSource",
-    "can_scatter",
-    "column_bounds",
-    "decodes_columns",
-    "maps_files",
-    "prepare_source",
-    "schema_changes",
-]
-
 
 class CorruptBlockError(SourceError):
     """The stored bytes of a block are present and unchanged since listing, but cannot be decoded.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["escape_controls"]
-
 
 def escape_controls(text: str, *, keep: str = "") -> str:
     r"""Escape every character that is not printable, as ``repr`` does, except those in ``keep``.

@@ -10,8 +10,6 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-__all__ = ["fits_offsets", "offset_width", "preserve_embedded_nuls", "text_array"]
-
 _MAX_BYTES = 2**31 - 1
 
 

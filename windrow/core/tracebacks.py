@@ -13,8 +13,6 @@ from typing import ParamSpec, TypeVar
 
 from windrow.core.errors import WindrowError
 
-__all__ = ["USER_ERRORS", "cause_of", "trim_traceback", "trims_traceback"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)

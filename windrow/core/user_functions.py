@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 
 from windrow.core.errors import PlanError, TransformError
 
-__all__ = ["check_function", "function_error", "function_name", "raise_function_error"]
-
 
 def function_name(fn: Callable[..., Any]) -> str:
     """The name of a function, without `functools.partial` around it."""

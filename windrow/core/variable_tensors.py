@@ -17,17 +17,6 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
 
-__all__ = [
-    "VariableShapeTensorType",
-    "dimension_order",
-    "is_variable_tensor",
-    "tensor_ndim",
-    "tensor_rows",
-    "tensor_value_type",
-    "to_tensor_column",
-    "variable_tensor",
-]
-
 _NAME = "arrow.variable_shape_tensor"
 _DATA, _SHAPE = "data", "shape"
 _MAX_VALUES = 2**31 - 1
@@ -135,8 +124,7 @@ class VariableShapeTensorType(pa.ExtensionType):  # type: ignore[misc]
         stated = json.loads(serialized) if serialized else {}
         made = cls.__new__(cls)
         made._init_of(
-            storage_type,
-            *(stated.get(name) for name in ("dim_names", "permutation", "uniform_shape")),
+            storage_type, *(stated.get(name) for name in ("dim_names", "permutation", "uniform_shape"))
         )
         return made
 
@@ -225,7 +213,7 @@ def tensor_ndim(kind: Any) -> int:
     return int(kind.storage_type.field(1).type.list_size)
 
 
-def dimension_order(kind: Any) -> list[int]:
+def _dimension_order(kind: Any) -> list[int]:
     """For each dimension that users see, the index of the stored dimension."""
     if not hasattr(kind, "permutation"):
         # Arrow's own type, of a table that was made before this class was registered
@@ -296,7 +284,7 @@ def tensor_rows(column: Any, convert: Callable[[pa.Array], NDArray[Any]]) -> Ite
             f"a tensor of shape {shapes[row].tolist()} is stored with {np.diff(offsets)[row]:,} values, so its column "
             "is corrupt: write the file again"
         )
-    first, order = int(offsets[0]), dimension_order(column.type)
+    first, order = int(offsets[0]), _dimension_order(column.type)
     values = convert(lists.values.slice(first, int(offsets[-1]) - first))
     starts = (offsets - first).tolist()
     for row, (shape, is_valid) in enumerate(zip(shapes.tolist(), valid.tolist(), strict=True)):
@@ -311,7 +299,7 @@ def _stored(array: NDArray[Any] | None, kind: Any) -> NDArray[Any] | None:
         raise pa.ArrowInvalid(
             f"a tensor has the shape {array.shape}, but the column has {tensor_ndim(kind)} dimensions"
         )
-    return np.ascontiguousarray(array.transpose(np.argsort(dimension_order(kind))))
+    return np.ascontiguousarray(array.transpose(np.argsort(_dimension_order(kind))))
 
 
 def _values(present: list[NDArray[Any]], value_type: pa.DataType) -> pa.Array:

@@ -1,14 +1,18 @@
-"""Checks of arguments that several public calls share: counts, seeds, locality hints."""
+"""Checks of arguments that several public calls share: counts, seeds, names, sort keys, tables, locality hints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from windrow.core.errors import PlanError
-from windrow.core.integers import as_integer
+import numpy as np
+import pyarrow as pa
 
-__all__ = ["check_blocks", "check_count", "check_hints", "check_names", "check_places", "check_seed"]
+from windrow.core.arrow_support import check_supported, decode_runs
+from windrow.core.errors import PlanError, SourceError
+from windrow.core.integers import as_integer
+from windrow.core.offsets import check_layout
+from windrow.pipeline.tasks.key_columns import check_key
 
 # far more than useful; each takes some microseconds to plan
 MAX_BLOCKS = 2**17
@@ -49,6 +53,35 @@ def check_names(names: object, caller: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def list_keys(key: Any, call: str) -> tuple[str, ...]:
+    """Return a column or a list of columns as a tuple, or raise a PlanError."""
+    keys = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, Sequence) else ()
+    if not keys or not all(isinstance(name, str) for name in keys):
+        raise PlanError(f"{call}: {key!r} must be the name of a column, or a list of names")
+    if len(set(keys)) < len(keys):
+        raise PlanError(f"{call}: {key!r} names a column twice")
+    return keys
+
+
+def check_sort(key: Any, descending: Any, call: str) -> tuple[tuple[str, ...], tuple[bool, ...]]:
+    """Return the columns to sort by, and whether each descends, or raise a PlanError."""
+    keys = list_keys(key, call)
+    is_one = isinstance(descending, (bool, np.bool_)) or not isinstance(descending, Iterable)
+    down = [descending] * len(keys) if is_one else list(descending)
+    down = [bool(each) if isinstance(each, np.bool_) else each for each in down]
+    if len(down) != len(keys) or not all(isinstance(each, bool) for each in down):
+        raise PlanError(
+            f"{call}: descending={descending!r} must be True or False, or a list with one for each key"
+        )
+    return keys, tuple(down)
+
+
+def check_keys(schema: pa.Schema | None, keys: Sequence[str], call: str) -> None:
+    """Raise a PlanError unless rows can be sorted by all columns; a schema of None is not known yet."""
+    for name in keys if schema is not None else ():
+        check_key(schema, name, call)
+
+
 def check_places(places: Sequence[int], caller: str) -> list[int]:
     """Return row numbers of 0 or more, in ascending order and at least one, or raise a PlanError."""
     numbers = [as_integer(place) for place in places] if isinstance(places, Iterable) else []
@@ -56,6 +89,21 @@ def check_places(places: Sequence[int], caller: str) -> list[int]:
     if not found or len(found) < len(numbers) or found != sorted(found) or found[0] < 0:
         raise PlanError(f"{caller}({places!r}) needs row numbers of 0 or more, in ascending order")
     return found
+
+
+def check_table(table: pa.Table, caller: str) -> pa.Table:
+    """Return a table, run-end encoded columns decoded; a PlanError or SourceError if windrow cannot read it."""
+    if not table.num_columns:
+        raise PlanError(f"{caller}: a table has no columns; give at least one")
+    check_supported(table.schema, caller)
+    try:
+        # the table can be mapped from an untrusted file
+        check_layout(table)
+    except pa.ArrowInvalid as error:
+        raise SourceError(
+            f"{caller}: {error}. If the table was read or mapped from a file, write the file again"
+        ) from error
+    return decode_runs(table)
 
 
 def check_hints(hints: Sequence[Any] | None, shards: int) -> list[Any] | None:

@@ -1,35 +1,44 @@
-"""Dataset: the lazy, immutable description of stored data and its transforms."""
+"""Dataset, the lazy description of stored data and its transforms; DatasetPipeline, that of its epochs and windows.
+
+Each hands out the other: `Dataset.window` a pipeline, `DatasetPipeline.iter_datasets` datasets.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
-from windrow.dataset.argument_checks import check_count, check_hints
+from windrow.dataset.argument_checks import check_count, check_hints, check_table
+from windrow.dataset.epoch_iteration import read_windows
+from windrow.dataset.logical_plan import LogicalPlan, tables_plan
 from windrow.dataset.operations.combine_methods import CombineMethods
 from windrow.dataset.operations.group_methods import GroupMethods
 from windrow.dataset.operations.order_methods import OrderMethods
-from windrow.dataset.pipeline import DatasetPipeline
-from windrow.dataset.write.write_blocks import write_parts
+from windrow.dataset.shard_methods import ShardMethods
+from windrow.dataset.window_methods import WindowMethods, join_datasets
 from windrow.dataset.write.write_job import WriteRequest
+from windrow.dataset.write.write_plan import write_epochs, write_parts
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.sinks.written_manifest import WriteResult
-from windrow.io.spark.staging_folder import delete_folder
+from windrow.io.spark.spark_staging import delete_folder
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows
-from windrow.pipeline.delivery.boosting_methods import BoostingMethods
+from windrow.pipeline.delivery.boosting import BoostingMethods
 from windrow.pipeline.plan.head import read_head
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
-__all__ = ["Dataset"]
+P = TypeVar("P", bound="DatasetPipeline")
+# of the datasets of windows; as that of from_arrow()
+_WINDOW_BLOCK_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, repr=False)
@@ -271,3 +280,110 @@ class Dataset(CombineMethods, OrderMethods, GroupMethods, BoostingMethods):
         if isinstance(options.executor, str):
             options = replace(options, executor="threads")
         return replace(job, options=options, on_demand=True)
+
+
+@dataclass(frozen=True, repr=False)
+class DatasetPipeline(WindowMethods, ShardMethods):
+    """Epochs of a dataset, cut into windows and shuffled.
+
+    Create one with ``Dataset.window`` or ``Dataset.repeat``. A DatasetPipeline is lazy and
+    immutable: it holds no data, can be pickled and can be read any number of times. Methods that
+    change something return a new one. The order of ``window``, ``repeat`` and
+    ``random_shuffle_each_window`` does not matter. Without a shuffle, every epoch delivers the
+    rows in stored order.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
+    >>> pq.write_table(pa.table({"x": range(6)}), "numbers.parquet", row_group_size=2)
+    >>> ds = windrow.read_parquet("numbers.parquet")
+    >>> pipe = ds.window(bytes_per_window="1GiB").repeat(2).random_shuffle_each_window(seed=7)
+    >>> for epoch in pipe.iter_epochs():
+    ...     print(epoch.number, sorted(row["x"] for row in epoch.iter_rows()))
+    0 [0, 1, 2, 3, 4, 5]
+    1 [0, 1, 2, 3, 4, 5]
+    """
+
+    @classmethod
+    def from_iterable(cls: type[P], datasets: Iterable[Dataset | Callable[[], Dataset]]) -> P:
+        """Return a pipeline in which each dataset is a window, in this order, in every epoch.
+
+        So the order of the datasets can be a curriculum. A shuffle mixes the rows within each of them.
+
+        Parameters
+        ----------
+        datasets
+            Datasets with the same columns and types, or functions that return one, each of which is called now.
+            Options are those of the first one.
+
+        Raises
+        ------
+        PlanError
+            If there are none, or something else is among them.
+        SourceError
+            If columns or types do not unify; the message names the column.
+
+        Examples
+        --------
+        >>> import windrow
+        >>> pipe = windrow.DatasetPipeline.from_iterable([windrow.range(2), lambda: windrow.range(3)])
+        >>> [row["id"] for row in pipe.iter_rows()]
+        [0, 1, 0, 1, 2]
+        """
+        return cls(join_datasets(datasets))
+
+    def window(
+        self, *, blocks_per_window: int | None = None, bytes_per_window: int | str | None = None
+    ) -> DatasetPipeline:
+        """Cut each epoch into windows, as `Dataset.window` does; allowed once per pipeline.
+
+        Raises
+        ------
+        PlanError
+            If the pipeline already has a window, both sizes are given, or a size is invalid.
+        """
+        return DatasetPipeline(self._plan.windowed(blocks_per_window, bytes_per_window))
+
+    def repeat(self, times: int | None = None) -> DatasetPipeline:
+        """Repeat all epochs so far ``times`` times; repeats multiply.
+
+        None: repeat forever. Each epoch has its own shuffled order.
+
+        Raises
+        ------
+        PlanError
+            If ``times`` is not an integer of 1 or more.
+        """
+        return DatasetPipeline(self._plan.repeated(times))
+
+    def iter_datasets(self) -> Iterator[Dataset]:
+        """Iterate over the windows of all epochs as datasets in memory: the rows of each as they are delivered.
+
+        Windows without rows are left out. While one is read, the next ones are prepared.
+
+        Raises
+        ------
+        PlanError
+            If the pipeline packs: sequences go over the borders of windows.
+
+        Examples
+        --------
+        >>> import windrow
+        >>> pipe = windrow.range(6).repartition(3).window(blocks_per_window=2)
+        >>> [dataset.count() for dataset in pipe.iter_datasets()]
+        [4, 2]
+        """
+        if self._plan.packing is not None:
+            raise PlanError(
+                f"iter_datasets() comes after {self._plan.packing}, whose sequences go over windows"
+            )
+        return _read_datasets(self._plan)
+
+    def _write(self, request: WriteRequest) -> WriteResult:
+        return write_epochs(self._plan, request)
+
+
+def _read_datasets(plan: LogicalPlan) -> Iterator[Dataset]:
+    with closing(read_windows(plan.job())) as windows:
+        for window in windows:
+            yield Dataset(tables_plan([check_table(window, "from_arrow")], "from_arrow", _WINDOW_BLOCK_BYTES))

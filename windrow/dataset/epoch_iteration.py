@@ -11,12 +11,9 @@ import pyarrow as pa
 
 from windrow.pipeline.delivery.iteration_methods import Delivery
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.shard.epoch import Epoch
-from windrow.pipeline.shard.epoch_batches import EpochBatches
+from windrow.pipeline.shard.epoch import Epoch, EpochBatches
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.run_record import LatestRun
-
-__all__ = ["Passes", "read_epochs", "read_windows"]
 
 _WINDOW_BATCH_ROWS = 4096
 

@@ -8,9 +8,12 @@ shuffle does.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import EllipsisType
 from typing import Any
+
+import pyarrow as pa
 
 from windrow.core.byte_sizes import format_bytes, parse_bytes
 from windrow.core.errors import PlanError
@@ -18,13 +21,17 @@ from windrow.core.source import Source, TracingSource
 from windrow.core.terminal_text import escape_controls
 from windrow.core.user_functions import function_name
 from windrow.dataset.argument_checks import check_count, check_seed
+from windrow.io.adapters.in_memory_tables import InMemoryBlocks, hold_tables
+from windrow.pipeline.exchange.derived_source import Parent
+from windrow.pipeline.exchange.exchange_source import ExchangePlan, exchange_source
+from windrow.pipeline.exchange.layouts import Layout, WindowLayout
+from windrow.pipeline.exchange.rearranged_source import RearrangedSource, combine_schemas
+from windrow.pipeline.executors.choose_executor import ray_is_initialized
 from windrow.pipeline.plan.job import Job, Options
+from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
-from windrow.pipeline.tasks.window_sort import WindowSort
 from windrow.shuffle.order.epoch_plan import WindowCut
-
-__all__ = ["LogicalPlan"]
 
 DEFAULT_WINDOW_BYTES = 2**30
 # where blocks are large, so many of them make a window by default, which mixes within 2 % of a full shuffle
@@ -265,3 +272,61 @@ def _options_text(options: Options) -> str:
     default = Options()
     changed = [name for name in vars(default) if getattr(options, name) != getattr(default, name)]
     return ", ".join(f"{name}={getattr(options, name)!r}" for name in changed)
+
+
+def make_parent(plan: LogicalPlan) -> Parent:
+    """Return the source and transforms of a dataset's plan; a PlanError if a transform reserves resources."""
+    for stage in plan.maps:
+        if stage.resources:
+            # the tasks that read derived blocks cannot start actors
+            raise PlanError(
+                f"{stage.name} with {stage.resources} comes before an operation on the whole dataset: write its rows "
+                "with write_parquet(), and read them again"
+            )
+    return Parent(plan.read_source, plan.maps)
+
+
+def check_columns(plans: Sequence[LogicalPlan], call: str) -> None:
+    """Raise a SourceError if the columns of plans do not unify, as far as they are known without reading."""
+    known = [make_parent(plan).known_schema for plan in plans]
+    if None not in known:
+        combine_schemas([schema for schema in known if schema is not None], call)
+
+
+def rearranged_plan(plans: Sequence[LogicalPlan], layout: Layout, call: str) -> LogicalPlan:
+    """Return the plan whose rows a layout takes from other plans; the first one's options hold."""
+    parents = tuple(make_parent(plan) for plan in plans)
+    source = RearrangedSource(parents, call, f"{plans[0]}\n  .{call}", layout)
+    return _plan_of(source, plans[0])
+
+
+def windowed_plan(plans: Sequence[LogicalPlan], layout: WindowLayout, call: str) -> LogicalPlan:
+    """Return the plan of a pipeline with the windows of a layout; the first one's epochs and options hold."""
+    return replace(
+        rearranged_plan(plans, layout, call), cut=WindowCut(of_source=True), epochs=plans[0].epochs
+    )
+
+
+def exchange_plan(plan: LogicalPlan, parent: Parent, exchange: ExchangePlan, call: str) -> LogicalPlan:
+    """Return the plan of an exchange's result."""
+    source = exchange_source(parent, exchange, plan.options, call, f"{plan}\n  .{call}")
+    return _plan_of(source, plan)
+
+
+def _plan_of(source: Any, plan: LogicalPlan) -> LogicalPlan:
+    # the column of row ids is an ordinary one in the result
+    return LogicalPlan(source, options=replace(plan.options, row_id_column=None))
+
+
+def tables_plan(tables: Sequence[pa.Table], caller: str, target_bytes: int) -> LogicalPlan:
+    """Return the plan of concatenated tables in memory."""
+    return LogicalPlan(hold_tables(tables, caller, target_bytes, carry_blocks))
+
+
+def carry_blocks(blocks: InMemoryBlocks) -> tuple[Any, ...] | None:
+    """Return what ``__reduce__`` of in-memory blocks returns; None: pickle the blocks themselves."""
+    if not ray_is_initialized():
+        return None
+    from windrow.pipeline.executors.ray.data.object_store import reduce_to_references
+
+    return reduce_to_references(blocks)

@@ -14,7 +14,7 @@ from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.epoch_iteration import Passes
 from windrow.dataset.export.export_methods import Convertible
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.transform_methods import Transformable
+from windrow.dataset.transforms.transform_methods import Transformable
 from windrow.dataset.write.write_methods import Writable
 from windrow.io.catalog.row_ids import count_rows as count_blocks
 from windrow.pipeline.checkpoint.lineage import Lineage
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from windrow.pipeline.executors.base import Executor
-
-__all__ = ["Readable", "count_blocks_of", "count_rows"]
 
 Self = TypeVar("Self", bound="Readable")
 

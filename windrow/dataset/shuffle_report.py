@@ -8,13 +8,11 @@ from numpy.typing import NDArray
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.dataset.argument_checks import check_count
-from windrow.dataset.pipeline import DatasetPipeline
+from windrow.dataset.dataset import DatasetPipeline
 from windrow.dataset.readable import count_blocks_of
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.quality.measure_job import measure_job
 from windrow.pipeline.quality.shuffle_report import ShuffleReport
-
-__all__ = ["shuffle_report"]
 
 
 def shuffle_report(

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from bench.chaos.analysis import compare, compute_throughput, find_recoveries, make_report
-from bench.chaos.kill_plan import KINDS, Kill, plan_kills
-from bench.chaos.record import Incarnation, SharedProgress, Step, read_incarnation, write_step
-from bench.chaos.report import draw_report
+from bench.chaos.analysis import compare, compute_throughput, draw_report, find_recoveries, make_report
+from bench.chaos.setting import KINDS, Kill, plan_kills
+from bench.chaos.trainers import Incarnation, SharedProgress, Step, read_incarnation, write_step
 
 STEPS = 4
 ROWS = 10

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.chaos.kill_plan import KINDS
+from bench.chaos.setting import KINDS
 from tests.conftest import REPOSITORY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]

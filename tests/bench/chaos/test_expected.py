@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos.expected import Expected, digest_keys
-from bench.chaos.setting import COLUMNS, Setting, derive, make_pipeline, write_data
-from bench.chaos.trainer import _columns_match
+from bench.chaos.setting import COLUMNS, Expected, Setting, derive, digest_keys, make_pipeline, write_data
+from bench.chaos.trainers import _columns_match
 
 
 @pytest.mark.parametrize("counted", [False, True])

@@ -30,7 +30,7 @@ def test_all_parts_are_measured_and_missing_environment_is_a_failure(
     def fail(*_: object) -> None:
         raise ValueError("no network")
 
-    monkeypatch.setattr("bench.rivals.measure.make_environment", fail)
+    monkeypatch.setattr("bench.rivals.command.make_environment", fail)
     written = ["--json", str(tmp_path / "out.json"), "--plot", str(tmp_path / "out.png")]
     peers = ["--peers", "scan,torch-scan,grain", "--small-batch-size", "100"]
     status = main(["peers", *SMALL, *peers, *written, "--folder", str(tmp_path)])

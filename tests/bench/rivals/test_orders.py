@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from bench.rivals.orders import describe_shuffle, draw_orders, shuffles_as_well
-from bench.summary import summarize
-from tests.bench.test_results import FACTS, merge_results
+from bench.rivals.targets import describe_shuffle, draw_orders, shuffles_as_well
+from bench.throughput.report import summarize
+from tests.bench.training.test_results import FACTS, merge_results
 
 
 def test_table_shows_claimed_shuffle_and_measured_order() -> None:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from bench.peers import PEERS
+from bench.data.shapes import SHAPES
+from bench.peers.names import PEERS
 from bench.rivals.targets import CONTENT_TARGETS, LARGE_TARGETS, SMALL_TARGETS, Target, check_targets
-from bench.shapes.data import SHAPES
-from bench.summary import Summary, summarize
-from tests.bench.test_results import FACTS, merge_results
+from bench.throughput.report import Summary, summarize
+from tests.bench.training.test_results import FACTS, merge_results
 
 TARGET = Target("the others", 4.0, ("daft", "petastorm"))
 

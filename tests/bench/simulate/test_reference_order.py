@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.simulate.map_outputs import place_rows
+from bench.simulate.cluster import place_rows
 from bench.simulate.reference_order import ReferenceOrder
 from bench.simulate.scenario import draw_scenario, draw_split
 from tests.laws.reference import assign_as_lists, order_epoch

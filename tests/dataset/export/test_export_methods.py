@@ -12,7 +12,7 @@ import pytest
 import windrow
 from tests.dataset.same_rows_sources import make_rows
 from windrow import PlanError
-from windrow.dataset.export import collect
+from windrow.dataset.export import conversions
 
 ROWS = make_rows(50)
 
@@ -49,7 +49,7 @@ def test_transforms_and_no_rows(dataset: windrow.Dataset) -> None:
 
 
 def test_more_than_free_memory_raises(dataset: windrow.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "free_memory_bytes", lambda: 1500)
+    monkeypatch.setattr(conversions, "free_memory_bytes", lambda: 1500)
     assert dataset.to_arrow().num_rows == 50  # 50 rows of 29 bytes
     for convert in (dataset.to_pandas, dataset.to_numpy, _pipe(dataset).to_pandas):
         with pytest.raises(PlanError, match=r"would hold about 2\.8 KiB in memory, and 1\.5 KiB are free"):

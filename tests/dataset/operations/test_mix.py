@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.laws.examples import examples
 from windrow.core.errors import PlanError, SourceError
-from windrow.pipeline.exchange.mixed_blocks import apportion
+from windrow.pipeline.exchange.layouts import apportion
 
 # of no valid type, so that it passes mypy
 NEVER: Any = "never"

@@ -517,7 +517,7 @@ class TestProcesses:
             SESSION
             + textwrap.dedent("""
             import os, signal, sys, windrow
-            from windrow.io.spark.staging_folder import StageFolder
+            from windrow.io.spark.spark_staging import StageFolder
             StageFolder.write_note = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
             windrow.from_spark(spark.range(10), cache_dir=sys.argv[1], keep=True)
             """)

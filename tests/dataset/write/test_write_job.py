@@ -35,8 +35,8 @@ from windrow.core.errors import PlanError, SourceError, TransformError
 from windrow.core.source import BlockAddress, BlockTable, CorruptBlockError
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.write.write_blocks import cut_parts
 from windrow.dataset.write.write_job import WriteRequest
+from windrow.dataset.write.write_plan import cut_parts
 from windrow.io.sinks.sink import Sink
 from windrow.io.sinks.written_manifest import WriteResult
 from windrow.pipeline.executors.threads import ThreadsExecutor
@@ -386,7 +386,7 @@ from pathlib import Path
 import pyarrow as pa
 import windrow
 from windrow.dataset.write.write_job import WriteRequest
-from windrow.io.sinks.csv_sink import CsvSink
+from windrow.io.sinks.arrow_sinks import CsvSink
 
 @dataclass(frozen=True)
 class Slow(CsvSink):

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.io.files import open_parquet, read_all, write
-from windrow.io.catalog.blocks import choose_block_bytes, cut_blocks
+from windrow.io.catalog.blocks import CutSizes, Pieces, choose_block_bytes, cut_blocks, cut_row_groups
 from windrow.io.catalog.manifest import Manifest, narrowed
-from windrow.io.catalog.row_group_pieces import CutSizes, Pieces, cut_row_groups
 
 
 def manifest_of(fragments: list[list[int]]) -> Manifest:

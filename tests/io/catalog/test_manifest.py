@@ -11,7 +11,7 @@ import pytest
 
 from tests.io.files import open_parquet, read_all, write
 from windrow.core.errors import SourceError
-from windrow.io.catalog.blocks import cut_blocks, weigh_blocks
+from windrow.io.catalog.blocks import cut_blocks, cut_row_groups, weigh_blocks
 from windrow.io.catalog.hive_partitions import Partitions
 from windrow.io.catalog.manifest import (
     Manifest,
@@ -21,7 +21,6 @@ from windrow.io.catalog.manifest import (
     narrowed,
     save_manifest,
 )
-from windrow.io.catalog.row_group_pieces import cut_row_groups
 
 
 def synthetic(fragments: int, row_groups_each: int) -> Manifest:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from windrow.io.catalog.unified_types import unify_types
+from windrow.io.catalog.schemas import unify_types
 
 TEXT_CODES = pa.dictionary(pa.int8(), pa.string())
 

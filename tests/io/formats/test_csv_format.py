@@ -19,7 +19,7 @@ from tests.io.formats.lines_of import COMPRESS, all_rows, write_files
 from tests.laws.examples import examples
 from windrow.core.source import CorruptBlockError
 from windrow.io.formats import csv_format as csv_format
-from windrow.io.formats import line_ranges
+from windrow.io.formats import line_formats
 
 TEXTS = st.text(st.sampled_from("ab,\"' é漢1-\t"), max_size=6)
 ROWS = st.lists(
@@ -41,7 +41,7 @@ SCHEMA = pa.schema(
 
 @pytest.fixture
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_ranges, "RANGE_BYTES", 16)
+    monkeypatch.setattr(line_formats, "RANGE_BYTES", 16)
 
 
 @examples(40)
@@ -74,7 +74,7 @@ def test_round_trip(
     folder = tmp_path_factory.mktemp("csv")
     write_files(folder, {name: COMPRESS[suffix](content) if suffix else content})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_ranges, "RANGE_BYTES", range_bytes)
+        patch.setattr(line_formats, "RANGE_BYTES", range_bytes)
         ds = windrow.read_csv(folder / name, dtypes=SCHEMA, target_block_bytes=block_bytes)
         assert all_rows(ds) == rows
         assert ds.schema() == SCHEMA
@@ -113,7 +113,7 @@ def test_types_are_unified_across_files(tmp_path: Path, values: tuple[str, str],
 
 @pytest.mark.usefixtures("small_ranges")
 def test_later_value_of_another_type_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windrow.io.formats.sampled_format.HEAD_BYTES", 40)
+    monkeypatch.setattr("windrow.io.formats.row_group_format.HEAD_BYTES", 40)
     content = b"x,price\n" + b"1,2\n" * 30 + b"1,n/a?\n" + b"1,2\n" * 30
     write_files(tmp_path, {"a.csv": content})
     ds = windrow.read_csv(tmp_path, target_block_bytes=1)
@@ -147,7 +147,7 @@ def test_newlines_in_values_raise_unless_enabled(tmp_path: Path, lead: int) -> N
 def test_newlines_in_values_after_the_sample_raise(
     tmp_path: Path, lead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windrow.io.formats.sampled_format.HEAD_BYTES", 24)
+    monkeypatch.setattr("windrow.io.formats.row_group_format.HEAD_BYTES", 24)
     text = "s\n" + "x\n" * 20 + "y" * lead + '\n"one\ntwo"\n' + "z\n" * 9
     write_files(tmp_path, {"a.csv": text.encode()})
     ds = windrow.read_csv(tmp_path, target_block_bytes=1)
@@ -166,7 +166,7 @@ def test_quotes_inside_unquoted_values_are_literal(tmp_path: Path) -> None:
 
 
 def test_dialects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_ranges, "RANGE_BYTES", 24)
+    monkeypatch.setattr(line_formats, "RANGE_BYTES", 24)
     write_files(tmp_path, {"a.tsv": b"one 'line\nanother\nx;y\n1;'a;b'\n2;'it\\'s'\n"})
     options: dict[str, Any] = {"delimiter": ";", "quote_char": "'", "escape_char": "\\", "skip_rows": 2}
     rows = [{"x": 1, "y": "a;b"}, {"x": 2, "y": "it's"}]
@@ -185,7 +185,7 @@ def test_files_without_a_header_are_split_into_ranges(tmp_path: Path) -> None:
 
 
 def test_encodings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_ranges, "RANGE_BYTES", 16)
+    monkeypatch.setattr(line_formats, "RANGE_BYTES", 16)
     text = "name,n\n" + "".join(f"Zoë {at}ÿ,{at}\n" for at in range(30))
     rows = [{"name": f"Zoë {at}ÿ", "n": at} for at in range(30)]
     for encoding in ("latin-1", "cp1252", "utf-16", "utf-16-le", "utf-8-sig"):
@@ -209,7 +209,7 @@ def test_lines_longer_than_a_range_and_an_arrow_block(tmp_path: Path) -> None:
     long = "x" * 3_000_000
     write_files(tmp_path, {"a.csv": f"n,s\n1,a\n2,{long}\n3,b\n".encode()})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_ranges, "RANGE_BYTES", 100_000)
+        patch.setattr(line_formats, "RANGE_BYTES", 100_000)
         ds = windrow.read_csv(tmp_path)
         assert [(row["n"], len(row["s"])) for row in all_rows(ds)] == [(1, 1), (2, len(long)), (3, 1)]
     header = ",".join(f"column_{at}" for at in range(20_000))
@@ -313,7 +313,7 @@ def test_schema_explain_and_take_read_little(tmp_path: Path, monkeypatch: pytest
         read.append((start, stop))
         return method(self, file, start, stop, schema)
 
-    monkeypatch.setattr(line_ranges, "RANGE_BYTES", 1000)
+    monkeypatch.setattr(line_formats, "RANGE_BYTES", 1000)
     monkeypatch.setattr(csv_format.CsvFormat, "read", spy)
     write_files(tmp_path, {"a.csv": b"x,y\n" + b"1,2\n" * 5000})
     ds = windrow.read_csv(tmp_path, target_block_bytes=2000)
@@ -356,7 +356,7 @@ def test_only_byte_ranges_are_requested(monkeypatch: pytest.MonkeyPatch) -> None
             return super().cat_file(path, start=start, end=end, **options)
 
     size, row = 2**20, b"1,2,3456\n"
-    monkeypatch.setattr(line_ranges, "RANGE_BYTES", size)
+    monkeypatch.setattr(line_formats, "RANGE_BYTES", size)
     store = Store()
     store.pipe("/csv/a.csv", b"x,y,z\n" + row * (4 * size // len(row)))
     source: Any = windrow.read_csv("/csv/a.csv", filesystem=store, target_block_bytes=size)._plan.source

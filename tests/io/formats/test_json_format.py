@@ -17,7 +17,7 @@ import windrow
 from tests.io.formats.lines_of import COMPRESS, all_rows, write_files
 from tests.laws.examples import examples
 from windrow.core.source import CorruptBlockError
-from windrow.io.formats import json_arrays, line_ranges
+from windrow.io.formats import json_arrays, line_formats
 
 TEXTS = st.text(st.sampled_from('ab,"\\é漢\n{}[]'), max_size=6)
 ROWS = st.lists(
@@ -73,7 +73,7 @@ def test_round_trip(
     folder, name = tmp_path_factory.mktemp("json"), f"rows.jsonl{suffix}"
     write_files(folder, {name: COMPRESS[suffix](content) if suffix else content})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_ranges, "RANGE_BYTES", range_bytes)
+        patch.setattr(line_formats, "RANGE_BYTES", range_bytes)
         ds = windrow.read_json(folder / name, dtypes=SCHEMA, target_block_bytes=block_bytes)
         assert all_rows(ds) == rows
         assert ds.count() == len(rows)
@@ -128,8 +128,8 @@ def test_incompatible_types_raise(tmp_path: Path) -> None:
 @pytest.fixture
 def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for files whose rows change after the first 40 bytes, which are all that is sampled."""
-    monkeypatch.setattr("windrow.io.formats.sampled_format.HEAD_BYTES", 40)
-    monkeypatch.setattr(line_ranges, "RANGE_BYTES", 64)
+    monkeypatch.setattr("windrow.io.formats.row_group_format.HEAD_BYTES", 40)
+    monkeypatch.setattr(line_formats, "RANGE_BYTES", 64)
     return tmp_path
 
 
@@ -159,7 +159,7 @@ def test_later_row_that_does_not_match_raises(late: Path, row: dict[str, Any], m
 def test_lines_longer_than_a_range_and_an_arrow_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_ranges, "RANGE_BYTES", 100_000)
+    monkeypatch.setattr(line_formats, "RANGE_BYTES", 100_000)
     rows = [{"s": "a"}, {"s": "x" * 3_000_000}, {"s": "b"}]
     write_files(tmp_path, {"a.jsonl": _lines(rows)})
     assert all_rows(windrow.read_json(tmp_path)) == rows
@@ -296,7 +296,7 @@ def test_one_array_is_read_as_its_objects(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_arrays, "_STEP_BYTES", step_bytes)
         patch.setattr(json_arrays, "_PIECE_BYTES", piece_bytes)
-        patch.setattr(line_ranges, "RANGE_BYTES", 50)
+        patch.setattr(line_formats, "RANGE_BYTES", 50)
         ds = windrow.read_json(folder / name, dtypes=SCHEMA, encoding=encoding, target_block_bytes=1)
         assert all_rows(ds) == rows
         assert ds.num_blocks() == (1 if rows else 0)
@@ -409,7 +409,7 @@ def test_text_of_values_holds_the_values(
 def test_rows_in_errors_are_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_arrays, "_STEP_BYTES", 16)
     monkeypatch.setattr(json_arrays, "_PIECE_BYTES", 100)
-    monkeypatch.setattr("windrow.io.formats.sampled_format.HEAD_BYTES", 40)
+    monkeypatch.setattr("windrow.io.formats.row_group_format.HEAD_BYTES", 40)
     rows = [{"x": 1}] * 50 + [{"x": "late"}]
     write_files(tmp_path, {"a.json": json.dumps(rows).encode()})
     with pytest.raises(CorruptBlockError, match=r"changed from number to string in row 50\. "):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.laws.examples import examples
 from windrow.dataset.dataset import Dataset
-from windrow.io.formats import sampled_format
+from windrow.io.formats import row_group_format
 
 Row = dict[str, Any]
 
@@ -101,7 +101,7 @@ def test_order_equals_that_of_parquet(
         pq.write_table(pa.Table.from_pylist(rows), path)
     with pytest.MonkeyPatch.context() as patch:
         # the sample is so small that estimates are far off
-        patch.setattr(sampled_format, "HEAD_BYTES", 48)
+        patch.setattr(row_group_format, "HEAD_BYTES", 48)
         sources = [(windrow.read_parquet(folder / "parquet"), "x"), (read(folder / name), column)]
     orders = []
     for ds, key in sources:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.io.formats.lines_of import COMPRESS, all_rows, write_files
 from tests.laws.examples import examples
-from windrow.io.formats import decompression, line_ranges, text_format
+from windrow.io.formats import file_encodings, line_formats
 
 
 @examples(60)
@@ -42,8 +42,8 @@ def test_round_trip(
     folder, name = tmp_path_factory.mktemp("text"), f"rows.txt{suffix}"
     write_files(folder, {name: COMPRESS[suffix](content) if suffix else content})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_ranges, "RANGE_BYTES", range_bytes)
-        patch.setattr(text_format, "_CHUNK_BYTES", 30 + chunk_bytes)
+        patch.setattr(line_formats, "RANGE_BYTES", range_bytes)
+        patch.setattr(line_formats, "_CHUNK_BYTES", 30 + chunk_bytes)
         ds = windrow.read_text(folder / name, drop_empty_lines=drop, target_block_bytes=block_bytes)
         expected = [value for value in values if value or not drop]
         assert [row["text"] for row in all_rows(ds)] == expected
@@ -57,7 +57,7 @@ def test_every_range_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         content = newline.join(values).encode()
         write_files(tmp_path, {"a.txt": content})
         for range_bytes in range(1, len(content) + 2):
-            monkeypatch.setattr(line_ranges, "RANGE_BYTES", range_bytes)
+            monkeypatch.setattr(line_formats, "RANGE_BYTES", range_bytes)
             ds = windrow.read_text(tmp_path, drop_empty_lines=False, target_block_bytes=1)
             assert [row["text"] for row in ds.take(99)] == values, range_bytes
 
@@ -80,7 +80,7 @@ def test_encodings(tmp_path: Path) -> None:
 
 def test_ebcdic_is_not_split_into_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In EBCDIC, the byte of an ASCII newline is a character, and a newline is another byte."""
-    monkeypatch.setattr(line_ranges, "RANGE_BYTES", 16)
+    monkeypatch.setattr(line_formats, "RANGE_BYTES", 16)
     values = [f"{at} a\x8eb" for at in range(20)]
     assert b"\n" in values[0].encode("cp037")
     write_files(tmp_path, {"a.txt": "\n".join(values).encode("cp037")})
@@ -94,7 +94,7 @@ def test_ebcdic_is_not_split_into_ranges(tmp_path: Path, monkeypatch: pytest.Mon
 def test_concatenated_streams(
     tmp_path: Path, suffix: str, step_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decompression, "_STEP_BYTES", step_bytes)
+    monkeypatch.setattr(file_encodings, "_STEP_BYTES", step_bytes)
     values = [f"{at} {at * 7919 % 1009}" for at in range(400)]
     first, second = (
         COMPRESS[suffix]("".join(f"{value}\n" for value in some).encode())
@@ -131,7 +131,7 @@ def test_filters_and_paths(tmp_path: Path) -> None:
 
 
 def test_line_longer_than_a_chunk_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_format, "_CHUNK_BYTES", 10)
+    monkeypatch.setattr(line_formats, "_CHUNK_BYTES", 10)
     write_files(tmp_path, {"a.txt": b"x" * 30})
     with pytest.raises(windrow.SourceError, match=r"a\.txt.*a line has more than 10 bytes"):
         windrow.read_text(tmp_path).take()

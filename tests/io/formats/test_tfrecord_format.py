@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.io.formats.lines_of import all_rows, write_files
 from tests.laws.examples import examples
-from windrow.io.formats import row_group_reader
+from windrow.io.formats import row_group_format
 from windrow.io.formats.tfrecord_format import mask
 
 pytest.importorskip("google_crc32c")
@@ -77,7 +77,7 @@ def test_round_trip(
     path = tmp_path_factory.mktemp("tfrecord") / f"a.tfrecord{suffix}"
     path.write_bytes(content)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_group_reader, "PART_BYTES", part_bytes)
+        patch.setattr(row_group_format, "PART_BYTES", part_bytes)
         ds = windrow.read_tfrecords(path, features=SCHEMA)
         assert all_rows(ds) == [row for _, row in pairs]
         assert ds.count() == len(pairs)

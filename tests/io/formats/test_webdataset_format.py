@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.io.formats.lines_of import COMPRESS, all_rows, write_files
 from tests.laws.examples import examples
-from windrow.io.formats import row_group_reader
+from windrow.io.formats import row_group_format
 
 
 def _tar(members: list[tuple[str, bytes]]) -> bytes:
@@ -85,7 +85,7 @@ def test_round_trip(
             windrow.read_webdataset(path)
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_group_reader, "PART_BYTES", part_bytes)
+        patch.setattr(row_group_format, "PART_BYTES", part_bytes)
         ds = windrow.read_webdataset(path, dtypes=DTYPES, columns=["__key__", *DTYPES])
         expected = [
             {"__key__": f"some.folder/{at:04}", **{name: sample.get(name) for name in DTYPES}}

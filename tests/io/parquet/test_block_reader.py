@@ -337,7 +337,7 @@ def test_interleaved_blocks_of_many_files_read_each_footer_once(
         read.append(path)
         return read_footer(files, path, name)
 
-    monkeypatch.setattr("windrow.io.storage.verified_files.read_footer", note)
+    monkeypatch.setattr("windrow.io.parquet.verified_files.read_footer", note)
 
     def read_in_turn(source: FileSource) -> None:
         for block in [*range(0, 24, 2), *range(1, 24, 2)]:

@@ -26,7 +26,7 @@ from tests.library_versions import parquet_stores_nulls
 from tests.shuffle.tables import contents_of, rows_of
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.source import can_scatter
-from windrow.io.parquet import codecs, decoder_library
+from windrow.io.parquet import decoder_library
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
 
@@ -182,7 +182,7 @@ def test_other_columns_are_read_by_arrow(tmp_path: Path, case: str, version: str
 def test_codec_whose_library_is_missing_is_read_by_arrow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
 ) -> None:
-    monkeypatch.delitem(codecs.CODECS, compression.upper(), raising=False)
+    monkeypatch.delitem(decoder_library.CODECS, compression.upper(), raising=False)
     table = pa.table({"flat": [1, None], "text": ["a", None], "list": [[1], []]})
     pq.write_table(table, tmp_path / "x.parquet", compression=compression)
     assert group_file(tmp_path / "x.parquet", 0) == {"flat", "text", "list"}

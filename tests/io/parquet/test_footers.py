@@ -11,7 +11,7 @@ import pytest
 from tests.io.chunks import needs_library
 from tests.io.files import open_parquet, read_all, write
 from tests.library_versions import ARROW
-from windrow.io.catalog.fragments import HASH_BYTES
+from windrow.io.catalog.manifest import HASH_BYTES
 from windrow.io.parquet.footers import read_footer, summarise
 from windrow.io.storage.filesystems import Files
 

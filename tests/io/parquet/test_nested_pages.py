@@ -28,8 +28,8 @@ from tests.io.chunks import (
     words,
 )
 from windrow.core.buffer_pool import BufferPool
-from windrow.io.parquet import decoder_library, nested_decoder
-from windrow.io.parquet.nested_decoder import decode_nested
+from windrow.io.parquet import chunk_decoder, decoder_library
+from windrow.io.parquet.chunk_decoder import decode_nested
 from windrow.io.parquet.stored_chunks import NestedLeaf
 
 pytestmark = needs_library
@@ -179,7 +179,7 @@ def test_levels_beyond_the_page_are_declined() -> None:
 def test_page_with_more_levels_than_fit_is_declined(
     monkeypatch: pytest.MonkeyPatch, levels: int, fits: bool
 ) -> None:
-    monkeypatch.setattr(nested_decoder, "_LEVELS_BYTES", levels)
+    monkeypatch.setattr(chunk_decoder, "_LEVELS_BYTES", levels)
     pages = lists(runs(1, *REPS), runs(2, *DEFS), *range(1, 7), count=8)[0]
     assert decode_lists(5, 8, pages) == (ROWS if fits else None)
 

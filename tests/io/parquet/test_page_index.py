@@ -20,11 +20,11 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import windrow
 from tests.io.files import cut_source, open_parquet, read_all, write
-from windrow.io.parquet import row_ranges
+from windrow.io.parquet import row_ranges, verified_files
 from windrow.io.parquet.page_index import ChunkPages
-from windrow.io.storage import verified_files
+from windrow.io.parquet.verified_files import open_block
+from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files
-from windrow.io.storage.verified_files import RowGroups, open_block
 
 ROWS = 2_000
 
@@ -167,7 +167,7 @@ FORK = """
 import os, sys, threading
 import windrow
 from tests.io.files import cut_source, open_parquet, read_all
-from windrow.io.storage.verified_files import open_block
+from windrow.io.parquet.verified_files import open_block
 
 source = cut_source(open_parquet(sys.argv[1]), 70)
 rows = read_all(source).num_rows

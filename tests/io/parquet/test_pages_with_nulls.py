@@ -30,8 +30,7 @@ from tests.io.chunks import (
 )
 from windrow.core.frame_of_reference import Packing
 from windrow.io.parquet.chunk_decoder import decode
-from windrow.io.parquet.codecs import CODECS
-from windrow.io.parquet.decoder_library import SCRATCH
+from windrow.io.parquet.decoder_library import CODECS, SCRATCH
 from windrow.io.parquet.stored_chunks import BOOLEANS, DECIMALS, NUMBERS, Chunk
 
 pytestmark = needs_library

@@ -25,8 +25,8 @@ from tests.library_versions import parquet_stores_nulls
 from windrow.dataset import logical_plan
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
+from windrow.io.catalog.blocks import CutSizes
 from windrow.io.catalog.file_source import FileSource
-from windrow.io.catalog.row_group_pieces import CutSizes
 from windrow.io.parquet.block_reader import ParquetFormat
 
 PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])

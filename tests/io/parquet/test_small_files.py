@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.io.files import open_parquet, read_all, write
 from windrow.core.source import can_scatter
-from windrow.io.formats import row_group_reader
+from windrow.io.formats import row_group_format
 from windrow.io.parquet.footers import read_footer
 
 
@@ -120,7 +120,7 @@ def test_partition_values_belong_to_the_rows_of_their_file(tmp_path: Path) -> No
 def test_a_large_file_between_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, rows in enumerate((5, 2_000, 5, 5)):
         write(tmp_path / f"{number}.parquet", numbers(0, rows))
-    monkeypatch.setattr(row_group_reader, "_LARGE_FILE_BYTES", 5_000)
+    monkeypatch.setattr(row_group_format, "_LARGE_FILE_BYTES", 5_000)
     source = open_parquet(tmp_path, target_block_bytes=2**20)
     parts = source.reader.parts(source.addresses([0])[0])
     assert [part.num_rows for part in parts] == [5, 2_000, 10]
@@ -143,7 +143,7 @@ def test_footers_are_parsed_once_and_files_opened_once(
         read.append(path)
         return read_footer(files, path, origin)
 
-    monkeypatch.setattr("windrow.io.storage.verified_files.read_footer", note)
+    monkeypatch.setattr("windrow.io.parquet.verified_files.read_footer", note)
     monkeypatch.setattr("windrow.io.parquet.block_reader.read_footer", note)
     # neither listing's footers nor those of a manifest, which come with the files' bytes, are read again
     for source in (listed, open_parquet(root, target_block_bytes=2**20, manifest=listed.manifest)):

@@ -16,9 +16,8 @@ import windrow
 from tests.faults.proxy import Proxy
 from tests.io.files import S3
 from tests.io.s3.conftest import BUCKET, FILES, ROWS, STYLES, options_of
-from windrow.io.storage.io_threads import call_ahead
 from windrow.io.storage.range_reads import RemoteFile
-from windrow.io.storage.retries import Retries
+from windrow.io.storage.retries import Retries, call_ahead
 
 TAIL_BYTES = 64 * 1024
 MIB = 2**20

@@ -19,10 +19,8 @@ from tests.io.sinks.columns import OTHERS, TYPES, arrays, csv_type, same, write_
 from tests.laws.examples import examples
 from tests.library_versions import ARROW, parquet_stores_nulls
 from windrow.core.errors import PlanError
-from windrow.io.sinks.arrow_sink import IpcSink
-from windrow.io.sinks.csv_sink import CsvSink
+from windrow.io.sinks.arrow_sinks import CsvSink, IpcSink, ParquetSink
 from windrow.io.sinks.json_sink import JsonSink
-from windrow.io.sinks.parquet_sink import ParquetSink
 from windrow.io.sinks.sink import Sink
 
 

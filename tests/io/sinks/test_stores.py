@@ -20,8 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests.io.files import S3, arrow_s3, make_bucket
 from windrow.core.errors import PlanError, SourceError
 from windrow.io.sinks.commit import list_replaced
-from windrow.io.sinks.open_store import find_store, mapped_errors
-from windrow.io.sinks.remote_stores import ArrowStore
+from windrow.io.sinks.open_store import ArrowStore, find_store, mapped_errors
 from windrow.io.sinks.store import Store, is_temporary
 from windrow.io.storage.retries import GaveUpError, Retries
 
@@ -218,7 +217,7 @@ def test_disk_errors_are_mapped_to_an_error_with_a_fix(
     def refuse(*_: Any) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("windrow.io.sinks.local_store.os.fsync", refuse)
+    monkeypatch.setattr("windrow.io.sinks.store.os.fsync", refuse)
     store = find_store(tmp_path / "out", None, None)
     message = rf"out/name: cannot be written: .*{words}"
     with pytest.raises(SourceError, match=message) as caught, mapped_errors(store, f"{store.url}/name"):

@@ -18,7 +18,7 @@ import pytest
 import windrow
 from tests.io.files import read_all
 from tests.io.tables.makers import delete_from_delta, map_delta_columns, rewrite_delta_log
-from windrow.io.formats.format import Format
+from windrow.io.catalog.file_format import Format
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.io.tables import delta_table
 from windrow.io.tables.data_files import TableFiles

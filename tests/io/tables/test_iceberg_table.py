@@ -20,7 +20,7 @@ import windrow
 from tests.io.files import read_all
 from tests.io.tables.makers import delete_from_iceberg
 from windrow.io.parquet.block_reader import ParquetFormat
-from windrow.io.tables.iceberg_manifests import read_positions
+from windrow.io.tables.iceberg_table import read_positions
 
 pytest.importorskip("pyiceberg")
 

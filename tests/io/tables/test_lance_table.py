@@ -13,7 +13,7 @@ import pytest
 
 import windrow
 from tests.io.files import read_all
-from windrow.io.tables import lance_reader
+from windrow.io.tables import lance_table
 from windrow.io.tables.lance_table import LanceSource
 
 lance = pytest.importorskip("lance")
@@ -38,13 +38,13 @@ def path(tmp_path: Path) -> str:
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[str, ...], int]]:
     """The columns and rows of each scan."""
     found: list[tuple[tuple[str, ...], int]] = []
-    scan = lance_reader.scan_rows
+    scan = lance_table.scan_rows
 
     def noted(fragment: Any, columns: Any, start: int, rows: int) -> pa.Table:
         found.append((tuple(columns), rows))
         return scan(fragment, columns, start, rows)
 
-    monkeypatch.setattr(lance_reader, "scan_rows", noted)
+    monkeypatch.setattr(lance_table, "scan_rows", noted)
     return found
 
 

@@ -13,16 +13,15 @@ import pytest
 
 from tests.laws.cases import Case
 from windrow.core.errors import PlanError, SourceError
-from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, CoordinatorCore, group_by_node
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
+from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.job import Resources
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
-from windrow.pipeline.tasks.map_task import Task, TaskReport
+from windrow.pipeline.tasks.task import Task, TaskReport
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 NONE: frozenset[int] = frozenset()

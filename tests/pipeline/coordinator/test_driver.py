@@ -17,7 +17,8 @@ from windrow.pipeline.plan import program as program_module
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
-from windrow.pipeline.tasks.map_task import Task, run_task
+from windrow.pipeline.tasks.map_task import run_task
+from windrow.pipeline.tasks.task import Task
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 CUT = WindowCut(blocks_per_window=2)
@@ -206,7 +207,7 @@ def test_what_goes_wrong_with_an_output_ends_the_run(monkeypatch: pytest.MonkeyP
     def fail(*_: object) -> None:
         raise MemoryError("no room for counts")
 
-    monkeypatch.setattr(driver, "_record_report", fail)
+    monkeypatch.setattr(driver._rows, "record", fail)
     runner.finish()
     with pytest.raises(Exception, match="no room for counts"):
         driver.poll(0, 0, 0, ())

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tests.dataset.example_sources import make_source
 from tests.laws.examples import examples
 from windrow.pipeline.coordinator.memory_cache import BlockCache, JobCache
-from windrow.pipeline.tasks.cache.cache_report import CacheReport
-from windrow.pipeline.tasks.map_task import Task
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.cache.disk_cache import CacheReport
+from windrow.pipeline.tasks.task import Task, Work
 
 SOURCE = make_source(1, 1, 1)
 

@@ -10,7 +10,7 @@ from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS, SkippedBlock
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.tasks.corrupt_blocks import Corruption
+from windrow.pipeline.tasks.task import Corruption
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 # in stored order, so that block b is in window b // 2

@@ -16,7 +16,7 @@ from windrow.pipeline.coordinator.window_history import (
     describe_production,
 )
 from windrow.pipeline.statistics.phases import Interval, TaskProfile, add_seconds
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.task import Work
 
 DECODE = TaskProfile({"decode": 3.0, "storage": 1.0})
 

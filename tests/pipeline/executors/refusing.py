@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.pipeline.executors.base import Session
-from windrow.pipeline.plan.job import Launch
+from windrow.pipeline.plan.job import Launch, Resources
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 
 
 class RefusedError(Exception):

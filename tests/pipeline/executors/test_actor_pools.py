@@ -216,7 +216,7 @@ def test_what_no_node_has_is_named(numbers: Path) -> None:
 
 
 def test_a_pool_that_started_long_ago_takes_batches() -> None:
-    from windrow.pipeline.executors.ray.pools.pool_manager import PoolManager, _Member
+    from windrow.pipeline.executors.ray.pools import PoolManager, _Member
 
     class Handle:
         """Stands in for an actor: its only method answers at once."""

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from windrow.pipeline.coordinator.buffered_window import WindowReply
-from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
+from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.ray import fetch_thread as module
 from windrow.pipeline.executors.ray.coordinator_calls import PendingCalls

@@ -12,7 +12,7 @@ import pytest
 
 import windrow
 from windrow import GangContext, PlanError, StallError, StateError, TransformError
-from windrow.pipeline.executors.ray.gang.trainer import Place, assign_seats
+from windrow.pipeline.executors.ray.gang.actors import Place, assign_seats
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_local"), pytest.mark.timeout(150)]
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import ray
 
-from windrow.pipeline.executors.ray import page_mapping
-from windrow.pipeline.executors.ray.page_mapping import ObjectStorePages
+from windrow.pipeline.executors.ray import worker_process
+from windrow.pipeline.executors.ray.worker_process import ObjectStorePages
 
 resource = pytest.importorskip("resource")
 
@@ -71,8 +71,8 @@ def store() -> Iterator[Store]:
 
 
 def supported(store: Store) -> bool:
-    return page_mapping._call_libc(
-        "madvise", store.find()[0], 4096, ctypes.c_int(page_mapping._POPULATE_READ)
+    return worker_process._call_libc(
+        "madvise", store.find()[0], 4096, ctypes.c_int(worker_process._POPULATE_READ)
     )
 
 
@@ -101,8 +101,8 @@ def test_it_looks_again_when_it_is_time_and_more_rarely_where_nothing_is_found(
         looked.append(now[0])
         return ask(address, nbytes)
 
-    ask = page_mapping._is_resident
-    monkeypatch.setattr(page_mapping, "_is_resident", exists)
+    ask = worker_process._is_resident
+    monkeypatch.setattr(worker_process, "_is_resident", exists)
     watched = ObjectStorePages(store.find, clock=lambda: now[0])
     store.write_elsewhere(2 * CHUNK)
     assert watched.map_ahead() == 2 * CHUNK
@@ -121,8 +121,8 @@ def test_it_looks_again_when_it_is_time_and_more_rarely_where_nothing_is_found(
 def test_no_more_than_some_at_a_call(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     if not supported(store):
         pytest.skip("this system cannot populate pages")
-    monkeypatch.setattr(page_mapping, "_MAX_BYTES_PER_CALL", 3 * CHUNK)
-    monkeypatch.setattr(page_mapping, "_MIN_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(worker_process, "_MAX_BYTES_PER_CALL", 3 * CHUNK)
+    monkeypatch.setattr(worker_process, "_MIN_PAUSE_SECONDS", 0.0)
     store.write_elsewhere(8 * CHUNK)
     watched = ObjectStorePages(store.find)
     assert [watched.map_ahead() for _ in range(3)] == [3 * CHUNK, 3 * CHUNK, 2 * CHUNK]
@@ -131,8 +131,8 @@ def test_no_more_than_some_at_a_call(store: Store, monkeypatch: pytest.MonkeyPat
 def test_it_does_not_look_far_beyond_what_is_used(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     if not supported(store):
         pytest.skip("this system cannot populate pages")
-    monkeypatch.setattr(page_mapping, "_MAX_MISSES_PER_CALL", 3)
-    monkeypatch.setattr(page_mapping, "_MIN_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(worker_process, "_MAX_MISSES_PER_CALL", 3)
+    monkeypatch.setattr(worker_process, "_MIN_PAUSE_SECONDS", 0.0)
     store.write_elsewhere(2 * CHUNK)
     watched = ObjectStorePages(store.find)
     assert watched.map_ahead() == 2 * CHUNK
@@ -142,8 +142,8 @@ def test_it_does_not_look_far_beyond_what_is_used(store: Store, monkeypatch: pyt
 
 @pytest.mark.parametrize("call", ["mincore", "madvise"])
 def test_systems_that_cannot_be_asked(store: Store, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    ask = page_mapping._call_libc
-    monkeypatch.setattr(page_mapping, "_call_libc", lambda name, *args: name != call and ask(name, *args))
+    ask = worker_process._call_libc
+    monkeypatch.setattr(worker_process, "_call_libc", lambda name, *args: name != call and ask(name, *args))
     store.write_elsewhere(2 * CHUNK)
     watched = ObjectStorePages(store.find, clock=iter([0.0, 10.0, 30.0]).__next__)
     assert [watched.map_ahead() for _ in range(3)] == [0, 0, 0]
@@ -155,16 +155,16 @@ def test_what_is_used_in_part_does_not_hide_what_lies_behind(
 ) -> None:
     if not supported(store):
         pytest.skip("this system cannot populate pages")
-    monkeypatch.setattr(page_mapping, "_MAX_MISSES_PER_CALL", 2)
+    monkeypatch.setattr(worker_process, "_MAX_MISSES_PER_CALL", 2)
     store.write_elsewhere(8 * CHUNK)
-    exists = page_mapping._is_resident
+    exists = worker_process._is_resident
     start = store.find()[0]
 
     def lacks_pages_in_front(address: int, nbytes: int) -> bool:
         in_part = address < start + 4 * CHUNK and nbytes > 4096
         return not in_part and exists(address, nbytes)
 
-    monkeypatch.setattr(page_mapping, "_is_resident", lacks_pages_in_front)
+    monkeypatch.setattr(worker_process, "_is_resident", lacks_pages_in_front)
     assert ObjectStorePages(store.find).map_ahead() == 4 * CHUNK
 
 
@@ -198,7 +198,7 @@ def test_a_worker_finds_its_store(ray_local: object) -> None:
     kept = ray.put(np.ones(64 * 2**20, np.uint8))
 
     def find(there: np.ndarray) -> tuple[tuple[int, int] | None, int]:
-        return page_mapping._find_store(), there.ctypes.data
+        return worker_process._find_store(), there.ctypes.data
 
     found, address = ray.get(ray.remote(find).remote(kept))
     assert found is not None

@@ -34,23 +34,22 @@ from windrow.core.source import BlockAddress
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors import window_fetch
-from windrow.pipeline.executors.base import CoordinatorClient, WindowData
+from windrow.pipeline.executors.base import CoordinatorClient, Waiting, WindowData
 from windrow.pipeline.executors.ray import client, coordinator_calls
 from windrow.pipeline.executors.ray import fetch_thread as fetcher_module
 from windrow.pipeline.executors.ray.coordinator import Coordinator
+from windrow.pipeline.executors.ray.coordinator_calls import make_death_error
 from windrow.pipeline.executors.ray.executor import RayExecutor
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.pipeline.executors.ray.ray_task import _WorkerState
-from windrow.pipeline.executors.ray.worker_deaths import make_death_error
-from windrow.pipeline.executors.stall_watch import Waiting
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard
 from windrow.pipeline.tasks.map_batches import MapBatches
-from windrow.pipeline.tasks.map_task import Task, TaskContext
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.map_task import TaskContext
+from windrow.pipeline.tasks.task import Task, Work
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.order.epoch_plan import WindowCut
 

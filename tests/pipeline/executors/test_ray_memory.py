@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
-from windrow.io.in_memory.in_memory_tables import InMemoryBlocks
+from windrow.io.adapters.in_memory_tables import InMemoryBlocks
 
 ROWS = 200_000
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.end_to_end.reading import eventually
 from windrow.core.errors import PlanError, StallError
-from windrow.pipeline.executors.stall_watch import Waiting
+from windrow.pipeline.executors.base import Waiting
 
 # Most of these run at night: four tests of this folder have failed in a process that ran them before. Whether
 # they were the reason is not known.

@@ -10,7 +10,7 @@ import pytest
 import torch.distributed
 
 import windrow
-from windrow.pipeline.executors.stall_watch import Waiting, waiting_of
+from windrow.pipeline.executors.base import Waiting, waiting_of
 from windrow.pipeline.plan.job import Options
 
 

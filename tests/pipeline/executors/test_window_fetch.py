@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from windrow.core.errors import StallError
-from windrow.pipeline.coordinator.buffered_window import WindowReply
+from windrow.pipeline.coordinator.requests import WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window

@@ -15,9 +15,9 @@ from torch._C._distributed_c10d import HashStore
 
 import windrow
 from windrow.core.errors import PlanError, StallError, WindrowError
+from windrow.pipeline.executors.base import Waiting
 from windrow.pipeline.executors.ray import start_supervisor as starting
 from windrow.pipeline.executors.ray.start_supervisor import SupervisorAddress
-from windrow.pipeline.executors.stall_watch import Waiting
 from windrow.pipeline.launch import find_supervisor as finding
 from windrow.pipeline.launch.agreement import agree_on_run
 from windrow.pipeline.launch.find_supervisor import find_supervisor

@@ -11,10 +11,9 @@ from tests.dataset.example_sources import TableSource, make_source
 from windrow.core.errors import PlanError
 from windrow.pipeline.plan.cache_budget import CacheBudget
 from windrow.pipeline.plan.explain import explain_program
-from windrow.pipeline.plan.job import Job, Options
+from windrow.pipeline.plan.job import Job, Options, Resources
 from windrow.pipeline.plan.memory_budget import budget_program
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 
 RESOURCES = Resources(executor="threads", workers=1, memory_bytes=2**30, limit_covers_all=True)
 TEN_BLOCKS = make_source(*[100_000] * 10)

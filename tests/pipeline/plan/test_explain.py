@@ -10,9 +10,8 @@ import pytest
 from tests.dataset.example_sources import make_source
 from windrow.core.errors import PlanError
 from windrow.pipeline.plan.explain import Explanation, explain_job, explain_program
-from windrow.pipeline.plan.job import Job, Options
+from windrow.pipeline.plan.job import Job, Options, Resources
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.tasks.actor_pool import ActorPool, WorkerResources
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.pipeline.plan.test_program import MIB, make_program
 from windrow.core.errors import PlanError
-from windrow.pipeline.plan.job import Options
+from windrow.pipeline.plan.job import Options, Resources
 from windrow.pipeline.plan.memory_budget import (
     DESTINATION_BYTES,
     budget_program,
@@ -20,7 +20,6 @@ from windrow.pipeline.plan.memory_budget import (
     size_parts,
 )
 from windrow.pipeline.plan.program import TASK_BYTES, Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
 

@@ -18,14 +18,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from windrow.core.source import BlockAddress, BlockPart, BlockTable, SourceIdentity
-from windrow.pipeline.plan.epoch_shape import Part, Stage
+from windrow.pipeline.plan.epoch_shape import EpochCounts, Part, Stage
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.memory_budget import largest_window
 from windrow.pipeline.plan.program import TASK_BYTES, UNKNOWN_ROWS, Program
-from windrow.pipeline.plan.row_counts import EpochCounts
 from windrow.pipeline.tasks.map_batches import MapBatches
-from windrow.pipeline.tasks.map_task import Task
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.task import Task, Work
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 Rows = NDArray[np.int64]

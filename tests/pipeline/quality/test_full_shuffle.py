@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from windrow.pipeline.quality.full_shuffle import (
+from windrow.pipeline.quality.measures import (
     displacement_quantile,
     expect_distinct,
     meeting_probability,

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 import windrow
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.quality.batch_sample import choose_batches
 from windrow.pipeline.quality.epoch_order import EpochOrder, full_order
+from windrow.pipeline.quality.measure_job import choose_batches
 from windrow.pipeline.quality.measures import count_distinct, find_entropy, meet_again
 from windrow.shuffle.order.epoch_plan import EpochPlan
 

@@ -18,8 +18,7 @@ from tests.laws.cases import BlocksSource, Case
 from windrow.core.errors import PlanError, StallError, TransformError
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.executors import threads
-from windrow.pipeline.executors.base import WindowData
-from windrow.pipeline.executors.consumer_pace import Pace
+from windrow.pipeline.executors.base import Pace, WindowData
 from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsClient
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.shard import prefetch_loop
@@ -28,7 +27,7 @@ from windrow.pipeline.shard.run_reader import EpochRuns, PlacedRun
 from windrow.pipeline.shard.shard import Shard
 from windrow.pipeline.tasks import map_task
 from windrow.pipeline.tasks.map_batches import MapBatches
-from windrow.pipeline.tasks.map_task import Task
+from windrow.pipeline.tasks.task import Task
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 pytestmark = pytest.mark.timeout(60)

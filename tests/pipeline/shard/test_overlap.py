@@ -12,10 +12,9 @@ import pytest
 
 import windrow
 from windrow.core.source import RemoteReader
-from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.job import Job, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 RESOURCES = Resources(

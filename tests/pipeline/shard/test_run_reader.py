@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import windrow
 from windrow.core.errors import TransformError
-from windrow.pipeline.executors.consumer_pace import Pace
+from windrow.pipeline.executors.base import Pace
 from windrow.pipeline.executors.threads import _ThreadsClient
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.shard.consumer import CoreTime

@@ -20,7 +20,8 @@ from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsClient
 from windrow.pipeline.plan import memory_budget, program
-from windrow.pipeline.shard import position, prefetch_loop, run_reader
+from windrow.pipeline.shard import epoch as epoch_module
+from windrow.pipeline.shard import prefetch_loop, run_reader
 from windrow.pipeline.shard.epoch_reader import EpochReader
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard
@@ -146,7 +147,7 @@ def test_the_late_end_of_a_dropped_iterator_does_not_undo_a_loaded_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     late: list[Callable[[], object]] = []
-    monkeypatch.setattr(position, "in_background", late.append)
+    monkeypatch.setattr(epoch_module, "in_background", late.append)
     (shard,) = _open()
     with shard:
         batches = shard.iter_batches(4)
@@ -162,7 +163,7 @@ def test_the_late_end_of_a_dropped_iterator_does_not_undo_a_loaded_state(
 
 def test_repr_ends_no_iterator(monkeypatch: pytest.MonkeyPatch) -> None:
     # a debugger shows it in any thread, and the end of an iterator may wait for the engine
-    monkeypatch.setattr(position, "in_background", lambda call: None)
+    monkeypatch.setattr(epoch_module, "in_background", lambda call: None)
     (shard,) = _open()
     with shard:
         next(shard.iter_batches(4))

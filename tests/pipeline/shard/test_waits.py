@@ -14,9 +14,9 @@ import pytest
 
 import windrow
 from windrow.core.phase_clock import phase
+from windrow.pipeline.shard.consumer import SpanLog
 from windrow.pipeline.shard.epoch_reader import EpochReader
 from windrow.pipeline.shard.run_reader import RunReader
-from windrow.pipeline.shard.span_log import SpanLog
 from windrow.pipeline.shard.waits import Totals, WaitLog
 from windrow.pipeline.statistics.phases import Dividable, Interval, Span
 

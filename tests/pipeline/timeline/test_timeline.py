@@ -18,9 +18,9 @@ import pytest
 import windrow
 from tests.end_to_end.reading import at_once
 from windrow.core.errors import PlanError
-from windrow.pipeline.shard.span_log import SpanLog
+from windrow.pipeline.shard.consumer import SpanLog
 from windrow.pipeline.statistics.phases import Span
-from windrow.pipeline.timeline.chrome_trace import format_trace
+from windrow.pipeline.timeline.exports import format_trace
 from windrow.pipeline.timeline.lanes import arrange, cut_phases, describe_windows
 from windrow.pipeline.timeline.timeline import Timeline
 

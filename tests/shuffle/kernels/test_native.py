@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.core.pools import GuardedPool
+from tests.shuffle.examples import by_day
 from tests.shuffle.tables import KINDS, make_table, rows_of
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError, WindrowError
@@ -46,6 +47,7 @@ def test_library_is_built_if_there_is_a_compiler() -> None:
 
 
 @needs_library
+@by_day(30)
 @given(
     key=st.binary(min_size=32, max_size=32),
     size=st.one_of(
@@ -70,6 +72,7 @@ def _describe(map_output: MapOutput) -> tuple[object, ...]:
 
 
 @needs_library
+@by_day(30)
 @given(data=st.data())
 def test_grouping_and_placing(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -110,6 +113,7 @@ def test_grouping_and_placing(data: st.DataObject) -> None:
 
 
 @needs_library
+@by_day(30)
 @given(seed=st.integers(0, 2**32))
 def test_validity_of_runs_that_begin_within_a_byte(seed: int) -> None:
     rng, pool = np.random.default_rng(seed), GuardedPool()
@@ -184,6 +188,7 @@ def move(
 
 
 @needs_library
+@by_day(30)
 @given(data=st.data())
 def test_text(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from([pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]))
@@ -271,6 +276,7 @@ def test_text_buffers_that_are_too_short_raise() -> None:
 
 @needs_library
 @pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64])
+@by_day(30)
 @given(data=st.data())
 def test_range_is_minimum_and_maximum(kind: type[np.signedinteger[Any]], data: st.DataObject) -> None:
     info = np.iinfo(kind)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.core.pools import FilledPool, GuardedPool
+from tests.shuffle.examples import by_day
 from tests.shuffle.kernels.test_native import needs_library, without_library
 from tests.shuffle.tables import contents_of
 from windrow.core.buffer_pool import BufferPool
@@ -96,6 +97,7 @@ def cut(targets: NDArray[np.uint32], firsts: Sequence[int], counts: Sequence[int
 
 
 @needs_library
+@by_day(30)
 @given(seed=st.integers(0, 2**32), depth=st.integers(0, 4))
 def test_rows_move_to_their_targets(seed: int, depth: int) -> None:
     rng = np.random.default_rng(seed)
@@ -118,6 +120,7 @@ def test_rows_move_to_their_targets(seed: int, depth: int) -> None:
 
 
 @needs_library
+@by_day(30)
 @given(seed=st.integers(0, 2**32))
 def test_no_moved_byte_depends_on_earlier_contents_of_memory(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -164,6 +167,7 @@ def test_values_below_nulls_are_not_kept(kind: pa.DataType) -> None:
     assert contents_of(moved[0]) == contents_of(moved[1])
 
 
+@by_day(30)
 @given(seed=st.integers(0, 2**32))
 def test_grouped_and_placed_rows_are_the_same_without_the_library(seed: int) -> None:
     rng = np.random.default_rng(seed)

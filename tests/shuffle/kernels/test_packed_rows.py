@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.pools import GuardedPool
+from tests.shuffle.examples import by_day
 from tests.shuffle.kernels.test_bit_packing import SPANS, words
 from tests.shuffle.kernels.test_native import needs_library, without_library
 from windrow.core.frame_of_reference import Packing
@@ -21,6 +22,7 @@ WIDTHS = st.sampled_from([1, 2, 4, 8])
 KINDS = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
 
 
+@by_day(30)
 @given(st.lists(st.tuples(st.sampled_from([0, 1, 2, 4, 8]), st.integers(-9, 9)), min_size=2, max_size=40))
 def test_columns_do_not_share_bits_of_a_word(packing: list[tuple[int, int]]) -> None:
     laid = join_columns(tuple(packing), 8, 1_000)
@@ -37,6 +39,7 @@ def test_columns_do_not_share_bits_of_a_word(packing: list[tuple[int, int]]) -> 
     assert laid.words == max(1, -(-sum(size for size, _ in packing) // 8))
 
 
+@by_day(30)
 @given(WIDTHS, st.data())
 def test_common_packing_covers_the_range_of_every_part(width: int, data: st.DataObject) -> None:
     half = 2 ** (8 * width - 1)
@@ -76,6 +79,7 @@ def test_single_and_wide_columns_are_not_joined() -> None:
 
 
 @needs_library
+@by_day(30)
 @given(data=st.data())
 def test_packed_rows_and_single_columns_give_the_same_result(data: st.DataObject) -> None:
     """The blocks have different packings, several slices, and dropped rows."""

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.shuffle.examples import by_day
 from tests.shuffle.tables import KINDS, make_table
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError, WindrowError
@@ -36,6 +37,7 @@ def whole_run(table: pa.Table, positions: NDArray[np.int64], pool: BufferPool) -
     return group_rows(table, None, runs, places, np.array([0, 1]), pool)
 
 
+@by_day(30)
 @given(data=st.data())
 def test_rows_are_placed_at_their_positions(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -111,7 +113,9 @@ def is_plain(array: pa.Array) -> bool:
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-@pytest.mark.parametrize("nulls", [(False, False), (True, True), (False, True)])
+@pytest.mark.parametrize(
+    "nulls", [pytest.param((False, False), marks=pytest.mark.nightly), (True, True), (False, True)]
+)
 def test_every_type_is_grouped_and_placed(kind: str, nulls: tuple[bool, bool]) -> None:
     rng = np.random.default_rng(3)
     tables = [make_table([kind], 50, rng, [with_nulls]) for with_nulls in nulls]

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.shuffle.examples import by_day
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockTable
-from windrow.shuffle.order.epoch_plan import MAX_WINDOWS, EpochPlan, WindowCut, plan_epoch
+from windrow.shuffle.order import epoch_plan
+from windrow.shuffle.order.epoch_plan import EpochPlan, WindowCut, plan_epoch
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.permutation import block_order
 
@@ -29,6 +31,7 @@ def windows(plan: EpochPlan) -> list[list[int]]:
     return [plan.window_blocks(window).tolist() for window in range(plan.windows)]
 
 
+@by_day(30)
 @given(SIZES, st.none() | st.integers(1, 15), st.none() | st.integers(1, 400), SEEDS, st.integers(0, 3))
 def test_an_exact_partition(
     sizes: list[int], blocks: int | None, size: int | None, seed: int | None, epoch: int
@@ -43,6 +46,7 @@ def test_an_exact_partition(
         assert plan.blocks.tolist() == list(range(len(sizes)))
 
 
+@by_day(30)
 @given(SIZES, st.integers(1, 400), SEEDS, st.integers(0, 3))
 @example([2**62, 2**62 - 1, 0, 0], 2**60, None, 0)
 @example([2**40] * 7, 3 * 2**40, 5, 1)
@@ -63,6 +67,7 @@ def test_windows_of_bytes(sizes: list[int], size: int, seed: int | None, epoch: 
     assert windows(plan) == [sorted(window) for window in expected]
 
 
+@by_day(30)
 @given(st.integers(0, 12), st.integers(1, 15), SEEDS)
 def test_windows_of_blocks(count: int, per_window: int, seed: int | None) -> None:
     plan = plan_epoch(table([5] * count), cut=WindowCut(blocks_per_window=per_window), seed=seed, epoch=2)
@@ -90,13 +95,14 @@ def test_epochs_and_seeds_differ() -> None:
     assert len(plans) == 1 + 3 * 4
 
 
-def test_tiny_windows_of_much_data_raise() -> None:
+def test_tiny_windows_of_much_data_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PlanError, match=r"bytes_per_window=7 .*set it to 262144 bytes or more"):
         plan_epoch(table([2**40]), cut=WindowCut(bytes_per_window=7), seed=None, epoch=0)
-    assert (
-        plan_epoch(table([2**40]), cut=WindowCut(bytes_per_window=2**18), seed=1, epoch=0).windows
-        == MAX_WINDOWS
-    )
+    # the plan of all of them takes a second
+    monkeypatch.setattr(epoch_plan, "MAX_WINDOWS", 64)
+    assert plan_epoch(table([2**24]), cut=WindowCut(bytes_per_window=2**18), seed=1, epoch=0).windows == 64
+    with pytest.raises(PlanError, match="set it to 262144 bytes or more"):
+        plan_epoch(table([2**24]), cut=WindowCut(bytes_per_window=2**18 - 1), seed=1, epoch=0)
 
 
 @pytest.mark.parametrize("seed", [None, 3])
@@ -108,6 +114,7 @@ def test_products_beyond_64_bits(seed: int | None) -> None:
     assert max(held) <= 3 * (2**50 + 1000)
 
 
+@by_day(30)
 @given(count=st.integers(0, 40), per_window=st.integers(1, 9), epoch=st.integers(0, 3))
 def test_blocks_keep_their_new_order_where_rows_are_not_shuffled(
     count: int, per_window: int, epoch: int

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.shuffle.examples import by_day
 from windrow.shuffle.order import keys
 from windrow.shuffle.order.keys import KEY_BYTES, derive_key
 
 inputs = st.tuples(st.integers(), st.text(), st.integers(), st.integers())
 
 
+@by_day(30)
 @given(inputs)
 def test_a_key_is_a_function_of_its_inputs(given_inputs: tuple[int, str, int, int]) -> None:
     key = derive_key(*given_inputs)
@@ -20,6 +22,7 @@ def test_a_key_is_a_function_of_its_inputs(given_inputs: tuple[int, str, int, in
     assert derive_key(*given_inputs) == key
 
 
+@by_day(30)
 @given(inputs, inputs)
 def test_different_inputs_give_different_keys(
     left: tuple[int, str, int, int], right: tuple[int, str, int, int]

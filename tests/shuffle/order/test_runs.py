@@ -13,10 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.laws.reference import assign_as_lists
+from tests.shuffle.examples import by_day
 from tests.shuffle.kernels.test_native import needs_library, without_library
 from tests.shuffle.order.test_shard_assignment import ASSIGNMENTS, reference
-from windrow.shuffle.kernels.destinations import Destinations
-from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.runs import Destinations, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 
@@ -60,6 +60,7 @@ def rebuild(layout: WindowRuns, rows: np.ndarray, streams: list[dict[int, int]])
     assert seen == set(held)
 
 
+@by_day(30)
 @given(epochs(), st.integers(1, 3), st.integers(1, 8), st.booleans(), st.randoms(use_true_random=False))
 @example((ShardAssignment(5, 3, "pad"), 2, [0, 1, 2], [(0, 3), (1, 2, 4)]), 1, 8, False, None)
 @example((ShardAssignment(4, 2, "pad", workers=2), 11, [0, 9, 11], [(0, 3), (1, 2)]), 1, 2, True, None)
@@ -98,6 +99,7 @@ def test_streams(
             assert [stream[place] for place in range(len(stream))] == expected.stream(shard)
 
 
+@by_day(30)
 @given(epochs(), st.integers(1, 3), st.integers(1, 8))
 def test_runs_are_whole_batches_in_order_of_slices(
     epoch: tuple[ShardAssignment, int, list[int], list[tuple[int, ...]]], batches_per_run: int, slices: int
@@ -116,6 +118,7 @@ def test_runs_are_whole_batches_in_order_of_slices(
 
 
 @pytest.mark.parametrize("compiled", [pytest.param(True, marks=needs_library), False])
+@by_day(30)
 @given(epochs(), st.integers(1, 3), st.integers(1, 8), st.booleans())
 def test_several_destinations_at_once_give_the_entries_of_each_alone(
     compiled: bool,
@@ -150,7 +153,9 @@ def test_several_destinations_at_once_give_the_entries_of_each_alone(
 @pytest.mark.parametrize("stop", [2**31 + 500, 2**32 - 1, 2**32, 2**33 + 1])
 @pytest.mark.parametrize("batch_rows", [1, 2**16 + 1, 2**31, 2**32 - 1, 2**33])
 @pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("beyond", [None, 0, 7, 2**32 + 5])
+@pytest.mark.parametrize(
+    "beyond", [None, 7, *(pytest.param(rows, marks=pytest.mark.nightly) for rows in (0, 2**32 + 5))]
+)
 def test_kernel_and_numpy_divide_large_integers_alike(
     stop: int, batch_rows: int, shards: int, beyond: int | None
 ) -> None:

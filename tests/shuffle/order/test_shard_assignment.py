@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.laws.reference import Assigned, assign_as_lists
+from tests.shuffle.examples import by_day
 from windrow.core.errors import PlanError
 from windrow.shuffle.order.shard_assignment import ShardAssignment, check_equal
 
@@ -60,6 +61,7 @@ def reference(assignment: ShardAssignment, total: int) -> Assigned:
     return Assigned(workers, found.padded * length, found.left_out * length + rest)
 
 
+@by_day(30)
 @given(ASSIGNMENTS, TOTALS)
 @example(ShardAssignment(4, 3, "pad"), 2)
 @example(ShardAssignment(7, 5, True), 6)
@@ -75,6 +77,7 @@ def test_counts(assignment: ShardAssignment, total: int) -> None:
     assert assignment.left_out_rows(total) == expected.left_out
 
 
+@by_day(30)
 @given(ASSIGNMENTS, TOTALS, st.sampled_from([np.uint32, np.int64]))
 @example(ShardAssignment(4, 3, "pad"), 2, np.uint32)
 @example(ShardAssignment(4, 3, "pad", start_row=9), 22, np.uint32)
@@ -101,6 +104,7 @@ def test_every_row_gets_its_place(assignment: ShardAssignment, total: int, word:
     assert len(assigned[-1]) == expected.left_out + min(assignment.start_row, total)
 
 
+@by_day(30)
 @given(ASSIGNMENTS, TOTALS, st.integers(0, 100))
 def test_rows_before(assignment: ShardAssignment, total: int, row: int) -> None:
     row = min(row, total)
@@ -113,6 +117,7 @@ def test_rows_before(assignment: ShardAssignment, total: int, row: int) -> None:
         assert assignment.rows_before(row, shard, total) == before
 
 
+@by_day(30)
 @given(ASSIGNMENTS, TOTALS, st.data())
 def test_an_unknown_total_changes_nothing_in_full_steps(
     assignment: ShardAssignment, total: int, data: Any

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.shuffle.examples import by_day
 from windrow.core.errors import PlanError
 from windrow.shuffle.order.value_hash import check_hashable, hash_values
 
@@ -38,6 +39,7 @@ def test_types_of_one_value_agree() -> None:
     assert _hash([None], pa.null()) == _hash([None], pa.string()) == _hash([None], pa.bool_())
 
 
+@by_day(30)
 @given(
     values=st.lists(st.none() | st.binary(max_size=30) | st.just(b"y" * 1_500), max_size=40),
     start=st.integers(0, 40),

@@ -11,12 +11,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.optional_dependencies import require
-from windrow.dataset.export.collect import (
+from windrow.dataset.export.conversions import (
     check_fits_memory,
     collect,
     collect_frame,
     collect_numpy,
     stream_tables,
+    to_dask,
+    to_huggingface,
+    to_spark,
 )
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.plan.head import find_schema
@@ -24,8 +27,6 @@ from windrow.pipeline.plan.job import Job
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Convertible"]
 
 
 class Convertible(ABC):
@@ -130,8 +131,6 @@ class Convertible(ABC):
         >>> frame.npartitions, int(frame["id"].sum().compute())
         (3, 45)
         """
-        from windrow.dataset.export.to_dask import to_dask
-
         return to_dask(self._plan, self._job())
 
     def to_ray(self) -> Any:
@@ -152,7 +151,7 @@ class Convertible(ABC):
         6
         """
         require("ray.data", "ray", "to_ray()")
-        from windrow.pipeline.executors.ray.data import ray_data_output as output
+        from windrow.pipeline.executors.ray.data import object_store as output
 
         plan = self._plan
         if plan.delivers_blocks:
@@ -183,8 +182,6 @@ class Convertible(ABC):
         >>> windrow.range(3).to_huggingface()[1]
         {'id': 1}
         """
-        from windrow.dataset.export.to_huggingface import to_huggingface
-
         return to_huggingface(self._plan, self._job(), limit)
 
     def to_tf(
@@ -271,6 +268,4 @@ class Convertible(ABC):
         >>> windrow.range(6).to_spark(spark).count()  # doctest: +SKIP
         6
         """
-        from windrow.dataset.export.to_spark import to_spark
-
         return to_spark(self._plan, spark, cache_dir, storage_options)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_blocks, check_count, check_places, check_seed
-from windrow.dataset.operations.derive import exchange_plan, make_parent, rearranged_plan
-from windrow.dataset.operations.hash_side import HashSide
+from windrow.dataset.logical_plan import check_columns, exchange_plan, make_parent, rearranged_plan
 from windrow.dataset.operations.order_methods import shuffle_plan
 from windrow.dataset.readable import Readable
 from windrow.pipeline.exchange.derived_source import DEFAULT_BLOCK_BYTES
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
-from windrow.pipeline.exchange.hash_operation import plan_hash
 from windrow.pipeline.exchange.layouts import (
     Border,
     EqualBlocks,
@@ -28,15 +28,33 @@ from windrow.pipeline.exchange.layouts import (
     SizedBlocks,
     WholeBlocks,
 )
-from windrow.pipeline.exchange.rearranged_source import combine_schemas
+from windrow.pipeline.exchange.operations import plan_hash
 from windrow.pipeline.tasks.key_columns import check_column
 from windrow.pipeline.tasks.map_batches import MapBatches
-from windrow.shuffle.order.value_hash import check_hashable
-
-__all__ = ["CombineMethods"]
+from windrow.shuffle.order.keys import derive_key
+from windrow.shuffle.order.value_hash import check_hashable, hash_values, mix_key
 
 Self = TypeVar("Self", bound="CombineMethods")
 _START, _END = Border(rows=0), Border()
+
+
+@dataclass(frozen=True)
+class HashSide:
+    """Keeps the rows on one side of a split: the test side has those whose hash is in the first part of all hashes."""
+
+    column: str
+    share: Fraction
+    seed: int
+    is_test: bool
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Return the rows of this side."""
+        if self.column not in table.column_names:
+            raise PlanError(f"train_test_split(by={self.column!r}): the columns are {table.column_names}")
+        key = int.from_bytes(derive_key(self.seed, "train_test_split", 0, 0)[:8], "little")
+        hashes = mix_key(hash_values(table.column(self.column)), key)
+        kept = (hashes < np.uint64(int(2**64 * self.share))) == self.is_test
+        return table.filter(pa.array(kept))
 
 
 class CombineMethods(Readable):
@@ -61,9 +79,7 @@ class CombineMethods(Readable):
         [{'id': 0}, {'id': 1}, {'id': 0}]
         """
         plans = [self._plan, *(self._plan_of(other, "union") for other in others)]
-        known = [make_parent(plan).known_schema for plan in plans]
-        if None not in known:
-            combine_schemas(known, "union()")
+        check_columns(plans, "union()")
         return type(self)(rearranged_plan(plans, WholeBlocks(), "union()"))
 
     def zip(self: Self, other: Self) -> Self:

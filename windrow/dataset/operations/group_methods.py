@@ -1,25 +1,33 @@
-"""groupby, aggregate, unique, and the aggregates of whole datasets."""
+"""groupby, aggregate and unique; `GroupedDataset`: the groups of a dataset, to be aggregated or mapped."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from itertools import pairwise
+from typing import Any, Generic, TypeVar
 
+import pyarrow as pa
+
+from windrow.core.arrow_support import empty_table
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
-from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.operations.derive import check_keys, exchange_plan, list_keys, make_parent
-from windrow.dataset.operations.grouped_dataset import GroupedDataset
+from windrow.core.terminal_text import escape_controls
+from windrow.core.user_functions import function_name
+from windrow.dataset.argument_checks import check_keys, list_keys
+from windrow.dataset.logical_plan import LogicalPlan, exchange_plan, make_parent
+from windrow.dataset.operations.order_methods import sort_plan
 from windrow.dataset.readable import Readable
-from windrow.pipeline.exchange.aggregates import Aggregate, check_ddof, parse_aggregates
+from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert
+from windrow.pipeline.exchange.derived_source import DEFAULT_BLOCK_BYTES, Parent
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
-from windrow.pipeline.exchange.group_operation import GroupOperation
-from windrow.pipeline.exchange.parent import Parent
+from windrow.pipeline.exchange.group_operation import Aggregate, GroupOperation, check_ddof, parse_aggregates
 from windrow.pipeline.plan.head import read_head
-from windrow.pipeline.tasks.key_columns import check_column
-
-__all__ = ["GroupMethods"]
+from windrow.pipeline.tasks.key_columns import check_column, find_group_starts, plain_columns
+from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.transform_results import result_to_table
+from windrow.pipeline.tasks.transforms import as_one_batch, check_schema
 
 Self = TypeVar("Self", bound="GroupMethods")
 # Partial results are smaller than the rows that they are made of, so partitions can be of more rows than blocks. Up
@@ -28,6 +36,7 @@ _PARTITION_BYTES = 256 * 2**20
 _SMALL_PARTITION_BYTES = 16 * 2**20
 _SMALL_PARTITIONS = 8
 _ALL = 2**62
+D = TypeVar("D")
 
 
 class GroupMethods(Readable):
@@ -200,3 +209,160 @@ def _check(schema: Any, keys: tuple[str, ...], aggregates: tuple[Aggregate, ...]
             raise PlanError(
                 f"{call}: {aggregate.name!r} is the name of a key: give the aggregate another name"
             )
+
+
+class GroupedDataset(Generic[D]):
+    """The rows of a dataset by groups, as `Dataset.groupby` returns them; lazy and immutable.
+
+    Each method returns a Dataset with one row a group: the keys, and then the results, in ascending order of the
+    keys. Aggregates ignore nulls; without any value they are null, and a count is 0. Sums of integers stay
+    integers of 64 bits and wrap around beyond them; ``mean`` and ``std`` are computed in float64.
+
+    Examples
+    --------
+    >>> import windrow
+    >>> ds = windrow.from_items([{"k": "a", "x": 1}, {"k": None, "x": 5}, {"k": "a", "x": 2}])
+    >>> ds.groupby("k").aggregate(total=("x", "sum"), rows="count").take()
+    [{'k': 'a', 'total': 3, 'rows': 2}, {'k': None, 'total': 5, 'rows': 1}]
+    """
+
+    def __init__(
+        self,
+        kind: Callable[[LogicalPlan], D],
+        plan: LogicalPlan,
+        keys: tuple[str, ...],
+        group: Callable[[tuple[Aggregate, ...], str], D],
+    ) -> None:
+        self._kind = kind
+        self._plan = plan
+        self._keys = keys
+        self._group = group
+
+    def __repr__(self) -> str:
+        return escape_controls(f"GroupedDataset\n  {self._plan}\n  .{self._call}", keep="\n")
+
+    def aggregate(self, **aggregates: Any) -> D:
+        """Aggregate each group.
+
+        Parameters
+        ----------
+        **aggregates
+            The name of each column of the result, and what it is: ``("column", "function")`` with one of ``count``,
+            ``sum``, ``mean``, ``min``, ``max`` and ``std``, or ``"count"`` for the number of rows.
+
+        Raises
+        ------
+        PlanError
+            If a column does not exist, a function does not fit its type, or a name is that of a key.
+        """
+        return self._group(
+            parse_aggregates(aggregates, "aggregate()"), f"{self._call}.aggregate({aggregates})"
+        )
+
+    def count(self) -> D:
+        """Count the rows of each group, as column ``count()``."""
+        return self._group((Aggregate("count()", "count"),), f"{self._call}.count()")
+
+    def sum(self, on: str | list[str]) -> D:
+        """Add up one or more columns, as ``sum(...)``."""
+        return self._one("sum", on)
+
+    def mean(self, on: str | list[str]) -> D:
+        """Return the means of one or more columns, as ``mean(...)``."""
+        return self._one("mean", on)
+
+    def min(self, on: str | list[str]) -> D:
+        """Return the smallest values of one or more columns, as ``min(...)``; NaN is left out if there are others."""
+        return self._one("min", on)
+
+    def max(self, on: str | list[str]) -> D:
+        """Return the largest values of one or more columns, as ``max(...)``; NaN is left out if there are others."""
+        return self._one("max", on)
+
+    def std(self, on: str | list[str], ddof: int = 1) -> D:
+        """Return the standard deviations of one or more columns, as ``std(...)``; null for ``ddof`` rows or fewer."""
+        return self._one("std", on, check_ddof(ddof))
+
+    def map_groups(self, fn: Callable[[Any], Any], *, batch_format: BatchFormat = "numpy") -> D:
+        """Apply a function to each group, in ascending order of the keys.
+
+        A group must fit into memory; it has its rows in stored order.
+
+        Parameters
+        ----------
+        fn
+            Called with all rows of a group; returns any number of rows, as a dict of arrays, a DataFrame or a Table
+            with the same columns and types for every group. It must be pure and thread-safe.
+        batch_format
+            Type of the group: ``"numpy"`` (a dict of arrays), ``"pandas"`` or ``"pyarrow"``.
+
+        Raises
+        ------
+        PlanError
+            If an argument is invalid.
+
+        Examples
+        --------
+        >>> import windrow
+        >>> ds = windrow.from_items([{"k": 1, "x": 1}, {"k": 2, "x": 5}, {"k": 1, "x": 2}])
+        >>> ds.groupby("k").map_groups(lambda group: {"k": group["k"][:1], "last": group["x"][-1:]}).take()
+        [{'k': 1, 'last': 2}, {'k': 2, 'last': 5}]
+        """
+        check_format(batch_format)
+        # checks the function
+        MapBatches(fn, batch_format)
+        plan = sort_plan(
+            self._plan,
+            self._keys,
+            (False,) * len(self._keys),
+            DEFAULT_BLOCK_BYTES,
+            self._call,
+            keeps_groups=True,
+        )
+        stage = MapBatches(GroupCalls(fn, self._keys, batch_format), "pyarrow", preserves_rows=False)
+        return self._kind(plan.mapped(stage))
+
+    @property
+    def _call(self) -> str:
+        return f"groupby({self._keys[0] if len(self._keys) == 1 else list(self._keys)!r})"
+
+    def _one(self, function: str, on: str | list[str], ddof: int = 1) -> D:
+        names = [on] if isinstance(on, str) else list(on)
+        aggregates = tuple(Aggregate(f"{function}({name})", function, name, ddof) for name in names)
+        degrees = f", ddof={ddof}" if function == "std" else ""
+        return self._group(aggregates, f"{self._call}.{function}({on!r}{degrees})")
+
+
+@dataclass(frozen=True)
+class GroupCalls:
+    """The function that `map_batches` gets for ``map_groups``."""
+
+    fn: Callable[[Any], Any]
+    keys: tuple[str, ...]
+    batch_format: BatchFormat
+
+    def __post_init__(self) -> None:
+        # what errors call it
+        object.__setattr__(self, "__qualname__", f"map_groups({function_name(self.fn)})")
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Return the results of all groups."""
+        batch = as_one_batch(table, "map_groups")
+        starts = find_group_starts(plain_columns(table, self.keys)).tolist()
+        results: list[pa.Table] = []
+        for start, stop in pairwise([*starts, table.num_rows]):
+            group = batch.slice(start, stop - start)
+            # a copy, since the function can put other arrays into its dict
+            given = convert(group, self.batch_format, writable=False)
+            arrays = dict(given) if self.batch_format == "numpy" else None
+            result = result_to_table(self.fn(given), group, arrays)
+            if not result.num_rows:
+                continue
+            if results:
+                check_schema(results[0].schema, result.schema, f"group {self._name(group)}")
+            results.append(result)
+        return pa.concat_tables(results) if results else empty_table(result.schema)
+
+    def _name(self, group: pa.RecordBatch) -> str:
+        row = group.select(list(self.keys)).slice(0, 1).to_pylist()[0]
+        return ", ".join(f"{name}={value!r}" for name, value in row.items())

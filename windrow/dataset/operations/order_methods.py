@@ -8,16 +8,12 @@ from functools import partial
 from typing import TypeVar
 
 from windrow.core.byte_sizes import parse_bytes
-from windrow.dataset.argument_checks import check_seed
-from windrow.dataset.logical_plan import DRAWN_SEED_BITS, LogicalPlan
-from windrow.dataset.operations.derive import check_keys, check_sort, exchange_plan, make_parent
+from windrow.dataset.argument_checks import check_keys, check_seed, check_sort
+from windrow.dataset.logical_plan import DRAWN_SEED_BITS, LogicalPlan, exchange_plan, make_parent
 from windrow.dataset.readable import Readable
+from windrow.pipeline.exchange.derived_source import Parent
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
-from windrow.pipeline.exchange.parent import Parent
-from windrow.pipeline.exchange.shuffle_operation import ShuffleOperation
-from windrow.pipeline.exchange.sort_operation import SortOperation
-
-__all__ = ["OrderMethods", "shuffle_plan", "sort_plan"]
+from windrow.pipeline.exchange.operations import ShuffleOperation, SortOperation
 
 Self = TypeVar("Self", bound="OrderMethods")
 

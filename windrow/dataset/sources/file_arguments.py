@@ -11,16 +11,14 @@ from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.column_selection import check_schema_argument
 from windrow.io.catalog.discovery import ManifestOrPath
+from windrow.io.catalog.file_format import Format, SurveyedFormat
 from windrow.io.catalog.file_source import open_files
-from windrow.io.formats.format import Format, SurveyedFormat
 from windrow.io.storage.filesystems import Paths
 from windrow.io.storage.retries import Retries
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
-
-__all__ = ["Location", "Selection", "parse_block_bytes", "parsed_types", "read_files"]
 
 
 class Location(NamedTuple):

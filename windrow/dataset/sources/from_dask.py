@@ -12,10 +12,8 @@ from windrow.core.integers import as_integer
 from windrow.core.optional_dependencies import require
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.sources.user_columns import table_of_frame
+from windrow.dataset.sources.from_memory import table_of_frame
 from windrow.io.adapters.dask_partitions import list_partitions
-
-__all__ = ["from_dask"]
 
 
 def from_dask(frame: Any, *, rows: Sequence[int] | None = None, schema: pa.Schema | None = None) -> Dataset:

@@ -9,17 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.core.arrow_support import empty_table
 from windrow.core.byte_sizes import parse_bytes
-from windrow.core.empty_tables import empty_table
 from windrow.core.errors import PlanError, TransformError, WindrowError
 from windrow.core.integers import as_integer
 from windrow.core.user_functions import function_name
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.sources.user_columns import is_frame, table_of_arrays, table_of_frame, table_of_items
+from windrow.dataset.sources.from_memory import is_frame, table_of_arrays, table_of_frame, table_of_items
 from windrow.io.adapters.staged_tables import stage_tables
-
-__all__ = ["from_generator"]
 
 _ROWS_PER_TABLE = 1024
 

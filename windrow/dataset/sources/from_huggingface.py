@@ -10,10 +10,8 @@ from windrow.core.optional_dependencies import require
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.from_memory import dataset_of_tables
-from windrow.io.adapters.extension_types import plain_table
 from windrow.io.adapters.huggingface import list_rows
-
-__all__ = ["from_huggingface"]
+from windrow.io.catalog.safe_casts import plain_table
 
 
 def from_huggingface(dataset: Any, *, target_block_bytes: int | str = "64MiB") -> Dataset:

@@ -16,8 +16,6 @@ from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.from_memory import dataset_of_tables
 from windrow.io.adapters.staged_tables import stage_tables
 
-__all__ = ["from_polars"]
-
 
 def from_polars(
     frames: Any,

@@ -7,9 +7,7 @@ from windrow.core.integers import as_integer
 from windrow.dataset.argument_checks import check_count
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.io.in_memory.number_range import count_up
-
-__all__ = ["range"]
+from windrow.io.adapters.in_memory_tables import count_up
 
 _MAX_N, _MAX_BLOCKS = 2**62, 10**7
 

@@ -10,8 +10,6 @@ from windrow.core.optional_dependencies import require
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 
-__all__ = ["from_ray"]
-
 
 def from_ray(dataset: Any, *, target_block_bytes: int | str = "64MiB") -> Dataset:
     """Return the rows of a ``ray.data.Dataset``, which is executed now; needs the extra ``ray``.

@@ -11,12 +11,15 @@ from windrow.core.optional_dependencies import require
 from windrow.core.source import Source
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.io.spark.dataframe_columns import Conversion, FloatType, VectorForm
-from windrow.io.spark.session import check_frame, mapped_errors, runs_on_ray
-from windrow.io.spark.spark_staging import StageRequest, stage
-from windrow.io.spark.staging_folder import open_root
-
-__all__ = ["from_spark"]
+from windrow.io.spark.dataframes import (
+    Conversion,
+    FloatType,
+    VectorForm,
+    check_frame,
+    mapped_errors,
+    runs_on_ray,
+)
+from windrow.io.spark.spark_staging import StageRequest, open_root, stage
 
 _BLOCK_BYTES = 64 * 2**20
 
@@ -106,7 +109,7 @@ def _open_raydp(df: Any, conversion: Conversion) -> Source:
             "use='parquet'"
         )
     require("raydp", "raydp", "from_spark(use='raydp')")
-    from windrow.pipeline.executors.ray.data.raydp import list_frame
+    from windrow.pipeline.executors.ray.data.ray_data_source import list_frame
 
     with mapped_errors("from_spark", "check that df.count() succeeds", ()):
         return list_frame(conversion.apply(df), conversion.vector_columns(df.schema), _BLOCK_BYTES)

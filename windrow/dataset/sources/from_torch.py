@@ -11,11 +11,8 @@ from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError, SourceError
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.sources.from_memory import dataset_of_tables
-from windrow.dataset.sources.user_columns import table_of_arrays, table_of_items
+from windrow.dataset.sources.from_memory import dataset_of_tables, table_of_arrays, table_of_items
 from windrow.io.adapters.map_style import index_items
-
-__all__ = ["from_torch"]
 
 
 def from_torch(data: Any, *, target_block_bytes: int | str = "64MiB") -> Dataset:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-__all__ = ["read_arrow"]
-
 
 def read_arrow(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,

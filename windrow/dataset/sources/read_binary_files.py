@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.sources.file_arguments import Location, Selection, read_files
-from windrow.io.formats.binary_format import BinaryFormat
+from windrow.io.formats.whole_file_format import BinaryFormat
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
-
-__all__ = ["read_binary_files"]
 
 
 def read_binary_files(

@@ -10,18 +10,14 @@ from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_count
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.sources.file_arguments import Location, Selection, parsed_types, read_files
-from windrow.io.formats.csv_format import CsvFormat, CsvOptions, check_csv_type
-from windrow.io.formats.csv_quotes import Quoting
-from windrow.io.formats.decompression import check_compression
-from windrow.io.formats.line_ranges import LineFiles
-from windrow.io.formats.text_encoding import check_encoding
-from windrow.io.formats.user_types import check_dtypes
+from windrow.io.formats.csv_format import CsvFormat, CsvOptions, Quoting, check_csv_type
+from windrow.io.formats.file_encodings import check_compression, check_encoding
+from windrow.io.formats.inferred_types import check_dtypes
+from windrow.io.formats.line_formats import LineFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
-
-__all__ = ["read_csv"]
 
 
 def read_csv(

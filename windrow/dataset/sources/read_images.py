@@ -13,8 +13,6 @@ from windrow.io.formats.image_format import ImageFormat
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["read_images"]
-
 
 def read_images(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,

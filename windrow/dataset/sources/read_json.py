@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.sources.file_arguments import Location, Selection, parsed_types, read_files
-from windrow.io.formats.decompression import check_compression
+from windrow.io.formats.file_encodings import check_compression, check_encoding
+from windrow.io.formats.inferred_types import check_dtypes
 from windrow.io.formats.json_format import JsonFormat, check_json_type
-from windrow.io.formats.line_ranges import LineFiles
-from windrow.io.formats.text_encoding import check_encoding
-from windrow.io.formats.user_types import check_dtypes
+from windrow.io.formats.line_formats import LineFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
-
-__all__ = ["read_json"]
 
 
 def read_json(

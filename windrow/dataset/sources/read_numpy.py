@@ -13,8 +13,6 @@ from windrow.io.formats.numpy_format import NumpyFormat
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["read_numpy"]
-
 
 def read_numpy(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,

@@ -17,8 +17,6 @@ from windrow.io.tables.lance_table import LanceVersion, open_lance
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["read_delta", "read_iceberg", "read_lance"]
-
 
 def read_delta(
     table: Any,

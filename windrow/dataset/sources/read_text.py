@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.sources.file_arguments import Location, Selection, read_files
-from windrow.io.formats.decompression import check_compression
-from windrow.io.formats.line_ranges import LineFiles
-from windrow.io.formats.text_encoding import check_encoding
-from windrow.io.formats.text_format import TextFormat
+from windrow.io.formats.file_encodings import check_compression, check_encoding
+from windrow.io.formats.line_formats import LineFiles, TextFormat
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
-
-__all__ = ["read_text"]
 
 
 def read_text(

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 from windrow.core.errors import PlanError
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.sources.file_arguments import Location, Selection, read_files
-from windrow.io.formats.decompression import check_compression
+from windrow.io.formats.file_encodings import check_compression
+from windrow.io.formats.inferred_types import check_dtypes
 from windrow.io.formats.tfrecord_features import list_kind, load_example
 from windrow.io.formats.tfrecord_format import TFRecordFormat, load_checksum
-from windrow.io.formats.user_types import check_dtypes
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
-
-__all__ = ["read_tfrecords"]
 
 
 def read_tfrecords(

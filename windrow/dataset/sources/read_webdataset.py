@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 from windrow.core.optional_dependencies import require
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.sources.file_arguments import Location, Selection, read_files
-from windrow.io.formats.decompression import check_compression
-from windrow.io.formats.user_types import check_dtypes
+from windrow.io.formats.file_encodings import check_compression
+from windrow.io.formats.inferred_types import check_dtypes
 from windrow.io.formats.webdataset_format import WebDatasetFormat
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
-
-__all__ = ["read_webdataset"]
 
 
 def read_webdataset(

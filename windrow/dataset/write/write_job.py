@@ -1,41 +1,60 @@
-"""The frame of every ``write_*`` call: checks before the first byte, commit on success, cleanup on failure."""
+"""The frame of every ``write_*`` call: checks before the first byte, commit on success, cleanup on failure.
+
+Before it are the columns and types that will be stored; beside it the rows that failed; and the digest by which
+``mode="resume"`` recognises what it has begun.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from types import CodeType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
-from windrow.core.source import Source
+from windrow.core.source import BlockAddress, BlockReader, Source
 from windrow.core.tracebacks import trims_traceback
+from windrow.core.user_functions import function_name
 from windrow.dataset.logical_plan import LogicalPlan
-from windrow.dataset.write.failed_rows import FailedRowsFolder
-from windrow.dataset.write.stage_digest import digest_stage, find_stages
-from windrow.dataset.write.written_schema import find_written_schema
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.listed_source import ListedSource
 from windrow.io.catalog.row_ids import RowIdSource
-from windrow.io.sinks.commit import Mode, WriteJob, abandon, begin, commit, lie_within, list_replaced
-from windrow.io.sinks.file_splitting import Layout
-from windrow.io.sinks.open_store import find_store
-from windrow.io.sinks.part_markers import FinishedPart, find_finished
+from windrow.io.sinks.arrow_sinks import ParquetSink
+from windrow.io.sinks.commit import (
+    FinishedPart,
+    Mode,
+    WriteJob,
+    abandon,
+    begin,
+    commit,
+    find_finished,
+    lie_within,
+    list_replaced,
+)
+from windrow.io.sinks.open_store import find_store, mapped_errors
 from windrow.io.sinks.sink import Sink
-from windrow.io.sinks.write_files import write_empty
+from windrow.io.sinks.store import Store
+from windrow.io.sinks.write_files import Layout, write_empty
 from windrow.io.sinks.written_manifest import WriteResult
 from windrow.io.tables.snapshot_source import TableSource
 from windrow.pipeline.exchange.derived_source import DerivedSource
-
-__all__ = ["Output", "WriteRequest", "write"]
+from windrow.pipeline.executors.choose_executor import resolve_executor
+from windrow.pipeline.plan.head import find_schema, read_first_rows
+from windrow.pipeline.tasks.actor_pool import ActorPool
+from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.transforms import FailedRows
 
 _NAME_BYTES = 6
+ERROR_COLUMN = "windrow_error"
 
 
 @dataclass(frozen=True)
@@ -150,3 +169,128 @@ def _find_sources(source: Source) -> Collection[str]:
         manifest = source.manifest
         found.update(source.files.name(manifest.path(at)) for at in range(manifest.fragments))
     return found
+
+
+@dataclass(frozen=True)
+class _FirstRow:
+    """The function of a task that finds the first row after transforms."""
+
+    reader: BlockReader
+    maps: tuple[MapBatches, ...]
+    seed: int
+    skips_failed: bool
+
+    def with_maps(self, maps: tuple[MapBatches, ...]) -> _FirstRow:
+        """The same function with other transforms."""
+        return replace(self, maps=maps)
+
+    def __call__(self, addresses: Sequence[BlockAddress]) -> pa.Schema | None:
+        """Return the schema of the first row; None if there is none."""
+        failed = FailedRows() if self.skips_failed else None
+        found = read_first_rows(self.reader, addresses, self.maps, 1, self.seed, failed)
+        return None if found is None else found.schema
+
+
+def find_written_schema(plan: LogicalPlan, *, skips_failed: bool) -> pa.Schema:
+    """Return the schema after transforms, taken from their first rows.
+
+    On Ray, a transform with a pool runs on an actor here too: a model can need a GPU, or more memory, than this
+    process has.
+    """
+    has_pool = any(stage.pool is not None for stage in plan.maps) and plan.packing is None
+    if not has_pool or resolve_executor(plan.options.executor).name != "ray":
+        return find_schema(plan.job(), skips_failed=skips_failed)
+    from windrow.pipeline.executors.ray.data.remote_calls import call_stages_on_ray
+
+    source = plan.read_source
+    maps = tuple(
+        stage if stage.pool is None else replace(stage, compute=ActorPool(size=1)) for stage in plan.maps
+    )
+    call = _FirstRow(source.reader, maps, plan.seed or 0, skips_failed)
+    addresses = source.addresses(np.flatnonzero(source.blocks.rows).tolist())
+    (schema,) = call_stages_on_ray(call, [addresses], lambda _: f"the first rows of {source!r}")
+    return source.schema if schema is None else schema
+
+
+@dataclass(frozen=True)
+class FailedRowsFolder:
+    """Where failed rows go; ``job`` names the write, so that a retried task replaces its own files."""
+
+    store: Store
+    job: str
+
+    def write(self, label: str, failed: FailedRows) -> int:
+        """Write the failed rows of a part as Parquet, a file for each set of columns; returns their number."""
+        groups: list[list[pa.Table]] = []
+        for rows, error in failed.found:
+            if ERROR_COLUMN in rows.column_names:
+                # rows that failed before
+                rows = rows.drop_columns([ERROR_COLUMN])
+            texts = pa.array([str(error)] * rows.num_rows, pa.large_string())
+            table = rows.append_column(ERROR_COLUMN, texts)
+            alike = next((group for group in groups if group[0].schema.equals(table.schema)), None)
+            if alike is None:
+                groups.append([table])
+            else:
+                alike.append(table)
+        for number, tables in enumerate(groups):
+            path = f"part-{label}-{number}-{self.job}.parquet"
+            with mapped_errors(self.store, f"{self.store.url}/{path}"):
+                rows = pa.concat_tables(tables)
+                self.store.put(path, lambda stream, rows=rows: ParquetSink().write([rows], stream, label))  # type: ignore[misc]
+        return sum(rows.num_rows for rows, _ in failed.found)
+
+
+def find_stages(source: Source) -> Iterator[MapBatches]:
+    """The transforms of all datasets that a source is derived from."""
+    for parent in getattr(source, "parents", ()):
+        yield from find_stages(parent.source)
+        yield from parent.maps
+
+
+def digest_stage(stage: MapBatches) -> str:
+    """A digest of a transform: its options and arguments, and the code of its function, as far as they can be told."""
+    options = (stage.name, stage.batch_format, stage.batch_size, stage.preserves_rows, stage.rng)
+    arguments = (stage.fn_args, stage.fn_kwargs, stage.fn_constructor_args, stage.fn_constructor_kwargs)
+    text = "\n".join([repr(options), *map(_describe_value, arguments), _describe_function(stage.fn)])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _describe_value(value: Any) -> str:
+    """Return what stays the same from one process to the next: a plain value, else only its type."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_describe_value(key)}: {_describe_value(each)}' for key, each in value.items())}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_describe_value, value))}]"
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    if value is None or isinstance(value, (bool, int, float, str, bytes, np.generic, os.PathLike)):
+        return repr(value)
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _describe_function(fn: Any) -> str:
+    if isinstance(fn, functools.partial):
+        return f"{_describe_function(fn.func)} {_describe_value((fn.args, fn.keywords))}"
+    if isinstance(fn, type):
+        methods = sorted((name, value) for name, value in vars(fn).items() if hasattr(value, "__code__"))
+        return f"{fn.__qualname__} " + " ".join(
+            f"{name}: {_describe_code(each.__code__)}" for name, each in methods
+        )
+    code = getattr(fn, "__code__", None)
+    if code is None:
+        return f"{function_name(fn)} {_describe_value(fn)}"
+    cells = [cell.cell_contents for cell in fn.__closure__ or ()]
+    return " ".join([_describe_code(code), *map(_describe_value, (*cells, fn.__defaults__))])
+
+
+def _describe_code(code: CodeType) -> str:
+    text = repr((code.co_code, code.co_names, [_describe_constant(each) for each in code.co_consts]))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _describe_constant(value: object) -> str:
+    if isinstance(value, CodeType):
+        return _describe_code(value)
+    # the order of a set differs between processes
+    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)

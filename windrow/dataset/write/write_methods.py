@@ -8,17 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windrow.dataset.write.write_job import WriteRequest
-from windrow.io.sinks.arrow_sink import IpcSink
+from windrow.io.sinks.arrow_sinks import CsvSink, IpcSink, ParquetSink
 from windrow.io.sinks.commit import Mode
-from windrow.io.sinks.csv_sink import CsvSink
 from windrow.io.sinks.json_sink import JsonSink
 from windrow.io.sinks.numpy_sink import NumpySink
-from windrow.io.sinks.parquet_sink import ParquetSink
 from windrow.io.sinks.tfrecord_sink import TfRecordSink
 from windrow.io.sinks.webdataset_sink import WebDatasetSink
 from windrow.io.sinks.written_manifest import WriteResult
-
-__all__ = ["Writable"]
 
 
 class Writable(ABC):

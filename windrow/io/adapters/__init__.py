@@ -1,1 +1,6 @@
-"""Adapters to other libraries' data, one file per library; each library is imported only when used."""
+"""Sources that are not files under one root: tables in memory, and data of other libraries, one file per library.
+
+May import: catalog, storage.
+In: tables, or datasets of a library, which is imported only when used.
+Out: sources with a list of blocks; of data that can be read once, staged files, which are deleted with their last user.
+"""

@@ -13,12 +13,9 @@ import pyarrow as pa
 from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockTable
 from windrow.core.tracebacks import trims_traceback
-from windrow.io.adapters.lossless_cast import conform_table
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
-from windrow.io.catalog.value_widths import fixed_bits
-from windrow.io.in_memory.value_sizes import weigh_table
-
-__all__ = ["PartitionsReader", "list_partitions"]
+from windrow.io.catalog.safe_casts import conform_table
+from windrow.io.catalog.value_sizes import fixed_bits, weigh_table
 
 _FIX = "make its columns those of the other partitions with astype() in dask, or give schema="
 

@@ -15,13 +15,10 @@ import pyarrow as pa
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockTable
-from windrow.io.adapters.extension_types import plain_schema, plain_table
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
-from windrow.io.catalog.value_widths import fixed_bits
-from windrow.io.in_memory.value_sizes import cut_rows
+from windrow.io.catalog.safe_casts import plain_schema, plain_table
+from windrow.io.catalog.value_sizes import cut_rows, fixed_bits
 from windrow.io.storage.error_causes import find_cause
-
-__all__ = ["HuggingFaceReader", "list_rows"]
 
 # The digest covers this many evenly spaced pages of each file, and all of a small file.
 _PAGES = 64

@@ -14,12 +14,9 @@ import pyarrow as pa
 from windrow.core.errors import SourceError
 from windrow.core.source import BlockAddress, BlockTable
 from windrow.core.tracebacks import trims_traceback
-from windrow.io.adapters.lossless_cast import conform_table
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
-from windrow.io.catalog.value_widths import fixed_bits
-from windrow.io.in_memory.value_sizes import cut_rows, weigh_table
-
-__all__ = ["ItemsReader", "index_items"]
+from windrow.io.catalog.safe_casts import conform_table
+from windrow.io.catalog.value_sizes import cut_rows, fixed_bits, weigh_table
 
 _SAMPLED_ITEMS = 8
 

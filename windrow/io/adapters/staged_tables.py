@@ -18,15 +18,12 @@ from windrow.core.errors import SourceError
 from windrow.core.offsets import check_layout
 from windrow.core.source import BlockAddress, BlockTable
 from windrow.core.tracebacks import trims_traceback
-from windrow.io.adapters.lossless_cast import conform_table
 from windrow.io.adapters.temporary_folder import LeasedFolder
+from windrow.io.catalog.content_digest import digest_table
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
-from windrow.io.catalog.value_widths import fixed_bits
-from windrow.io.in_memory.content_digest import digest_table
-from windrow.io.in_memory.value_sizes import count_nulls, weigh_table
+from windrow.io.catalog.safe_casts import conform_table
+from windrow.io.catalog.value_sizes import count_nulls, fixed_bits, weigh_table
 from windrow.io.storage.error_causes import find_cause, shows_corruption
-
-__all__ = ["StagedReader", "stage_tables"]
 
 _FIX = "give schema= with all columns and the types that hold every value, or leave others out"
 

@@ -14,8 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LeasedFolder", "sweep_folders"]
-
 _PREFIX = "windrow-staged-"
 _LEASE = "lease"
 

@@ -16,17 +16,14 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.text_types import text_array
-from windrow.io.catalog.fragments import HASH_BYTES, Fragment
+from windrow.io.catalog.file_format import FileFormat, Format, SurveyedFormat, UnifyingFormat
 from windrow.io.catalog.listing import list_files, locate_root
-from windrow.io.catalog.manifest import Manifest, VariableBytes, load_manifest, narrowed
+from windrow.io.catalog.manifest import HASH_BYTES, Fragment, Manifest, VariableBytes, load_manifest, narrowed
 from windrow.io.catalog.schemas import MergedSchema, merge_schemas
-from windrow.io.catalog.value_widths import fixed_bits
-from windrow.io.formats.format import FileFormat, Format, SurveyedFormat, UnifyingFormat
+from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.io.storage.file_versions import Version, version_from_listing
 from windrow.io.storage.filesystems import Files, Paths
 from windrow.io.storage.retries import Retries
-
-__all__ = ["ManifestOrPath", "build_manifest", "merge_manifest", "name_schemas", "resolve_files"]
 
 ManifestOrPath = Union[Manifest, str, "os.PathLike[str]"]
 

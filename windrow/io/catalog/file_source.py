@@ -21,18 +21,24 @@ from windrow.core.source import BlockAddress, BlockReader, BlockTable, RowOrigin
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.blocks import (
     BlockCuts,
+    Pieces,
     choose_block_bytes,
     choose_piece_bytes,
     cut_blocks,
+    cut_row_groups,
     weigh_blocks,
 )
-from windrow.io.catalog.column_selection import check_schema_argument, find_columns, select_columns
+from windrow.io.catalog.column_selection import (
+    check_schema_argument,
+    describe_changes,
+    find_columns,
+    select_columns,
+)
 from windrow.io.catalog.discovery import ManifestOrPath, merge_manifest, name_schemas, resolve_files
-from windrow.io.catalog.filters import check_filter, kept_fragments
-from windrow.io.catalog.fragments import digest_briefly, digest_parts, digest_schema
+from windrow.io.catalog.file_format import FileFormat, FileReading, Format, SurveyedFormat
+from windrow.io.catalog.filters import check_filter, digest_filter, kept_fragments
 from windrow.io.catalog.hive_partitions import Partitions, find_partitions
-from windrow.io.catalog.manifest import Manifest, save_manifest
-from windrow.io.catalog.row_group_pieces import Pieces, cut_row_groups
+from windrow.io.catalog.manifest import Manifest, digest_parts, digest_schema, save_manifest
 from windrow.io.catalog.row_ids import (
     RowIdSource,
     compute_first_row_ids,
@@ -40,16 +46,12 @@ from windrow.io.catalog.row_ids import (
     find_origins,
     read_kept_rows,
 )
-from windrow.io.catalog.schema_changes import describe_changes
-from windrow.io.formats.format import FileFormat, Format, SurveyedFormat
+from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files, Paths
 from windrow.io.storage.retries import DEFAULT_RETRIES, Retries
-from windrow.io.storage.verified_files import RowGroups
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
-
-__all__ = ["FileSource", "open_files"]
 
 _STAMP_THREADS = 16
 
@@ -98,7 +100,7 @@ class FileSource:
             rows=int(manifest.rows.sum()),
             block_bytes=self._choose_block_bytes(manifest),
             cuts_row_groups=(self._pieces if files is None else self._cut_row_groups(manifest)).any_cut,
-            filter="" if self.filter is None else digest_briefly(_filter_text(self.filter)),
+            filter="" if self.filter is None else digest_filter(self.filter),
         )
 
     @property
@@ -136,7 +138,7 @@ class FileSource:
         return self._reader(pa.schema([*self.stored, *self.partitions.schema]), None)
 
     def _reader(self, schema: pa.Schema, row_filter: pc.Expression | None) -> BlockReader:
-        return self.format.reader(self.files, schema, self.stored, self.partitions, row_filter)
+        return self.format.reader(FileReading(self.files, schema, self.stored, self.partitions, row_filter))
 
     @cached_property
     def first_row_ids(self) -> NDArray[np.int64]:
@@ -327,12 +329,6 @@ class FileSource:
         table = self.partitions.table(self.manifest.paths.to_pylist())
         nulls = {name: np.asarray(table.column(name).is_null(), np.bool_) for name in table.column_names}
         return {name: int(rows[is_null].sum()) for name, is_null in nulls.items()}
-
-
-def _filter_text(row_filter: pc.Expression) -> bytes:
-    """A filter's text, which is stable across versions of Arrow; its pickle if the text omits values."""
-    text = str(row_filter)
-    return pickle.dumps(row_filter, protocol=4) if "..." in text else text.encode()
 
 
 def _width(column: pa.Field[Any]) -> int:

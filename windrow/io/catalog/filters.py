@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -11,24 +12,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.errors import PlanError, SourceError
 from windrow.io.catalog.column_selection import make_unknown_column_error
 from windrow.io.catalog.hive_partitions import Partitions
-from windrow.io.catalog.manifest import Manifest
+from windrow.io.catalog.manifest import Manifest, digest_briefly
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
-
-__all__ = [
-    "can_prune",
-    "check_filter",
-    "evaluate_filter",
-    "filter_columns",
-    "kept_fragments",
-    "kept_places",
-    "with_filter_columns",
-]
 
 # any function call, including "not"; names and string literals that look like one only disable pruning
 _UNSAFE_FOR_NAN = re.compile(r"\w\(|!=")
@@ -137,3 +128,9 @@ def evaluate_filter(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArr
         acero.Declaration("project", acero.ProjectNodeOptions([expression], ["keep"])),
     ]
     return acero.Declaration.from_sequence(steps).to_table(use_threads=False).column("keep")
+
+
+def digest_filter(expression: pc.Expression) -> str:
+    """A digest of a filter's text, stable across Arrow versions; of its pickle where the text elides values."""
+    text = str(expression)
+    return digest_briefly(pickle.dumps(expression, protocol=4) if "..." in text else text.encode())

@@ -22,8 +22,6 @@ from windrow.io.storage.filesystems import join_path
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["PATH_COLUMN", "Partitions", "conform", "find_partitions"]
-
 Value = Any
 
 PATH_COLUMN = "path"

@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, BlockPart, BlockReader, BlockTable, RowOrigin, SourceIdentity
-from windrow.io.catalog.fragments import digest_parts, digest_schema
+from windrow.io.catalog.manifest import digest_parts, digest_schema
 from windrow.io.catalog.row_ids import RowIdSource, count_rows
-
-__all__ = ["ListedSource", "NumberedRows", "WholeBlockReader"]
 
 
 class WholeBlockReader:

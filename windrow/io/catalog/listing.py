@@ -14,10 +14,8 @@ from typing import Any
 from windrow.core.errors import SourceError, WindrowError
 from windrow.io.storage.credentials import safe_cause, source_error
 from windrow.io.storage.error_causes import is_forbidden
-from windrow.io.storage.filesystems import Connection, Files, Paths, connect, join_path
+from windrow.io.storage.filesystems import Connection, Files, Paths, connect, is_visible, join_path
 from windrow.io.storage.retries import DEFAULT_RETRIES, GaveUpError, Retries, call_within, is_transient
-
-__all__ = ["list_files", "locate_root"]
 
 # fsspec's info of each path
 _Infos = dict[str, Mapping[str, Any]]
@@ -166,7 +164,7 @@ def _list_directory(lister: Any, directory: str) -> _Infos:
 def _visible_below(root: str, found: _Infos) -> _Infos:
     """The files that are not hidden, sorted by their path relative to a root."""
     names = {_relative(path, root): info for path, info in found.items()}
-    return {join_path(root, name): names[name] for name in sorted(names) if _visible(name)}
+    return {join_path(root, name): names[name] for name in sorted(names) if is_visible(name)}
 
 
 def _list_all(method: Callable[..., Any], path: str, **options: Any) -> Any:
@@ -176,11 +174,6 @@ def _list_all(method: Callable[..., Any], path: str, **options: Any) -> Any:
     except TypeError:
         # filesystems that list a tree with one request lack the parameter, and omit nothing
         return method(path, **options)
-
-
-def _visible(relative: str) -> bool:
-    """Skip '.x' and '_x' as Arrow and Spark do, but never a partition such as '_year=2020'."""
-    return all("=" in part or not part.startswith((".", "_")) for part in relative.split("/"))
 
 
 def _glob_root(pattern: str) -> str:

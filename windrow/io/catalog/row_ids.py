@@ -38,8 +38,6 @@ from windrow.io.catalog.manifest import Manifest
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-__all__ = ["RowIdSource", "compute_first_row_ids", "count_rows", "find_origins", "read_kept_rows"]
-
 Ints = NDArray[np.int64]
 
 _ROW_ID_BYTES = 8

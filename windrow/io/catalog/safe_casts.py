@@ -1,4 +1,4 @@
-"""Casts columns to other types without ever changing a value: what the type cannot hold is an error.
+"""Casts columns without ever changing a value: to the types of a schema, and from extension types of other libraries.
 
 Arrow's casts are checked too, but with gaps: they take no integer beyond 2**53 as ``double``, even one that it
 holds; they make infinities of large numbers; and not every version matches the fields of structs by name.
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.errors import SourceError
-
-__all__ = ["Locate", "cast_array", "cast_column", "cast_table", "has_cast"]
+from windrow.core.variable_tensors import is_variable_tensor
 
 Locate = Callable[[int], str]
 """Names the place of a row in errors: its file and row group."""
@@ -207,3 +207,75 @@ def _to_floats(array: Any, kind: Any) -> pa.Array:
     ):
         raise pa.ArrowInvalid(f"it is larger than the largest {kind}")
     return cast
+
+
+def conform_table(table: pa.Table, schema: pa.Schema | None, origin: str, fix: str) -> pa.Table:
+    """Cast a table to a schema, if there is one; a SourceError if that would change columns or values.
+
+    ``origin`` is the name of the table in the error, and ``fix`` what to do about it.
+    """
+    if schema is None or table.schema.equals(schema):
+        return table
+    if sorted(table.column_names) != sorted(schema.names):
+        raise SourceError(f"{origin}: has columns {table.column_names} and not {schema.names}; {fix}")
+    columns = []
+    for field in schema:
+        column = _tensors_to_lists(table.column(field.name), field.type)
+        try:
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        except pa.ArrowException as error:
+            raise SourceError(
+                f"{origin}: column {field.name!r} is {column.type} and not {field.type} ({error}); {fix}"
+            ) from error
+    return pa.table(columns, schema=schema)
+
+
+def _tensors_to_lists(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Convert fixed-shape tensors of one dimension to lists where the schema has lists of variable length."""
+    lists = pt.is_list(kind) or pt.is_large_list(kind)
+    if not lists or not isinstance(column.type, pa.FixedShapeTensorType) or len(column.type.shape) > 1:
+        return column
+    return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of blocks: arrays of fixed shape as tensors, other extension types as storage."""
+    return pa.schema([pa.field(field.name, _plain_type(field.type)) for field in schema])
+
+
+def plain_table(table: pa.Table) -> pa.Table:
+    """Convert a table to `plain_schema`."""
+    schema = plain_schema(table.schema)
+    columns = [
+        pa.chunked_array([_plain(chunk, kind) for chunk in column.chunks], kind)
+        for column, kind in zip(table.columns, schema.types, strict=True)
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if not isinstance(kind, pa.BaseExtensionType) or isinstance(kind, pa.FixedShapeTensorType):
+        return kind
+    if is_variable_tensor(kind):
+        return kind
+    shape, inner = getattr(kind, "shape", None), kind.storage_type
+    if not shape or not all(isinstance(width, int) for width in shape):
+        return inner
+    while pt.is_list(inner) or pt.is_large_list(inner):
+        inner = inner.value_type
+    return pa.fixed_shape_tensor(inner, shape)
+
+
+def _plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type == kind:
+        return array
+    storage = array.storage
+    if not isinstance(kind, pa.FixedShapeTensorType):
+        return storage
+    if storage.null_count:
+        rows = [None if row is None else np.ravel(row) for row in storage.to_pylist()]
+        return pa.ExtensionArray.from_storage(kind, pa.array(rows, kind.storage_type))
+    while pt.is_list(storage.type) or pt.is_large_list(storage.type):
+        storage = storage.flatten()
+    lists = pa.FixedSizeListArray.from_arrays(storage, type=kind.storage_type)
+    return pa.ExtensionArray.from_storage(kind, lists)

@@ -12,15 +12,13 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.arrow_bytes import arrow_bytes
-from windrow.core.run_ends import decode_runs, decoded_schema, holds_runs
-from windrow.io.catalog.fragments import FragmentFacts
-from windrow.io.catalog.value_widths import fixed_bits
+from windrow.core.arrow_support import decode_runs, decoded_schema, holds_runs
+from windrow.io.catalog.manifest import FragmentFacts
+from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.ipc_messages import BatchHeader, Layout, Message, find_messages, read_header
-from windrow.io.formats.row_group_reader import RowGroupFormat, corruption_is_invalid, group_by_bytes
-from windrow.io.parquet.footer_cache import FooterCache
-
-__all__ = ["ArrowFormat"]
+from windrow.io.formats.row_group_format import RowGroupFormat, corruption_is_invalid, group_by_bytes
+from windrow.io.storage.footer_cache import FooterCache
 
 # message layouts, so that the blocks of a file parse them once per process
 _LAYOUTS = FooterCache(max_footers=64, max_bytes=16 * 2**20)

@@ -1,4 +1,4 @@
-"""Opens block files for formats other than Parquet, verified as `storage.verified_files` does."""
+"""Opens block files for formats other than Parquet, verified as `parquet.verified_files` does."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ import pyarrow as pa
 
 from windrow.core.errors import SourceError
 from windrow.core.source import CorruptBlockError
-from windrow.io.catalog.fragments import digest_ends
+from windrow.io.catalog.manifest import digest_ends
 from windrow.io.storage.error_causes import shows_corruption
+from windrow.io.storage.file_versions import RowGroups, changed
 from windrow.io.storage.filesystems import Files
 from windrow.io.storage.range_reads import RemoteFile, join_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
-from windrow.io.storage.verified_files import RowGroups, changed
-
-__all__ = ["OpenFile", "check_unchanged", "listed_stamp", "make_corrupt_error", "open_file", "open_path"]
 
 _ONCE = Retries(seconds=0)
 

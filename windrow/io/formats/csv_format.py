@@ -7,24 +7,132 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.errors import SourceError
 from windrow.io.catalog.column_selection import make_unknown_column_error
-from windrow.io.catalog.fragments import FragmentFacts
+from windrow.io.catalog.manifest import FragmentFacts
 from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.formats.block_files import OpenFile
-from windrow.io.formats.csv_quotes import Quoting
-from windrow.io.formats.line_ranges import RANGE_BYTES, LineFiles, LineFormat, cut_lines, parse_in_blocks
-from windrow.io.formats.sampled_format import Head, estimate_facts
-from windrow.io.formats.type_widening import unify_inferred, widen_text
-from windrow.io.formats.user_types import type_names
+from windrow.io.formats.inferred_types import type_names, unify_inferred, widen_text
+from windrow.io.formats.line_formats import (
+    RANGE_BYTES,
+    LineFiles,
+    LineFormat,
+    Piece,
+    cut_lines,
+    parse_in_blocks,
+)
+from windrow.io.formats.row_group_format import Head, estimate_facts
 
-__all__ = ["CsvFormat", "CsvOptions", "check_csv_type"]
-
+_WINDOW_BYTES = 2**18
+_TAIL_BYTES = 64 * 1024
+_NEWLINE = 10
 _SHOWN_BYTES = 60
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
+
+
+@dataclass(frozen=True)
+class Quoting:
+    """How values are quoted. Each character is one ASCII byte; ``escape`` can be empty."""
+
+    delimiter: str
+    quote: str
+    double: bool
+    escape: str
+
+    def open_line(self, text: pa.Buffer) -> int | None:
+        """The offset of the first line that ends inside a quoted value; None if no line does.
+
+        Without an escape character, such a line has an odd number of quotes. So only those lines
+        are scanned byte by byte, and most files have none.
+        """
+        data = np.frombuffer(text, np.uint8)
+        mark, begin, carried = ord(self.quote), 0, 0
+        for start in range(0, len(data), _WINDOW_BYTES):
+            window = data[start : start + _WINDOW_BYTES]
+            places = np.flatnonzero((window == mark) | (window == _NEWLINE))
+            newlines = np.flatnonzero(window[places] == _NEWLINE)
+            counts = np.diff(newlines, prepend=-1) - 1
+            if not len(counts):
+                carried += len(places)
+                continue
+            counts[0] += carried
+            ends = places[newlines] + start
+            begins = np.concatenate([[begin], ends[:-1] + 1])
+            for line in np.flatnonzero(counts if self.escape else counts & 1).tolist():
+                if self._ends_open(bytes(data[begins[line] : ends[line]])):
+                    return int(begins[line])
+            begin, carried = int(ends[-1]) + 1, len(places) - 1 - int(newlines[-1])
+        return begin if carried and self._ends_open(bytes(data[begin:])) else None
+
+    def closes(self, text: pa.Buffer, lines: int) -> bool:
+        """Whether the text certainly has ``lines`` lines and the last of them closes its quotes.
+
+        If parsing the text gave as many rows, then no quoted value spans lines anywhere. This check
+        costs a fraction of `open_line`.
+        """
+        data = np.frombuffer(text, np.uint8)
+        windows = range(0, len(data), _WINDOW_BYTES)
+        found = sum(int(np.count_nonzero(data[at : at + _WINDOW_BYTES] == _NEWLINE)) for at in windows)
+        tail = bytes(data[-_TAIL_BYTES:])
+        ended = tail.endswith(b"\n")
+        if found + (not ended) != lines:
+            return False
+        begin = tail.rfind(b"\n", 0, len(tail) - ended) + 1
+        return (begin > 0 or len(tail) == len(data)) and not self._ends_open(tail[begin:].rstrip(b"\n"))
+
+    def whole_rows(self, text: pa.Buffer) -> pa.Buffer:
+        """The complete rows of a file's head, where values can contain newlines."""
+        data = bytes(text)
+        rows = self._row_end(data)
+        return text.slice(0, rows)
+
+    def _row_end(self, data: bytes) -> int:
+        """The offset after the last newline outside of quotes."""
+        end = at = 0
+        while True:
+            newline = data.find(b"\n", at)
+            if newline < 0:
+                return end
+            if not self._ends_open(data[end:newline]):
+                end = newline + 1
+            at = newline + 1
+
+    def _ends_open(self, line: bytes) -> bool:
+        """Whether a sequence of rows ends inside quotes; quotes open only at the beginning of a value."""
+        delimiter, quote = self.delimiter.encode(), self.quote.encode()
+        at = 0
+        while at <= len(line):
+            if line[at : at + 1] == quote:
+                closed = self._closing(line, at + 1)
+                if closed is None:
+                    return True
+                at = closed
+            at = self._next_value(line, at, delimiter)
+        return False
+
+    def _closing(self, line: bytes, at: int) -> int | None:
+        """The offset after the quote that closes a value."""
+        quote, escape = self.quote.encode(), self.escape.encode()
+        while at < len(line):
+            byte = line[at : at + 1]
+            if escape and byte == escape:
+                at += 2
+            elif byte != quote:
+                at += 1
+            elif self.double and line[at + 1 : at + 2] == quote:
+                at += 2
+            else:
+                return at + 1
+        return None
+
+    def _next_value(self, line: bytes, at: int, delimiter: bytes) -> int:
+        """The offset of the next value, after a delimiter or newline; past the end if there is none."""
+        found = [place for place in (line.find(delimiter, at), line.find(b"\n", at)) if place >= 0]
+        return min(found) + 1 if found else len(line) + 1
 
 
 @dataclass(frozen=True)
@@ -85,31 +193,23 @@ class CsvFormat(LineFormat):
         """Whether the header names the columns."""
         return not self.rows.column_names
 
-    def parse(
-        self,
-        file: OpenFile,
-        text: pa.Buffer,
-        schema: pa.Schema,
-        where: str,
-        *,
-        first_row: int,
-        at_start: bool,
-    ) -> pa.Table:
+    def parse(self, piece: Piece, schema: pa.Schema) -> pa.Table:
         """Parse rows of CSV; an open quote is an error that names its line."""
+        text, at_start = piece.text, piece.at_start
         if not text.size:
             return empty_table(schema)
-        names = None if at_start else self._names(file)
+        names = None if at_start else self._names(piece.file)
         # Arrow reads all columns if given none: without any needed column, read one to count rows
-        types = {field.name: field.type for field in schema} or {self._names(file)[0]: pa.binary()}
+        types = {field.name: field.type for field in schema} or {self._names(piece.file)[0]: pa.binary()}
         try:
             table = _parse_rows(text, self.rows, names, types)
         except pa.ArrowInvalid:
             # an open quote is the likeliest cause, and the more helpful error
-            self._check_open_quotes(text, where, at_start=at_start)
+            self._check_open_quotes(text, piece.where, at_start=at_start)
             raise
         lines = table.num_rows + (self.rows.head_lines if at_start else 0)
         if not self.rows.quoting.closes(text, lines):
-            self._check_open_quotes(text, where, at_start=at_start)
+            self._check_open_quotes(text, piece.where, at_start=at_start)
         return table
 
     def heads(self, file: OpenFile) -> Iterator[Head]:
@@ -139,7 +239,7 @@ class CsvFormat(LineFormat):
             # Arrow decodes names only now
             sample.schema.names  # noqa: B018
         except (pa.ArrowException, UnicodeError) as error:
-            why = self.explain(error, file, text, pa.schema([]))
+            why = self.explain(error, Piece(file, text, file.name), pa.schema([]))
             raise SourceError(f"{file.name}: {why}") from error
         self._check_inferred_binary(sample.schema, file)
         return estimate_facts(sample, text.size, self.lines.group_bytes(file, head))
@@ -173,9 +273,7 @@ class CsvFormat(LineFormat):
                 f"newlines_in_values=True, which reads each file as a whole, or repair the file"
             )
 
-    def explain(
-        self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema, *, first_row: int = 0
-    ) -> str:
+    def explain(self, error: Exception, piece: Piece, schema: pa.Schema) -> str:
         """Replace the column number in an Arrow error by the column's name, and add a fix."""
         found = _COLUMN.search(str(error))
         if found is None:
@@ -183,7 +281,7 @@ class CsvFormat(LineFormat):
                 f"{error}; repair the file, or check column_names=, skip_rows=, delimiter=, quote_char= and "
                 "encoding="
             )
-        name = self._names(file)[int(found[1])]
+        name = self._names(piece.file)[int(found[1])]
         why = str(error).replace(found[0], "")
         if self.given_schema:
             return f"column {name!r}: {why}. schema= states its type: give another one, or repair the file"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,15 +19,13 @@ from windrow.core.integers import as_integer
 from windrow.core.optional_dependencies import require
 from windrow.core.source import CorruptBlockError
 from windrow.core.variable_tensors import to_tensor_column, variable_tensor
+from windrow.io.catalog.file_format import Survey
 from windrow.io.formats.block_files import make_corrupt_error, open_path
-from windrow.io.formats.format import Survey
-from windrow.io.formats.image_limit import describe_limit, is_too_large
 from windrow.io.formats.numpy_types import column_type, to_column
-from windrow.io.formats.whole_file_reader import Contents, WholeFileFormat
+from windrow.io.formats.whole_file_format import Contents, WholeFileFormat
 from windrow.io.storage.filesystems import Files
 
-__all__ = ["ImageFormat"]
-
+_PIXELS = re.compile(r"\((\d+) pixels\)")
 _IMAGE = "image"
 # channels and pixel type of each mode; arrays of one channel have no channel dimension
 _MODES: dict[str, tuple[int, type[np.generic]]] = {
@@ -48,6 +47,24 @@ _SAMPLE = 16
 _HEAD_BYTES = 64 * 1024
 # assumed ratio of decoded to file size; affects only how many images form a part
 _GROWTH = 8
+_FIX = "exclude it with a glob, or restore it"
+
+
+def is_too_large(pillow: Any, error: BaseException) -> bool:
+    """Whether Pillow raises an error for an image's size; a warning, where warnings are errors, counts too."""
+    return isinstance(error, (pillow.DecompressionBombError, pillow.DecompressionBombWarning))
+
+
+def describe_limit(pillow: Any, error: BaseException) -> str:
+    """Continue the sentence after an image's name: how many pixels it has, the limit, and what to change."""
+    found = _PIXELS.search(str(error))
+    pixels = "too many pixels" if found is None else f"{int(found[1]):,} pixels"
+    is_warning = isinstance(error, pillow.DecompressionBombWarning)
+    limit = "PIL.Image.MAX_IMAGE_PIXELS" if is_warning else "twice PIL.Image.MAX_IMAGE_PIXELS"
+    return (
+        f"has {pixels}, more than Pillow decodes: {limit}, which is {pillow.MAX_IMAGE_PIXELS:,}: scale the image down, "
+        "exclude it, or raise MAX_IMAGE_PIXELS in every process that reads, if you trust the files"
+    )
 
 
 @dataclass(frozen=True)
@@ -187,9 +204,6 @@ class ImageFormat(WholeFileFormat):
             f"is of mode {image.mode!r}, which cannot be converted to {self.mode!r}{reason}: give another mode=, or "
             "convert the file"
         )
-
-
-_FIX = "exclude it with a glob, or restore it"
 
 
 class _ModeError(Exception):

@@ -15,8 +15,6 @@ import pyarrow as pa
 
 from windrow.io.formats.block_files import OpenFile
 
-__all__ = ["BatchHeader", "Layout", "Message", "find_messages", "read_header"]
-
 _MAGIC, _FEATHER_1 = b"ARROW1", b"FEA1"
 _CONTINUATION = 0xFFFFFFFF
 # an IPC file is the magic padded to 8 bytes, a stream, a footer with its length, and the magic

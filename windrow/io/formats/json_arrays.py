@@ -12,8 +12,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["array_head", "array_lines", "is_array"]
-
 # what is scanned at once stays in the cache
 _STEP_BYTES = 2**16
 # what the parser gets at once

@@ -11,22 +11,25 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.errors import SourceError
-from windrow.io.catalog.fragments import FragmentFacts
 from windrow.io.catalog.hive_partitions import find_partitions
+from windrow.io.catalog.manifest import FragmentFacts
 from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.formats.block_files import OpenFile
+from windrow.io.formats.file_encodings import check_utf8
+from windrow.io.formats.inferred_types import type_names, unify_inferred, widen_json
 from windrow.io.formats.json_arrays import array_head, array_lines, is_array
-from windrow.io.formats.json_integers import find_rounded, widen_integers
-from windrow.io.formats.json_text import has_text, quote_values
-from windrow.io.formats.line_ranges import BLOCK_BYTES, LineFiles, LineFormat, cut_lines, parse_in_blocks
-from windrow.io.formats.sampled_format import Head, estimate_facts
-from windrow.io.formats.text_encoding import check_utf8
-from windrow.io.formats.type_widening import unify_inferred, widen_json
-from windrow.io.formats.user_types import type_names
-
-__all__ = ["JsonFormat", "check_json_type"]
+from windrow.io.formats.json_values import find_rounded, has_text, quote_values, widen_integers
+from windrow.io.formats.line_formats import (
+    BLOCK_BYTES,
+    LineFiles,
+    LineFormat,
+    Piece,
+    cut_lines,
+    parse_in_blocks,
+)
+from windrow.io.formats.row_group_format import Head, estimate_facts
 
 _COLUMN = re.compile(r"Column\(/([^/)]*)")
 _ROW = re.compile(r" in row (\d+)")
@@ -81,42 +84,31 @@ class JsonFormat(LineFormat):
         else:
             yield from array_lines(self.lines.read_whole(file))
 
-    def parse(
-        self,
-        file: OpenFile,
-        text: pa.Buffer,
-        schema: pa.Schema,
-        where: str,
-        *,
-        first_row: int,
-        at_start: bool,
-    ) -> pa.Table:
+    def parse(self, piece: Piece, schema: pa.Schema) -> pa.Table:
         """Parse lines of JSON; a SourceError names an integer that the column's floats do not hold."""
-        table = self._parse(text, schema, "error" if self.complete else "ignore")
-        self._check_rounded(text, table, where, first_row)
+        table = self._parse(piece.text, schema, "error" if self.complete else "ignore")
+        self._check_rounded(piece.text, table, piece.where, piece.first_row)
         return table
 
-    def explain(
-        self, error: Exception, file: OpenFile, text: pa.Buffer, schema: pa.Schema, *, first_row: int = 0
-    ) -> str:
+    def explain(self, error: Exception, piece: Piece, schema: pa.Schema) -> str:
         """Extend an error by the column's name and the row, where they can be found, and a fix."""
         if isinstance(error, UnicodeError):
             return f"{error}; check encoding="
         if "unexpected field" in str(error):
             return (
-                f"a key that is missing from the beginning of every file ({_find_unexpected(text, schema)}): give its "
-                "type with dtypes=, or exclude it with columns="
+                f"a key that is missing from the beginning of every file ({_find_unexpected(piece.text, schema)}): "
+                "give its type with dtypes=, or exclude it with columns="
             )
-        shown = _show(error, text, first_row)
+        shown = _show(error, piece)
         if "changed from object to" in shown and "Column()" in shown:
             return (
                 f"{shown}; repair the file: each line, or each element of its array, must be one JSON object"
             )
         named = _COLUMN.search(shown)
-        name = named[1] if named else _find_overflow(text, schema)
+        name = named[1] if named else _find_overflow(piece.text, schema)
         if not name:
             return f"{shown}; repair the file: each line must be one JSON object"
-        what = f"column {name!r}{_find_row(error, text, first_row)}: {shown}"
+        what = f"column {name!r}{_find_row(error, piece)}: {shown}"
         if self.given_schema:
             return f"{what}. schema= states its type: give another one, or repair the file"
         if "changed from" in str(error):
@@ -140,7 +132,7 @@ class JsonFormat(LineFormat):
                 sample = self._parse(head.data, inferred, "infer")
         except (pa.ArrowException, UnicodeError) as error:
             what = "" if isinstance(error, UnicodeError) else " does not hold JSON as described"
-            why = self.explain(error, file, head.data, given)
+            why = self.explain(error, Piece(file, head.data, file.name), given)
             raise SourceError(f"{file.name}{what}: {why}") from error
         self._check_rounded(head.data, sample, file.name, 0)
         if sample.num_rows and not sample.num_columns:
@@ -185,21 +177,23 @@ def _read_array_head(file: OpenFile, head: Head) -> _ArrayHead:
     return _ArrayHead(lines, head.whole, head.content_bytes)
 
 
-def _show(error: Exception, text: pa.Buffer, first_row: int) -> str:
+def _show(error: Exception, piece: Piece) -> str:
     """The text of an error; Arrow counts rows within its blocks, so only those of the first one are known."""
-    is_first = text.size <= BLOCK_BYTES
-    return _ROW.sub(lambda found: f" in row {first_row + int(found[1]):,}" if is_first else "", str(error))
+    is_first = piece.text.size <= BLOCK_BYTES
+    return _ROW.sub(
+        lambda found: f" in row {piece.first_row + int(found[1]):,}" if is_first else "", str(error)
+    )
 
 
-def _find_row(error: Exception, text: pa.Buffer, first_row: int) -> str:
+def _find_row(error: Exception, piece: Piece) -> str:
     """Name the first row with the number that an error quotes."""
     quoted = _QUOTED.search(str(error))
     if quoted is None:
         return ""
     number = re.compile(rb"(?<![\w.+-])" + re.escape(quoted[1].encode()) + rb"(?![\w.])")
-    rows = (line for line in bytes(text).splitlines() if line.strip())
+    rows = (line for line in bytes(piece.text).splitlines() if line.strip())
     row = next((row for row, line in enumerate(rows) if number.search(line)), None)
-    return "" if row is None else f", row {first_row + row:,}"
+    return "" if row is None else f", row {piece.first_row + row:,}"
 
 
 def _drop_partitions(sample: pa.Table, path: str) -> pa.Table:

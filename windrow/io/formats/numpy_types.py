@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 
 from windrow.core.text_types import preserve_embedded_nuls
 
-__all__ = ["column_type", "row_memory_bytes", "to_column"]
-
 _UNITS = ("s", "ms", "us", "ns")
 # the widths of Arrow's floats in bytes
 _FLOATS = (2, 4, 8)

@@ -19,16 +19,6 @@ from numpy.typing import NDArray
 
 from windrow.core.optional_dependencies import require
 
-__all__ = [
-    "Feature",
-    "FeatureError",
-    "gather_features",
-    "infer_type",
-    "list_kind",
-    "load_example",
-    "to_array",
-]
-
 _KINDS = {"bytes_list": pa.binary(), "float_list": pa.float32(), "int64_list": pa.int64()}
 
 _VARINT_BYTES = 10

@@ -13,11 +13,11 @@ import pyarrow as pa
 from windrow.core.errors import SourceError
 from windrow.core.optional_dependencies import require
 from windrow.core.source import CorruptBlockError
-from windrow.io.catalog.fragments import FragmentFacts
+from windrow.io.catalog.manifest import FragmentFacts
 from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.formats.block_files import OpenFile
-from windrow.io.formats.row_group_reader import group_by_bytes
-from windrow.io.formats.sampled_format import Head, RecordFormat, estimate_facts
+from windrow.io.formats.inferred_types import type_names, unify_inferred, widen_features
+from windrow.io.formats.row_group_format import Head, RecordFormat, estimate_facts, group_by_bytes
 from windrow.io.formats.tfrecord_features import (
     FeatureError,
     gather_features,
@@ -25,11 +25,7 @@ from windrow.io.formats.tfrecord_features import (
     list_kind,
     to_array,
 )
-from windrow.io.formats.type_widening import unify_inferred, widen_features
-from windrow.io.formats.user_types import type_names
 from windrow.io.storage.error_causes import exceeds_arrow
-
-__all__ = ["TFRecordFormat", "iter_records", "load_checksum", "mask"]
 
 _SAMPLE_RECORDS = 1000
 _HEADER = struct.Struct("<QI")

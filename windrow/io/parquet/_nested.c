@@ -1,4 +1,4 @@
-/* Decodes column chunks below one list, or below structs only; windrow/io/parquet/nested_decoder.py calls it.
+/* Decodes column chunks below one list, or below structs only; windrow/io/parquet/chunk_decoder.py calls it.
  *
  * Lists can be null or empty, but no element, struct or value is null; all else is declined. Format: "Nested Encoding"
  * in parquet-format's README.

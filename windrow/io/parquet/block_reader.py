@@ -6,39 +6,33 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
+from windrow.core.arrow_support import empty_table
 from windrow.core.buffer_pool import BufferPool
-from windrow.core.empty_tables import empty_table
 from windrow.core.frame_of_reference import Packing, join_ranges
 from windrow.core.phase_clock import timed
 from windrow.core.source import BlockAddress, BlockPart, ScatteredColumn
-from windrow.io.catalog.filters import can_prune, filter_columns, kept_places, with_filter_columns
-from windrow.io.catalog.fragments import Fragment
-from windrow.io.catalog.hive_partitions import Partitions, conform
-from windrow.io.catalog.row_group_pieces import CutSizes
-from windrow.io.catalog.safe_casts import cast_table
-from windrow.io.formats.row_group_reader import PART_BYTES, split_into_parts
+from windrow.io.catalog.blocks import CutSizes
+from windrow.io.catalog.file_format import FileReading
+from windrow.io.catalog.filters import can_prune, filter_columns, with_filter_columns
+from windrow.io.catalog.hive_partitions import conform
+from windrow.io.catalog.manifest import Fragment
+from windrow.io.formats.row_group_format import PART_BYTES, split_into_parts
 from windrow.io.parquet import chunk_decoder, decoder_library
+from windrow.io.parquet.chunk_decoder import decode_nested
 from windrow.io.parquet.footers import read_footer, summarise
-from windrow.io.parquet.nested_decoder import decode_nested
-from windrow.io.parquet.row_groups import join_groups
 from windrow.io.parquet.row_ranges import open_ranges
-from windrow.io.parquet.small_files import read_small_files
 from windrow.io.parquet.stored_chunks import Chunk
-from windrow.io.parquet.stored_rows import StoredRows
+from windrow.io.parquet.stored_rows import StoredRows, join_groups, read_small_files
+from windrow.io.parquet.verified_files import BlockFile, open_block, remember_footer
+from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files
-from windrow.io.storage.verified_files import BlockFile, RowGroups, open_block, remember_footer
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-
-__all__ = ["ParquetFormat", "ParquetReader"]
 
 
 @dataclass(frozen=True)
@@ -58,29 +52,13 @@ class ParquetFormat:
         remember_footer(files, path, footer)
         return Fragment(footer.version, footer.digest, summarise(footer.metadata, footer.texts, name))
 
-    def reader(
-        self,
-        files: Files,
-        schema: pa.Schema,
-        stored: pa.Schema,
-        partitions: Partitions,
-        row_filter: pc.Expression | None,
-    ) -> ParquetReader:
-        return ParquetReader(files, schema, stored, partitions, row_filter)
+    def reader(self, reading: FileReading) -> ParquetReader:
+        return ParquetReader(**vars(reading))
 
 
 @dataclass(frozen=True)
-class ParquetReader:
-    """Reads blocks of Parquet files: selected columns of files and partitions, and rows for which ``filter`` is true.
-
-    ``stored`` is the unified schema of all columns of the files; filters see it with the partition columns.
-    """
-
-    files: Files
-    schema: pa.Schema
-    stored: pa.Schema
-    partitions: Partitions
-    filter: pc.Expression | None
+class ParquetReader(FileReading):
+    """Reads blocks of Parquet files: selected columns of files and partitions, and rows that the filter keeps."""
 
     @cached_property
     def stored_fields(self) -> list[tuple[str, pa.DataType] | None]:
@@ -113,7 +91,7 @@ class ParquetReader:
             if len(some) > 1:
                 yield self._open_small_files(some)
             else:
-                yield from self._file_parts(some[0], self._origin(some[0], address))
+                yield from self._file_parts(some[0], self.origin_of(some[0], address))
 
     def _file_parts(self, groups: RowGroups, origin: str) -> Iterator[BlockPart]:
         with open_block(self.files, groups, origin) as block:
@@ -154,7 +132,7 @@ class ParquetReader:
             part = self._open_small_files(some)
             tables = [self._read_member(member) for member in part.members] if filters else []
             return pa.concat_tables(tables) if filters else part.select(list(range(len(self.schema))))
-        origin = self._origin(some[0], address)
+        origin = self.origin_of(some[0], address)
         with open_block(self.files, some[0], origin) as block, block.mapped_errors(filters=filters):
             table = self._filter_rows(block) if filters else self._read(block, self.schema)
             block.check()
@@ -164,14 +142,10 @@ class ParquetReader:
         with member.block.mapped_errors(filters=True):
             return self._filter_rows(member.block)
 
-    def _origin(self, groups: RowGroups, address: BlockAddress) -> str:
-        """What errors name: the block, or the file where a block has several."""
-        return address.origin if len(address.locator) == 1 else self.files.name(groups.path)
-
     def _filter_rows(self, block: BlockFile) -> pa.Table:
         """Read the row groups that the statistics do not rule out one by one, and keep the rows that match."""
-        needed = filter_columns(self.filter, self._full_schema())
-        schema = with_filter_columns(self.schema, self._full_schema(), needed)
+        needed = filter_columns(self.filter, self.all_columns)
+        schema = with_filter_columns(self.schema, self.all_columns, needed)
         numbers = self._prune_row_groups(block, needed)
         if block.groups.is_cut:
             members = self._open_pieces(block, schema) if numbers else []
@@ -181,15 +155,14 @@ class ParquetReader:
         found = [empty_table(self.schema)]
         for member in members:
             table = self._read_columns(member, schema)
-            kept = table.take(pa.array(kept_places(self.filter, table)))
-            found.append(cast_table(kept, self.schema, member.locate))
+            found.append(self.keep_rows(table, member.locate))
         return pa.concat_tables(found)
 
     def _prune_row_groups(self, block: BlockFile, needed: Sequence[str] | None) -> list[int]:
         """The row groups of a block that can have rows for which the filter is true."""
         import pyarrow.dataset as ds
 
-        groups, schema = block.groups, self._full_schema()
+        groups, schema = block.groups, self.all_columns
         numbers = list(range(groups.start, groups.stop))
         partitions = self.partitions.schema.names
         # statistics are of the values as stored, so they say nothing of those of another type
@@ -208,10 +181,6 @@ class ParquetReader:
         # not make_fragment(row_groups=), which converts the indices to a set and reads in its order
         fragment = fragment.subset(row_group_ids=numbers)
         return [group.id for group in fragment.subset(self.filter, schema=schema).row_groups]
-
-    def _full_schema(self) -> pa.Schema:
-        """All columns of files and partitions, which a filter can reference."""
-        return pa.schema([*self.stored, *self.partitions.schema])
 
     def _read(self, block: BlockFile, schema: pa.Schema) -> pa.Table:
         groups = block.groups

@@ -1,4 +1,4 @@
-"""The C decoder as loaded with ctypes, and what its callers share."""
+"""The C decoder as loaded with ctypes, the codecs that it decompresses, and what its callers share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,75 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.native_libraries import Address, load_library
-from windrow.io.parquet.codecs import SystemCodecs
 
-__all__ = ["LIBRARY", "SCRATCH", "read_chunks", "read_into", "read_pages"]
+UNCOMPRESSED = "UNCOMPRESSED"
+
+
+def _load(*names: str) -> Any:
+    """The first of some libraries that is installed, else None."""
+    for name in names:
+        with suppress(OSError):
+            return ctypes.CDLL(name)
+    return None
+
+
+def _find(library: Any, name: str, arguments: list[Any], result: Any) -> Any:
+    function = getattr(library, name, None)
+    if function is not None:
+        function.argtypes, function.restype = arguments, result
+    return function
+
+
+_ZSTD = _load("libzstd.so.1", "libzstd.1.dylib")
+_LZ4 = _load("liblz4.so.1", "liblz4.1.dylib")
+_zstd_create = _find(_ZSTD, "ZSTD_createDCtx", [], ctypes.c_void_p)
+_zstd_free = _find(_ZSTD, "ZSTD_freeDCtx", [ctypes.c_void_p], ctypes.c_size_t)
+# called from C
+_zstd_decompress = _find(_ZSTD, "ZSTD_decompressDCtx", [], None)
+_lz4_decompress = _find(_LZ4, "LZ4_decompress_safe", [], None)
+_HAS_ZSTD = None not in (_zstd_create, _zstd_free, _zstd_decompress)
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A codec: its number in C, and the ratio that pages rarely exceed; Arrow reads those that do."""
+
+    number: int
+    max_ratio: int
+
+
+def _find_codecs() -> dict[str, Codec]:
+    # Snappy encodes 64 bytes in at least 3, LZ4 255 in at least 1; the ratio of zstd has no limit
+    found = {UNCOMPRESSED: Codec(0, 1), "SNAPPY": Codec(1, 24)}
+    if _HAS_ZSTD:
+        found["ZSTD"] = Codec(2, 256)
+    if _lz4_decompress is not None:
+        # the older framing has the same name in footers, and is declined in C
+        found["LZ4"] = Codec(3, 256)
+    return found
+
+
+CODECS = _find_codecs()
+"""By their names in footers, those that can be decompressed here."""
+
+
+def _address(function: Any) -> int:
+    return 0 if function is None else int(ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+
+class SystemCodecs:
+    """What C calls ``system_codecs``, for one thread; frees what zstd keeps from page to page."""
+
+    def __init__(self) -> None:
+        self._context = int(_zstd_create() or 0) if _HAS_ZSTD else 0
+        addresses = [_address(_zstd_decompress), self._context, _address(_lz4_decompress)]
+        self.addresses: NDArray[np.int64] = np.array(addresses, np.int64)
+
+    # an argument: as the interpreter exits, the module's names can be gone before the last thread's codecs
+    def __del__(self, free: Any = _zstd_free) -> None:
+        if self._context:
+            free(self._context)
+
 
 # holds a dictionary and a page; writers make both about 1 MiB, sometimes slightly more
 _SCRATCH_BYTES = 4 * 2**20

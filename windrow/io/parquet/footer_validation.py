@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from windrow.io.parquet import decoder_library
 
-__all__ = ["check_footer", "find_problem"]
-
 # lower limit of a schema element's bytes in the footer, and bytes of a Leaf in C
 _LEAF_STORED_BYTES, _LEAF_BYTES = 4, 16
 _PROBLEMS = (

@@ -1,4 +1,4 @@
-"""Parquet footers: reads them with one read, digests them, and summarises rows, sizes and statistics for planning."""
+"""Parquet footers: reads them with one read, digests them, and summarises them for planning."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
 from windrow.core.frame_of_reference import is_packable, join_ranges
-from windrow.io.catalog.fragments import HASH_BYTES, FragmentFacts
-from windrow.io.catalog.value_widths import fixed_bits, leaf_indices, leaf_types, offset_bytes
-from windrow.io.parquet.arrow_schemas import REMEMBERED_SCHEMAS, SchemaKey, find_arrow_schema
+from windrow.io.catalog.manifest import HASH_BYTES, FragmentFacts
+from windrow.io.catalog.value_sizes import fixed_bits, leaf_indices, leaf_types, offset_bytes
 from windrow.io.parquet.footer_validation import check_footer
-from windrow.io.parquet.stored_chunks import integer_bounds
 from windrow.io.storage.file_versions import Version, version_from_stat
 from windrow.io.storage.filesystems import Files
 
-__all__ = ["Footer", "parse_footer", "read_footer", "summarise"]
-
 _TAIL_BYTES = 64 * 1024
 _TRAILER_BYTES = 8
+# files of a dataset mostly have one schema, and each is remembered with a footer that has it
+_REMEMBERED_SCHEMAS = 16
+_ARROW_SCHEMA = b"ARROW:schema"
 _UNKNOWN = -1
+_INTEGERS = ("INT32", "INT64")
 # for this encoding, Arrow's text byte count leaves out values that repeat the previous one
 _DELTA_BYTE_ARRAY = "DELTA_BYTE_ARRAY"
 _FIX = "name only Parquet files, or write this one again"
@@ -101,6 +101,22 @@ def _parse(raw: bytes, name: str) -> tuple[Any, NDArray[np.int64]]:
     return metadata, texts
 
 
+class _SchemaKey:
+    """The part of a footer that determines its Arrow schema, as a key that takes microseconds."""
+
+    def __init__(self, metadata: Any) -> None:
+        self.metadata = metadata
+        # ParquetSchema.equals() compares leaves only: it takes a map for a list of structs
+        tree = repr(metadata.schema).partition("\n")[2]
+        self._key = (tree, (metadata.metadata or {}).get(_ARROW_SCHEMA))
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SchemaKey) and self._key == other._key
+
+
 class _Columns(NamedTuple):
     """What planning needs to know of a schema; one object for all files that have it."""
 
@@ -110,8 +126,8 @@ class _Columns(NamedTuple):
     leaves: int
 
 
-@lru_cache(REMEMBERED_SCHEMAS)
-def _find_columns(key: SchemaKey) -> _Columns:
+@lru_cache(_REMEMBERED_SCHEMAS)
+def _find_columns(key: _SchemaKey) -> _Columns:
     schema = find_arrow_schema(key.metadata)
     leaves = leaf_indices(schema)
     fields = [
@@ -124,7 +140,7 @@ def _find_columns(key: SchemaKey) -> _Columns:
 def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFacts:
     """Summarise a parsed footer for planning; ``texts`` as in `Footer`."""
     try:
-        columns = _find_columns(SchemaKey(metadata))
+        columns = _find_columns(_SchemaKey(metadata))
     except pa.ArrowException as error:
         raise SourceError(f"{name} has a column that Arrow cannot read: {error}; write it again") from error
     if columns.leaves != metadata.num_columns:
@@ -203,3 +219,28 @@ def _estimate(leaf: pa.DataType, chunk: Any, text_bytes: int) -> int:
     # minimum and maximum in sort order are a cheap sample of value lengths
     mean = (len(statistics.min_raw) + len(statistics.max_raw)) / 2
     return int(codes + statistics.num_values * mean)
+
+
+def integer_bounds(statistics: Any) -> tuple[int, int] | None:
+    """Minimum and maximum of a chunk of integers from its statistics; None for other types or missing statistics."""
+    if statistics is None or statistics.physical_type not in _INTEGERS or not statistics.has_min_max:
+        return None
+    low, high = int(statistics.min_raw), int(statistics.max_raw)
+    # statistics of unsigned columns are in unsigned order, so low can exceed high
+    return (low, high) if low <= high else None
+
+
+def find_arrow_schema(metadata: Any) -> pa.Schema:
+    """Return the Arrow schema of a parsed footer, in which the C++ reader gives the columns.
+
+    ``metadata.schema.to_arrow_schema()`` differs for logical types such as UUID and JSON that no Arrow schema in the
+    footer describes: it does not make extension types of them.
+    """
+    return _find(_SchemaKey(metadata))
+
+
+@lru_cache(_REMEMBERED_SCHEMAS)
+def _find(key: _SchemaKey) -> pa.Schema:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(pa.BufferReader(b""), metadata=key.metadata).schema_arrow

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from windrow.io.catalog.value_widths import leaf_types
+from windrow.io.catalog.value_sizes import leaf_types
 from windrow.io.parquet.thrift_compact import (
     BINARY,
     I32,
@@ -31,8 +31,6 @@ from windrow.io.parquet.thrift_compact import (
     ThriftError,
     dump,
 )
-
-__all__ = ["FooterStructs", "assemble", "coarsen", "page_of_one_value", "prune", "read_leaf"]
 
 _MAGIC = b"PAR1"
 # rows that are decoded at a time

@@ -22,18 +22,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.io.parquet import decoder_library
-from windrow.io.parquet.codecs import UNCOMPRESSED
+from windrow.io.parquet.decoder_library import UNCOMPRESSED
 from windrow.io.parquet.thrift_compact import STRUCT, Reader, Struct, ThriftError
-
-__all__ = [
-    "ChunkPages",
-    "Headers",
-    "PageSpan",
-    "ReadRange",
-    "StoredChunk",
-    "measure_dictionary",
-    "read_headers",
-]
 
 ReadRange = Callable[[int, int], pa.Buffer]
 """Reads a range of the file; shorter where the file ends."""

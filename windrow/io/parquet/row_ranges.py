@@ -11,23 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from windrow.core.phase_clock import phase
-from windrow.io.parquet.codecs import CODECS
-from windrow.io.parquet.footer_cache import FooterCache
+from windrow.io.parquet.decoder_library import CODECS
 from windrow.io.parquet.leaf_files import assemble, coarsen, page_of_one_value, prune, read_leaf
 from windrow.io.parquet.page_index import ChunkPages, Headers, PageSpan, measure_dictionary, read_headers
-from windrow.io.parquet.row_groups import open_parquet
 from windrow.io.parquet.stored_chunks import Chunk, Fields, NestedLeaf
-from windrow.io.storage.io_threads import call_ahead
-
-if TYPE_CHECKING:
-    from windrow.io.storage.verified_files import BlockFile
-
-__all__ = ["RowRange", "open_ranges"]
+from windrow.io.parquet.verified_files import BlockFile, open_parquet
+from windrow.io.storage.footer_cache import FooterCache
+from windrow.io.storage.retries import call_ahead
 
 # chunks of a remote file whose pages are looked for at a time, each with a request of up to 8 MiB
 _LANES = 8

@@ -12,16 +12,13 @@ import pyarrow.types as pt
 
 from windrow.core.text_types import offset_width
 from windrow.io.catalog.column_selection import restrict_type
-from windrow.io.catalog.value_widths import leaf_indices, leaf_types
-from windrow.io.parquet.arrow_schemas import find_arrow_schema
-from windrow.io.parquet.codecs import CODECS
+from windrow.io.catalog.value_sizes import leaf_indices, leaf_types
+from windrow.io.parquet.decoder_library import CODECS
+from windrow.io.parquet.footers import find_arrow_schema, integer_bounds
 from windrow.io.parquet.leaf_files import FooterStructs
 from windrow.io.parquet.page_index import ChunkPages, StoredChunk
 
-__all__ = ["Chunk", "NestedLeaf", "StoredFooter", "integer_bounds", "is_list"]
-
 _WIDTHS = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
-_INTEGERS = ("INT32", "INT64")
 # datasets of the same file whose chunks are remembered
 _KNOWN_FIELDS = 4
 # what chunks hold, as in C
@@ -383,12 +380,3 @@ def _is_unconverted(kind: pa.DataType) -> bool:
 def _may_have_nulls(column: Any) -> bool:
     statistics = column.statistics
     return statistics is None or not statistics.has_null_count or statistics.null_count > 0
-
-
-def integer_bounds(statistics: Any) -> tuple[int, int] | None:
-    """Minimum and maximum of a chunk of integers from its statistics; None for other types or missing statistics."""
-    if statistics is None or statistics.physical_type not in _INTEGERS or not statistics.has_min_max:
-        return None
-    low, high = int(statistics.min_raw), int(statistics.max_raw)
-    # statistics of unsigned columns are in unsigned order, so low can exceed high
-    return (low, high) if low <= high else None

@@ -1,20 +1,67 @@
-"""Rows of one file that a block or a part of one consists of: whole row groups, or some rows of one."""
+"""The rows of files that a part of a block consists of: joined row groups, some rows of one, or many small files.
+
+Opening a small file, parsing its footer and calling the decoder cost more than its bytes. So a small file is read
+with one read, its footer is parsed once in a process (`windrow.io.parquet.verified_files`), and one call decodes a
+column of all files of a part.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from windrow.io.parquet.row_groups import count_rows, open_parquet, read_groups
+from windrow.io.formats.row_group_format import PART_BYTES
+from windrow.io.formats.whole_file_format import read_contents
 from windrow.io.parquet.row_ranges import RowRange
 from windrow.io.parquet.stored_chunks import Chunk, Fields, NestedLeaf
-from windrow.io.storage.verified_files import BlockFile
+from windrow.io.parquet.verified_files import BlockFile, open_bytes, open_parquet
+from windrow.io.storage.file_versions import RowGroups
+from windrow.io.storage.filesystems import Files
 
-__all__ = ["StoredRows"]
+
+def _count_rows(metadata: Any, numbers: Iterable[int]) -> int:
+    """The rows of some row groups, as the footer states them."""
+    return sum(metadata.row_group(number).num_rows for number in numbers)
+
+
+def _read_groups(stored: Any, numbers: Sequence[int], names: list[str]) -> pa.Table:
+    """Read columns of row groups, and check the row count: Arrow can silently read fewer rows from corrupt pages."""
+    table = stored.read_row_groups(list(numbers), columns=names, use_threads=False)
+    expected = _count_rows(stored.metadata, numbers)
+    if table.num_rows != expected or any(len(column) != expected for column in table.columns):
+        raise pa.ArrowInvalid(f"pages hold {table.num_rows} rows where the footer states {expected}")
+    return table
+
+
+def join_groups(metadata: Any, groups: RowGroups) -> Iterator[tuple[int, ...]]:
+    """Join adjacent row groups into parts of at least `PART_BYTES`, except the last."""
+    joined: list[int] = []
+    joined_bytes = 0
+    for number in range(groups.start, groups.stop):
+        joined.append(number)
+        joined_bytes += metadata.row_group(number).total_byte_size
+        if joined_bytes >= PART_BYTES:
+            yield tuple(joined)
+            joined, joined_bytes = [], 0
+    if joined:
+        yield tuple(joined)
+
+
+def read_small_files(
+    files: Files, part: Sequence[RowGroups]
+) -> tuple[pa.Buffer, list[tuple[BlockFile, int]]]:
+    """Read whole files: their bytes one after another, and each as a block's file with its offset in them."""
+    contents = read_contents(files, part)
+    data = pa.py_buffer(contents.data)
+    starts = contents.ends[:-1].tolist()
+    return data, [
+        (open_bytes(files, groups, files.name(groups.path), data.slice(start, groups.size_bytes)), start)
+        for groups, start in zip(part, starts, strict=True)
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +77,7 @@ class StoredRows:
     def num_rows(self) -> int:
         if self.rows is not None:
             return self.rows.num_rows
-        return count_rows(self.block.footer.metadata, self.numbers)
+        return _count_rows(self.block.footer.metadata, self.numbers)
 
     @cached_property
     def filled(self) -> list[int]:
@@ -45,7 +92,7 @@ class StoredRows:
         # a path can also match a column whose name has dots, so this can read more columns, never fewer
         paths = self.block.footer.leaf_paths(fields)
         stored = open_parquet(self.block, **options) if options else self._parquet
-        return read_groups(stored, self.numbers, paths)
+        return _read_groups(stored, self.numbers, paths)
 
     @cached_property
     def _parquet(self) -> Any:

@@ -1,36 +1,45 @@
-"""Begin, commit or abandon a write: check the target directory, and write the manifest last.
+"""Begin, commit, continue or abandon a write: check the target directory, and write the manifest last.
 
 A manifest exists only while all files it names are complete and no replacement is in progress:
 ``"overwrite"`` removes the old manifests first, but the files that they name only after all new files
 are written, so that a failed write loses no data. ``"append"`` adds a manifest of its own.
+
+An interrupted write goes on by markers of finished parts: what is there is neither read nor written again. A marker
+is a small JSON file that is written after all files of its part. Commit removes the markers, like all other files of
+the job that the manifest does not name.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import pyarrow as pa
 
 from windrow.core.errors import PlanError, SourceError
-from windrow.io.sinks.local_store import LocalStore
-from windrow.io.sinks.open_store import mapped_errors
-from windrow.io.sinks.remote_stores import ArrowStore
+from windrow.io.sinks.open_store import ArrowStore, mapped_errors
 from windrow.io.sinks.sink import Sink
-from windrow.io.sinks.store import Store, is_temporary
-from windrow.io.sinks.written_manifest import WriteResult, WrittenFile, manifest_bytes, manifest_name
-from windrow.io.storage.filesystems import Files, join_path
-
-__all__ = ["Mode", "WriteJob", "abandon", "begin", "commit", "lie_within", "list_replaced"]
+from windrow.io.sinks.store import LocalStore, Store, is_temporary
+from windrow.io.sinks.written_manifest import (
+    WriteResult,
+    WrittenFile,
+    manifest_bytes,
+    manifest_name,
+    parse_manifest,
+)
+from windrow.io.storage.filesystems import Files, is_visible, join_path
 
 Mode = Literal["error", "overwrite", "append", "resume"]
 
 _MANIFEST = re.compile(r"_manifest-[0-9a-f]+\.json")
 _MARKER = re.compile(r"_part-.*-[0-9a-f]+\.json")
+_READING_THREADS = 16
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ def list_replaced(store: Store, mode: Mode, sources: Collection[str]) -> tuple[s
         return ()
     if there and store.is_root:
         raise PlanError(f"mode='overwrite' would replace all of {store.url}: give a directory in it")
-    replaced = tuple(path for path in listed if _is_ours(path) or _is_visible(path))
+    replaced = tuple(path for path in listed if _is_ours(path) or is_visible(path))
     if read := _find_read(store, replaced, sources):
         raise PlanError(
             f"mode='overwrite' would replace what is being read, {join_path(store.url, min(read))}: write elsewhere"
@@ -162,6 +171,81 @@ def _is_ours(path: str) -> bool:
     return is_temporary(path) or any(kind.fullmatch(path) for kind in (_MANIFEST, _MARKER))
 
 
-def _is_visible(path: str) -> bool:
-    """Whether readers see the file: they skip '.x' and '_x', but not a partition directory such as '_year=2020'."""
-    return all("=" in part or not part.startswith((".", "_")) for part in path.split("/"))
+@dataclass(frozen=True)
+class FinishedPart:
+    """What a task has written: the files of a part, a message for each corrupt block, and the rows written aside."""
+
+    files: tuple[WrittenFile, ...]
+    corrupt: tuple[str, ...] = ()
+    failed_rows: int = 0
+
+
+def mark_finished(job: WriteJob, label: str, part: FinishedPart) -> None:
+    """Write the marker of a part."""
+    document = {
+        "files": [vars(file) for file in part.files],
+        "corrupt": list(part.corrupt),
+        "failed_rows": part.failed_rows,
+    }
+    data = json.dumps(document).encode()
+    name = _marker_name(job, label)
+    with mapped_errors(job.store, f"{job.store.url}/{name}"):
+        job.store.put(name, lambda stream: stream.write(data))
+
+
+def find_finished(job: WriteJob) -> WriteResult | dict[str, FinishedPart]:
+    """The result of a job that has ended already, or its finished parts by label.
+
+    Raises a `PlanError` if the directory holds files of anything else.
+    """
+    store = job.store
+    with mapped_errors(store, store.url):
+        listed = {path: size for path, size in store.sizes().items() if not is_temporary(path)}
+        others = [path for path in listed if job.name not in path]
+        if others:
+            raise PlanError(
+                f"mode='resume' goes on with a write of the same data, transforms and format, and {others[0]} does "
+                "not belong to one: give another path, or mode='overwrite' to write everything again"
+            )
+        pattern = re.compile(re.escape(_marker_name(job, "\0")).replace("\0", "(.*)"))
+        found = [match for match in map(pattern.fullmatch, listed) if match is not None]
+        if manifest_name(job.name) in listed:
+            result = parse_manifest(store.url, manifest_name(job.name), store.get(manifest_name(job.name)))
+            if _are_complete(result.files, listed):
+                # of a commit that was interrupted after its manifest
+                store.remove([match[0] for match in found])
+                return result
+        with ThreadPoolExecutor(_READING_THREADS, "windrow-markers") as threads:
+            parts = list(threads.map(lambda match: _read(store, match[0]), found))
+    return {
+        match[1]: part
+        for match, part in zip(found, parts, strict=True)
+        if part is not None and _are_complete(part.files, listed)
+    }
+
+
+def _are_complete(files: Sequence[WrittenFile], listed: Mapping[str, int]) -> bool:
+    return all(listed.get(file.path) == file.bytes for file in files)
+
+
+def _marker_name(job: WriteJob, label: str) -> str:
+    # readers skip names that begin with "_"
+    return f"_part-{label}-{job.name}.json"
+
+
+def _read(store: Store, name: str) -> FinishedPart | None:
+    """Read a marker; None if it is gone, since another process has committed the job, or is not complete."""
+    try:
+        return _parse(store.get(name))
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _parse(data: bytes) -> FinishedPart:
+    document = json.loads(data)
+    files: Sequence[dict[str, object]] = document["files"]
+    return FinishedPart(
+        tuple(WrittenFile(**file) for file in files),  # type: ignore[arg-type]
+        tuple(document["corrupt"]),
+        document["failed_rows"],
+    )

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from windrow.io.sinks.sink import FILE_COMPRESSIONS, check_compression, check_types, compressed, rows_within
 
-__all__ = ["JsonSink", "json_fix", "json_texts"]
-
 # limits of the rows that are converted to text together
 _BATCH_BYTES = 8 * 2**20
 _BATCH_ROWS = 65_536

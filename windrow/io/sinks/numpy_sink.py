@@ -15,8 +15,6 @@ from windrow.core.errors import PlanError
 from windrow.core.variable_tensors import is_variable_tensor
 from windrow.io.sinks.sink import check_types
 
-__all__ = ["NumpySink", "dense_rows", "npy_fix"]
-
 # the earliest time of ZIP; a constant, so that equal arrays give identical files
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 

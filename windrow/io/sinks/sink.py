@@ -11,8 +11,6 @@ import pyarrow as pa
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError
 
-__all__ = ["FILE_COMPRESSIONS", "Sink", "check_compression", "check_types", "compressed", "rows_within"]
-
 # the suffix of each, for formats without compression of their own
 FILE_COMPRESSIONS = {None: "", "gzip": ".gz", "bz2": ".bz2", "zstd": ".zst", "lz4": ".lz4"}
 

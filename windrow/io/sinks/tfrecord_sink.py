@@ -26,8 +26,6 @@ from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.io.sinks.sink import FILE_COMPRESSIONS, check_compression, check_types, compressed
 
-__all__ = ["TfRecordSink"]
-
 # rows that are encoded together
 _BATCH_ROWS = 4096
 # protobuf tags of fields 1 to 3, length-delimited

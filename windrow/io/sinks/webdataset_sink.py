@@ -25,8 +25,6 @@ from windrow.io.sinks.json_sink import json_fix, json_texts
 from windrow.io.sinks.numpy_sink import dense_rows, npy_fix
 from windrow.io.sinks.sink import FILE_COMPRESSIONS, check_compression, check_types, compressed
 
-__all__ = ["KEY", "WebDatasetSink"]
-
 KEY = "__key__"
 
 _ARRAYS = {"npy"}

@@ -12,8 +12,6 @@ import pyarrow as pa
 from windrow.core.byte_sizes import format_bytes
 from windrow.io.storage.filesystems import join_path
 
-__all__ = ["WriteResult", "WrittenFile", "manifest_bytes", "manifest_name", "parse_manifest"]
-
 _VERSION = 1
 
 

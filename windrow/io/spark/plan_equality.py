@@ -17,8 +17,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["PlanIdentity", "identify"]
-
 # Settings that can change the rows; all others are part of the plan or do not affect rows.
 _SETTINGS = re.compile(r"spark\.sql\.(?!warehouse|debug|execution|adaptive|ui|streaming|artifact)")
 _IDS = re.compile(r'"id":(\d+),"jvmId":"[^"]*"|#(\d+)')

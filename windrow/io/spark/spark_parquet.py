@@ -9,10 +9,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
-from windrow.io.sinks.parquet_sink import ParquetSink
+from windrow.io.sinks.arrow_sinks import ParquetSink
 from windrow.io.sinks.sink import check_types
-
-__all__ = ["SparkSink"]
 
 _MAX_DIGITS = 38
 

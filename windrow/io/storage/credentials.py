@@ -11,17 +11,6 @@ from urllib.parse import quote, quote_plus, unquote
 
 from windrow.core.errors import PlanError, SourceError
 
-__all__ = [
-    "check_options",
-    "filesystem_secrets",
-    "find_secrets",
-    "redact",
-    "safe_cause",
-    "source_error",
-    "url_secrets",
-    "without_user",
-]
-
 _SECRET_KEY = re.compile(
     r"key|secret|token|pass|cred|sas|auth|connection|user|signature|external_id", re.IGNORECASE
 )

@@ -12,16 +12,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-__all__ = [
-    "Cause",
-    "exceeds_arrow",
-    "find_cause",
-    "is_forbidden",
-    "is_overflow",
-    "is_unsupported",
-    "shows_corruption",
-]
-
 # parts of the messages for arrays that exceed 32-bit offsets
 _OVERFLOWS = (
     "offset overflow",

@@ -1,4 +1,4 @@
-"""File versions: a file's size, and a stamp (hash of ETag or mtime) that changes when the file is rewritten."""
+"""Versions of files: size and a stamp (hash of ETag or mtime) that changes on a rewrite; blocks of a version."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import pyarrow.fs as pa_fs
 
-__all__ = [
-    "Version",
-    "read_arrow_version",
-    "read_fsspec_version",
-    "read_local_version",
-    "version_from_listing",
-    "version_from_stat",
-]
+from windrow.core.errors import SourceError
 
 # Lower-case metadata keys that identify a version. Keys that also change with access or storage class are left out.
 _VERSION_KEYS = re.compile(
@@ -104,3 +97,37 @@ def _version(size_bytes: int, metadata: str) -> Version:
 
 def _to_text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """The locator of a block: row groups ``start`` to ``stop`` (exclusive) of one file as it was listed.
+
+    ``stamp`` identifies the file's version at listing time; 0 if unknown. It depends on when the file was
+    written, not on its content, so equality ignores it.
+    """
+
+    path: str
+    size_bytes: int
+    footer_hash: bytes
+    start: int
+    stop: int
+    stamp: int = field(default=0, compare=False)
+    # of a single row group, the rows from ``first_row`` to ``stop_row`` alone; -1: to its end
+    first_row: int = 0
+    stop_row: int = -1
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the block is a part of a row group."""
+        return self.first_row > 0 or self.stop_row >= 0
+
+
+def changed(origin: str, groups: RowGroups, now: Version, how: str = "rewritten since") -> SourceError:
+    """Return the error for a file that has been replaced since it was listed."""
+    if groups.size_bytes != now.size_bytes:
+        how = f"it had {groups.size_bytes} bytes, now {now.size_bytes}"
+    return SourceError(
+        f"{origin}: the file has changed since it was listed ({how}); list the dataset again "
+        f"and save its manifest again, or restore the file"
+    )

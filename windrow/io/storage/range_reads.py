@@ -19,10 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.phase_clock import count_request, counting, current_clock, phase
-from windrow.io.storage.io_threads import call_ahead
-from windrow.io.storage.retries import Retries, ShortReadError
-
-__all__ = ["RemoteFile", "join_ranges", "read_ranges"]
+from windrow.io.storage.retries import Retries, ShortReadError, call_ahead
 
 ReadRange = Callable[[int, int], Any]
 

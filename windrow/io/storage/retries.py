@@ -1,4 +1,4 @@
-"""Retries of transient storage errors: which errors are transient, backoff, time budget, history of attempts.
+"""Retries of transient storage errors: which are transient, backoff, time budget, history; calls on threads.
 
 Clients retry by themselves: s3fs five times, Arrow's S3 client three times, each with its own backoff. Their
 final errors are retried here. The budget is a time, which also covers the clients' retries, so that attempts
@@ -18,15 +18,14 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
 
 from windrow.core.errors import PlanError, WindrowError
 from windrow.core.phase_clock import count_retry, phase
-
-__all__ = ["DEFAULT_RETRIES", "GaveUpError", "Retries", "ShortReadError", "call_within", "is_transient"]
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +79,7 @@ _ARROW_TRANSIENT = re.compile(
     r"|HTTP status (-1|408|425|429|5\d\d)\b|curlCode: |Response checksums mismatch"
     r"|google::cloud::Status\((UNAVAILABLE|INTERNAL|DEADLINE)"
 )
+_IDLE_SECONDS = 1.0
 
 
 class ShortReadError(OSError):
@@ -119,7 +119,7 @@ class Retries:
     def _call(self, attempt: Callable[[], T]) -> T:
         begin = time.monotonic()
         failures: list[tuple[float, BaseException]] = []
-        for wait in self._waits():
+        for pause in self._waits():
             at = time.monotonic() - begin
             try:
                 return attempt()
@@ -127,14 +127,14 @@ class Retries:
                 if not is_transient(error):
                     raise
                 failures.append((at, error))
-            if time.monotonic() - begin + wait > self.seconds:
+            if time.monotonic() - begin + pause > self.seconds:
                 break
             # not its text, which may contain what a URL or a credential says
             kind = type(failures[-1][1]).__name__
             logger.info(
-                "attempt %d failed after %.1f s (%s): next one in %.2f s", len(failures), at, kind, wait
+                "attempt %d failed after %.1f s (%s): next one in %.2f s", len(failures), at, kind, pause
             )
-            time.sleep(wait)
+            time.sleep(pause)
             count_retry()
         elapsed = time.monotonic() - begin
         raise GaveUpError(_format_history(failures, elapsed, self.seconds)) from failures[-1][1]
@@ -208,7 +208,6 @@ class _Caller(threading.Thread):
 
 # threads without a function to call, the last one used last
 _IDLE: deque[_Caller] = deque()
-_IDLE_SECONDS = 1.0
 # a forked process has none of the threads
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_IDLE.clear)
@@ -273,3 +272,53 @@ def _format_history(failures: list[tuple[float, BaseException]], elapsed: float,
 
 def _format_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
+def call_ahead(
+    calls: Sequence[Callable[[], Any]], lanes: int, name: str, *, then: Callable[[], Any] | None = None
+) -> list[Future[Any]]:
+    """Start calls in order on at most ``lanes`` threads; calls that have not started can be cancelled.
+
+    ``then`` adds one more future, the last: its call starts when all others have returned, and fails with
+    their error if one of them fails. The threads exit after the last call. They are daemon threads, so that a
+    hanging request does not keep the process alive.
+
+    >>> [future.result() for future in call_ahead([lambda: 1, lambda: 2], 8, "lane", then=lambda: 3)]
+    [1, 2, 3]
+    """
+    futures: list[Future[Any]] = [Future() for _ in calls]
+    waiting = deque(zip(futures, calls, strict=True))
+    threads = min(lanes, len(calls))
+    if then is not None:
+        futures.append(Future())
+        waiting.append((futures[-1], _after(futures, then)))
+        threads += 1
+    for _ in range(threads):
+        threading.Thread(target=_work, args=(waiting,), name=name, daemon=True).start()
+    return futures
+
+
+def _after(futures: list[Future[Any]], then: Callable[[], Any]) -> Callable[[], Any]:
+    def call() -> Any:
+        *others, _ = futures
+        wait(others)
+        for other in others:
+            other.result()
+        return then()
+
+    return call
+
+
+def _work(waiting: deque[tuple[Future[Any], Callable[[], Any]]]) -> None:
+    while waiting:
+        try:
+            future, call = waiting.popleft()
+        except IndexError:
+            return
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+        # a running thread must not keep references to earlier results
+        del future, call

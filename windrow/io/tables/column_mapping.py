@@ -10,9 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.errors import SourceError
-from windrow.io.catalog.unified_types import unify_types
-
-__all__ = ["TableColumns", "plain_schema"]
+from windrow.io.catalog.schemas import unify_types
 
 _FIELD_ID = b"PARQUET:field_id"
 

@@ -21,15 +21,18 @@ from windrow.core.optional_dependencies import require
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.storage.credentials import check_options, find_secrets, redact, without_user
 from windrow.io.tables.column_mapping import TableColumns
-from windrow.io.tables.data_files import LoggedFile, TableFiles
-from windrow.io.tables.file_pruning import ColumnStatistics, prune_files, supports_pruning
+from windrow.io.tables.data_files import (
+    ColumnStatistics,
+    LoggedFile,
+    TableFiles,
+    prune_files,
+    supports_pruning,
+)
 from windrow.io.tables.library_errors import check_time_zone, mapped_errors
 from windrow.io.tables.snapshot_source import Snapshot, TableSource, open_snapshot
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
-
-__all__ = ["DeltaVersion", "open_delta"]
 
 DeltaVersion = int | str | datetime.datetime
 

@@ -12,8 +12,6 @@ from windrow.core.errors import PlanError, WindrowError
 from windrow.io.storage.credentials import safe_cause, source_error
 from windrow.io.storage.error_causes import is_forbidden, is_unsupported
 
-__all__ = ["check_time_zone", "mapped_errors", "plain_error"]
-
 _TREE_DRAWING = re.compile(r"\x1b\[\d*m|↳")
 _NO_FIXES: Mapping[str, str] = MappingProxyType({})
 

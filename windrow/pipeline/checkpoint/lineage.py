@@ -14,8 +14,6 @@ from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.shuffle.order.window_order import order_window
 
-__all__ = ["Lineage"]
-
 
 class Lineage:
     """Maps rows of a job's epochs to the stored rows that they come from.

@@ -8,10 +8,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from windrow.core.errors import PlanError, StateError
-from windrow.pipeline.checkpoint.differences import describe_differences
-from windrow.pipeline.checkpoint.state import State, parse_state
-
-__all__ = ["merge_state_dicts"]
+from windrow.pipeline.checkpoint.state import State, describe_differences, parse_state
 
 _CHOICES = ("error", "repeat", "skip")
 

@@ -8,14 +8,17 @@ from typing import Any
 
 from windrow.core.errors import PlanError, StateError
 from windrow.core.integers import as_integer
-from windrow.pipeline.checkpoint.differences import describe_differences
-from windrow.pipeline.checkpoint.state import State, describe_stream, make_corrupt_error, parse_state
+from windrow.pipeline.checkpoint.state import (
+    State,
+    describe_differences,
+    describe_stream,
+    make_corrupt_error,
+    parse_state,
+)
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.shuffle.order.keys import order_version
-
-__all__ = ["make_seed_error", "resume", "skip_steps"]
 
 
 def resume(job: Job, state_dict: Mapping[str, Any], *, allow_appended: bool = False) -> tuple[Job, Cursor]:

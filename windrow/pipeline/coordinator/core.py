@@ -14,21 +14,18 @@ from typing import Any, Protocol, TypeVar
 
 from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.checkpoint.resume import make_seed_error
-from windrow.pipeline.coordinator.buffered_window import WindowReply
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
+from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.coordinator.window_history import Capacity
+from windrow.pipeline.plan.job import Resources
 from windrow.pipeline.plan.memory_budget import budget_program
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.pipeline.tasks.map_task import Task
-
-__all__ = ["TICK_SECONDS", "Answer", "CoordinatorCore", "Environment", "group_by_node"]
+from windrow.pipeline.tasks.task import Task
 
 logger = logging.getLogger(__name__)
 
@@ -49,23 +46,18 @@ class Environment(Protocol):
 
     def now(self) -> float:
         """Seconds since an arbitrary start."""
-        ...
 
     def name_driver(self) -> str:
         """A name that is unique among the drivers of all coordinators."""
-        ...
 
     def is_restarted(self) -> bool:
         """Whether this coordinator replaces an earlier one of the same run."""
-        ...
 
     def user_warnings(self) -> tuple[str, ...]:
         """Warnings for the user, each returned once."""
-        ...
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
         """Start a task; later report its result to ``driver`` and wake all pollers."""
-        ...
 
 
 class CoordinatorCore:
@@ -113,13 +105,7 @@ class CoordinatorCore:
         return self._capture(lambda: self._open(request))
 
     def poll(
-        self,
-        request: OpenRequest,
-        place: Place,
-        key: Key,
-        attempt: str,
-        have: frozenset[int],
-        lost: str = "",
+        self, request: OpenRequest, place: Place, key: Key, attempt: str, have: frozenset[int], lost: str = ""
     ) -> Generator[float, bool, Answer]:
         """Wait a bounded time for parts of a window that a shard at ``place`` lacks.
 

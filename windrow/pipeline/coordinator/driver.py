@@ -12,13 +12,16 @@ from dataclasses import replace
 from typing import Any
 
 from windrow.core.native_libraries import missing_library_warnings
-from windrow.pipeline.coordinator.block_row_counts import BlockRowCounts
-from windrow.pipeline.coordinator.buffered_window import BufferedWindow, WindowReply
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.memory_cache import JobCache
-from windrow.pipeline.coordinator.memory_estimate import MemoryEstimate, make_window_error
-from windrow.pipeline.coordinator.requests import EpochFacts, EpochStarts
-from windrow.pipeline.coordinator.scheduling.diagnosis import diagnose
+from windrow.pipeline.coordinator.requests import (
+    BufferedWindow,
+    EpochFacts,
+    EpochStarts,
+    WindowReply,
+    diagnose,
+)
+from windrow.pipeline.coordinator.run_measurements import BlockRowCounts, MemoryEstimate, make_window_error
 from windrow.pipeline.coordinator.scheduling.events import (
     Abort,
     Acknowledged,
@@ -37,19 +40,14 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Tick,
 )
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
-from windrow.pipeline.coordinator.task_runner import TaskRunner
 from windrow.pipeline.coordinator.window_history import Capacity, WindowHistory
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.pipeline.tasks.map_task import Task, TaskReport
-from windrow.pipeline.tasks.transforms import check_schema
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.task import Task, TaskReport, TaskRunner, Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-
-__all__ = ["HEARTBEAT_TIMEOUT_SECONDS", "Driver"]
 
 HEARTBEAT_TIMEOUT_SECONDS = 5.0
 
@@ -82,7 +80,6 @@ class Driver:
         self._running: dict[Work, str] = {}
         self.failure: Failure | None = None
         self._epoch_starts = EpochStarts()
-        self._schema: Any = None
         self._peak_bytes = 0
         self._left_out_rows = 0
         self._estimate = MemoryEstimate(budget)
@@ -254,7 +251,7 @@ class Driver:
 
     def _record_output(self, task: Task, report: TaskReport, output: Any) -> None:
         work = task.work
-        self._record_report(task, report)
+        self._user_warnings += self._rows.record(task, report)
         buffered = self._buffered.get((work.epoch, work.window))
         rows = self._rows.count(task.blocks)
         if buffered is not None and buffered.attempt == work.attempt:
@@ -390,11 +387,3 @@ class Driver:
             self.history.drop(key, rebuild=instruction.evicts)
         elif key in self._buffered:
             self._buffered[key].release(instruction.slices)
-
-    def _record_report(self, task: Task, report: TaskReport) -> None:
-        self._user_warnings += self._rows.record(task, report)
-        if report.schema is None:
-            return
-        if self._schema is None:
-            self._schema = report.schema
-        check_schema(self._schema, report.schema, task.addresses[0].origin)

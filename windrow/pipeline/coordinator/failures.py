@@ -17,8 +17,6 @@ from typing import Any, NoReturn
 from windrow.core.errors import WindrowError
 from windrow.core.tracebacks import cause_of, trim_traceback
 
-__all__ = ["Failure", "RemoteError", "RemoteTracebackError"]
-
 
 class RemoteTracebackError(Exception):
     """The traceback of another process, as text."""

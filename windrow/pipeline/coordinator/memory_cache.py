@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.pipeline.tasks.cache.cache_report import CacheReport
-from windrow.pipeline.tasks.map_task import Task
-
-__all__ = ["BlockCache", "JobCache"]
+from windrow.pipeline.tasks.cache.disk_cache import CacheReport
+from windrow.pipeline.tasks.task import Task
 
 logger = logging.getLogger(__name__)
 

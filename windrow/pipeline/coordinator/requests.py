@@ -1,14 +1,21 @@
-"""Opening an epoch: what a shard requests and gets, and whether it agrees with the other shards' openings."""
+"""What a shard requests and gets: epochs, checked to agree with other shards' openings, windows, and why it waits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import pyarrow as pa
+
+from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError, StateError
+from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.window_places import WindowPlaces
+from windrow.pipeline.statistics.phases import Interval
+from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-
-__all__ = ["EpochFacts", "EpochStarts", "OpenRequest"]
 
 
 @dataclass(frozen=True)
@@ -93,3 +100,116 @@ class EpochStarts:
                 "the next epoch"
             )
         self._starts[cursor.epoch] = earlier
+
+
+@dataclass(frozen=True)
+class WindowReply:
+    """What is ready of a window for one shard; parts of another ``attempt`` at it are void.
+
+    ``outputs`` holds by part the handle of each slice of the shard's destination, None where every shard
+    has acknowledged the slice. Where rows are counted as they are read, ``starts`` has the first row in
+    the epoch of this window and of each later one that holds rows of its last step. ``corrupt`` has the
+    blocks skipped so far: all in this window and earlier ones, possibly more.
+    """
+
+    attempt: int
+    parts: int  # of the window
+    layout: WindowRuns | None  # None until the runs are known
+    outputs: dict[int, list[Any]]
+    user_warnings: tuple[str, ...] = ()
+    starts: tuple[tuple[int, int], ...] = ()
+    corrupt: tuple[int, ...] = ()
+    row_bytes: float = 0.0  # the largest mean of any part; 0 while nothing is ready
+    history: Sequence[Interval] = ()  # once it is complete, what the time until then went to
+
+
+@dataclass
+class BufferedWindow:
+    """The map outputs of one window."""
+
+    attempt: int
+    # where rows go; None until the runs are known
+    places: WindowPlaces | None = None
+    # with a sort, by part the keys of its blocks, until it is known where rows go
+    keys: dict[int, tuple[pa.Table, ...]] = field(default_factory=dict)
+    # by part: the handle of what was read but not placed yet
+    tables: dict[int, Any] = field(default_factory=dict)
+    # by part: the handle of each slice of each destination
+    outputs: dict[int, list[list[Any]]] = field(default_factory=dict)
+    # the slices that every shard has acknowledged
+    released: set[int] = field(default_factory=set)
+    # the largest mean of any part
+    row_bytes: float = 0.0
+
+    def add(
+        self,
+        part: int,
+        output: Any,
+        *,
+        ordered: bool,
+        row_bytes: float = 0.0,
+        keys: tuple[pa.Table, ...] = (),
+    ) -> None:
+        """Hold a task's output; a placed output replaces the tables it was made of."""
+        self.row_bytes = max(self.row_bytes, row_bytes)
+        self.tables.pop(part, None)
+        if not ordered:
+            self.tables[part] = output
+            self.keys[part] = keys
+            return
+        self.outputs[part] = output
+        _clear_slices(output, self.released)
+
+    def release(self, slices: Collection[int]) -> None:
+        """Release slices."""
+        self.released.update(slices)
+        for destinations in self.outputs.values():
+            _clear_slices(destinations, slices)
+
+    def reply(self, shard: int, parts: int, have: Collection[int]) -> WindowReply:
+        """The reply to a shard, without the parts that it has."""
+        if self.places is None:
+            return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
+        layouts = self.places.layouts
+        destination = next(i for i, layout in enumerate(layouts) if shard in layout.shards)
+        outputs = {part: slices[destination] for part, slices in self.outputs.items() if part not in have}
+        return WindowReply(self.attempt, parts, layouts[destination], outputs, row_bytes=self.row_bytes)
+
+
+def _clear_slices(destinations: list[list[Any]], slices: Collection[int]) -> None:
+    for handles in destinations:
+        for number in slices:
+            handles[number] = None
+
+
+def diagnose(scheduler: Scheduler, shard: int, now: float) -> str:
+    """Describe what a shard waits for; ``now`` is the time, as given to `Scheduler.handle`."""
+    place = scheduler.shards.progress.get(shard)
+    if place is None:
+        return f"shard {shard} has been closed"
+    where = f"epoch {place.epoch}, window {place.window}"
+    window = scheduler.window(place.epoch, place.window)
+    held = f"{format_bytes(scheduler.held_bytes)} of {format_bytes(scheduler.memory_bytes)} are held"
+    if window is None or (not window.running and not window.complete):
+        return f"shard {shard} waits at {where} for memory: {held}{_holders(scheduler, shard, now)}"
+    if window.complete:
+        return f"shard {shard} at {where}: all map tasks are done and its rows are being fetched"
+    return (
+        f"shard {shard} waits at {where} for {len(window.running)} running tasks; "
+        f"{window.finished_parts} of {len(window.parts)} parts are ready; {held}"
+    )
+
+
+def _holders(scheduler: Scheduler, shard: int, now: float) -> str:
+    others = [
+        f"shard {other} (at epoch {place.epoch}, window {place.window}; "
+        f"last heartbeat {scheduler.shards.format_heartbeat(other, now)})"
+        for other, place in sorted(scheduler.shards.progress.items())
+        if other != shard
+    ]
+    if not others:
+        return ""
+    return (
+        f", some of it for {', '.join(others)}. Read all shards concurrently, or call "
+        "pipe.shard(rank=, world_size=) where each process reads only its own"
+    )

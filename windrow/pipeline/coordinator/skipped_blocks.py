@@ -18,9 +18,7 @@ import numpy as np
 
 from windrow.core.errors import SourceError
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.tasks.corrupt_blocks import Corruption, make_late_corruption_error
-
-__all__ = ["MAX_BLOCKS", "SkippedBlocks", "blocks_passed"]
+from windrow.pipeline.tasks.task import Corruption, make_late_corruption_error
 
 logger = logging.getLogger(__name__)
 

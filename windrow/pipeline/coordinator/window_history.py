@@ -22,14 +22,13 @@ from windrow.pipeline.statistics.phases import (
     SHUFFLE,
     START,
     Interval,
+    Span,
     TaskProfile,
     TrainerStats,
     scale_to,
 )
-from windrow.pipeline.statistics.stats import RunStats, Span
-from windrow.pipeline.tasks.work import Work
-
-__all__ = ["Capacity", "Production", "TaskTimes", "WindowHistory", "describe_production"]
+from windrow.pipeline.statistics.stats import RunStats
+from windrow.pipeline.tasks.task import Work
 
 logger = logging.getLogger(__name__)
 

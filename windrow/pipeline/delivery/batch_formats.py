@@ -23,8 +23,6 @@ from windrow.pipeline.delivery.to_numpy import column_to_numpy, writable_view
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BatchFormat", "check_format", "convert", "rows", "to_numpy", "to_numpy_batches", "to_pandas"]
-
 BatchFormat = Literal["numpy", "pandas", "pyarrow"]
 _FORMATS = get_args(BatchFormat)
 _ROWS_PER_CHUNK = 1024

@@ -1,7 +1,8 @@
-"""Streams batches into XGBoost and LightGBM."""
+"""`to_xgboost` and `to_lightgbm`: data for gradient boosting, read in several passes and never held as a whole."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,10 +13,9 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
+from windrow.pipeline.delivery.iteration_methods import Deliverable, check_number
 from windrow.pipeline.delivery.tensors.schema_check import check_label, check_names
 from windrow.pipeline.delivery.to_numpy import column_to_numpy
-
-__all__ = ["BoostingColumns", "make_lightgbm_dataset", "make_xgboost_iterator"]
 
 
 class _Rows(Protocol):
@@ -72,7 +72,7 @@ def _matrix(table: pa.Table) -> NDArray[Any]:
     return matrix
 
 
-def make_xgboost_iterator(
+def _make_xgboost_iterator(
     rows: _Rows, columns: BoostingColumns, batch_rows: int, cache_prefix: str | None
 ) -> Any:
     """An ``xgboost.DataIter`` each of whose passes reads the rows again."""
@@ -98,7 +98,7 @@ def make_xgboost_iterator(
     return BatchIter()
 
 
-def make_lightgbm_dataset(
+def _make_lightgbm_dataset(
     rows: _Rows, columns: BoostingColumns, batch_rows: int, count: int, arguments: Mapping[str, Any]
 ) -> Any:
     """A constructed ``lightgbm.Dataset``; LightGBM asks for sampled rows in order, then for all."""
@@ -160,3 +160,109 @@ def make_lightgbm_dataset(
         if parts:
             setter(np.concatenate(parts))
     return dataset
+
+
+class BoostingMethods(Deliverable):
+    """The methods of datasets and their shards that feed gradient boosting."""
+
+    def to_xgboost(
+        self,
+        label_column: str | None = None,
+        *,
+        feature_columns: Sequence[str] | None = None,
+        weight_column: str | None = None,
+        batch_size: int = 65_536,
+        cache_prefix: str | None = None,
+    ) -> Any:
+        """Return an ``xgboost.DataIter``, for ``QuantileDMatrix``, ``ExtMemQuantileDMatrix`` and ``DMatrix``.
+
+        XGBoost reads the rows in several passes. Columns go to it as Arrow: nulls are missing values, and
+        dictionary columns are categories with ``enable_categorical=True``. In a job of several processes, each
+        makes its matrix of its shard, ``dataset.split(n)[rank]``.
+
+        Parameters
+        ----------
+        label_column, weight_column
+            Columns of the label and of the rows' weights; None: none.
+        feature_columns
+            The features, in this order; None: all other columns.
+        batch_size
+            Rows that XGBoost gets at once.
+        cache_prefix
+            Where XGBoost keeps its pages, for matrices in external memory.
+
+        Raises
+        ------
+        PlanError
+            If XGBoost is not installed, a column does not exist, or this is a shard of a pipeline, whose passes
+            have other orders.
+
+        Examples
+        --------
+        >>> import windrow, xgboost
+        >>> rows = windrow.from_items([{"x": float(i), "y": i % 2} for i in range(8)])
+        >>> matrix = xgboost.QuantileDMatrix(rows.to_xgboost("y"))
+        >>> matrix.num_row(), matrix.num_col(), matrix.get_label().tolist()
+        (8, 1, [0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0])
+        """
+        require("xgboost", "xgboost", "to_xgboost()")
+        self._check_passes("to_xgboost()")
+        columns = BoostingColumns(feature_columns, label_column, weight_column)
+        return _make_xgboost_iterator(self, columns, check_number("batch_size", batch_size, 1), cache_prefix)
+
+    def to_lightgbm(
+        self,
+        label_column: str | None = None,
+        *,
+        feature_columns: Sequence[str] | None = None,
+        weight_column: str | None = None,
+        batch_size: int = 65_536,
+        **arguments: Any,
+    ) -> Any:
+        """Return a ``lightgbm.Dataset`` of all rows, constructed in two passes.
+
+        LightGBM holds each value as the number of its bin, of which most take one byte. The rows themselves are
+        held one batch at a time.
+
+        Parameters
+        ----------
+        label_column, feature_columns, weight_column
+            As for `to_xgboost`. Features are numbers or booleans; nulls are missing values.
+        batch_size
+            Rows in memory at once.
+        **arguments
+            Of ``lightgbm.Dataset``, such as ``params``, ``reference`` and ``categorical_feature``.
+
+        Raises
+        ------
+        PlanError
+            As for `to_xgboost`, and if a feature is not a number.
+
+        Examples
+        --------
+        >>> import windrow
+        >>> rows = windrow.from_items([{"x": float(i), "y": i % 2} for i in range(100)])
+        >>> data = rows.to_lightgbm("y", params={"verbose": -1})
+        >>> data.num_data(), data.feature_name, data.get_label()[:3].tolist()
+        (100, ['x'], [0.0, 1.0, 0.0])
+        """
+        require("lightgbm", "lightgbm", "to_lightgbm()")
+        self._check_passes("to_lightgbm()")
+        columns = BoostingColumns(feature_columns, label_column, weight_column)
+        rows = check_number("batch_size", batch_size, 1)
+        return _make_lightgbm_dataset(self, columns, rows, self._row_count(), arguments)
+
+    @abstractmethod
+    def _repeats_passes(self) -> bool:
+        """Whether every pass has the same rows in the same order."""
+
+    @abstractmethod
+    def _row_count(self) -> int:
+        """Number of rows of a pass."""
+
+    def _check_passes(self, what: str) -> None:
+        if not self._repeats_passes():
+            raise PlanError(
+                f"{what} reads the rows in several passes, which must be the same, and the epochs of a pipeline are "
+                "not: call it on a Dataset, or on a shard of Dataset.split()"
+            )

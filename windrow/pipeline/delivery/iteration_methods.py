@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from windrow.pipeline.delivery.tensors.device import Device, DType
     from windrow.pipeline.delivery.tensors.ragged import RaggedFormat
 
-__all__ = ["BatchIterator", "Deliverable", "Delivery", "check_drop_last", "check_number"]
-
 Check = Callable[[pa.Schema, Mapping[str, int | None]], None]
 
 

@@ -16,8 +16,6 @@ from windrow.pipeline.delivery.tensors.column_tensors import column_arrays
 from windrow.pipeline.delivery.tensors.ragged import RaggedSpec
 from windrow.pipeline.delivery.tensors.schema_check import check_names, check_tensor_schema
 
-__all__ = ["JaxSpec", "to_jax"]
-
 
 @dataclass(frozen=True)
 class JaxSpec:

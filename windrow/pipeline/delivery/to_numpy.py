@@ -35,8 +35,6 @@ from numpy.typing import NDArray
 
 from windrow.core.variable_tensors import is_variable_tensor, tensor_rows
 
-__all__ = ["column_to_numpy", "fixed_dtype", "list_offsets", "permutation_of", "writable_view"]
-
 # keyed by type id, since comparing ids is faster than comparing types
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _FIXED_DTYPES: dict[int, np.dtype[Any]] = {
@@ -118,7 +116,8 @@ def _convert(array: pa.Array, writable: bool) -> NDArray[Any]:
     if isinstance(kind, pa.FixedShapeTensorType):
         return _tensors(array, writable)
     if is_variable_tensor(kind):
-        return _variable_tensors(array, writable)
+        # one array per row; all are views of the column's values
+        return _objects(tensor_rows(array, lambda values: column_to_numpy(values, writable=writable)))
     if isinstance(kind, pa.BaseExtensionType):
         return _convert(array.storage, writable)
     if pa.types.is_dictionary(kind):
@@ -205,11 +204,6 @@ def _tensors(array: pa.FixedShapeTensorArray, writable: bool) -> NDArray[Any]:
     values = values.reshape(len(array), *array.type.shape)
     values = values.transpose(0, *(1 + dimension for dimension in permutation_of(array.type)))
     return _with_nulls(array.storage, values)
-
-
-def _variable_tensors(array: pa.ExtensionArray, writable: bool) -> NDArray[Any]:
-    """One array per row; all are views of the column's values."""
-    return _objects(tensor_rows(array, lambda values: column_to_numpy(values, writable=writable)))
 
 
 def _with_nulls(array: pa.Array, values: NDArray[Any]) -> NDArray[Any]:

@@ -1,20 +1,119 @@
-"""`DerivedSource`: a source whose rows an operation makes of the rows of other sources."""
+"""`DerivedSource`: a source whose rows an operation makes of its parents', which are sources with their transforms."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from windrow.core.errors import PlanError
-from windrow.core.source import SourceIdentity, prepare_source
-from windrow.io.catalog.fragments import digest_parts, digest_schema
-from windrow.io.catalog.listed_source import NumberedRows
-from windrow.pipeline.exchange.parent import Parent
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
-__all__ = ["DEFAULT_BLOCK_BYTES", "DerivedSource"]
+from windrow.core.arrow_support import empty_table
+from windrow.core.errors import PlanError
+from windrow.core.source import (
+    BlockAddress,
+    BlockReader,
+    Source,
+    SourceIdentity,
+    TracingSource,
+    prepare_source,
+)
+from windrow.io.catalog.listed_source import NumberedRows
+from windrow.io.catalog.manifest import digest_parts, digest_schema
+from windrow.io.catalog.row_ids import count_rows
+from windrow.pipeline.plan.head import find_schema
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.row_generator import StoredRows
+from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 
 DEFAULT_BLOCK_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class ParentReader:
+    """Reads the rows that the transforms make of a block."""
+
+    reader: BlockReader
+    maps: tuple[MapBatches, ...]
+    # of the transformed rows
+    schema: pa.Schema
+
+    def read(self, address: BlockAddress) -> pa.Table:
+        """Read and transform one block; a table of `schema`."""
+        positions = StoredRows(address.number)
+        table = apply_maps(self.reader.read(address), self.maps, address.origin, positions)
+        if not table.num_rows:
+            # transforms are not applied to empty tables, so the schema is not the final one
+            return empty_table(self.schema)
+        if self.maps:
+            check_schema(self.schema, table.schema, address.origin)
+        return table.replace_schema_metadata(None)
+
+    def read_columns(self, address: BlockAddress, names: Sequence[str]) -> pa.Table:
+        """Read columns of one block; without transforms, the others are not decoded."""
+        if self.maps or len(names) == len(self.schema):
+            return self.read(address).select(list(names))
+        columns = [self.schema.get_field_index(name) for name in names]
+        parts = [part.select(columns) for part in self.reader.parts(address)]
+        if not parts:
+            return empty_table(self.schema).select(columns)
+        return pa.concat_tables(parts).replace_schema_metadata(None)
+
+
+@dataclass(frozen=True, eq=False)
+class Parent:
+    """A source and the transforms before everything else."""
+
+    source: Source
+    maps: tuple[MapBatches, ...] = ()
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows; with transforms, the first block that has rows is read."""
+        return find_schema(Job(self.source, before=self.maps)).remove_metadata()
+
+    @property
+    def known_schema(self) -> pa.Schema | None:
+        """The schema where nothing has to be read for it."""
+        return None if self.maps else self.source.schema
+
+    @property
+    def reader(self) -> ParentReader:
+        """The reader of the transformed rows."""
+        return ParentReader(self.source.reader, self.maps, self.schema)
+
+    @property
+    def rows_known(self) -> bool:
+        """Whether the source states the row counts, and no transform changes them."""
+        return self.source.blocks.rows_known and all(stage.preserves_rows for stage in self.maps)
+
+    @property
+    def rows_bounded(self) -> bool:
+        """Whether the row counts that the source states are upper bounds."""
+        return self.source.blocks.rows_bounded and all(stage.preserves_rows for stage in self.maps)
+
+    @cached_property
+    def row_counts(self) -> NDArray[np.int64]:
+        """(blocks,) the rows of each block, counted by reading where they are not known."""
+        if self.rows_known:
+            return self.source.blocks.rows
+        if isinstance(self.source, TracingSource) and all(stage.preserves_rows for stage in self.maps):
+            return self.source.count_blocks()
+        return count_rows(self.reader.read, self.source.addresses(range(len(self.source.blocks.rows))))
+
+    @property
+    def digest(self) -> bytes:
+        """A digest of the data and its cut into blocks, and of how many transforms change rows.
+
+        The code of transforms cannot be digested.
+        """
+        changes = sum(not stage.preserves_rows for stage in self.maps)
+        content = f"{self.source.contents}\n{self.source.identity().fingerprint}\n{changes}"
+        return hashlib.sha256(content.encode()).digest()
 
 
 @dataclass(frozen=True, eq=False, repr=False)

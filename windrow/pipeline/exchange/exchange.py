@@ -21,8 +21,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.source import prepare_source
-from windrow.pipeline.exchange.operation import Divided, MapTask, Operation
-from windrow.pipeline.exchange.parent import Parent, ParentReader
+from windrow.pipeline.exchange.derived_source import Parent, ParentReader
+from windrow.pipeline.exchange.operations import Divided, MapTask, Operation
 from windrow.pipeline.exchange.spilled_pieces import (
     FileSpill,
     Spilled,
@@ -32,8 +32,6 @@ from windrow.pipeline.exchange.spilled_pieces import (
 )
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.job import Options
-
-__all__ = ["Exchange", "plan_map_tasks"]
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -12,19 +12,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.arrow_support import empty_table
 from windrow.core.byte_sizes import format_bytes
-from windrow.core.empty_tables import empty_table
 from windrow.core.source import BlockAddress, BlockTable
 from windrow.io.catalog.listed_source import WholeBlockReader
-from windrow.io.catalog.value_widths import fixed_bits
-from windrow.pipeline.exchange.derived_source import DerivedSource
+from windrow.io.catalog.value_sizes import fixed_bits
+from windrow.pipeline.exchange.derived_source import DerivedSource, Parent
 from windrow.pipeline.exchange.exchange import Exchange
-from windrow.pipeline.exchange.operation import MapTask, Operation
-from windrow.pipeline.exchange.parent import Parent
+from windrow.pipeline.exchange.operations import MapTask, Operation
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.job import Options
-
-__all__ = ["ExchangePlan", "ExchangeSource", "OutputRows", "exchange_source", "plan_partitions"]
 
 
 class OutputRows(Enum):

@@ -1,4 +1,8 @@
-"""Which rows of which parent blocks make the blocks of a `RearrangedSource`; they are counted where needed."""
+"""Which rows of which parent blocks make the blocks of a `RearrangedSource`: union, limit, splits, zip and mixtures.
+
+A block is a list of segments, in one or, for zip, several groups that lie side by side. Computing them is arithmetic
+on row counts, which are counted where needed.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,51 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice
-from typing import Protocol
+from itertools import chain, count, islice, pairwise, zip_longest
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.machine import available_cores
-from windrow.pipeline.exchange.parent import Parent
-from windrow.pipeline.exchange.segments import Segment, cut_rows_at, equal_borders, whole_blocks
-
-__all__ = ["Border", "EqualBlocks", "Layout", "RowSpan", "SideBySide", "Sides", "SizedBlocks", "WholeBlocks"]
+from windrow.pipeline.exchange.derived_source import Parent
+from windrow.shuffle.order.epoch_plan import WindowCut, plan_epoch
+from windrow.shuffle.order.keys import derive_key
+from windrow.shuffle.order.permutation import block_order
 
 Ints = NDArray[np.int64]
+
+
+class Segment(NamedTuple):
+    """Rows ``start`` to ``stop`` of a block of a parent; ``stop`` None: all of its rows."""
+
+    parent: int
+    block: int
+    start: int = 0
+    stop: int | None = None
+
+
+def _cut_rows_at(rows: Ints, borders: Sequence[int], parent: int = 0) -> list[tuple[Segment, ...]]:
+    """Return the rows between each two borders, given the rows of each of a parent's blocks.
+
+    >>> _cut_rows_at(np.array([3, 4]), [0, 2, 5])[1]
+    (Segment(parent=0, block=0, start=2, stop=3), Segment(parent=0, block=1, start=0, stop=2))
+    """
+    ends = np.cumsum(rows)
+    return [tuple(_segments(rows, ends, start, stop, parent)) for start, stop in pairwise(borders)]
+
+
+def _segments(rows: Ints, ends: Ints, start: int, stop: int, parent: int) -> Iterator[Segment]:
+    block = int(np.searchsorted(ends, start, side="right"))
+    while start < stop:
+        first = int(ends[block] - rows[block])
+        last = min(stop, int(ends[block]))
+        if last > start:
+            yield Segment(parent, block, start - first, last - first)
+        start, block = last, block + 1
+
+
 # the sides of a block (two for zip, else one), each with the rows that are concatenated
 Sides = tuple[tuple[Segment, ...], ...]
 
@@ -43,9 +78,9 @@ class WholeBlocks:
 
     def blocks(self, parents: Sequence[Parent]) -> list[Sides]:
         return [
-            (segments,)
+            ((Segment(number, block),),)
             for number, parent in enumerate(parents)
-            for segments in whole_blocks(number, len(parent.source.blocks.rows))
+            for block in range(len(parent.source.blocks.rows))
         ]
 
 
@@ -83,7 +118,7 @@ class RowSpan:
         start, stop = self.start.place(total), self.stop.place(total)
         ends = np.cumsum(rows)
         inner = ends[(ends > start) & (ends < stop)]
-        return cut_rows_at(rows, [start, *np.unique(inner).tolist(), stop] if stop > start else [])
+        return _cut_rows_at(rows, [start, *np.unique(inner).tolist(), stop] if stop > start else [])
 
 
 @dataclass(frozen=True)
@@ -98,7 +133,8 @@ class EqualBlocks:
 
     def cut(self, rows: Ints) -> list[tuple[Segment, ...]]:
         """Return the segments of every block, given the rows of each parent block."""
-        return cut_rows_at(rows, equal_borders(int(rows.sum()), self.number).tolist())
+        borders = np.arange(self.number + 1, dtype=np.int64) * int(rows.sum()) // self.number
+        return _cut_rows_at(rows, borders.tolist())
 
 
 @dataclass(frozen=True)
@@ -129,8 +165,8 @@ class SideBySide:
                 "cut the longer one with limit()"
             )
         borders = np.append(0, np.cumsum(left)).tolist()
-        rights = cut_rows_at(right, borders, parent=1)
-        return list(zip(cut_rows_at(left, borders), rights, strict=True))
+        rights = _cut_rows_at(right, borders, parent=1)
+        return list(zip(_cut_rows_at(left, borders), rights, strict=True))
 
 
 def _count_until(parent: Parent, rows: int) -> Ints:
@@ -139,11 +175,11 @@ def _count_until(parent: Parent, rows: int) -> Ints:
         return parent.row_counts
     counts: list[int] = []
     total = 0
-    for count in _count_blocks(parent):
+    for block_rows in _count_blocks(parent):
         if total >= rows:
             break
-        counts.append(count)
-        total += count
+        counts.append(block_rows)
+        total += block_rows
     return np.array(counts, np.int64)
 
 
@@ -155,3 +191,118 @@ def _count_blocks(parent: Parent) -> Iterator[int]:
     with ThreadPoolExecutor(workers, thread_name_prefix="windrow-count") as threads:
         while some := list(islice(addresses, workers)):
             yield from threads.map(lambda address: reader.read(address).num_rows, some)
+
+
+class _Placed(NamedTuple):
+    """A segment, and where its middle lies among its parent's rows in the mixture, from 0 to 1."""
+
+    middle: Fraction
+    segment: Segment
+
+
+@dataclass(frozen=True)
+class MixedBlocks:
+    """Blocks of all parents, spread so that each stretch of the mixture has the proportions of the whole.
+
+    ``weights`` add up to 1. The blocks of each parent come in a random order, by ``seed``. With ``repeats``, they come
+    again, in another order, until every parent's rows have come at least once. Without, no row comes twice: the
+    mixture ends with the first parent that has no more. The last block of a parent gives only its first rows.
+    """
+
+    weights: tuple[Fraction, ...]
+    seed: int
+    repeats: bool
+    counts_rows = True
+
+    def blocks(self, parents: Sequence[Parent]) -> list[Sides]:
+        stored = [parent.row_counts for parent in parents]
+        totals = [int(rows.sum()) for rows in stored]
+        for number, total in enumerate(totals):
+            if not total:
+                raise PlanError(f"mix(): dataset {number} has no rows: leave it out")
+        sizes = [total / weight for total, weight in zip(totals, self.weights, strict=True)]
+        rows = int(max(sizes) if self.repeats else min(sizes))
+        taken = apportion(rows, self.weights)
+        if not self.repeats:
+            taken = [min(wanted, total) for wanted, total in zip(taken, totals, strict=True)]
+        else:
+            taken = [max(wanted, total) for wanted, total in zip(taken, totals, strict=True)]
+        placed = [
+            one
+            for number, (wanted, counts) in enumerate(zip(taken, stored, strict=True))
+            for one in self._place(number, wanted, counts)
+        ]
+        placed.sort(key=lambda one: (one.middle, one.segment.parent))
+        return [((one.segment,),) for one in placed]
+
+    def _place(self, parent: int, wanted: int, rows: NDArray[np.int64]) -> Iterator[_Placed]:
+        """The segments of one parent, ``wanted`` rows in all."""
+        before = 0
+        for passed in count():
+            order = block_order(derive_key(self.seed, "mix", passed, parent), len(rows))
+            for block in order.tolist():
+                taken = min(int(rows[block]), wanted - before)
+                if taken:
+                    middle = Fraction(2 * before + taken, 2 * wanted)
+                    yield _Placed(middle, Segment(parent, block, 0, taken))
+                    before += taken
+            if before >= wanted:
+                return
+
+
+def apportion(rows: int, weights: Sequence[Fraction]) -> list[int]:
+    """Divide rows by weights that add up to 1; the largest fractions are rounded up.
+
+    >>> apportion(10, [Fraction(1, 3), Fraction(2, 3)])
+    [3, 7]
+    """
+    exact = [rows * weight for weight in weights]
+    found = [int(share) for share in exact]
+    by_fraction = sorted(range(len(weights)), key=lambda at: (found[at] - exact[at], at))
+    for at in by_fraction[: rows - sum(found)]:
+        found[at] += 1
+    return found
+
+
+class RowsLayout(Protocol):
+    """How the rows of a window are cut into blocks."""
+
+    def cut(self, rows: NDArray[np.int64]) -> list[tuple[Segment, ...]]:
+        """Return the segments of every block, given the rows of each block of the window."""
+
+
+@dataclass(frozen=True)
+class WindowLayout:
+    """The windows of all parents in turns: the first of each, then the second of each, and so on."""
+
+    # for each parent, how its blocks in stored order are cut into windows
+    cuts: tuple[WindowCut, ...]
+    # None: the blocks of each window as they are
+    inner: RowsLayout | None = None
+
+    @property
+    def counts_rows(self) -> bool:
+        return self.inner is not None
+
+    def blocks(self, parents: Sequence[Parent]) -> list[Sides]:
+        return list(chain.from_iterable(self.windows(parents)))
+
+    def windows(self, parents: Sequence[Parent]) -> Iterator[list[Sides]]:
+        """Yield the blocks of each window."""
+        each = [
+            self._windows_of(number, parent, cut)
+            for number, (parent, cut) in enumerate(zip(parents, self.cuts, strict=True))
+        ]
+        return (window for turn in zip_longest(*each) for window in turn if window is not None)
+
+    def _windows_of(self, number: int, parent: Parent, cut: WindowCut) -> Iterator[list[Sides]]:
+        starts = plan_epoch(parent.source.blocks, cut=cut, seed=None, epoch=0).starts.tolist()
+        for first, stop in pairwise(starts):
+            if self.inner is None:
+                yield [((Segment(number, block),),) for block in range(first, stop)]
+                continue
+            found = self.inner.cut(parent.row_counts[first:stop])
+            yield [
+                (tuple(Segment(number, first + one.block, one.start, one.stop) for one in block),)
+                for block in found
+            ]

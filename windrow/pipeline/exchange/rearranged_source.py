@@ -12,18 +12,13 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.source import BlockAddress, BlockPart, BlockTable, RemoteReader, maps_files
-from windrow.io.catalog.fragments import digest_parts
+from windrow.io.catalog.manifest import digest_parts
 from windrow.io.catalog.safe_casts import cast_table
 from windrow.io.catalog.schemas import unify_schemas
-from windrow.pipeline.exchange.derived_source import DerivedSource
-from windrow.pipeline.exchange.layouts import Layout, SideBySide, Sides
-from windrow.pipeline.exchange.parent import ParentReader
-from windrow.pipeline.exchange.segments import Segment
-from windrow.pipeline.exchange.window_layouts import WindowLayout
-
-__all__ = ["RearrangedSource", "combine_schemas"]
+from windrow.pipeline.exchange.derived_source import DerivedSource, ParentReader
+from windrow.pipeline.exchange.layouts import Layout, Segment, SideBySide, Sides, WindowLayout
 
 _SUFFIX = "_1"
 

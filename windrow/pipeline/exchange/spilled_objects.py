@@ -15,14 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.source import BlockReader
-from windrow.pipeline.exchange.operation import Divided, MapTask
+from windrow.pipeline.exchange.operations import Divided, MapTask
 from windrow.pipeline.exchange.spilled_pieces import Pieces, read_piece, stack_rows, write_pieces
-from windrow.pipeline.executors.ray.data.object_store_blocks import get_objects, is_for_ray
+from windrow.pipeline.executors.ray.data.object_store import get_objects, is_for_ray
 from windrow.pipeline.executors.ray.data.remote_calls import call_on_ray, call_with_outputs
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable
 from windrow.pipeline.tasks.map_batches import MapBatches
-
-__all__ = ["call_tasks", "spill_on_ray"]
 
 R = TypeVar("R")
 # each takes the owner 4 to 5 KB
@@ -30,10 +28,7 @@ _MAX_OBJECTS = 20_000
 
 
 def call_tasks(
-    call: Callable[[MapTask], R],
-    tasks: Sequence[MapTask],
-    maps: Sequence[MapBatches],
-    reader: BlockReader,
+    call: Callable[[MapTask], R], tasks: Sequence[MapTask], maps: Sequence[MapBatches], reader: BlockReader
 ) -> list[R]:
     """Call a function for every task; the results, which are small, in order."""
     return call_with_picklable(
@@ -114,9 +109,6 @@ def spill_on_ray(
     borders = tuple(at * partitions // objects for at in range(objects + 1))
     call = _ObjectMapper(mapper, borders)
     rows, refs = call_with_picklable(
-        lambda: call_with_outputs(call, tasks, MapTask.describe, objects),
-        maps,
-        reader,
-        otherwise=ON_THREADS,
+        lambda: call_with_outputs(call, tasks, MapTask.describe, objects), maps, reader, otherwise=ON_THREADS
     )
     return _ObjectSpill(refs, borders, stack_rows(rows, partitions))

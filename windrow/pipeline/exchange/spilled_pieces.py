@@ -19,18 +19,7 @@ from numpy.typing import NDArray
 from windrow.core.errors import SourceError, TransformError
 from windrow.core.offsets import check_layout
 from windrow.io.adapters.temporary_folder import LeasedFolder
-from windrow.pipeline.exchange.operation import Divided
-
-__all__ = [
-    "FileSpill",
-    "Pieces",
-    "Spilled",
-    "make_folder",
-    "read_piece",
-    "spill_to_file",
-    "stack_rows",
-    "write_pieces",
-]
+from windrow.pipeline.exchange.operations import Divided
 
 
 class Pieces(Protocol):

@@ -1,7 +1,11 @@
-"""The executor interface: everything that differs between running in one process and on a cluster."""
+"""The executor interface: everything that differs between running in one process and on a cluster.
+
+Beside it stand the values with which consumers use one: their pace, and how long they wait.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -11,20 +15,86 @@ from typing import Any, Protocol, TypeVar
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.executors.consumer_pace import Pace
 from windrow.pipeline.plan.cursor import Cursor
-from windrow.pipeline.plan.job import Launch
+from windrow.pipeline.plan.job import Launch, Options, Resources
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.statistics.phases import Interval, TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.shuffle.kernels.ordered_rows import OrderedOutputs
 from windrow.shuffle.kernels.place_rows import MapOutputs
+from windrow.shuffle.order.ordered_rows import OrderedOutputs
 from windrow.shuffle.order.runs import WindowRuns
 
-__all__ = ["CoordinatorClient", "Executor", "Session", "WindowData"]
-
+# moving average over about eight runs; a wait counts as at most this multiple of the work
+_PACE_WEIGHT, _MAX_WAIT_RATIO = 1 / 8, 2
+_COMPUTES_SHARE = 0.9
+# NCCL ends a process after 600 s by default. Failing earlier names the cause on the rank that has it.
+_DISTRIBUTED_FAIL_SECONDS = 540.0
 T = TypeVar("T")
+
+
+class Pace:
+    """Whether the consumer mostly works or mostly waits, as moving averages.
+
+    Prioritizing a consumer that only waits would just delay the next window. In the first window that does
+    not matter: the sooner it is consumed, the sooner two windows can alternate.
+    """
+
+    def __init__(self) -> None:
+        self._has_started = False
+        self._worked = self._waited = self._computed = 0.0
+        self._run_worked = self._run_waited = self._run_computed = 0.0
+
+    def add(self, *, worked: float, waited: float, computed: float = 0.0) -> None:
+        """Add the seconds that the consumer worked on a batch, was on a core, and waited for the next batch."""
+        self._run_worked += worked
+        self._run_waited += waited
+        self._run_computed += computed
+
+    def end_run(self) -> None:
+        """Update the averages: all batches of a run have been taken."""
+        worked, waited, computed = self._run_worked, self._run_waited, self._run_computed
+        self._run_worked = self._run_waited = self._run_computed = 0.0
+        self._worked += (worked - self._worked) * _PACE_WEIGHT
+        self._computed += (computed - self._computed) * _PACE_WEIGHT
+        # one long wait, such as that for the first window, does not characterize the consumer
+        waited = min(waited, _MAX_WAIT_RATIO * self._worked)
+        self._waited += (waited - self._waited) * _PACE_WEIGHT
+
+    def begin(self) -> None:
+        """Note that all runs of a window have been submitted."""
+        self._has_started = True
+
+    @property
+    def works(self) -> bool:
+        """Whether the consumer recently worked most of the time; assumed until the first window is submitted."""
+        return not self._has_started or self._worked > 2 * self._waited
+
+    @property
+    def computes(self) -> bool:
+        """Whether the consumer recently kept a core busy nearly all the time, and so hardly waited."""
+        return self._computed > _COMPUTES_SHARE * (self._worked + self._waited)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Seconds that a consumer waits before it warns, and before it raises `StallError`."""
+
+    warn_seconds: float = 60.0
+    fail_seconds: float = 1800.0
+
+
+def waiting_of(options: Options) -> Waiting:
+    """The timeouts of a job in this process: ``stall_timeout``, or defaults that know torch.distributed."""
+    waiting = Waiting()
+    fail_seconds = options.stall_timeout
+    if fail_seconds is None:
+        fail_seconds = _DISTRIBUTED_FAIL_SECONDS if _is_distributed() else waiting.fail_seconds
+    return Waiting(min(waiting.warn_seconds, fail_seconds / 2), fail_seconds)
+
+
+def _is_distributed() -> bool:
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()
 
 
 @dataclass

@@ -9,10 +9,7 @@ from typing import cast
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.plan.job import CustomExecutor, Job
-from windrow.pipeline.plan.resources import Resources
-
-__all__ = ["find_resources", "ray_is_initialized", "resolve_executor"]
+from windrow.pipeline.plan.job import CustomExecutor, Job, Resources
 
 
 def resolve_executor(executor: str | CustomExecutor) -> Executor:

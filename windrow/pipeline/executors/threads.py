@@ -25,23 +25,20 @@ from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.window_history import Capacity
-from windrow.pipeline.executors.base import CoordinatorClient, Session, WindowData
-from windrow.pipeline.executors.consumer_pace import Pace
+from windrow.pipeline.executors.base import CoordinatorClient, Pace, Session, WindowData
 from windrow.pipeline.executors.window_fetch import WindowCollector
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cache_budget import disk_cache
 from windrow.pipeline.plan.cursor import Cursor
-from windrow.pipeline.plan.job import Launch
+from windrow.pipeline.plan.job import Launch, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache.cached_reader import Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
-from windrow.pipeline.tasks.map_task import Task, TaskReport, run_task
-
-__all__ = ["ThreadsExecutor"]
+from windrow.pipeline.tasks.map_task import run_task
+from windrow.pipeline.tasks.task import Task, TaskReport
 
 logger = logging.getLogger(__name__)
 
@@ -380,5 +377,7 @@ class _ThreadsClient:
     def close(self, stats: TrainerStats | None = None) -> None:
         with self._job.changed:
             self._closed = True
+            # its prefetch loop, which has been stopped, need not wait for the end of its poll
+            self._job.changed.notify_all()
         self._job.workers.reserve_core(self._shard, False)
         self._job.disconnect(self._shard, stats)

@@ -12,18 +12,16 @@ from itertools import chain
 from typing import Any
 
 from windrow.core.errors import StallError
-from windrow.pipeline.coordinator.buffered_window import WindowReply
+from windrow.pipeline.coordinator.requests import WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.statistics.phases import Interval
 from windrow.shuffle.kernels.map_output import MapOutput
-from windrow.shuffle.kernels.ordered_rows import OrderedOutputs, OrderedRows
 from windrow.shuffle.kernels.place_rows import MapOutputs
+from windrow.shuffle.order.ordered_rows import OrderedOutputs, OrderedRows
 from windrow.shuffle.order.runs import WindowRuns
-
-__all__ = ["UNHEARD", "Ahead", "Ask", "Load", "Lost", "Pause", "WindowCollector", "fetch_window"]
 
 # the window being consumed, and the next one
 _WINDOWS_NEEDED = 2

@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 from windrow.core.machine import available_cores
 
-__all__ = ["WorkerPool"]
-
 T = TypeVar("T")
 _JOIN_SECONDS = 10.0
 # A compute-bound consumer renews its reservation with each run; that of an idle or closed one expires.

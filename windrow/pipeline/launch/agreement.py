@@ -9,13 +9,10 @@ from typing import Any
 
 from windrow.core import errors
 from windrow.core.errors import PlanError, StallError, WindrowError
-from windrow.pipeline.checkpoint.differences import describe_differences
-from windrow.pipeline.checkpoint.state import describe_stream, parse_state
-from windrow.pipeline.executors.stall_watch import Waiting
+from windrow.pipeline.checkpoint.state import describe_differences, describe_stream, parse_state
+from windrow.pipeline.executors.base import Waiting
 from windrow.pipeline.launch.rendezvous import Rendezvous
 from windrow.pipeline.plan.program import Program
-
-__all__ = ["agree_on_run", "publishing_errors", "read_published"]
 
 _MAX_NAMED = 8
 _READ_SECONDS = 3.0

@@ -11,17 +11,13 @@ from typing import Any
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
-from windrow.pipeline.executors.base import Session
-from windrow.pipeline.executors.stall_watch import Waiting, waiting_of
+from windrow.pipeline.executors.base import Session, Waiting, waiting_of
 from windrow.pipeline.launch.agreement import agree_on_run
-from windrow.pipeline.launch.find_supervisor import find_supervisor, start_head
+from windrow.pipeline.launch.find_supervisor import LOOPBACK, find_supervisor, running_cluster, start_head
 from windrow.pipeline.launch.launcher import find_attempt, find_rank, has_launcher
-from windrow.pipeline.launch.node_addresses import LOOPBACK, running_cluster
 from windrow.pipeline.launch.rendezvous import Rendezvous, find_store, has_store
 from windrow.pipeline.plan.job import Options
 from windrow.pipeline.plan.program import Program
-
-__all__ = ["Attachment", "attach", "attached_place", "attachment_for", "will_share"]
 
 
 class Attachment:
@@ -90,8 +86,7 @@ class Attachment:
 
     def session(self, program: Program) -> Session:
         """The session of a run that all ranks share; they call this equally often."""
-        from windrow.pipeline.executors.ray.sessions import SharedSession
-        from windrow.pipeline.executors.ray.shared_run import start_run
+        from windrow.pipeline.executors.ray.executor import SharedSession, start_run
 
         waiting = waiting_of(program.job.options)
 

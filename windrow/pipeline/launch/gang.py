@@ -1,4 +1,4 @@
-"""`run_gang`: trainers on Ray that start together, meet at barriers, and restart together from their last save."""
+"""`run_gang`: trainers on Ray that start, meet and restart together; and `ray_train_config`, for those of Ray Train."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.delivery.iteration_methods import check_number
-from windrow.pipeline.executors.gang_plan import GangPlan
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
 if TYPE_CHECKING:
     from windrow.pipeline.shard.shard import Shard
-
-__all__ = ["GangContext", "Meeting", "run_gang"]
 
 Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 
@@ -214,22 +211,28 @@ def run_gang(
         raise PlanError(f"train={train!r} must be a function of a GangContext")
     if strategy not in get_args(Strategy):
         raise PlanError(f"strategy={strategy!r} must be one of {', '.join(map(repr, get_args(Strategy)))}")
+    size, equal = check_number("n", n, 1), check_equal(equal)
     datasets = _by_name(dataset)
-    plan = GangPlan(
-        train=partial(_run_trainer, train),
-        size=check_number("n", n, 1),
-        datasets=datasets,
-        equal=check_equal(equal),
-        resources=_check_resources(num_cpus, num_gpus, resources),
-        strategy=strategy,
-        max_restarts=check_number("max_restarts", max_restarts, 0),
-        states=_states_by_name(state_dict, datasets, named=isinstance(dataset, Mapping)),
-        start_timeout=check_seconds("start_timeout", start_timeout),
-    )
+    resources = _check_resources(num_cpus, num_gpus, resources)
+    max_restarts = check_number("max_restarts", max_restarts, 0)
+    states = _states_by_name(state_dict, datasets, named=isinstance(dataset, Mapping))
+    start_timeout = check_seconds("start_timeout", start_timeout)
     require("ray", "ray", "run_gang()")
-    from windrow.pipeline.executors.ray.gang.trainers import run_trainers
+    from windrow.pipeline.executors.ray.gang.trainers import GangPlan, run_trainers
 
-    return run_trainers(plan)
+    return run_trainers(
+        GangPlan(
+            train=partial(_run_trainer, train),
+            size=size,
+            datasets=datasets,
+            equal=equal,
+            resources=resources,
+            strategy=strategy,
+            max_restarts=max_restarts,
+            states=states,
+            start_timeout=start_timeout,
+        )
+    )
 
 
 def check_seconds(name: str, value: Any) -> float:
@@ -274,3 +277,42 @@ def _check_resources(num_cpus: Any, num_gpus: Any, resources: Mapping[str, float
     if not needed:
         raise PlanError("a trainer must reserve something: give num_cpus, num_gpus or resources")
     return needed
+
+
+def ray_train_config(*, equal: Equal = True) -> Any:
+    """Return the ``dataset_config`` with which ``ray.train.get_dataset_shard`` returns windrow's shards.
+
+    Every worker gets one shard of each pipeline or dataset among the trainer's ``datasets``, on its node. When
+    Ray Train restarts its workers, also with another number of them, there are new shards: load the state
+    from the last checkpoint into each with ``Shard.load_state_dict``. Datasets of Ray Data among them are
+    split as Ray does by itself.
+
+    Parameters
+    ----------
+    equal
+        As for ``DatasetPipeline.split``; True by default, since workers that train together need equal
+        numbers of steps.
+
+    Returns
+    -------
+    ray.train.DataConfig
+
+    Raises
+    ------
+    PlanError
+        If Ray is not installed, or ``equal`` is not one of its values.
+
+    Examples
+    --------
+    >>> import windrow
+    >>> pipe = windrow.range(10).repeat(2).random_shuffle_each_window(seed=7)
+    >>> config = windrow.ray_train_config()
+    >>> [list(shards) for shards in config.configure({"train": pipe}, 2, None, None)]
+    [['train'], ['train']]
+
+    With Ray Train: ``TorchTrainer(train, datasets={"train": pipe}, dataset_config=windrow.ray_train_config())``.
+    """
+    require("ray", "ray", "ray_train_config()")
+    from windrow.pipeline.executors.ray.data.train_config import ShardConfig
+
+    return ShardConfig(check_equal(equal))

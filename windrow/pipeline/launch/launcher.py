@@ -11,8 +11,6 @@ from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.pipeline.plan.job import Launch
 
-__all__ = ["find_attempt", "find_launch", "find_node", "find_rank", "find_single_node", "has_launcher"]
-
 _LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 # srun sets these for the SLURM step of this process. SLURM_NTASKS_PER_NODE, SLURM_PROCID and SLURM_LOCALID cannot
 # be used: sbatch sets them for the batch script too, whose commands without srun run alone on their node.

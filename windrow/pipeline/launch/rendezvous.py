@@ -17,9 +17,7 @@ from functools import partial
 from typing import Any
 
 from windrow.core.errors import PlanError, StallError
-from windrow.pipeline.executors.stall_watch import Waiting
-
-__all__ = ["Rendezvous", "find_store", "has_store"]
+from windrow.pipeline.executors.base import Waiting
 
 _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
 _GRACE_SECONDS = 1.0

@@ -8,8 +8,6 @@ from typing import Any, Protocol
 from windrow.core.errors import PlanError
 from windrow.pipeline.delivery.iteration_methods import BatchIterator
 
-__all__ = ["Loader"]
-
 
 class _Shard(Protocol):
     """What the loader needs of a shard, which is above this module."""

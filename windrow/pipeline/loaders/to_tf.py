@@ -20,8 +20,6 @@ from windrow.pipeline.delivery.tensors.schema_check import (
 from windrow.pipeline.plan.head import find_schema
 from windrow.pipeline.plan.job import Job
 
-__all__ = ["to_tf"]
-
 
 def to_tf(
     read_batches: Callable[[], Iterator[Any]],

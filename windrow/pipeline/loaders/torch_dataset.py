@@ -17,8 +17,6 @@ from windrow.pipeline.statistics.stats import Stats
 if TYPE_CHECKING:
     from windrow.pipeline.timeline.timeline import Timeline
 
-__all__ = ["TorchDataset"]
-
 _MAIN_SEED = -1
 
 

@@ -10,8 +10,6 @@ from transformers import TrainerCallback
 
 from windrow.pipeline.loaders.loader import Loader
 
-__all__ = ["feed"]
-
 
 def feed(trainer: Any, loader: Loader) -> None:
     """Make the trainer use this loader."""

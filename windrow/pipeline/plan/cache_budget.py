@@ -12,8 +12,6 @@ from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache, open_disk
 
-__all__ = ["CacheBudget", "describe_cache", "disk_cache", "share_memory"]
-
 # Of the memory that windows leave. The rest covers estimation errors, and slightly larger windows of later epochs.
 _USABLE_SHARE = 0.8
 # Block sizes from footers lack validity bitmaps and the padding of buffers.

@@ -1,10 +1,10 @@
-"""An epoch as the scheduler sees it: the parts of each window, and the stages of every part. Plain values."""
+"""An epoch as the scheduler sees it: the parts of each window with their stages, and row counts. Runs nothing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["EpochShape", "Part", "Stage"]
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 
 @dataclass(frozen=True)
@@ -42,3 +42,124 @@ class EpochShape:
 
     windows: tuple[tuple[Part, ...], ...]
     stages: tuple[Stage, ...]
+
+
+class EpochCounts:
+    """Row counts of one epoch, by window and part."""
+
+    def __init__(self, shape: EpochShape) -> None:
+        self.shape = shape
+        self._rows = [[part.rows for part in parts] for parts in shape.windows]
+        # sums are cached, since the scheduler needs them at every event
+        self._sums = [sum(rows or 0 for rows in parts) for parts in self._rows]
+        self._unknown = [sum(rows is None for rows in parts) for parts in self._rows]
+        self._next_with_parts = _find_next([len(parts) for parts in self._rows])
+        # first rows of windows that are known without counting what comes before them
+        self._window_starts = {0: 0}
+        self._set_start(0, 0)
+
+    def start_at(self, window: int, row: int) -> None:
+        """Start counting at a window whose first row in the epoch is known: nothing before it is needed."""
+        if any(self._unknown):
+            self._set_start(window, row)
+        else:
+            self._set_start(0, 0)
+
+    def _set_start(self, window: int, row: int) -> None:
+        self._first = window
+        self._window_starts[window] = row
+        self._unknown_parts = sum(self._unknown[window:])
+        self._known_total = row + sum(self._sums[window:])
+
+    @property
+    def first_window(self) -> int:
+        """The window from which on rows are counted."""
+        return self._first
+
+    def next_with_parts(self, window: int) -> int:
+        """The first window from ``window`` on that has parts; the number of windows if none has."""
+        return self._next_with_parts[min(window, len(self._rows))]
+
+    def record(self, window: int, part: int, rows: int) -> None:
+        """Record the row count of a part."""
+        if self._rows[window][part] is None:
+            self._rows[window][part] = rows
+            self._sums[window] += rows
+            self._unknown[window] -= 1
+            if window >= self._first:
+                self._known_total += rows
+                self._unknown_parts -= 1
+
+    def window_rows(self, window: int) -> int | None:
+        """Rows of a window, or None while a part is unknown."""
+        return None if self._unknown[window] else self._sums[window]
+
+    def first_row(self, window: int) -> int | None:
+        """The row of the epoch at which a window starts, or None while unknown."""
+        if window < self._first:
+            return None
+        start = max(start for start in self._window_starts if start <= window)
+        if self._unknown_parts and any(self._unknown[start:window]):
+            return None
+        return self._window_starts[start] + sum(self._sums[start:window])
+
+    @property
+    def complete(self) -> bool:
+        """Whether all parts from the first window on are known."""
+        return not self._unknown_parts
+
+    @property
+    def total(self) -> int | None:
+        """Rows of the epoch, or None while a part is unknown."""
+        return None if self._unknown_parts else self._known_total
+
+    def starts(self, window: int, assignment: ShardAssignment) -> tuple[tuple[int, int], ...]:
+        """First rows of this window and of the later ones that hold rows of the step in which it ends."""
+        found: list[tuple[int, int]] = []
+        stop = self.first_row(window + 1)
+        step_stop = 0 if stop is None else stop + -(stop - assignment.start_row) % assignment.step_rows
+        for at in range(window, len(self._rows)):
+            first = self.first_row(at)
+            if first is None or first >= step_stop:
+                break
+            found.append((at, first))
+        return tuple(found)
+
+    def is_ordered(self, window: int, assignment: ShardAssignment) -> bool:
+        """Whether the shard assignment of every row of the window is known.
+
+        The window's own rows and all before must be counted. If its last step reaches past the
+        window, that step's assignment depends on whether it is the last of the epoch. So later rows
+        must be counted until the step is full, or to the end.
+        """
+        if not self._unknown_parts:
+            return window >= self._first
+        first, stop = self.first_row(window), self.first_row(window + 1)
+        # the next window's first row can be known from another shard that started there
+        if first is None or stop is None or self._unknown[window]:
+            return False
+        missing = -(stop - assignment.start_row) % assignment.step_rows
+        return missing <= self._rows_behind(window)
+
+    def _rows_behind(self, window: int) -> int:
+        rows = 0
+        for parts in self._rows[window + 1 :]:
+            for part in parts:
+                if part is None:
+                    return rows
+                rows += part
+        return rows
+
+    def unknown_from(self, window: int) -> tuple[int, int] | None:
+        """The first (window, part) from ``window`` on that is needed but not counted."""
+        for at in range(max(window, self._first), len(self._rows)):
+            if self._unknown[at]:
+                return at, self._rows[at].index(None)
+        return None
+
+
+def _find_next(parts: list[int]) -> list[int]:
+    found = [len(parts)] * (len(parts) + 1)
+    for window in reversed(range(len(parts))):
+        found[window] = window if parts[window] else found[window + 1]
+    return found

@@ -11,16 +11,13 @@ from windrow.core.native_libraries import missing_library_warnings
 from windrow.core.source import schema_changes
 from windrow.core.terminal_text import escape_controls
 from windrow.pipeline.plan.cache_budget import CacheBudget, describe_cache
-from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.job import Job, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.keys import order_version
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
-
-__all__ = ["Explanation", "explain_job", "explain_program"]
 
 # A window of fewer blocks mixes only a few long stretches of the stored order.
 _FEW_BLOCKS = 8

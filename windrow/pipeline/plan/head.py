@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.source import BlockAddress, BlockReader, Source
 from windrow.core.tracebacks import trims_traceback
 from windrow.pipeline.plan.job import Job
@@ -15,8 +15,6 @@ from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.sequence_packing import sample_sequences
 from windrow.pipeline.tasks.transforms import FailedRows, apply_maps, check_schema
-
-__all__ = ["find_schema", "read_first_rows", "read_head"]
 
 
 @trims_traceback

@@ -1,4 +1,4 @@
-"""The job: everything that a pipeline specifies, and its options, as one frozen value."""
+"""The job: all that a pipeline specifies, with its options, as one frozen value; and what an executor offers to it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.core.source import Source
+from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
-from windrow.pipeline.tasks.window_sort import WindowSort
 from windrow.shuffle.order.epoch_plan import WindowCut
-
-__all__ = ["CustomExecutor", "Job", "Launch", "Options"]
 
 _EXECUTORS = ("auto", "threads", "ray")
 _ON_ERROR = ("raise", "skip")
@@ -202,3 +200,34 @@ class Job:
         is_last = self.epochs is not None and epoch + 1 >= self.epochs
         prepared = self.options.prefetch_windows > 0 and not self.on_demand
         return self.rows_known and prepared and not is_last
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The resources that an executor offers."""
+
+    # its name, and why it was chosen
+    executor: str
+    # number of tasks that run concurrently
+    workers: int
+    # the memory limit if the user sets none, and whether runs, decoded blocks and processes count against it too
+    memory_bytes: int
+    limit_covers_all: bool
+    # copies of each window in memory: rows that move between nodes are stored on both
+    copies: float = 1.0
+    # one line each
+    user_warnings: tuple[str, ...] = ()
+    # memory of processes other than data: of all workers, and of each shard's process
+    processes_bytes: int = 0
+    shard_bytes: int = 0
+    # number of machines that can read shards
+    nodes: int = 1
+    # the part of processes_bytes that one worker adds
+    worker_bytes: int = 0
+    # the CPUs that a task requests
+    task_cpus: float = 1.0
+    # If all buffered windows, a few extra ones included, take no more than this together, the coordinator
+    # holds the extra ones, so that shards can batch their acknowledgements.
+    small_windows_bytes: int = 0
+    # number of processes that share the machine or cluster; the values above are one's share
+    processes: int = 1

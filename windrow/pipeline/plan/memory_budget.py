@@ -11,23 +11,13 @@ from numpy.typing import NDArray
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
 from windrow.core.source import RemoteReader, decodes_columns
-from windrow.io.catalog.value_widths import fixed_bits
+from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.pipeline.plan.cache_budget import CacheBudget, share_memory
-from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.job import Job, Resources
 from windrow.pipeline.plan.program import RUN_BYTES, TASK_BYTES, Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.plan.window_budget import MAX_SLICES, Budget, RowOverhead, plan_budget
-from windrow.pipeline.tasks.map_task import PLACED_TOKENS
+from windrow.pipeline.tasks.task import PLACED_TOKENS
 from windrow.shuffle.kernels.group_rows import DECODED_TOGETHER_BYTES
-
-__all__ = [
-    "DESTINATION_BYTES",
-    "RUNS_AHEAD",
-    "budget_program",
-    "largest_window",
-    "overlap_waiting",
-    "size_parts",
-]
 
 # Minimum size of an object: a task outputs one per node with shards. Below this, the coordinator's cost per
 # object exceeds the network's cost of the bytes.

@@ -15,19 +15,15 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.pipeline.plan.cursor import Cursor
-from windrow.pipeline.plan.epoch_shape import EpochShape, Part, Stage
+from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape, Part, Stage
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.plan.row_counts import EpochCounts
-from windrow.pipeline.plan.window_places import WindowPlaces, place_window
-from windrow.pipeline.plan.window_splits import EpochParts, WindowPlan, cut_parts
-from windrow.pipeline.tasks.map_task import Task, TaskContext
-from windrow.pipeline.tasks.window_sort import KEY_COPIES, SORTED_ROW_BYTES
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.plan.window_places import EpochParts, WindowPlaces, WindowPlan, cut_parts, place_window
+from windrow.pipeline.tasks.key_columns import KEY_COPIES, SORTED_ROW_BYTES
+from windrow.pipeline.tasks.map_task import TaskContext
+from windrow.pipeline.tasks.task import Task, Work
 from windrow.shuffle.order.epoch_plan import EpochPlan, plan_epoch
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
-
-__all__ = ["RUN_BYTES", "TASK_BYTES", "UNKNOWN_ROWS", "Program"]
 
 # A run's columns must stay in the CPU cache while its rows are placed; smaller runs cost
 # more Python per row.

@@ -9,8 +9,6 @@ from math import ceil
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
 
-__all__ = ["MAX_SLICES", "WHOLE_RUNS", "Budget", "RowOverhead", "RowSizes", "plan_budget"]
-
 MAX_SLICES = 8
 # Memory kept for reuse: this much, but no more than is in use, or this part of it.
 _REUSED_BYTES, _REUSED_PART = 192 * 2**20, 8

@@ -13,8 +13,6 @@ from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.permutation import EXACT_ROWS
 from windrow.shuffle.order.window_order import order_window
 
-__all__ = ["EpochOrder", "full_order"]
-
 Ints = NDArray[np.int64]
 
 

@@ -1,4 +1,4 @@
-"""Measures the shuffle of a job from its plan; reads no data."""
+"""Measures the shuffle of a job from its plan, in all or some batches of an epoch; reads no data."""
 
 from __future__ import annotations
 
@@ -14,31 +14,89 @@ from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.row_ids import RowIdSource
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.quality.batch_sample import MAX_BATCH_ROWS, BatchSample, choose_batches
 from windrow.pipeline.quality.epoch_order import EpochOrder, full_order
-from windrow.pipeline.quality.full_shuffle import (
-    MEAN_DISPLACEMENT,
-    displacement_quantile,
-    expect_distinct,
-    meeting_probability,
-)
 from windrow.pipeline.quality.measures import (
+    MEAN_DISPLACEMENT,
     Distribution,
     count_distinct,
+    displacement_quantile,
+    expect_distinct,
     find_entropy,
     meet_again,
+    meeting_probability,
     neighbour_distance,
     summarise,
 )
 from windrow.pipeline.quality.shuffle_report import ShuffleReport
-
-__all__ = ["measure_job"]
+from windrow.shuffle.order.keys import derive_key
 
 Ints = NDArray[np.int64]
 
+# A million positions take seconds and some 100 MB.
+_MAX_ROWS = 2**19
+_MAX_SEGMENTS = 512
+# An order of up to 2^16 rows is computed as a whole, in milliseconds.
+_MAX_WINDOWS = 512
+# Neighbours are compared within a segment, so that of tiny batches it holds several.
+_MIN_SEGMENT_ROWS = 256
+MAX_BATCH_ROWS = 2**20
 # of the full shuffle that is compared with; that of a pipeline would give the same order if its window is the dataset
 _REFERENCE_SEED = -1
 _SHARES = [step / 20 for step in range(21)]
+
+
+@dataclass(frozen=True, eq=False)
+class BatchSample:
+    """Segments of an epoch: each is ``batches`` whole batches in turn."""
+
+    starts: Ints  # (segments,) the first row of each, ascending
+    batches: int  # of a segment
+    batch_rows: int
+
+    @property
+    def segment_rows(self) -> int:
+        """Rows of a segment."""
+        return self.batches * self.batch_rows
+
+    @property
+    def rows(self) -> Ints:
+        """(segments · segment_rows,) the rows of the epoch that are measured, ascending."""
+        return (self.starts[:, None] + np.arange(self.segment_rows)).ravel()
+
+
+def choose_batches(total: int, batch_rows: int, windows: int) -> BatchSample:
+    """Choose full batches of an epoch of ``total`` rows, evenly spread over it, always the same ones.
+
+    An epoch of up to 2^19 rows is measured whole if it has at most 512 windows. Of a larger one, at most that many
+    rows are chosen, in at most 512 segments; a single batch can exceed that. A dataset of less than a batch is one
+    batch.
+
+    >>> sample = choose_batches(10_000_000, 4096, windows=16)
+    >>> len(sample.starts), sample.segment_rows
+    (128, 4096)
+    >>> sample = choose_batches(1000, 300, windows=1)
+    >>> sample.batches, len(sample.rows)
+    (3, 900)
+    """
+    size = min(batch_rows, total)
+    each = min(max(1, -(-_MIN_SEGMENT_ROWS // size)), total // size)
+    if total <= _MAX_ROWS and windows <= _MAX_WINDOWS:
+        # all batches are one segment, so that all neighbours are compared
+        whole = total // size
+        return BatchSample(np.arange(1, dtype=np.int64), whole, size)
+    segments = total // (each * size)
+    touched = max(1, each * size * windows // total)
+    chosen = max(1, min(segments, _MAX_SEGMENTS, _MAX_ROWS // (each * size), _MAX_WINDOWS // touched))
+    # one in each of equally large parts of the epoch
+    raw = np.random.Philox(key=int.from_bytes(derive_key(0, "report", 0, 0)[:16], "little")).random_raw(
+        chosen
+    )
+    parts = np.arange(chosen + 1, dtype=object) * segments // chosen
+    places = [
+        int(first + draw % (stop - first))
+        for first, stop, draw in zip(parts[:-1], parts[1:], raw.tolist(), strict=True)
+    ]
+    return BatchSample(np.array(places, np.int64) * (each * size), each, size)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,6 @@ from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.quality.measures import OrderMeasures, find_recurrence
 
-__all__ = ["plot_reports"]
-
 _MAX_REPORTS = 6
 _PERCENT = list(range(0, 101, 5))
 _INK, _FULL = "#222222", "#b5b5b5"

@@ -12,8 +12,6 @@ from windrow.core.terminal_text import escape_controls
 from windrow.pipeline.quality.measures import OrderMeasures, find_recurrence, ratio
 from windrow.pipeline.quality.plot_report import plot_reports
 
-__all__ = ["ShuffleReport"]
-
 # a ratio from which a measure counts as that of a full shuffle
 _NEAR = 0.95
 # pairs of rows that meet so much more often than by chance correlate successive epochs

@@ -1,37 +1,100 @@
-"""A shard's connection to the coordinator: opened on first read, opens epochs, closed exactly once."""
+"""A shard's connection to the coordinator: opened on first read, opens epochs (and packs their rows), closed once."""
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError, StallError, StateError
 from windrow.core.finalizers import in_background
+from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.delivery.iteration_methods import Delivery
-from windrow.pipeline.executors.base import CoordinatorClient, Session
+from windrow.pipeline.executors.base import CoordinatorClient, Session, waiting_of
 from windrow.pipeline.executors.replicas.client import ReplicaClient
-from windrow.pipeline.executors.stall_watch import waiting_of
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.program import RUN_BYTES, Program
 from windrow.pipeline.shard.consumer import Consumer
-from windrow.pipeline.shard.packed_sequences import PackedSequences
 from windrow.pipeline.shard.partial_runs import Portions
 from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 from windrow.pipeline.shard.run_reader import Converter, RunReader
 from windrow.pipeline.shard.run_record import Ending, RunRecord
-from windrow.pipeline.shard.unequal_steps import find_unequal_steps
 from windrow.pipeline.statistics.stats import RunStats
-
-__all__ = ["Connection"]
+from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.sequence_packing import SequencePacking, transform_sequences
 
 _JOIN_SECONDS = 1.0
+
+
+def _find_unequal_steps(facts: EpochFacts, shards: int) -> Iterator[str]:
+    """Yield a warning if torch.distributed is in use and unequal steps would make it hang."""
+    if shards == 1 or facts.total is None or "torch.distributed" not in sys.modules:
+        return
+    assignment, total = facts.assignment, facts.total
+    trainers = shards // assignment.workers
+    steps = {
+        sum(assignment.steps(total, shard) for shard in range(trainer, shards, trainers))
+        for trainer in range(trainers)
+    }
+    distributed = sys.modules["torch.distributed"]
+    if len(steps) > 1 and distributed.is_available() and distributed.is_initialized():
+        yield (
+            f"shards will have {min(steps)} or {max(steps)} steps in epoch {facts.epoch}, and collective "
+            "operations of torch.distributed would hang: use equal=True or equal='pad' in split() or shard(), "
+            "or drop_last=True"
+        )
+
+
+class PackedSequences:
+    """The sequences of one epoch of a shard, which come in spans of whole batches.
+
+    Transforms get as many batches at a time as make about `RUN_BYTES` afterwards, and at first a single one. The size
+    of a transformed token is given to ``report`` where it has grown.
+    """
+
+    def __init__(
+        self,
+        packing: SequencePacking,
+        after: Sequence[MapBatches],
+        batch_size: int,
+        report: Callable[[float], None],
+    ) -> None:
+        self._packing = packing
+        self._after = after
+        self._batch_size = batch_size
+        self._report = report
+        self._row_bytes = 0.0
+
+    def of(self, tokens: pa.RecordBatch, origin: str) -> Iterator[pa.RecordBatch]:
+        """Yield the sequences of a span; ``origin`` tells whose they are."""
+        sequences = self._packing.sequences(tokens)
+        if not self._after:
+            yield sequences
+            return
+        at = 0
+        while at < sequences.num_rows:
+            fitting = int(RUN_BYTES / (self._batch_size * self._row_bytes)) if self._row_bytes else 1
+            size = self._batch_size * max(1, fitting)
+            found = transform_sequences(
+                sequences.slice(at, size), self._after, f"sequences of pack, {origin}"
+            )
+            self._measure(found)
+            yield found
+            at += size
+
+    def _measure(self, found: pa.RecordBatch) -> None:
+        row_bytes = arrow_bytes(found) / found.num_rows
+        if row_bytes > self._row_bytes:
+            self._row_bytes = row_bytes
+            self._report(row_bytes / self._packing.seq_len)
 
 
 class Connection:
@@ -62,7 +125,10 @@ class Connection:
 
     def open_epoch(self, program: Program, delivery: Delivery, *, at: Cursor) -> RunReader:
         """Start to read an epoch at a cursor; after an error that is not the user's, the connection is closed."""
-        _check_stored_schema(program.job, delivery)
+        job, source = program.job, program.job.source
+        if delivery.check is not None and job.delivers_stored_rows:
+            schema = delivery.selection.of_schema(source.schema)
+            delivery.check(schema, source.null_counts if job.rows_stated else {})
         try:
             reader = self._open_epoch(program, delivery, at)
         except (PlanError, StateError):
@@ -70,17 +136,14 @@ class Connection:
         except BaseException:
             self.disconnect()
             raise
-        for line in (*reader.facts.user_warnings, *find_unequal_steps(reader.facts, program.shards)):
+        for line in (*reader.facts.user_warnings, *_find_unequal_steps(reader.facts, program.shards)):
             warnings.warn(line, RuntimeWarning, stacklevel=4)
         return reader
 
     def _open_epoch(self, program: Program, delivery: Delivery, at: Cursor) -> RunReader:
         """Adopt the prefetch loop that has already moved on to the epoch, or start a new one."""
-        job, batch_size, batch_rows = (
-            program.job,
-            delivery.batch_rows,
-            program.batch_rows(delivery.batch_rows),
-        )
+        job, batch_size = program.job, delivery.batch_rows
+        batch_rows = program.batch_rows(batch_size)
         run_rows = program.run_rows(batch_size)
         runs_per_batch = max(1, batch_rows // run_rows)
         ahead = -(-delivery.prefetch_batches * batch_rows // run_rows)
@@ -210,13 +273,6 @@ class _Resources:
         self.shard_client.close(self._consumer.report())
         if self.prefetch_loop is not None:
             self.prefetch_loop.join(_JOIN_SECONDS)
-
-
-def _check_stored_schema(job: Job, delivery: Delivery) -> None:
-    if delivery.check is not None and job.delivers_stored_rows:
-        source = job.source
-        schema = delivery.selection.of_schema(source.schema)
-        delivery.check(schema, source.null_counts if job.rows_stated else {})
 
 
 def _convert_span(delivery: Delivery, job: Job, span: pa.RecordBatch) -> Iterable[Any]:

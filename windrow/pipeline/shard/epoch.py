@@ -1,16 +1,184 @@
-"""`Epoch`, which ``iter_epochs`` yields: one pass of a shard over its rows."""
+"""`Epoch`, one pass of a shard over its rows; the iterator of its batches; and how far the shard has been consumed."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 from windrow.core.errors import PlanError
+from windrow.core.finalizers import in_background
+from windrow.core.tracebacks import USER_ERRORS, cause_of, trim_traceback
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.delivery.iteration_methods import Deliverable, Delivery
-from windrow.pipeline.shard.epoch_batches import EpochBatches
-from windrow.pipeline.shard.position import Position
+from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.shard.connection import Connection
+from windrow.pipeline.shard.epoch_reader import EpochReader
 
-__all__ = ["Epoch"]
+
+class EpochBatches:
+    """One pass over the batches of one epoch for one shard.
+
+    It only refers to the `EpochReader`, and nothing else refers to it, so that leaving a loop finalizes it.
+    """
+
+    def __init__(self, reader: EpochReader) -> None:
+        self.epoch_reader = reader
+        # a bound method would keep the iterator alive
+        weakref.finalize(self, _drop, reader)
+
+    @property
+    def start(self) -> int:
+        """Number of steps of the epoch that were consumed before this iterator."""
+        return self.epoch_reader.start
+
+    def __len__(self) -> int:
+        """Number of steps of the whole epoch; raises TypeError if row counts are not known yet."""
+        return self.epoch_reader.length()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self.epoch_reader.next_batch()
+        except USER_ERRORS as error:
+            raise trim_traceback(error) from cause_of(error)
+
+    def close(self) -> None:
+        """Abandon the epoch: the shard's state then points just behind the last batch."""
+        self.epoch_reader.end()
+
+
+def _drop(reader: EpochReader) -> None:
+    owner = reader.owner
+    if owner is not None:
+        owner.dropped(reader)
+
+
+class Position:
+    """How far a shard has been consumed, and what it has received so far.
+
+    An epoch that is abandoned early stays the current one: the cursor points just behind the last delivered
+    batch, so that a checkpoint taken now loses no row. The epoch counts as consumed once the next one is
+    requested (`advance`, `enter`, `leave`). If an epoch fails, the connection is closed.
+    """
+
+    def __init__(self, start: Cursor, connection: Connection, *, left_epoch: int | None = None) -> None:
+        # epochs read to their end
+        self.epochs = 0
+        # how often `move` changed the cursor, which makes epochs yielded by ``iter_epochs`` before stale
+        self.moves = 0
+        self._at = start
+        self._left_epoch = left_epoch
+        self._connection = connection
+        self._open: weakref.ReferenceType[EpochBatches] | None = None
+        self._dropped_lock = threading.RLock()
+        self._dropped: deque[EpochReader] = deque()
+
+    @property
+    def iterator(self) -> EpochBatches | None:
+        """The iterator of the open epoch, if any."""
+        return self._open() if self._open is not None else None
+
+    @property
+    def at(self) -> Cursor:
+        """The consumed position; while an epoch is open, where it was opened."""
+        self.end_dropped_readers()
+        return self._at
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the epoch at the cursor was abandoned early, and the next one is not requested yet."""
+        return self.at.epoch == self._left_epoch
+
+    @property
+    def left_epoch(self) -> int | None:
+        """The epoch that was abandoned before its end was found, if the next one is not requested yet.
+
+        If no batch of it remained, the cursor already points at the next epoch.
+        """
+        self.end_dropped_readers()
+        return self._left_epoch
+
+    @property
+    def current(self) -> int:
+        """The number of the epoch that is open or was abandoned, else of the one to be read next."""
+        left = self.left_epoch
+        return self._at.epoch if left is None else left
+
+    @property
+    def upcoming(self) -> Cursor:
+        """Where the next ``iter_*`` call starts."""
+        at = self.at
+        return at.next_epoch() if self.is_left else at
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch at the cursor, without ending dropped iterators."""
+        return self._at.epoch
+
+    @property
+    def consumed(self) -> Cursor:
+        """The cursor just behind the last delivered batch."""
+        iterator = self.iterator
+        return self.at if iterator is None else iterator.epoch_reader.cursor
+
+    @property
+    def corrupt(self) -> tuple[int, ...]:
+        """Numbers of the blocks known so far to be skipped as corrupt."""
+        iterator = self.iterator
+        return (self._at if iterator is None else iterator.epoch_reader.start_cursor).corrupt
+
+    def move(self, cursor: Cursor) -> None:
+        """Continue from another cursor; no epoch may be open."""
+        # one that ended later would set the cursor back
+        self.end_dropped_readers()
+        self._at, self._left_epoch = cursor, None
+        self.moves += 1
+
+    def enter(self, iterator: EpochBatches, opened: Cursor) -> None:
+        """Note that an epoch was opened at a cursor; it stays open while its iterator is alive."""
+        self._at, self._left_epoch = opened, None
+        self._open = weakref.ref(iterator)
+
+    def advance(self) -> None:
+        """Count an abandoned epoch as consumed, since the next one is requested."""
+        self._at, self._left_epoch = self.upcoming, None
+
+    def leave(self, epoch: int) -> None:
+        """Continue with the epoch after ``epoch``, whether or not ``epoch`` was read."""
+        iterator = self.iterator
+        if iterator is not None:
+            iterator.close()
+        if self.at.epoch == epoch:
+            self._at = self._at.next_epoch()
+        self._left_epoch = None
+
+    def end_dropped_readers(self) -> None:
+        """End the readers of garbage-collected iterators, before anything depends on the position."""
+        with self._dropped_lock:
+            while self._dropped:
+                self._dropped.popleft().end()
+
+    # --- notifications of the open epoch
+
+    def dropped(self, reader: EpochReader) -> None:
+        """Note that an iterator was garbage-collected; called by its finalizer, so the work is deferred."""
+        self._dropped.append(reader)
+        in_background(self.end_dropped_readers)
+
+    def ended(self, reader: EpochReader, at: Cursor, *, whole: bool, error: BaseException | None) -> None:
+        """Note how an epoch ended, and how far it was consumed."""
+        self._open = None
+        self.epochs += whole
+        self._at = at
+        # after an error, the rest of the epoch is delivered next; an interrupt (KeyboardInterrupt) abandons it
+        self._left_epoch = None if whole or isinstance(error, Exception) else reader.epoch
+        if error is not None:
+            self._connection.disconnect()
 
 
 class _Stream(Protocol):

@@ -24,8 +24,6 @@ from windrow.pipeline.shard.run_reader import RunReader
 from windrow.pipeline.shard.waits import SHORT_WAIT_SECONDS
 from windrow.pipeline.statistics.phases import DEVICE
 
-__all__ = ["EpochReader", "Owner", "Prefetcher"]
-
 _POLL_SECONDS = 1.0
 # of batches that wait on a device, so that many large ones do not take its memory
 _READY_BYTES = 256 * 2**20
@@ -297,10 +295,7 @@ class Prefetcher:
     """
 
     def __init__(
-        self,
-        items: Generator[Any, None, None],
-        depth: int,
-        size_of: Callable[[Any], int] = lambda _: 0,
+        self, items: Generator[Any, None, None], depth: int, size_of: Callable[[Any], int] = lambda _: 0
     ) -> None:
         self._ready = _Ready(depth)
         self._thread = threading.Thread(

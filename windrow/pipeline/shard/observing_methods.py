@@ -1,23 +1,90 @@
-"""The methods of a shard that tell about its run: statistics and timeline."""
+"""What a shard tells about its run: puts together its statistics and its timeline."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.shard.make_stats import make_stats
-from windrow.pipeline.statistics.stats import Stats
+from windrow.core.source import RemoteReader, Source
+from windrow.io.catalog.file_source import FileSource
+from windrow.io.catalog.row_ids import RowIdSource
+from windrow.pipeline.executors.choose_executor import resolve_executor
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.statistics.bottleneck import PipelineFacts
+from windrow.pipeline.statistics.phases import Span, TrainerStats
+from windrow.pipeline.statistics.stats import RunStats, Stats
 
 if TYPE_CHECKING:
     from windrow.pipeline.plan.program import Program
     from windrow.pipeline.shard.connection import Connection
     from windrow.pipeline.shard.consumer import Consumer
-    from windrow.pipeline.shard.position import Position
+    from windrow.pipeline.shard.epoch import Position
     from windrow.pipeline.shard.run_record import RunRecord
     from windrow.pipeline.shard.worker_shards import WorkerShards
     from windrow.pipeline.timeline.timeline import Timeline
 
-__all__ = ["ObservingMethods"]
+# opening one of their files costs as much as decoding 100 KB
+_TABLE_FORMATS = ("Parquet", "Arrow")
+
+
+def describe_pipeline(job: Job) -> PipelineFacts:
+    """What the diagnosis has to know of a job."""
+    reader = job.source.reader
+    files, file_bytes = _measure_files(job.source)
+    return PipelineFacts(
+        executor=resolve_executor(job.options.executor).name,
+        is_remote=isinstance(reader, RemoteReader) and reader.is_remote,
+        epochs=job.epochs,
+        prefetch_windows=job.options.prefetch_windows,
+        cache=job.cache,
+        profiled=job.options.profile,
+        before=tuple(stage.name for stage in job.before),
+        after=tuple(stage.name for stage in job.after),
+        codec=_find_codec(job.source),
+        files=files,
+        file_bytes=file_bytes,
+    )
+
+
+def _find_files(source: Source) -> FileSource | None:
+    stored = source.stored if isinstance(source, RowIdSource) else source
+    return stored if isinstance(stored, FileSource) else None
+
+
+def _measure_files(source: Source) -> tuple[int, float]:
+    """The number of files that are read, and their mean size; 0 for formats whose rows cost more than a file."""
+    stored = _find_files(source)
+    if stored is None or stored.format.name not in _TABLE_FORMATS or not stored.manifest.fragments:
+        return 0, 0.0
+    opened = stored.blocks.files
+    files = stored.manifest.fragments
+    # files that the filter rules out are not opened; large ones are opened for several blocks
+    return files if opened is None else min(files, int(opened.sum())), float(
+        stored.manifest.file_bytes.mean()
+    )
+
+
+def _find_codec(source: Source) -> str:
+    """The codec that stores most of the bytes; empty where files name none."""
+    stored = _find_files(source)
+    codecs = {} if stored is None else stored.manifest.codecs
+    codec = max(codecs, key=lambda name: codecs[name], default="")
+    # the file format has two of this name
+    return "lz4" if codec == "lz4_raw" else codec
+
+
+def _make_stats(
+    job: Job,
+    run: RunStats,
+    trainer: TrainerStats,
+    *,
+    epochs: int,
+    spans: Iterable[Span],
+    loader_workers: int = 0,
+) -> Stats:
+    """Return the statistics of a shard and its run."""
+    return Stats(trainer.shard, epochs, trainer, run, describe_pipeline(job), tuple(spans), loader_workers)
 
 
 class ObservingMethods:
@@ -44,7 +111,7 @@ class ObservingMethods:
             # a DataLoader without workers reads it here
             return divided.opened.stats()
         self._position.end_dropped_readers()
-        return make_stats(
+        return _make_stats(
             self._program.job,
             self._connection.run_stats(spans=True),
             self._consumer.totals.stats(),

@@ -15,8 +15,6 @@ from windrow.pipeline.shard.run_record import LatestRun, RunRecord
 from windrow.pipeline.shard.shard import Shard
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
-__all__ = ["open_shard", "open_shards"]
-
 
 def open_shards(
     job: Job,

@@ -14,8 +14,6 @@ from windrow.pipeline.plan.window_budget import WHOLE_RUNS
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run
 
-__all__ = ["Portions", "SliceUses"]
-
 # report a row size only when it exceeds the last reported one by this factor
 _REPORT_GROWTH = 1.2
 

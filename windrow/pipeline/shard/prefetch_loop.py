@@ -30,12 +30,10 @@ from windrow.pipeline.statistics.phases import COLLATE, SHUFFLE
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import EpochRows, RowPositions, StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
-from windrow.shuffle.kernels.ordered_rows import OrderedOutputs, join_run
 from windrow.shuffle.kernels.place_rows import MapOutputs, place_portion, place_rows
+from windrow.shuffle.order.ordered_rows import OrderedOutputs, join_run
 from windrow.shuffle.order.runs import Run, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-
-__all__ = ["PrefetchLoop"]
 
 # shorter than the coordinator's timeout for silent shards: windows that it drops are then released here too
 _RELEASE_SECONDS = 4.0

@@ -20,8 +20,6 @@ from windrow.pipeline.statistics.stats import RunStats
 if TYPE_CHECKING:
     from rich.live import Live
 
-__all__ = ["ProgressView", "is_shown"]
-
 _SHOW_SECONDS = 1.0
 _LOG_SECONDS = 30.0
 _BAR_WIDTH = 24

@@ -25,14 +25,11 @@ from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError, StallError
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.executors.base import CoordinatorClient, WindowData
-from windrow.pipeline.executors.stall_watch import Waiting
+from windrow.pipeline.executors.base import CoordinatorClient, Waiting, WindowData
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.waits import Placing
 from windrow.pipeline.statistics.phases import Interval
 from windrow.pipeline.tasks.transforms import check_schema
-
-__all__ = ["Converter", "EpochRuns", "PlacedRun", "RunReader", "align_runs"]
 
 _SHORT_WAIT_SECONDS = 0.02
 _LOOK_SECONDS, _HEARTBEAT_SECONDS = 1.0, 1.0

@@ -17,8 +17,6 @@ from windrow.pipeline.timeline.lanes import merge_spans
 if TYPE_CHECKING:
     from windrow.pipeline.timeline.timeline import Timeline
 
-__all__ = ["LatestRun", "RunRecord"]
-
 # for a shard that was dropped just now, and tells in another thread what it knows
 _END_SECONDS = 10.0
 

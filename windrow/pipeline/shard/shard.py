@@ -21,14 +21,10 @@ from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.consumer import Consumer
-from windrow.pipeline.shard.epoch import Epoch
-from windrow.pipeline.shard.epoch_batches import EpochBatches
+from windrow.pipeline.shard.epoch import Epoch, EpochBatches, Position
 from windrow.pipeline.shard.epoch_reader import EpochReader
 from windrow.pipeline.shard.observing_methods import ObservingMethods
-from windrow.pipeline.shard.position import Position
 from windrow.pipeline.shard.worker_shards import WorkerShards
-
-__all__ = ["Shard"]
 
 
 class Shard(LoaderMethods, ObservingMethods):

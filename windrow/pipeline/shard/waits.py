@@ -24,8 +24,6 @@ from windrow.pipeline.statistics.phases import (
     scale_to,
 )
 
-__all__ = ["QUEUE_SECONDS", "SHORT_WAIT_SECONDS", "Placing", "Spent", "Totals", "WaitLog", "phases_of"]
-
 T = TypeVar("T")
 # Work that takes less is not logged: a batch that is a view takes as long.
 _MIN_SECONDS = 20e-6

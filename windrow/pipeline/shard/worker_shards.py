@@ -16,8 +16,6 @@ from windrow.pipeline.executors.base import Session
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
 
-__all__ = ["Passes", "WorkerShards"]
-
 # of passes that other loaders, or abandoned ones, have begun
 _REMEMBERED = 32
 # the number of passes, what to add to a pass's number for its epoch, the number + 1 of the last pass that was resumed,

@@ -25,8 +25,6 @@ from windrow.pipeline.statistics.phases import (
     add_seconds,
 )
 
-__all__ = ["TRAINERS", "Bottleneck", "PipelineFacts", "describe_loader", "find_bottleneck"]
-
 TRAINERS = "trainers"
 # below this share of their time, trainers hardly wait
 _HARDLY = 0.05

@@ -9,33 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-__all__ = [
-    "COLLATE",
-    "CPUS",
-    "DECODE",
-    "DEVICE",
-    "LABELS",
-    "MEMORY",
-    "OTHER",
-    "PREPARE",
-    "SHUFFLE",
-    "START",
-    "STORAGE",
-    "TASK_PHASES",
-    "TRANSFER",
-    "TRANSFORM",
-    "TRANSFORM_PREFIX",
-    "Dividable",
-    "Interval",
-    "Span",
-    "TaskProfile",
-    "TrainerStats",
-    "add_seconds",
-    "attribute",
-    "cover",
-    "scale_to",
-]
-
 # of map tasks
 STORAGE, DECODE, TRANSFORM, SHUFFLE = "storage", "decode", "transform", "shuffle"
 # in the order in which a task does most of each

@@ -7,15 +7,8 @@ from dataclasses import dataclass, field
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.terminal_text import escape_controls
-from windrow.pipeline.statistics.bottleneck import (
-    Bottleneck,
-    PipelineFacts,
-    describe_loader,
-    find_bottleneck,
-)
+from windrow.pipeline.statistics.bottleneck import Bottleneck, PipelineFacts, describe_loader, find_bottleneck
 from windrow.pipeline.statistics.phases import LABELS, OTHER, Span, TaskProfile, TrainerStats
-
-__all__ = ["RunStats", "Span", "Stats"]
 
 _MAX_TRAINERS = 16
 

@@ -1,19 +1,18 @@
-"""`ActorPool`: how many workers run a transform, and what each of them needs."""
+"""`ActorPool`: how many workers run a transform, what each of them needs, and the instances in this process."""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
-
-__all__ = ["ActorPool", "Compute", "WorkerResources", "choose_pool"]
-
 
 _NAMED = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
@@ -173,3 +172,37 @@ def choose_pool(compute: Compute | None, resources: WorkerResources) -> ActorPoo
             "pass compute=windrow.ActorPool(...)"
         )
     return None
+
+
+class FunctionWorkers:
+    """The instances of a transform's class in this process; a plain function is its own instance.
+
+    Without a pool, each thread has an instance, which it makes when it first needs one and which ends with it.
+    With a pool of ``size``, there are at most so many, each used by one thread at a time, and a thread waits
+    for one that is free.
+    """
+
+    def __init__(self, make: Callable[[], Callable[..., Any]], size: int | None) -> None:
+        self._make = make
+        self._of_thread = threading.local()
+        self._slots = None if size is None else threading.Semaphore(size)
+        self._idle: list[Callable[..., Any]] = []
+
+    @contextmanager
+    def instance(self) -> Iterator[Callable[..., Any]]:
+        """An instance that no other thread uses meanwhile."""
+        if self._slots is None:
+            found = getattr(self._of_thread, "instance", None)
+            if found is None:
+                found = self._of_thread.instance = self._make()
+            yield found
+            return
+        with self._slots:
+            try:
+                found = self._idle.pop()
+            except IndexError:
+                found = self._make()
+            try:
+                yield found
+            finally:
+                self._idle.append(found)

@@ -12,18 +12,21 @@ import pyarrow as pa
 from windrow.core.errors import PlanError, TransformError
 from windrow.core.integers import as_integer
 from windrow.core.user_functions import check_function, function_name, raise_function_error
-from windrow.pipeline.tasks.actor_pool import ActorPool, Compute, WorkerResources, choose_pool
-from windrow.pipeline.tasks.function_formats import FunctionFormat, check_function_format
-from windrow.pipeline.tasks.function_workers import FunctionWorkers
-from windrow.pipeline.tasks.row_functions import FilterExpression, FilterRows, SampleRows
+from windrow.pipeline.tasks.actor_pool import (
+    ActorPool,
+    Compute,
+    FunctionWorkers,
+    WorkerResources,
+    choose_pool,
+)
+from windrow.pipeline.tasks.row_functions import (
+    FilterExpression,
+    FilterRows,
+    FunctionFormat,
+    SampleRows,
+    check_function_format,
+)
 from windrow.pipeline.tasks.row_generator import RowGenerator
-
-__all__ = [
-    "Call",
-    "MapBatches",
-    "RemoteWorkers",
-    "Result",
-]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The map task: reads blocks, applies the transforms before the shuffle, and groups the rows by run.
+"""The map task: reads blocks, applies the transforms before the shuffle, and groups the rows by run, within a limit.
 
 Every executor runs the same functions. A `Task` is a small picklable value; the `TaskContext` of all is sent once.
 """
@@ -6,11 +6,12 @@ Every executor runs the same functions. A `Task` is a small picklable value; the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from math import ceil
 
 import numpy as np
 import pyarrow as pa
@@ -21,48 +22,114 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError
 from windrow.core.phase_clock import measuring, phase
 from windrow.core.source import BlockAddress, BlockPart, BlockReader
-from windrow.pipeline.statistics.phases import DECODE, SHUFFLE, TaskProfile
-from windrow.pipeline.tasks.cache.cache_report import CacheReport
+from windrow.pipeline.statistics.phases import DECODE, SHUFFLE
 from windrow.pipeline.tasks.cache.cached_reader import CachingReader, Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
-from windrow.pipeline.tasks.corrupt_blocks import Corruption, find_corruption, late_corruption
-from windrow.pipeline.tasks.kept_rows import keep_part
+from windrow.pipeline.tasks.held_arrays import as_immutable
+from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.map_batches import MapBatches
-from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError, Shortfall
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.sequence_packing import SequencePacking, check_documents
-from windrow.pipeline.tasks.task_profile import TaskMeter, timed_parts
+from windrow.pipeline.tasks.task import (
+    Corruption,
+    Ordering,
+    Shortfall,
+    Task,
+    TaskMeter,
+    TaskReport,
+    find_corruption,
+    late_corruption,
+    timed_parts,
+)
 from windrow.pipeline.tasks.transforms import apply_maps, check_schema
-from windrow.pipeline.tasks.window_sort import WindowSort
-from windrow.pipeline.tasks.work import Work
-from windrow.shuffle.kernels.destinations import Destinations
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
-from windrow.shuffle.kernels.ordered_rows import OrderedRows, are_in_order
-from windrow.shuffle.order.document_order import token_rows
-from windrow.shuffle.order.runs import WindowRuns
-from windrow.shuffle.order.window_order import WindowOrder
+from windrow.shuffle.order.ordered_rows import OrderedRows, are_in_order, check_movable, cut_into_runs
+from windrow.shuffle.order.runs import Destinations, WindowRuns
 
-__all__ = [
-    "PLACED_TOKENS",
-    "Documents",
-    "Ordering",
-    "Task",
-    "TaskContext",
-    "TaskOutput",
-    "TaskReport",
-    "run_task",
-]
-
+# Evenly spaced rows of a block. Only the larger sample can stop a task.
+_SMALL_SAMPLE_ROWS, _LARGE_SAMPLE_ROWS = 16, 256
+# A block has at least this many times the rows of its sample; otherwise transforming all of it costs little more.
+_MIN_BLOCK_PER_SAMPLE = 4
 # [destination][slice] -> map outputs, one for each table read, or rows that stay in their order
 TaskOutput = list[list[list[MapOutput | OrderedRows]]]
-
-# With packing, tokens that are placed at a time, unless a document has more. Their epoch rows, runs and places take
-# up to 32 bytes each.
-PLACED_TOKENS = 2**20
-
 # stands for a skipped block
 _EMPTY_BLOCK = pa.table({})
+
+
+class OutputLimitError(Exception):
+    """The output of a task exceeds its limit."""
+
+    def __init__(self, shortfall: Shortfall) -> None:
+        super().__init__(shortfall)
+        self.shortfall = shortfall
+
+
+class OutputLimit:
+    """Checks the output of one task against its limit.
+
+    A task holds all its output until it ends. So it checks the size after each block. Until the
+    growth of rows by the transforms was measured, it also transforms a sample of each block first
+    (``samples``). ``rows`` are those of each block, None where unknown.
+    """
+
+    def __init__(self, max_bytes: int | None, rows: Sequence[int | None], *, samples: bool) -> None:
+        self._max_bytes = max_bytes
+        # if the rows of any block are unknown, all blocks have equal weight
+        self._weights = [1 if None in rows else max(1, count or 0) for count in rows]
+        self._samples = samples and max_bytes is not None
+        self._rows = self._bytes = 0
+
+    def add(self, at: int, rows: int, total_bytes: int) -> None:
+        """Count the output of a block; ``total_bytes`` is the size of the whole output so far.
+
+        The limit holds for the last block too: several tasks that each exceed it by a block would exceed
+        the memory budget for as long as their window is buffered. The retry gets the measured size
+        as its limit, so a task is repeated only once.
+        """
+        self._rows += rows
+        self._bytes = total_bytes
+        if self._max_bytes is not None and total_bytes > self._max_bytes:
+            share = sum(self._weights[: at + 1]) / sum(self._weights)
+            raise OutputLimitError(Shortfall(share, self._rows, total_bytes, total_bytes))
+
+    def check_sample(self, at: int, table: pa.Table, transform: Callable[[pa.Table], pa.Table]) -> None:
+        """Transform a sample of a block, and check the estimated output of the whole block."""
+        if not self._samples:
+            return
+        max_rows = table.num_rows // _MIN_BLOCK_PER_SAMPLE
+        if max_rows < _SMALL_SAMPLE_ROWS:
+            return
+        for count in (_SMALL_SAMPLE_ROWS, min(_LARGE_SAMPLE_ROWS, max_rows)):
+            # evenly spaced; slices, since Arrow's `take` does not support every type
+            rows = [table.slice(at * table.num_rows // count, 1) for at in range(count)]
+            sample = transform(pa.concat_tables(rows))
+            block_bytes = ceil(arrow_bytes(sample) * table.num_rows / count)
+            if self._bytes + block_bytes <= (self._max_bytes or 0):
+                return
+        before, all_blocks = sum(self._weights[:at]), sum(self._weights)
+        share = (before + self._weights[at] * count / table.num_rows) / all_blocks
+        size_bytes = self._bytes + arrow_bytes(sample)
+        rows = self._rows + sample.num_rows
+        raise OutputLimitError(Shortfall(share, rows, size_bytes, self._bytes + block_bytes))
+
+
+def _keep_part(
+    part: BlockPart,
+    first_row: int,
+    layout: WindowRuns,
+    output: Sequence[list[MapOutput | OrderedRows]],
+    pool: BufferPool,
+) -> NDArray[np.int64]:
+    """Add rows of the epoch from ``first_row`` on to the output, by slice; returns the bytes of each slice."""
+    table = part.select(list(range(len(part.schema))))
+    check_movable(table.slice(0, 1), pool)
+    # views of the source's own tables can be among them, which no batch may write to
+    columns = [as_immutable(column) for column in table.columns]
+    by_slice = cut_into_runs(pa.Table.from_arrays(columns, schema=table.schema), first_row, layout)
+    for found, of_slice in zip(by_slice, output, strict=True):
+        of_slice.extend(found)
+    return np.array([sum(rows.nbytes for rows in found) for found in by_slice], np.int64)
 
 
 @dataclass(frozen=True)
@@ -106,112 +173,6 @@ class TaskContext:
         """What becomes of a block, and with packing, the tokens of each of its documents."""
         table = apply_maps(table, self.before, address.origin, StoredRows(address.number, epoch, self.seed))
         return (table, None) if self.packing is None else self.packing.flatten(table, address.origin)
-
-
-@dataclass(frozen=True)
-class Documents:
-    """The documents of a block, whose tokens are its rows."""
-
-    # (documents,) the epoch row of the first token of each, and its number of tokens
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class Ordering:
-    """Where the rows of a task go."""
-
-    order: WindowOrder
-    # for each block, the number of its first row among the stored rows of the window
-    offsets: tuple[int, ...]
-    # the window's runs, one layout for each destination
-    layouts: tuple[WindowRuns, ...]
-    # with packing, the documents of each block, which are ordered instead of its rows
-    documents: tuple[Documents, ...] | None = None
-    # with a sort, (rows,) the epoch row of each row of each block, which `order` does not know
-    sorted_rows: tuple[NDArray[np.int64], ...] | None = None
-
-    @property
-    def is_stored_order(self) -> bool:
-        """Whether rows keep the order of their blocks."""
-        return self.order.permutation is None and self.documents is None and self.sorted_rows is None
-
-    def place(self, at: int, start: int, part: BlockPart) -> Iterator[tuple[BlockPart, NDArray[np.int64]]]:
-        """Yield the rows of a part and their epoch rows; ``start`` is its first row in block ``at`` of the task.
-
-        Tokens are yielded some documents at a time, since they are few bytes beside their epoch rows.
-        """
-        if self.sorted_rows is not None:
-            yield part, self.sorted_rows[at][start : start + part.num_rows]
-            return
-        if self.documents is None:
-            first = self.offsets[at] + start
-            yield part, self.order.epoch_rows(first, first + part.num_rows)
-            return
-        documents, table = self.documents[at], part.select(list(range(len(part.schema))))
-        stops = np.cumsum(documents.lengths, dtype=np.int64)
-        first = token = 0
-        while first < len(stops):
-            # at least one document
-            last = max(first + 1, int(np.searchsorted(stops, token + PLACED_TOKENS, side="right")))
-            rows = token_rows(documents.starts[first:last], documents.lengths[first:last])
-            if len(rows):
-                yield table.slice(token, len(rows)), rows
-            first, token = last, token + len(rows)
-
-
-@dataclass(frozen=True)
-class Task:
-    """One task."""
-
-    # the scheduler's identifier of the task
-    work: Work
-    # the numbers of its blocks in stored order
-    blocks: tuple[int, ...]
-    addresses: tuple[BlockAddress, ...]
-    # the rows that each block must have; None where unknown
-    rows: tuple[int | None, ...]
-    # whether the task reads the blocks; otherwise an earlier task did, and their tables are its input
-    reads: bool
-    # where rows go; None for a task that only reads
-    ordering: Ordering | None
-    # Indices into ``blocks`` of those whose cached tables are passed to the task, of those whose tables it
-    # returns for the memory cache, and of those known to be corrupt, which count as having no rows.
-    found: tuple[int, ...] = ()
-    keeps: tuple[int, ...] = ()
-    skips: tuple[int, ...] = ()
-    # the limit of its output; a task that exceeds it returns no output
-    max_bytes: int | None = None
-    # whether to transform a few rows of each block first, to estimate the output of the block
-    samples: bool = False
-
-
-@dataclass(frozen=True)
-class TaskReport:
-    """The report of a finished task."""
-
-    # rows of each block
-    rows: tuple[int, ...]
-    # bytes of its output by slice, over all destinations
-    slice_bytes: tuple[int, ...]
-    # None if it has no rows
-    schema: pa.Schema | None
-    # seconds since the Unix epoch
-    start_time: float
-    stop_time: float
-    cache: CacheReport = CacheReport()
-    # the blocks found corrupt and counted as having no rows
-    corrupt: tuple[Corruption, ...] = ()
-    # bytes of its output without frame-of-reference encoding; None if its output is not encoded
-    unpacked_bytes: int | None = None
-    # why the task returned no output; None if it returned all of it
-    shortfall: Shortfall | None = None
-    # with packing, (documents,) the tokens of each document, by block; None if they were known before
-    documents: tuple[NDArray[np.int32], ...] | None = None
-    # with a sort, the keys of each block that was read
-    keys: tuple[pa.Table, ...] = ()
-    # what it spent its time on
-    profile: TaskProfile = TaskProfile()
 
 
 def run_task(
@@ -274,7 +235,7 @@ def _run_task(
                         slice_bytes += arrow_bytes(part)
                     elif keeps_rows and part.num_rows:
                         first = ordering.order.first_row + ordering.offsets[at] + block_rows
-                        slice_bytes += keep_part(part, first, layouts[0], output[0], pool)
+                        slice_bytes += _keep_part(part, first, layouts[0], output[0], pool)
                     elif part.num_rows:
                         for rows, epoch_rows in ordering.place(at, block_rows, part):
                             slice_bytes += _group_part(rows, epoch_rows, destinations, output, pool, pause)

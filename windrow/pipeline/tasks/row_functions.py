@@ -1,4 +1,4 @@
-"""Functions on batches that are made of a user's function on rows, of an expression, or of column names."""
+"""What a function of ``map_batches`` gets, and functions on batches made of one on rows, expressions or columns."""
 
 from __future__ import annotations
 
@@ -7,31 +7,39 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
+from windrow.core.errors import PlanError
+from windrow.core.optional_dependencies import require
 from windrow.io.catalog.filters import evaluate_filter
-from windrow.pipeline.delivery.batch_formats import rows
-from windrow.pipeline.tasks.function_formats import FunctionFormat, function_batch
+from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows
 from windrow.pipeline.tasks.row_generator import RowGenerator
 
-__all__ = [
-    "AddColumn",
-    "AddExpression",
-    "DropColumns",
-    "FilterExpression",
-    "FilterRows",
-    "FlatMapRows",
-    "MapRows",
-    "RenameColumns",
-    "RowError",
-    "RowFunction",
-    "SampleRows",
-    "SelectColumns",
-    "is_expression",
-]
+FunctionFormat = BatchFormat | Literal["torch"]
+
+
+def check_function_format(batch_format: str) -> None:
+    """Raise PlanError if a format does not exist, or its library is not installed."""
+    if batch_format == "torch":
+        require("torch", "torch", 'batch_format="torch"')
+        return
+    try:
+        check_format(batch_format)
+    except PlanError as error:
+        raise PlanError(f"{error}, 'torch'" if "is unknown" in str(error) else str(error)) from error
+
+
+def function_batch(batch: pa.RecordBatch, batch_format: FunctionFormat) -> Any:
+    """Convert a batch for a function; NumPy arrays are views, and read-only."""
+    if batch_format == "torch":
+        from windrow.pipeline.delivery.tensors.column_tensors import to_torch
+
+        return to_torch(batch)
+    return convert(batch, batch_format, writable=False)
+
 
 _Row = dict[str, Any]
 

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.philox import WORDS, philox
 
-__all__ = ["EpochRows", "RowGenerator", "RowPositions", "StoredRows"]
-
 _ROW_BITS = 40
 _DOUBLE = 2.0**-53
 # an own generator of a row starts at this draw, so that it shares no counter with the array methods

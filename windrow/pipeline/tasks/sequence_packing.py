@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.errors import PlanError, SourceError, TransformError
 from windrow.core.integers import as_integer
 from windrow.core.source import Source
@@ -20,8 +20,6 @@ from windrow.pipeline.delivery.to_numpy import column_to_numpy, list_offsets
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
-
-__all__ = ["SequencePacking", "check_documents", "sample_sequences", "transform_sequences"]
 
 _DIGEST_DIGITS = 16
 

@@ -20,8 +20,6 @@ from windrow.core.variable_tensors import (
 )
 from windrow.pipeline.delivery.to_numpy import fixed_dtype, permutation_of
 
-__all__ = ["to_arrow"]
-
 _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
     ("integer", pa.types.is_integer),
     ("floating", pa.types.is_floating),

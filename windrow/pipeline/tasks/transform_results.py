@@ -25,10 +25,8 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import TransformError
 from windrow.core.offsets import check_dictionary_indices
-from windrow.pipeline.tasks.read_only import as_immutable
+from windrow.pipeline.tasks.held_arrays import as_immutable
 from windrow.pipeline.tasks.to_arrow import to_arrow
-
-__all__ = ["result_to_table"]
 
 _ALLOWED = "a dict of arrays or lists, a pandas DataFrame, a pyarrow Table or RecordBatch"
 

@@ -12,20 +12,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.empty_tables import empty_table
+from windrow.core.arrow_support import empty_table
 from windrow.core.errors import TransformError
 from windrow.core.phase_clock import phase
 from windrow.core.user_functions import function_error, raise_function_error
 from windrow.core.variable_tensors import is_variable_tensor
 from windrow.pipeline.statistics.phases import TRANSFORM_PREFIX
-from windrow.pipeline.tasks.function_formats import function_batch
 from windrow.pipeline.tasks.held_arrays import copy_held, count_references
 from windrow.pipeline.tasks.map_batches import Call, MapBatches, Result
-from windrow.pipeline.tasks.row_functions import RowError, RowFunction
+from windrow.pipeline.tasks.row_functions import RowError, RowFunction, function_batch
 from windrow.pipeline.tasks.row_generator import RowGenerator, RowPositions, StoredRows
 from windrow.pipeline.tasks.transform_results import result_to_table
-
-__all__ = ["FailedRows", "apply_maps", "as_one_batch", "call_function", "check_schema"]
 
 _FIRST_BLOCK = StoredRows()
 # batches that workers elsewhere get while the result of one is awaited, so that none waits for its next batch

@@ -10,8 +10,6 @@ from windrow.core.optional_dependencies import require
 from windrow.pipeline.statistics.phases import COLLATE, DECODE, DEVICE, SHUFFLE, STORAGE, TRANSFORM
 from windrow.pipeline.timeline.lanes import Lane, cut_phases
 
-__all__ = ["draw_lanes", "draw_timeline"]
-
 _INK, _FAINT = "#2b2b2b", "#8a8a8a"
 # beyond these, lanes of a group are left out and counted
 _MAX_LANES = 16
@@ -64,7 +62,7 @@ def draw_lanes(axes: Any, lanes: Sequence[Lane], origin: float) -> None:
         for span in lane.spans:
             phases = cut_phases(span) if lane.group == "task" else []
             for name, start, stop in phases or [
-                (_style_of(lane, span.kind), span.start_time, span.stop_time)
+                ("task" if lane.group == "task" else span.kind, span.start_time, span.stop_time)
             ]:
                 bars[name if name in bars else "task"].append((row, start - origin, stop - start))
     for name, found in bars.items():
@@ -84,10 +82,6 @@ def draw_lanes(axes: Any, lanes: Sequence[Lane], origin: float) -> None:
     axes.tick_params(colors=_INK)
     axes.set_axisbelow(True)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.7)
-
-
-def _style_of(lane: Lane, kind: str) -> str:
-    return "task" if lane.group == "task" else kind
 
 
 def _name_windows(axes: Any, row: int, lane: Lane, origin: float) -> None:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from windrow.pipeline.statistics.phases import COLLATE, DEVICE, TASK_PHASES, Span
 
-__all__ = ["GROUPS", "Lane", "arrange", "cut_phases", "describe_windows", "merge_spans", "pack_lanes"]
-
 # the groups of lanes, in the order in which rows flow, and the kinds of their spans
 GROUPS = {
     "window": ("window",),

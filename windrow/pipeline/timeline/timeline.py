@@ -11,11 +11,9 @@ from typing import Any
 
 from windrow.core.errors import PlanError
 from windrow.pipeline.statistics.phases import Span
-from windrow.pipeline.timeline.chrome_trace import format_trace
 from windrow.pipeline.timeline.draw import draw_timeline
+from windrow.pipeline.timeline.exports import format_trace
 from windrow.pipeline.timeline.lanes import Lane, arrange
-
-__all__ = ["Timeline"]
 
 _PICTURES = (".png", ".svg", ".pdf")
 
@@ -122,6 +120,6 @@ class Timeline:
         PlanError
             If it is not a tracer provider.
         """
-        from windrow.pipeline.timeline.opentelemetry_spans import export_lanes
+        from windrow.pipeline.timeline.exports import export_lanes
 
         return export_lanes(self.lanes, tracer_provider, str(self))

@@ -11,14 +11,7 @@ from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError
-from windrow.shuffle.kernels.fixed_width import (
-    list_rows_of,
-    row_bytes,
-    rows_view,
-    wrap_list_rows,
-)
-
-__all__ = ["join", "move_column"]
+from windrow.shuffle.kernels.fixed_width import list_rows_of, row_bytes, rows_view, wrap_list_rows
 
 
 def move_column(array: pa.Array, rows: NDArray[np.int64], name: str, pool: BufferPool) -> pa.Array:

@@ -13,8 +13,6 @@ from windrow.core.frame_of_reference import Packing, join_ranges
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.fixed_width import PlainRows, rows_view, validity_of, values_of
 
-__all__ = ["find_range", "find_ranges", "pack_values", "unpack_values"]
-
 
 def find_range(values: NDArray[Any]) -> tuple[int, int]:
     """Minimum and maximum of one or more values of 2, 4 or 8 bytes, as signed integers.

@@ -1,4 +1,4 @@
-"""Views fixed-width Arrow columns as NumPy arrays of plain values, and wraps such arrays as Arrow columns.
+"""Fixed-width Arrow columns as NumPy arrays of plain values, and back; the columns of a schema by their width.
 
 The shuffle moves fixed-width values as unsigned integers of the same size, whatever their type. Booleans
 become bytes, and validity a byte mask, so NumPy can move all of them into pool memory. Fixed-size lists (and
@@ -7,34 +7,22 @@ tensors) have a fixed width if they contain no nulls.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = [
-    "PlainRows",
-    "Validity",
-    "clear_nulls",
-    "fixed_width_bytes",
-    "list_rows_of",
-    "pack",
-    "row_bytes",
-    "rows_view",
-    "unpack",
-    "validity_of",
-    "values_of",
-    "wrap_list_rows",
-    "wrap_validity",
-    "wrap_values",
-]
+from windrow.core.frame_of_reference import is_packable
 
 # (rows,) values of 1, 2, 4, 8 or 16 bytes, or (rows, width) bytes
 PlainRows = NDArray[Any]
 
 _BOOLEAN = pa.bool_().id
 _BY_WIDTH = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+# tasks of a job share one schema object
+_KNOWN_SCHEMAS = 16
 
 
 def fixed_width_bytes(kind: pa.DataType) -> int:
@@ -158,3 +146,60 @@ def unpack(bitmap: pa.Buffer, offset: int, length: int) -> NDArray[np.uint8]:
 def pack(values: PlainRows) -> NDArray[np.uint8]:
     """Pack bytes of 0 and 1 into an Arrow bitmap."""
     return np.packbits(values, bitorder="little")
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnWidths:
+    """The columns of a schema, by number.
+
+    Attributes
+    ----------
+    schema
+        The schema.
+    kinds
+        The type of each column.
+    widths
+        Bytes per row of each column; 0 for those without a fixed width.
+    packable
+        Whether each column can be frame-of-reference encoded.
+    fixed, others
+        The columns with and without a fixed width.
+    by_width
+        The columns with a fixed width, by width, in ascending order.
+    """
+
+    schema: pa.Schema
+    kinds: tuple[pa.DataType, ...]
+    widths: tuple[int, ...]
+    packable: tuple[bool, ...]
+    fixed: tuple[int, ...]
+    others: tuple[int, ...]
+    by_width: dict[int, list[int]]
+
+
+_known: dict[int, ColumnWidths] = {}
+
+
+def column_widths(schema: pa.Schema) -> ColumnWidths:
+    """The columns of a schema by width; remembered for the schema objects seen last.
+
+    >>> column_widths(pa.schema({"a": pa.int64(), "b": pa.string(), "c": pa.float64()})).by_width
+    {8: [0, 2]}
+    """
+    found = _known.get(id(schema))
+    # the entry keeps its schema alive, so that no other one can have its id
+    if found is not None and found.schema is schema:
+        return found
+    kinds = tuple(schema.types)
+    widths = tuple(fixed_width_bytes(kind) for kind in kinds)
+    by_width: dict[int, list[int]] = {width: [] for width in sorted(set(widths) - {0})}
+    for number, width in enumerate(widths):
+        if width:
+            by_width[width].append(number)
+    fixed = tuple(number for number, width in enumerate(widths) if width)
+    others = tuple(number for number, width in enumerate(widths) if not width)
+    if len(_known) >= _KNOWN_SCHEMAS:
+        _known.clear()
+    packable = tuple(map(is_packable, kinds))
+    found = _known[id(schema)] = ColumnWidths(schema, kinds, widths, packable, fixed, others, by_width)
+    return found

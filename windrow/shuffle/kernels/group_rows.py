@@ -21,24 +21,18 @@ from windrow.core.text_types import offset_width
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.arrow_columns import join, move_column
 from windrow.shuffle.kernels.bit_packing import find_ranges
-from windrow.shuffle.kernels.column_widths import column_widths
 from windrow.shuffle.kernels.fixed_width import (
     PlainRows,
     clear_nulls,
+    column_widths,
     list_rows_of,
     validity_of,
     values_of,
 )
-from windrow.shuffle.kernels.map_output import (
-    Arenas,
-    MapOutput,
-    MapOutputColumn,
-)
+from windrow.shuffle.kernels.map_output import Arenas, MapOutput, MapOutputColumn
 from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.kernels.nested_columns import NestedColumn, Targets, can_move_nested, move_nested
 from windrow.shuffle.kernels.packed_rows import join_columns
-
-__all__ = ["DECODED_TOGETHER_BYTES", "group_rows"]
 
 # Columns are moved in batches of this size: a few milliseconds of work in C, or in Python.
 _BATCH_BYTES, _BATCH_COPIES = 8 << 20, 128
@@ -146,12 +140,7 @@ class _FixedWidthMover:
     """
 
     def __init__(
-        self,
-        part: BlockPart,
-        moving: _Grouping,
-        arenas: Arenas,
-        pool: BufferPool,
-        pause: Callable[[], None],
+        self, part: BlockPart, moving: _Grouping, arenas: Arenas, pool: BufferPool, pause: Callable[[], None]
     ) -> None:
         self._part, self._moving, self._arenas, self._pool, self._pause = part, moving, arenas, pool, pause
         self._rows = part.num_rows

@@ -17,20 +17,8 @@ from windrow.core.frame_of_reference import Packing
 from windrow.core.native_libraries import address_of
 from windrow.shuffle.kernels.arrow_columns import move_column
 from windrow.shuffle.kernels.bit_packing import pack_values, unpack_values
-from windrow.shuffle.kernels.column_widths import column_widths
-from windrow.shuffle.kernels.fixed_width import (
-    PlainRows,
-    list_rows_of,
-    pack,
-    rows_view,
-)
+from windrow.shuffle.kernels.fixed_width import PlainRows, column_widths, list_rows_of, pack, rows_view
 from windrow.shuffle.kernels.nested_columns import NestedColumn
-
-__all__ = [
-    "Arenas",
-    "MapOutput",
-    "MapOutputColumn",
-]
 
 _PLACE_BYTES, _WORD_BYTES = 4, 8
 
@@ -195,12 +183,7 @@ class Arenas:
         widths = column_widths(schema).widths
         self.columns = {
             number: MapOutputColumn(
-                self._buffers,
-                starts[at],
-                sizes[at],
-                column_addresses[at],
-                widths[number],
-                how,
+                self._buffers, starts[at], sizes[at], column_addresses[at], widths[number], how
             )
             for at, (number, how) in enumerate(packing.items())
         }

@@ -19,22 +19,6 @@ from numpy.typing import NDArray
 from windrow.core.native_libraries import Address, address_of, load_library
 from windrow.shuffle.kernels.packed_rows import PackedRows
 
-__all__ = [
-    "LIBRARY",
-    "MAX_ROWS",
-    "RunIds",
-    "assign",
-    "check_places",
-    "copy_out",
-    "find_range",
-    "group",
-    "group_columns",
-    "move_validity",
-    "place",
-    "scratch_bytes",
-    "walk",
-]
-
 # Row numbers within a call have 32 bits.
 MAX_ROWS = 2**32 - 1
 _WIDTHS = (1, 2, 4, 8)
@@ -261,7 +245,7 @@ def move_validity(
 def walk(
     bits: int, keys: Sequence[int], multipliers: Sequence[int], size: int, start: int, stop: int
 ) -> NDArray[np.int64]:
-    """Positions of rows under the permutation of `windrow.shuffle.order.feistel_rounds`, with cycle walking."""
+    """Positions of rows under the permutation of `windrow.shuffle.order.permutation`, with cycle walking."""
     _require(
         len(keys) == len(multipliers) == _ROUNDS and 0 <= start <= stop, "keys, multipliers, start and stop"
     )

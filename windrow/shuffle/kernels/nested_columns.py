@@ -30,9 +30,6 @@ from windrow.shuffle.kernels.fixed_width import (
     wrap_values,
 )
 
-__all__ = ["NestedColumn", "Targets", "can_move_nested", "move_nested"]
-
-
 _WRONG_OFFSETS = "offsets decrease, or are outside the values"
 
 

@@ -12,8 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PackedRows", "join_columns", "join_packings"]
-
 _WORD_BYTES = 8
 # Possible lane counts, and the scratch memory that stays in the CPU cache.
 _LANE_COUNTS, _CACHE_BYTES = (4, 2), 4 * 2**20

@@ -15,10 +15,10 @@ from windrow.core.errors import WindrowError
 from windrow.core.native_libraries import address_of
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.arrow_columns import join, move_column
-from windrow.shuffle.kernels.column_widths import column_widths
 from windrow.shuffle.kernels.fixed_width import (
     PlainRows,
     Validity,
+    column_widths,
     pack,
     row_bytes,
     rows_view,
@@ -29,8 +29,6 @@ from windrow.shuffle.kernels.fixed_width import (
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.nested_columns import Targets, can_move_nested, move_nested
 from windrow.shuffle.kernels.packed_rows import PackedRows, join_columns, join_packings
-
-__all__ = ["MapOutputs", "place_portion", "place_rows"]
 
 # A cache line. Rows of this size or more are scattered directly: each write fills whole lines.
 _LINE_BYTES = 64

@@ -1,0 +1,1 @@
+"""Which row comes where: keys, permutations, windows, shards and runs, as arithmetic on integers and arrays."""

@@ -13,8 +13,6 @@ from windrow.core.source import BlockTable
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.permutation import block_order
 
-__all__ = ["MAX_WINDOWS", "EpochPlan", "WindowCut", "plan_epoch"]
-
 # far more than useful windows of any dataset; catches slips such as a missing unit in bytes_per_window
 MAX_WINDOWS = 2**22
 

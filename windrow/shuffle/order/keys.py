@@ -11,8 +11,6 @@ import hashlib
 import json
 import operator
 
-__all__ = ["KEY_BYTES", "ORDER_VERSION", "derive_key", "order_version"]
-
 # of data whose large row groups are cut, so that states from when they were blocks are not continued
 CUT_ORDER_VERSION = 2
 ORDER_VERSION = 1

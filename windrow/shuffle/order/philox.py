@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["WORDS", "philox"]
-
 WORDS = 4
 """Words of 32 bits that one counter gives."""
 

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 
-__all__ = ["Equal", "ShardAssignment", "check_equal"]
-
 Equal = bool | Literal["pad"]
 
 

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 
-__all__ = ["check_hashable", "hash_values", "mix_key"]
-
 Words = NDArray[np.uint64]
 
 _NULL = np.uint64(0x6E756C6C6E756C6C)

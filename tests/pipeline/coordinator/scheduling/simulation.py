@@ -25,7 +25,7 @@ from windrow.pipeline.coordinator.scheduling.events import (
 )
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.plan.epoch_shape import EpochShape, Part, Stage
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 __all__ = ["Chunk", "Cluster", "Shape"]

@@ -8,7 +8,7 @@ from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Ove
 from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryLimit
 from windrow.pipeline.plan.epoch_shape import Part
 from windrow.pipeline.plan.window_budget import RowOverhead
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.task import Work
 
 WORK = Work(0, 0, 0, 0, 0)
 

@@ -24,7 +24,7 @@ from windrow.pipeline.coordinator.scheduling.events import (
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.plan.epoch_shape import EpochShape, Part, Stage
 from windrow.pipeline.plan.window_budget import RowOverhead
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 CHUNKS = st.builds(Chunk, rows=st.integers(0, 9), size_bytes=st.integers(0, 10), known=st.just(True))
@@ -193,6 +193,8 @@ def test_memory_bounds_what_is_prepared() -> None:
     run_everything(c)
     assert started(c) == [(0, 0, 0), (0, 0, 1), (0, 1, 0)]
     assert c.held_bytes == 15
+    # the first window that does not fit, not a later one
+    assert c.scheduler.short_of_memory == (0, 1)
 
 
 def test_slices_let_the_next_window_in_as_this_one_is_consumed() -> None:

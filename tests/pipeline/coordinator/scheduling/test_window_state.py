@@ -10,7 +10,7 @@ from tests.pipeline.coordinator.scheduling.test_memory_limit import memory_budge
 from windrow.pipeline.coordinator.scheduling.events import Finished, Overflowed
 from windrow.pipeline.coordinator.scheduling.window_state import WindowState
 from windrow.pipeline.plan.epoch_shape import Part, Stage
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 READ, PLACE, MAP = (

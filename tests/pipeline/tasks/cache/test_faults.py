@@ -19,8 +19,7 @@ from tests.pipeline.tasks.cache.faults import ERRORS, failing_calls
 from windrow.pipeline.tasks import cache
 from windrow.pipeline.tasks.cache import disk_cache as disk_module
 from windrow.pipeline.tasks.cache import system_calls
-from windrow.pipeline.tasks.cache.cache_report import CacheReport
-from windrow.pipeline.tasks.cache.disk_cache import DiskCache
+from windrow.pipeline.tasks.cache.disk_cache import CacheReport, DiskCache
 
 BLOCKS = 3
 TABLES = {block: [pa.table({"x": range(block, block + 100)})] for block in range(BLOCKS + 1)}

@@ -7,26 +7,8 @@ from dataclasses import dataclass, field
 
 from windrow.pipeline.plan.epoch_shape import EpochShape
 from windrow.pipeline.plan.window_budget import RowOverhead, RowSizes
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-
-__all__ = [
-    "Abort",
-    "Acknowledged",
-    "AttemptLost",
-    "Closed",
-    "Drop",
-    "Event",
-    "Finished",
-    "Heartbeat",
-    "Instruction",
-    "Limits",
-    "Opened",
-    "Overflowed",
-    "Place",
-    "Run",
-    "Tick",
-]
 
 
 @dataclass(frozen=True, order=True)

@@ -8,8 +8,6 @@ from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Ove
 from windrow.pipeline.plan.epoch_shape import Part
 from windrow.pipeline.plan.window_budget import RowSizes
 
-__all__ = ["MemoryLimit"]
-
 # Rows can grow this many times by columns that transforms add, and by text that was dictionary-encoded.
 _UNMEASURED_GROWTH = 16
 

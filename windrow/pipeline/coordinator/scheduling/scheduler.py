@@ -28,14 +28,11 @@ from windrow.pipeline.coordinator.scheduling.events import (
     ShapeOf,
 )
 from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryLimit
-from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, ShardTracker
-from windrow.pipeline.coordinator.scheduling.window_priorities import WindowPriorities
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, ShardTracker, WindowPriorities
 from windrow.pipeline.coordinator.scheduling.window_state import WindowState
-from windrow.pipeline.plan.row_counts import EpochCounts
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.plan.epoch_shape import EpochCounts
+from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-
-__all__ = ["Scheduler"]
 
 
 class Scheduler:

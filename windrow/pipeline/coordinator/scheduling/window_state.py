@@ -10,10 +10,8 @@ from itertools import islice
 from windrow.pipeline.coordinator.scheduling.events import Finished, Overflowed
 from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryLimit
 from windrow.pipeline.plan.epoch_shape import Part, Stage
-from windrow.pipeline.tasks.work import Work
+from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-
-__all__ = ["WindowState"]
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Converts batches to torch tensors, one per column (``iter_torch_batches``).
+"""Converts batches to torch tensors, one per column, for ``iter_torch_batches`` and for functions of ``map_batches``.
 
 A tensor is a view where the batch's memory is mutable, and a copy otherwise. Either way it is writable,
 shares no memory with other columns, and keeps its memory alive.
@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.user_functions import function_name, raise_function_error
-from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert
-from windrow.pipeline.delivery.tensors.device import Placement, resolve_placement
-from windrow.pipeline.delivery.tensors.mover import Mover
+from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, to_numpy
+from windrow.pipeline.delivery.tensors.device import Mover, Placement, resolve_placement
 from windrow.pipeline.delivery.tensors.ragged import RaggedSpec, list_parts, nest, to_ragged
 from windrow.pipeline.delivery.tensors.schema_check import (
     check_names,
@@ -32,7 +31,8 @@ from windrow.pipeline.delivery.to_numpy import column_to_numpy, writable_view
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["TensorSpec", "column_arrays", "column_tensors", "tensor_batches", "to_tensors"]
+# kinds of NumPy types that torch has too
+_NUMBERS = "biuf"
 
 
 @dataclass(frozen=True)
@@ -213,3 +213,15 @@ def _separate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             tensors[name] = tensor.clone()
         taken.add(address)
     return tensors
+
+
+def to_torch(batch: pa.RecordBatch) -> dict[str, Any]:
+    """Convert numbers, booleans and tensors to torch; other columns stay NumPy arrays. The tensors own their memory."""
+    import torch
+
+    arrays = to_numpy(batch, writable=True)
+    return {
+        # a copy: what Arrow marks as mutable can be the user's own data
+        name: torch.from_numpy(array.copy()) if array.dtype.kind in _NUMBERS else array
+        for name, array in arrays.items()
+    }

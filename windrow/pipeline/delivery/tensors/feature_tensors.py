@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 from windrow.pipeline.delivery.tensors.column_tensors import column_tensors
-from windrow.pipeline.delivery.tensors.device import Placement, resolve_placement
-from windrow.pipeline.delivery.tensors.mover import Mover
+from windrow.pipeline.delivery.tensors.device import Mover, Placement, resolve_placement
 from windrow.pipeline.delivery.tensors.ragged import RaggedSpec
 from windrow.pipeline.delivery.tensors.schema_check import (
     check_label,
@@ -29,8 +28,6 @@ from windrow.pipeline.delivery.tensors.schema_check import (
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = ["FeatureSpec", "feature_batches", "to_features"]
 
 Columns = Sequence[str] | Sequence[Sequence[str]] | Mapping[str, Sequence[str]]
 
@@ -107,7 +104,9 @@ class FeatureSpec:
         for names, dtype in groups:
             if not names:
                 raise PlanError("there are no feature columns: the label is the only column")
-            _check_matrix(names, schema, dtype, self.unsqueeze_feature_tensors)
+            _check_shapes(names, schema, self.unsqueeze_feature_tensors)
+            if dtype is None:
+                _check_promotion(names, schema)
 
 
 def _frozen(columns: Any) -> Any:
@@ -146,13 +145,6 @@ def _check_dtype(dtype: object, argument: str) -> None:
 
     if dtype is not None and not isinstance(dtype, torch.dtype):
         raise PlanError(f"{argument} holds {dtype!r}, which is not a torch.dtype such as torch.float32")
-
-
-def _check_matrix(names: list[str], schema: pa.Schema, dtype: torch.dtype | None, unsqueeze: bool) -> None:
-    """Raise PlanError if columns have no common shape, or no common dtype and none is given."""
-    _check_shapes(names, schema, unsqueeze)
-    if dtype is None:
-        _check_promotion(names, schema)
 
 
 def _check_shapes(names: list[str], schema: pa.Schema, unsqueeze: bool) -> None:

@@ -18,8 +18,6 @@ from windrow.pipeline.delivery.to_numpy import column_to_numpy, list_offsets
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Pad", "Ragged", "RaggedFormat", "RaggedSpec", "list_parts", "nest", "to_ragged"]
-
 
 @dataclass(frozen=True)
 class Pad:

@@ -13,17 +13,6 @@ from windrow.core.errors import PlanError
 from windrow.core.variable_tensors import is_variable_tensor, tensor_value_type
 from windrow.pipeline.delivery.to_numpy import fixed_dtype, permutation_of
 
-__all__ = [
-    "check_label",
-    "check_names",
-    "check_nulls",
-    "check_tensor_schema",
-    "is_ragged",
-    "is_tensor_list",
-    "tensor_dtype",
-    "tensor_shape",
-]
-
 
 def tensor_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
     """Return the NumPy dtype of a column's numbers; None if a tensor cannot hold the column."""

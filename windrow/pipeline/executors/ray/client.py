@@ -18,11 +18,11 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError
 from windrow.core.finalizers import in_background
 from windrow.core.machine import available_cores, use_batch_scheduling
-from windrow.io.storage.io_threads import call_ahead
+from windrow.io.storage.retries import call_ahead
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.executors.base import WindowData
-from windrow.pipeline.executors.consumer_pace import Pace
+from windrow.pipeline.executors.base import Pace, Waiting, WindowData, waiting_of
+from windrow.pipeline.executors.ray.cluster import this_node
 from windrow.pipeline.executors.ray.coordinator_calls import (
     POLL_SECONDS,
     PendingCalls,
@@ -31,16 +31,12 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
     notify,
 )
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
-from windrow.pipeline.executors.ray.nodes import this_node
-from windrow.pipeline.executors.stall_watch import Waiting, waiting_of
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
 from windrow.pipeline.plan.program import RUN_BYTES, Program
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-
-__all__ = ["RayClient"]
 
 T = TypeVar("T")
 _PLACERS = 2

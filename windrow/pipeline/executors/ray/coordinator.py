@@ -20,30 +20,32 @@ from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.executors.ray.heartbeats import Heartbeat
-from windrow.pipeline.executors.ray.nodes import (
+from windrow.pipeline.executors.ray.cluster import (
     format_starvation_warning,
     list_nodes,
     others_hold_cpus,
     this_node,
 )
-from windrow.pipeline.executors.ray.packed_program import pack_program, unpack_program
-from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable, export_code
+from windrow.pipeline.executors.ray.coordinator_calls import is_conclusive, make_death_error
+from windrow.pipeline.executors.ray.pickling import (
+    ON_THREADS,
+    call_with_picklable,
+    export_code,
+    pack_program,
+    unpack_program,
+)
 from windrow.pipeline.executors.ray.placement import Placement, Planner
-from windrow.pipeline.executors.ray.pools.start_pools import RunPools
-from windrow.pipeline.executors.ray.ray_task import cancel_copy, remove_on_all_nodes, submit_task
+from windrow.pipeline.executors.ray.pools import RunPools
+from windrow.pipeline.executors.ray.ray_task import Heartbeat, cancel_copy, remove_on_all_nodes, submit_task
 from windrow.pipeline.executors.ray.run_metrics import RunMetrics
 from windrow.pipeline.executors.ray.task_dispatch import Cluster, Dispatcher, Submitted
-from windrow.pipeline.executors.ray.worker_deaths import is_conclusive, make_death_error
 from windrow.pipeline.plan.cache_budget import disk_cache
+from windrow.pipeline.plan.job import Resources
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
-from windrow.pipeline.tasks.map_task import Task
-
-__all__ = ["Coordinator", "make_coordinator_name", "start_coordinator"]
+from windrow.pipeline.tasks.task import Task
 
 _REFRESH_NODES_SECONDS = 10.0
 _START_SECONDS = 2.0
@@ -115,13 +117,7 @@ class Coordinator:
         return facts
 
     async def poll(
-        self,
-        request: OpenRequest,
-        place: Place,
-        key: Key,
-        attempt: str,
-        have: frozenset[int],
-        lost: str = "",
+        self, request: OpenRequest, place: Place, key: Key, attempt: str, have: frozenset[int], lost: str = ""
     ) -> Answer:
         """Wait a bounded time for parts of a window that a shard at ``place`` lacks."""
         self._start_ticking()
@@ -317,21 +313,14 @@ class Coordinator:
             else:
                 driver.task_done(task, report, output, lane, cached)
 
-    async def _remove_files(self, disk: DiskCache) -> None:
+    async def _remove_files(self, disk: DiskCache, seconds: float | None = _LAST_TASKS_SECONDS) -> None:
         """Remove the cache files from all nodes, and again once tasks that still run have ended."""
-        await self._await_tasks(_LAST_TASKS_SECONDS)
-        await asyncio.gather(*remove_on_all_nodes(disk), return_exceptions=True)
-        if self._tasks:
-            self.spawn(self._remove_late_files(disk))
-
-    async def _remove_late_files(self, disk: DiskCache) -> None:
-        await self._await_tasks(None)
-        await asyncio.gather(*remove_on_all_nodes(disk), return_exceptions=True)
-
-    async def _await_tasks(self, seconds: float | None) -> None:
         tasks = self._tasks - {asyncio.current_task()}
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
+        await asyncio.gather(*remove_on_all_nodes(disk), return_exceptions=True)
+        if self._tasks and seconds is not None:
+            self.spawn(self._remove_files(disk, None))
 
 
 def make_coordinator_name() -> str:

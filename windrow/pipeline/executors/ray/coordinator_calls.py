@@ -1,4 +1,4 @@
-"""Calls to the coordinator and waits for Ray objects, with stall warnings, timeouts and errors that say why."""
+"""Calls to the coordinator and waits for Ray objects: stall warnings, timeouts, and errors that say why tasks died."""
 
 from __future__ import annotations
 
@@ -10,27 +10,16 @@ from typing import Any
 
 import ray
 
-from windrow.core.errors import StallError
+from windrow.core.errors import SourceError, StallError, TransformError, WindrowError
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.executors.stall_watch import Waiting
+from windrow.pipeline.executors.base import Waiting
 from windrow.pipeline.statistics.stats import RunStats
-
-__all__ = [
-    "POLL_SECONDS",
-    "PendingCalls",
-    "StallWatch",
-    "await_answer",
-    "await_answer_until",
-    "get_all",
-    "get_run_stats",
-    "make_loss_error",
-    "notify",
-    "wait_for_any",
-]
+from windrow.pipeline.tasks.task import Task
 
 POLL_SECONDS = 1.0
 _STATS_SECONDS = 60.0
 _CHECK_NODES = "see that nodes are alive and have CPUs that nothing else holds"
+_MAX_ORIGINS = 3
 
 
 class PendingCalls:
@@ -107,7 +96,7 @@ def get_run_stats(coordinator: Any, who: str, *, spans: bool) -> RunStats:
     try:
         stats: RunStats = ray.get(coordinator.run_stats.remote(spans=spans), timeout=_STATS_SECONDS)
     except ray.exceptions.RayActorError as error:
-        raise make_loss_error(who, error) from error
+        raise _make_loss_error(who, error) from error
     except ray.exceptions.GetTimeoutError as error:
         silent = f"the coordinator has not answered for {_STATS_SECONDS:.0f} s"
         raise StallError(f"{missing}: {silent}") from error
@@ -116,7 +105,7 @@ def get_run_stats(coordinator: Any, who: str, *, spans: bool) -> RunStats:
     return stats
 
 
-def wait_for_any(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
+def _wait_for_any(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
     """Wait until at least one of several objects is ready; returns the ready ones and the rest.
 
     Raises a `StallError`, after a warning, if none is ready within the stall timeout.
@@ -135,11 +124,11 @@ def wait_for_any(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
 
 
 def get_all(refs: Sequence[Any], who: str) -> list[Any]:
-    """Get objects as they become ready; raises like `wait_for_any`, and Ray's errors for lost objects."""
+    """Get objects as they become ready; raises like `_wait_for_any`, and Ray's errors for lost objects."""
     values: dict[Any, Any] = {}
     left = list(dict.fromkeys(refs))
     while left:
-        ready, left = wait_for_any(left, who)
+        ready, left = _wait_for_any(left, who)
         values.update(zip(ready, _get_ready(ready, who), strict=True))
     return [values[ref] for ref in refs]
 
@@ -193,13 +182,13 @@ def _unwrap(ref: Any, who: str, limit_seconds: float) -> Any:
     try:
         answer = ray.get(ref, timeout=limit_seconds)
     except ray.exceptions.RayActorError as error:
-        raise make_loss_error(who, error) from error
+        raise _make_loss_error(who, error) from error
     if isinstance(answer, Failure):
         answer.rethrow()
     return answer
 
 
-def make_loss_error(who: str, error: ray.exceptions.RayActorError) -> StallError:
+def _make_loss_error(who: str, error: ray.exceptions.RayActorError) -> StallError:
     """Make an error that says why a coordinator does not answer, and how to fix it."""
     if error.actor_init_failed:
         return StallError(
@@ -211,3 +200,60 @@ def make_loss_error(who: str, error: ray.exceptions.RayActorError) -> StallError
         f"{who} has lost the coordinator: {error}. It lives as long as the process that called split(): "
         "keep that process, and its Ray session, alive"
     )
+
+
+def make_death_error(task: Task, error: BaseException, *, transforms: bool) -> WindrowError:
+    """Make an error for a task that failed permanently, which names its blocks.
+
+    ``transforms``: the job has functions of the user before the shuffle.
+    """
+    where = _describe(task)
+    error_type = TransformError if transforms and task.reads else SourceError
+    work = "reading or transforming" if transforms and task.reads else "reading or shuffling"
+    if isinstance(error, ray.exceptions.OutOfMemoryError):
+        return error_type(
+            f"{where}: Ray ended the worker because its node ran out of memory while {work} these blocks. "
+            f"Use smaller blocks (read_parquet(target_block_bytes=...)), fewer CPUs on that node, or functions "
+            f"that need less memory. Ray says: {error}"
+        )
+    if isinstance(error, ray.exceptions.WorkerCrashedError):
+        return error_type(
+            f"{where}: the worker process died repeatedly while {work} these blocks: a crash in native "
+            f"code, or a kill from outside. The worker's log has more. Ray says: {error}"
+        )
+    if isinstance(error, ray.exceptions.TaskCancelledError):
+        return StallError(
+            f"{where}: the task was cancelled: by ray.cancel, or by an interrupt (SIGINT) of its worker. Start "
+            f"the epoch again. Ray says: {_last_line(error)}"
+        )
+    return StallError(
+        f"{where}: Ray could not run the task: {type(error).__name__}. If a module cannot be imported there, "
+        f"install it on every node or pass it with ray.init(runtime_env=...); if nodes die, see Ray's logs. "
+        f"Ray says: {_last_line(error)}"
+    )
+
+
+def is_conclusive(error: Exception) -> bool:
+    """Whether an error would end any other copy of the task too: its worker died repeatedly, or its input is lost."""
+    return isinstance(
+        error,
+        (
+            ray.exceptions.OutOfMemoryError,
+            ray.exceptions.WorkerCrashedError,
+            ray.exceptions.ObjectLostError,
+            ray.exceptions.RayTaskError,
+        ),
+    )
+
+
+def _last_line(error: BaseException) -> str:
+    """The message of a task's error, without the worker's traceback before it."""
+    text = str(error).strip()
+    return text.splitlines()[-1] if isinstance(error, ray.exceptions.RayTaskError) and text else text
+
+
+def _describe(task: Task) -> str:
+    origins = [address.origin for address in task.addresses]
+    more = len(origins) - _MAX_ORIGINS
+    named = ", ".join(origins[:_MAX_ORIGINS]) + (f" and {more} more" if more > 0 else "")
+    return f"epoch {task.work.epoch}, window {task.work.window}: {named}"

@@ -1,30 +1,41 @@
-"""The Ray executor: map tasks on the cluster, one coordinator actor, shards in any process."""
+"""The Ray executor: map tasks on the cluster, one coordinator actor, shards in any process.
+
+A session has the coordinator's handle, or finds it by name in processes that share a run.
+"""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray import cloudpickle
 
-from windrow.core.errors import PlanError
+from windrow.core.errors import PlanError, StallError
 from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.core.source import prepare_source
-from windrow.pipeline.executors.base import Session
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.executors.base import CoordinatorClient, Session, waiting_of
+from windrow.pipeline.executors.ray.client import RayClient
+from windrow.pipeline.executors.ray.cluster import (
+    NAMESPACE,
+    ClusterAddress,
+    connect,
+    resolve_hints,
+    starvation_warnings,
+)
 from windrow.pipeline.executors.ray.coordinator import make_coordinator_name, start_coordinator
-from windrow.pipeline.executors.ray.coordinator_calls import notify
-from windrow.pipeline.executors.ray.nodes import resolve_hints, starvation_warnings
-from windrow.pipeline.executors.ray.pickling import export_code
-from windrow.pipeline.executors.ray.pools.start_pools import warn_of_shortages
+from windrow.pipeline.executors.ray.coordinator_calls import await_answer, get_run_stats, notify
+from windrow.pipeline.executors.ray.lifeline import Channel
+from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable, export_code
+from windrow.pipeline.executors.ray.pools import warn_of_shortages
 from windrow.pipeline.executors.ray.ray_task import start_workers
-from windrow.pipeline.executors.ray.sessions import RaySession
-from windrow.pipeline.plan.job import Launch
+from windrow.pipeline.plan.job import Launch, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.resources import Resources
-
-__all__ = ["RayExecutor", "ray_settings", "start_ray"]
+from windrow.pipeline.statistics.stats import RunStats
 
 # Ray's object store starts spilling above this share (object_spilling_threshold).
 _STORE_SHARE = 0.8
@@ -124,3 +135,105 @@ def start_ray() -> None:
     except ValueError:
         # a cluster is already running, with settings of its own
         ray.init()
+
+
+class RaySession:
+    """A job on a cluster, reached through its coordinator from any process of Ray's.
+
+    ``held`` is what Ray needs to restart the coordinator, and has to be held by the process that started it.
+    """
+
+    def __init__(self, coordinator: Any, program: Program, name: str = "", held: Any = None) -> None:
+        self._coordinator = coordinator
+        self._program = program
+        self._name = name
+        self._held = held
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RaySession, (self._coordinator, self._program, self._name)
+
+    def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
+        """Connect a shard in this process."""
+        return RayClient(self._coordinator, self._program, shard, batch_rows, seed)
+
+    def run_stats(self, *, spans: bool) -> RunStats | None:
+        """Statistics of the job, which the coordinator also has when every shard has been closed."""
+        return get_run_stats(self._coordinator, "a process that reads no shard", spans=spans)
+
+    def export(self, shard: int) -> Session:
+        """Return this session: the coordinator serves every process."""
+        return self
+
+    def for_processes(self) -> Session:
+        """A session that finds the coordinator by name: handles cannot be sent to processes outside Ray."""
+        context = ray.get_runtime_context()
+        return SharedSession(
+            ClusterAddress(context.gcs_address), self._name, self._program, context.namespace
+        )
+
+    def for_workers(self, program: Program, shard: int) -> Session:
+        """The run of the workers of all trainers; the first worker that asks starts it."""
+        return self.for_processes().for_workers(program, shard)
+
+
+@dataclass(frozen=True)
+class SharedSession:
+    """A run that any process of a node can use, found by name; a process connects to Ray when it first reads."""
+
+    cluster: ClusterAddress
+    name: str
+    program: Program
+    namespace: str = NAMESPACE
+
+    def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
+        """Connect this process to Ray, and a shard to the run."""
+        return RayClient(self._find_coordinator(), self.program, shard, batch_rows, seed)
+
+    def run_stats(self, *, spans: bool) -> RunStats | None:
+        """None: a process that has read nothing is not connected to Ray."""
+        return None
+
+    def export(self, shard: int) -> Session:
+        """Return this session: any process of these nodes can connect."""
+        return self
+
+    def for_processes(self) -> Session:
+        """Return this session."""
+        return self
+
+    def for_workers(self, program: Program, shard: int) -> Session:
+        """The run of the workers of all trainers; the first worker that asks starts it."""
+        answer = self._find_coordinator().divide.remote(program.workers)
+        name = await_answer(answer, "a DataLoader worker", waiting_of(program.job.options))
+        return SharedSession(self.cluster, name, program, self.namespace)
+
+    def _find_coordinator(self) -> Any:
+        connect(self.cluster)
+        try:
+            return ray.get_actor(self.name, namespace=self.namespace)
+        except ValueError as error:
+            raise StallError(
+                "the run that this process shares with others has ended: the process that owned it is gone"
+            ) from error
+
+
+def start_run(channel: Channel, program: Program, ips: Sequence[str], seconds: float) -> str:
+    """Have the supervisor start a run for the shards of a program, on nodes with ``ips``; returns its name.
+
+    Raises what the supervisor raises, and a `StallError` after ``seconds``.
+    """
+    job = program.job
+    pickled = call_with_picklable(
+        lambda: cloudpickle.dumps(program), (*job.before, *job.after), job.source, otherwise=ON_THREADS
+    )
+    name = f"windrow-run-{uuid.uuid4().hex}"
+    try:
+        channel.send((name, pickled, list(ips)))
+        failure: Failure | None = channel.receive(seconds)
+    except (EOFError, OSError) as error:
+        raise StallError(
+            f"the supervisor of the job did not start the run ({type(error).__name__}: {error}): see its output"
+        ) from error
+    if failure is not None:
+        failure.rethrow()
+    return name

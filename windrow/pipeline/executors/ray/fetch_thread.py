@@ -25,8 +25,6 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
 from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 from windrow.pipeline.statistics.phases import TRANSFER, Interval, cover
 
-__all__ = ["Fetcher"]
-
 logger = logging.getLogger(__name__)
 
 # A consumer that waits this long sends a pending acknowledgement: the window may be waiting for that memory.

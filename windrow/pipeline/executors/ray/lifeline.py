@@ -13,8 +13,6 @@ import struct
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["Channel", "accept_channel", "open_channel"]
-
 _LENGTH = struct.Struct("!Q")
 _HELLO_SECONDS = 20.0
 _MAX_HELLO_BYTES = 1024

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
 
-__all__ = ["MIN_SILENCE_SECONDS", "Node", "Placement", "Planner"]
-
 # Shortest silence after which a task is placed again; a worker starts faster than that.
 MIN_SILENCE_SECONDS = 5.0
 # A task that has not started may be queued behind others: its timeout is this multiple of the usual duration.

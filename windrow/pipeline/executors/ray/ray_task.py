@@ -1,11 +1,13 @@
-"""The Ray task: runs the shared map task in a worker process, with its outputs in Ray's object store."""
+"""The Ray task: runs the shared map task in a worker process, with outputs in Ray's object store, and heartbeats."""
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import chain
 from typing import Any
@@ -19,19 +21,71 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import TransformError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
-from windrow.pipeline.executors.ray.heartbeats import Heartbeat, sending_heartbeats
-from windrow.pipeline.executors.ray.page_mapping import ObjectStorePages
 from windrow.pipeline.executors.ray.placement import Placement
-from windrow.pipeline.executors.ray.process_priority import yielding_cpu
 from windrow.pipeline.executors.ray.task_dispatch import Submitted
+from windrow.pipeline.executors.ray.worker_process import ObjectStorePages, yielding_cpu
 from windrow.pipeline.tasks.cache.cached_reader import Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
-from windrow.pipeline.tasks.map_task import Task, TaskContext, TaskReport, run_task
+from windrow.pipeline.tasks.map_task import TaskContext, run_task
+from windrow.pipeline.tasks.task import Task, TaskReport
 
-__all__ = ["cancel_copy", "ignoring_interrupts", "remove_on_all_nodes", "start_workers", "submit_task"]
-
+_INTERVAL_SECONDS = 1.0
 # A worker reuses the memory of one task's output for the next one, which may be larger.
 _POOLED_OUTPUTS = 2
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """The content and recipient of a task copy's heartbeats."""
+
+    # name of the coordinator actor
+    coordinator: str
+    # the coordinator process that submitted the task; a restarted one ignores its heartbeats
+    incarnation: str
+    # the task's number in that process, and the copy's number
+    key: int
+    copy: int
+
+
+@contextmanager
+def sending_heartbeats(heartbeat: Heartbeat) -> Iterator[None]:
+    """Send heartbeats of a task copy inside the with block."""
+    thread = _heartbeat_thread()
+    thread.current = heartbeat, time.monotonic()
+    try:
+        yield
+    finally:
+        thread.current = None
+
+
+class _HeartbeatThread:
+    """One thread for all tasks of a worker process, so that short tasks cost nothing."""
+
+    def __init__(self) -> None:
+        self.current: tuple[Heartbeat, float] | None = None
+        threading.Thread(target=self._run, name="windrow-heartbeat", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(_INTERVAL_SECONDS)
+            current = self.current
+            if current is not None and time.monotonic() - current[1] >= _INTERVAL_SECONDS:
+                # fails if the coordinator has ended or this process exits; neither needs heartbeats
+                with suppress(Exception):
+                    heartbeat = current[0]
+                    method = _find_coordinator(heartbeat.coordinator).task_heartbeat
+                    method.remote(heartbeat.incarnation, heartbeat.key, heartbeat.copy)
+
+
+@cache
+def _heartbeat_thread() -> _HeartbeatThread:
+    return _HeartbeatThread()
+
+
+@lru_cache(maxsize=1)
+def _find_coordinator(name: str) -> Any:
+    # a handle from get_actor does not keep the actor alive
+    return ray.get_actor(name)
 
 
 def start_workers(count: int, *, nodes: int) -> list[ray.ObjectRef[Any]]:

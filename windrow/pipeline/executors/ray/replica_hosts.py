@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from windrow.core.errors import StallError
 from windrow.pipeline.executors.base import CoordinatorClient, Session
-from windrow.pipeline.executors.ray.nodes import this_node
+from windrow.pipeline.executors.ray.cluster import this_node
 from windrow.pipeline.executors.replicas.client import ReplicaClient
 from windrow.pipeline.executors.replicas.host import ReplicaHost
 from windrow.pipeline.executors.replicas.sockets import HostAddress, HostServer, SocketConnection

@@ -11,8 +11,6 @@ from ray.util.metrics import Counter, Gauge
 
 from windrow.pipeline.statistics.stats import RunStats
 
-__all__ = ["METRICS", "Metric", "RunMetrics", "read_values"]
-
 logger = logging.getLogger(__name__)
 
 

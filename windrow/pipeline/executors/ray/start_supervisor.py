@@ -15,10 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from windrow.core.errors import PlanError, StallError
-from windrow.pipeline.executors.ray.connect import ClusterAddress
+from windrow.pipeline.executors.ray.cluster import ClusterAddress
 from windrow.pipeline.executors.ray.lifeline import Channel, open_channel
-
-__all__ = ["SupervisorAddress", "connect_to_supervisor", "start_supervisor"]
 
 logger = logging.getLogger(__name__)
 

@@ -29,12 +29,9 @@ from ray import cloudpickle
 
 from windrow.core.machine import available_cores
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.executors.ray.connect import NAMESPACE, node_ip
+from windrow.pipeline.executors.ray.cluster import NAMESPACE, node_ip
 from windrow.pipeline.executors.ray.executor import RayExecutor, ray_settings
 from windrow.pipeline.executors.ray.lifeline import Channel, accept_channel, open_channel
-
-__all__ = ["main"]
-
 
 # Nothing connects if the rank that started this process ends before it has read the ready message.
 _FIRST_RANK_SECONDS = 120.0
@@ -146,11 +143,7 @@ class _Supervisor:
         command += [f"--address={address}", f"--node-ip-address={self._config.ip}", "--block"]
         command += [f"--num-cpus={available_cores()}", f"--temp-dir={self._directory}"]
         node = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         self._node = node
         assert node.stdout is not None
@@ -240,7 +233,8 @@ class _Supervisor:
             program = cloudpickle.loads(pickled)
             with self._starting:
                 if name not in self._sessions:
-                    hints = _find_nodes(ips)
+                    nodes = {one["NodeManagerAddress"]: one["NodeID"] for one in ray.nodes() if one["Alive"]}
+                    hints = [nodes.get(ip) for ip in ips]
                     self._sessions[name] = RayExecutor().session(program, hints, name=name)
         except BaseException as error:
             return Failure.capture(error, cloudpickle.dumps)
@@ -255,12 +249,6 @@ def _check_listening(address: str) -> None:
             socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
         except OSError as error:
             raise ConnectionError(f"nothing answers at {address} ({error}); check RAY_ADDRESS") from error
-
-
-def _find_nodes(ips: Sequence[str]) -> list[str | None]:
-    """The ids of Ray's nodes with some IP addresses."""
-    nodes = {node["NodeManagerAddress"]: node["NodeID"] for node in ray.nodes() if node["Alive"]}
-    return [nodes.get(ip) for ip in ips]
 
 
 def _use_cores_of(launcher: int) -> None:

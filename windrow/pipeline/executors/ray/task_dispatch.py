@@ -11,8 +11,6 @@ from typing import Any
 
 from windrow.pipeline.executors.ray.placement import Node, Placement, Planner
 
-__all__ = ["Cluster", "Dispatcher", "Submitted"]
-
 logger = logging.getLogger(__name__)
 
 # A tick this late means that this process got no CPU time, so heartbeats were delayed too.

@@ -20,8 +20,7 @@ from windrow.core.shared_batches import SharedBatch, SharedPool, share_batch
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.executors.base import CoordinatorClient, WindowData
-from windrow.pipeline.executors.consumer_pace import Pace
+from windrow.pipeline.executors.base import CoordinatorClient, Pace, WindowData
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats

@@ -1,27 +1,91 @@
-"""File format of a cached block: an Arrow IPC stream, then a footer with the block's key and a checksum."""
+"""File format of a cached block: an Arrow IPC stream, then a footer with the block's key and a fast checksum."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import stat
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from windrow.core.offsets import check_layout
 from windrow.pipeline.tasks.cache import system_calls
-from windrow.pipeline.tasks.cache.checksum import DIGEST_BYTES, Checksum
 
-__all__ = ["KEY_BYTES", "CorruptCachedBlockError", "block_bytes", "decode_block", "read_block", "write_block"]
-
+DIGEST_BYTES = 16
+# The accumulators of all lanes fit into the L1 and L2 caches, and a group into L2.
+_LANES, _ROWS = 4096, 16
+_GROUP_BYTES = 8 * _LANES * _ROWS
 KEY_BYTES = 32
 # magic, key, bytes before the footer, their checksum
 _FOOTER = struct.Struct(f"<8s{KEY_BYTES}sQ{DIGEST_BYTES}s")
 _MAGIC = b"windrow2"
 # The bytes of one call are checksummed while they are in the CPU cache.
 _READ_BYTES = 2**19
+
+
+class Checksum:
+    """An incremental checksum, against faults but not against forgery; it costs a fifth of zlib's CRC-32.
+
+    It sums 64-bit words in 4,096 lanes, and adds the running sums to a second sum after each group
+    of 16 rows, as in Fletcher's checksum. It detects every change of a single word, and all but
+    contrived changes of several.
+
+    Examples
+    --------
+    >>> whole, chunks = Checksum(), Checksum()
+    >>> whole.update(b"windrow")
+    >>> for chunk in (b"wind", b"row"):
+    ...     chunks.update(chunk)
+    >>> whole.digest() == chunks.digest()
+    True
+    """
+
+    def __init__(self) -> None:
+        self._sums = np.zeros(_LANES, np.uint64)
+        self._running = np.zeros(_LANES, np.uint64)
+        self._group = np.empty(_LANES, np.uint64)
+        # an incomplete group
+        self._partial = np.empty(_GROUP_BYTES, np.uint8)
+        self._partial_bytes = 0
+        self._size = 0
+
+    def update(self, data: Any) -> None:
+        """Add the bytes of any object with the buffer protocol."""
+        view = np.frombuffer(data, np.uint8)
+        self._size += len(view)
+        while len(view):
+            whole = len(view) - len(view) % _GROUP_BYTES
+            if whole and not self._partial_bytes:
+                self._add(view[:whole])
+                view = view[whole:]
+                continue
+            taken = min(len(view), _GROUP_BYTES - self._partial_bytes)
+            self._partial[self._partial_bytes : self._partial_bytes + taken] = view[:taken]
+            self._partial_bytes += taken
+            view = view[taken:]
+            if self._partial_bytes == _GROUP_BYTES:
+                self._add(self._partial)
+                self._partial_bytes = 0
+
+    def digest(self) -> bytes:
+        """The digest of all bytes; do not call `update` afterwards."""
+        if self._partial_bytes:
+            self._partial[self._partial_bytes :] = 0
+            self._add(self._partial)
+            self._partial_bytes = 0
+        state = self._sums.tobytes() + self._running.tobytes() + self._size.to_bytes(8, "little")
+        return hashlib.blake2b(state, digest_size=DIGEST_BYTES).digest()
+
+    def _add(self, view: NDArray[np.uint8]) -> None:
+        for group in view.view(np.uint64).reshape(-1, _ROWS, _LANES):
+            np.add.reduce(group, axis=0, out=self._group)
+            self._sums += self._group
+            self._running += self._sums
 
 
 class CorruptCachedBlockError(Exception):

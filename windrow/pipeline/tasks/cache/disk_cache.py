@@ -1,4 +1,4 @@
-"""The disk cache of decoded blocks, shared by all processes of a machine; two kinds of stores write it."""
+"""The disk cache of decoded blocks, shared by all processes of a machine, with two kinds of stores, and its reports."""
 
 from __future__ import annotations
 
@@ -19,21 +19,49 @@ import pyarrow as pa
 
 from windrow.core.terminal_text import escape_controls
 from windrow.pipeline.tasks.cache.block_file import CorruptCachedBlockError
-from windrow.pipeline.tasks.cache.cache_report import CacheReport
 from windrow.pipeline.tasks.cache.job_store import JobStore
 from windrow.pipeline.tasks.cache.persistent_store import PersistentStore
 from windrow.pipeline.tasks.cache.shared_folder import end_folder, sweep_folders
 
-__all__ = ["DiskCache", "open_disk"]
-
 logger = logging.getLogger(__name__)
-
 # The version of the file format; increase it with every change of what is written.
 _VERSION = 3
 _JOB_PREFIX = "windrow-run-"
 _PERSISTENT_PREFIX = f"windrow-kept-{_VERSION}-"
 _WATCH_SECONDS = 1.0
 _ERRORS = (OSError, MemoryError, pa.ArrowException)
+
+
+@dataclass(frozen=True)
+class CacheReport:
+    """Cache statistics of one task, or of several together."""
+
+    # blocks read from the cache, and from the source
+    hits: int = 0
+    misses: int = 0
+    # bytes of each block that the task returned for the memory cache
+    cached_bytes: tuple[int, ...] = ()
+    # bytes written to the disk cache
+    disk_bytes: int = 0
+    # failed calls to the operating system; the cache goes on without the block or the folder
+    errors: int = 0
+    # cached blocks that failed verification
+    corrupt_blocks: int = 0
+    # the first messages, empty if there was none
+    first_error: str = ""
+    first_corruption: str = ""
+
+    def add(self, other: CacheReport) -> CacheReport:
+        """The sum of two reports, without ``cached_bytes``."""
+        return CacheReport(
+            hits=self.hits + other.hits,
+            misses=self.misses + other.misses,
+            disk_bytes=self.disk_bytes + other.disk_bytes,
+            errors=self.errors + other.errors,
+            corrupt_blocks=self.corrupt_blocks + other.corrupt_blocks,
+            first_error=self.first_error or other.first_error,
+            first_corruption=self.first_corruption or other.first_corruption,
+        )
 
 
 @dataclass

@@ -32,8 +32,6 @@ from windrow.pipeline.tasks.cache.block_file import (
 )
 from windrow.pipeline.tasks.cache.shared_folder import UNFINISHED, SharedFolder, close, fits
 
-__all__ = ["JobStore"]
-
 _ARENA, _BLOCK = ".arena", ".block"
 # Linux only; without it opening a folder for writing fails with EISDIR
 _TMPFILE: int = getattr(os, "O_TMPFILE", 0)

@@ -16,8 +16,6 @@ from windrow.pipeline.tasks.cache import system_calls
 from windrow.pipeline.tasks.cache.block_file import block_bytes, read_block, write_block
 from windrow.pipeline.tasks.cache.shared_folder import SPACE_FILE, UNFINISHED, SharedFolder, fits, open_file
 
-__all__ = ["PersistentStore"]
-
 _BLOCK = ".arrows"
 _SETTLED_NS = 2 * 10**9
 

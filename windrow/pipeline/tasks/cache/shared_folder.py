@@ -32,17 +32,6 @@ from pathlib import Path
 
 from windrow.pipeline.tasks.cache import system_calls
 
-__all__ = [
-    "SPACE_FILE",
-    "UNFINISHED",
-    "SharedFolder",
-    "close",
-    "end_folder",
-    "fits",
-    "open_file",
-    "sweep_folders",
-]
-
 UNFINISHED = ".tmp"
 _LEASE_FILE = "lease"
 SPACE_FILE = "room"

@@ -13,12 +13,9 @@ import ray
 
 from windrow.core.errors import StallError, WindrowError
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.executors.ray.coordinator_calls import StallWatch, get_all
-from windrow.pipeline.executors.ray.nodes import format_starvation_warning, list_nodes, others_hold_cpus
+from windrow.pipeline.executors.ray.cluster import format_starvation_warning, list_nodes, others_hold_cpus
+from windrow.pipeline.executors.ray.coordinator_calls import StallWatch, get_all, is_conclusive
 from windrow.pipeline.executors.ray.placement import MIN_SILENCE_SECONDS, Placement, Planner
-from windrow.pipeline.executors.ray.worker_deaths import is_conclusive
-
-__all__ = ["CallDispatcher"]
 
 _CALL_CPUS = 1.0
 # Calls submitted to Ray per CPU: enough that no CPU waits for the next call. Calls that wait for actors give their CPU

@@ -18,11 +18,9 @@ from windrow.pipeline.executors.ray.data.call_dispatch import CallDispatcher
 from windrow.pipeline.executors.ray.executor import start_ray
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable, export_code
 from windrow.pipeline.executors.ray.placement import Placement
-from windrow.pipeline.executors.ray.pools.start_pools import end_pools, start_pools, warn_of_shortages
+from windrow.pipeline.executors.ray.pools import end_pools, start_pools, warn_of_shortages
 from windrow.pipeline.executors.ray.ray_task import ignoring_interrupts
 from windrow.pipeline.tasks.map_batches import MapBatches
-
-__all__ = ["call_on_ray", "call_stages_on_ray", "call_with_outputs"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -85,11 +83,13 @@ def _dispatch(
     def submit(key: int, placement: Placement) -> Any:
         return _submit(holder, arguments[key], placement, outputs > 0)
 
-    def describe_call(key: int) -> str:
-        return describe(arguments[key])
-
     return CallDispatcher(
-        len(arguments), submit, describe_call, _make_call_error, outputs, waits_for_actors=waits_for_actors
+        len(arguments),
+        submit,
+        lambda key: describe(arguments[key]),
+        _make_call_error,
+        outputs,
+        waits_for_actors=waits_for_actors,
     )
 
 

@@ -8,8 +8,6 @@ from ray.train import DataConfig
 
 from windrow.shuffle.order.shard_assignment import Equal
 
-__all__ = ["ShardConfig"]
-
 _PACKAGE = __name__.partition(".")[0]
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -14,19 +15,33 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from windrow.core.errors import PlanError, StallError, TransformError
 from windrow.core.tracebacks import trims_traceback
-from windrow.pipeline.executors.gang_plan import GangPlan
+from windrow.pipeline.executors.ray.cluster import this_node
 from windrow.pipeline.executors.ray.executor import start_ray
-from windrow.pipeline.executors.ray.gang.meeting import Checkpoint, MeetingActor
-from windrow.pipeline.executors.ray.gang.trainer import TrainerActor, assign_seats
-from windrow.pipeline.executors.ray.nodes import this_node
-
-__all__ = ["run_trainers"]
+from windrow.pipeline.executors.ray.gang.actors import Checkpoint, MeetingActor, TrainerActor, assign_seats
+from windrow.shuffle.order.shard_assignment import Equal
 
 logger = logging.getLogger(__name__)
-
 _POLL_SECONDS = 1.0
 # each trainer waits in one call at a time
 _MORE_CALLS = 16
+
+
+@dataclass(frozen=True)
+class GangPlan:
+    """The checked arguments of `run_gang`.
+
+    Each trainer calls ``train`` with what it knows of itself and of the gang, by name.
+    """
+
+    train: Callable[..., Any]
+    size: int
+    datasets: Mapping[str, Any]
+    equal: Equal
+    resources: Mapping[str, float]
+    strategy: str
+    max_restarts: int
+    states: Mapping[str, Any]
+    start_timeout: float
 
 
 class _TrainerError(Exception):

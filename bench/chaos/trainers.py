@@ -1,0 +1,279 @@
+"""The trainers of a chaos run across restarts, and the log of their steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.chaos.cluster import kill
+from bench.chaos.setting import COLUMNS, Expected, Setting, derive, digest_keys
+from windrow import Shard
+
+_POLL_SECONDS = 0.005
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch that a trainer received.
+
+    Attributes
+    ----------
+    began, time
+        Times at which it was requested and received.
+    digest
+        Hash of its keys; None if its other columns do not match its keys.
+    state
+        The ``state_dict()`` after the batch.
+    """
+
+    began: float
+    time: float
+    epoch: int
+    step: int
+    rows: int
+    digest: str | None
+    state: dict[str, Any]
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long the trainer waited for it."""
+        return self.time - self.began
+
+
+@dataclass(frozen=True)
+class Incarnation:
+    """A trainer from its start to its death: the state it started from, and its steps."""
+
+    shard: int
+    began: float
+    state: dict[str, Any] | None
+    steps: list[Step]
+
+
+def write_step(file: IO[str], step: Step) -> None:
+    """Append a step to the log."""
+    file.write(json.dumps(vars(step)) + "\n")
+    file.flush()
+
+
+def read_incarnation(path: Path, shard: int, began: float, state: dict[str, Any] | None) -> Incarnation:
+    """Read the log of one incarnation; an incomplete last line is ignored."""
+    return Incarnation(shard, began, state, list(_read(path)))
+
+
+def _read(path: Path) -> Iterator[Step]:
+    if not path.exists():
+        return
+    for line in path.read_text().splitlines(keepends=True):
+        if line.endswith("\n"):
+            yield Step(**json.loads(line))
+
+
+class SharedProgress:
+    """Step counts of all trainers, in a file that each of them maps; the last entry is the stop flag."""
+
+    def __init__(self, path: Path, trainers: int) -> None:
+        if not path.exists():
+            np.zeros(trainers + 1, "<i8").tofile(path)
+        self._steps: NDArray[np.int64] = np.memmap(path, "<i8", "r+", shape=(trainers + 1,))
+
+    def set(self, shard: int, steps: int) -> None:
+        """Set the steps that a trainer has completed over all epochs."""
+        self._steps[shard] = steps
+
+    def minimum(self) -> int:
+        """Steps of the slowest trainer."""
+        return int(self._steps[:-1].min())
+
+    def steps(self) -> list[int]:
+        """Steps of every trainer."""
+        return self._steps[:-1].tolist()
+
+    def stop(self) -> None:
+        """Stop all trainers."""
+        self._steps[-1] = 1
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the trainers shall stop."""
+        return bool(self._steps[-1])
+
+
+@dataclass(frozen=True)
+class TrainerSpec:
+    """What a trainer reads, the state it starts from, and the files that it writes to."""
+
+    setting: Setting
+    number: int
+    state: dict[str, Any] | None
+    log: Path
+    progress: Path
+    steps_per_epoch: int
+
+
+class Trainer:
+    """An actor that reads one shard until the run is stopped."""
+
+    def process(self) -> int:
+        """The process id of this actor."""
+        return os.getpid()
+
+    def train(self, shard: Shard, spec: TrainerSpec) -> None:
+        """Read the shard, from a state if there is one, until the run stops."""
+        progress = SharedProgress(spec.progress, spec.setting.trainers)
+        if spec.state is not None:
+            shard.load_state_dict(spec.state)
+        with spec.log.open("a") as log:
+            for epoch in shard.iter_epochs():
+                batches = epoch.iter_batches(spec.setting.batch_rows)
+                step, began = batches.start, time.time()
+                for batch in batches:
+                    digest = digest_keys(batch["key"]) if _columns_match(batch) else None
+                    got = Step(
+                        began, time.time(), epoch.number, step, len(batch["key"]), digest, shard.state_dict()
+                    )
+                    write_step(log, got)
+                    step += 1
+                    done = epoch.number * spec.steps_per_epoch + step
+                    progress.set(spec.number, done)
+                    while done - progress.minimum() > spec.setting.lead and not progress.stopped:
+                        time.sleep(_POLL_SECONDS)
+                    if progress.stopped:
+                        shard.close()
+                        return
+                    began = time.time()
+
+
+def _columns_match(batch: Mapping[str, Any]) -> bool:
+    """Whether the other columns match the keys."""
+    keys = batch["key"]
+    return all((batch[f"c{number}"] == derive(keys, number)).all() for number in range(1, COLUMNS, 6))
+
+
+@dataclass
+class _LiveTrainer:
+    """The current incarnation of one trainer."""
+
+    actor: Any
+    running: Any
+    log: Path
+    node: str
+    began: float
+    state: dict[str, Any] | None
+    process: int | None = None
+
+
+class TrainerGroup:
+    """Starts trainers, kills them, and restarts them from a state that is a few steps old."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        trainer_nodes: Sequence[str],
+        shards: Sequence[Shard],
+        folder: Path,
+        expected: Expected,
+    ) -> None:
+        self._setting, self._trainer_nodes, self._shards, self._folder = (
+            setting,
+            trainer_nodes,
+            shards,
+            folder,
+        )
+        self._expected = expected
+        self._ended: list[Incarnation] = []
+        self._started = 0
+        self.progress = SharedProgress(folder / "progress", setting.trainers)
+        self.errors: list[str] = []
+        self._live = [
+            self._begin(shard, None, trainer_nodes[shard % len(trainer_nodes)])
+            for shard in range(setting.trainers)
+        ]
+
+    def kill(self, rng: random.Random) -> tuple[int, str] | None:
+        """Kill a trainer that has read a batch and restart it; returns its shard and the node it was on."""
+        shard = rng.randrange(self._setting.trainers)
+        live = self._live[shard]
+        process = self._process(live)
+        if process is None or not read_incarnation(live.log, shard, 0.0, None).steps or not kill(process):
+            return None
+        incarnation = self._end(shard)
+        rollback_steps = min(len(incarnation.steps), rng.randint(1, self._setting.max_rollback_steps + 1))
+        # from the state of its last step or of an earlier one
+        self._live[shard] = self._begin(
+            shard, incarnation.steps[-rollback_steps].state, rng.choice(self._trainer_nodes)
+        )
+        return shard, live.node
+
+    def look(self) -> None:
+        """Record trainers that ended on their own as errors."""
+        import ray
+
+        for shard, live in enumerate(self._live):
+            done, _ = ray.wait([live.running], timeout=0)
+            if done and not self.progress.stopped:
+                self.errors.append(f"trainer {shard}: {_describe_end(live.running)}")
+
+    def finish(self, seconds: float) -> list[Incarnation]:
+        """Let all trainers end; returns all incarnations."""
+        import ray
+
+        self.progress.stop()
+        running = [live.running for live in self._live]
+        _, late = ray.wait(running, num_returns=len(running), timeout=seconds)
+        for shard, live in enumerate(self._live):
+            if live.running in late:
+                self.errors.append(f"trainer {shard} did not end within {seconds:.0f} s")
+            elif (outcome := _describe_end(live.running)) != "it ended":
+                self.errors.append(f"trainer {shard}: {outcome}")
+            self._end(shard)
+        return self._ended
+
+    def _begin(self, shard: int, state: dict[str, Any] | None, node: str) -> _LiveTrainer:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        self._started += 1
+        log = self._folder / f"shard-{shard}-incarnation-{self._started}.jsonl"
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        remote: Any = ray.remote(Trainer)
+        actor = remote.options(num_cpus=0, max_concurrency=2, scheduling_strategy=there).remote()
+        steps = self._expected.steps(0)
+        spec = TrainerSpec(self._setting, shard, state, log, self._folder / "progress", steps)
+        return _LiveTrainer(
+            actor, actor.train.remote(self._shards[shard], spec), log, node, time.time(), state
+        )
+
+    def _process(self, live: _LiveTrainer) -> int | None:
+        import ray
+
+        if live.process is None:
+            ref = live.actor.process.remote()
+            ready, _ = ray.wait([ref], timeout=1.0)
+            live.process = ray.get(ref) if ready else None
+        return live.process
+
+    def _end(self, shard: int) -> Incarnation:
+        live = self._live[shard]
+        incarnation = read_incarnation(live.log, shard, live.began, live.state)
+        self._ended.append(incarnation)
+        return incarnation
+
+
+def _describe_end(running: Any) -> str:
+    import ray
+
+    try:
+        ray.get(running, timeout=0)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "it ended"

@@ -1,0 +1,139 @@
+"""``python -m bench throughput --launcher torchrun``: ranks that share a run beside as many Ray trainer actors."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from bench.remote.s3_server import KEY, SECRET, NetworkConditions, open_proxy, serve_folder
+from bench.system.console import ProgressLine, align_table
+from bench.system.processes import make_torchrun
+from bench.throughput.launch import run_rounds
+from bench.throughput.options import BenchConfig
+from bench.throughput.report import describe_breaches, open_data
+from bench.training.facts import Facts
+from bench.training.results import SystemResult
+
+_MOST_READ, _LEAST_SPEED = 1.02, 0.9
+_SYSTEMS = ("windrow-torchrun", "windrow-ray")
+_HEADS = ("ranks", "torchrun s", "actors s", "speed", "tasks", "bytes")
+_NOTE = (
+    "s: median seconds of an epoch, without the first. speed: of the actors' epoch to that of torchrun. tasks: map "
+    "tasks of an epoch under torchrun to those with actors. bytes: bytes that the ranks read from an S3 server in one "
+    "epoch to those of the files' columns and footers."
+)
+
+
+@dataclass(frozen=True)
+class _Line:
+    ranks: int
+    torchrun: float
+    actors: float
+    tasks: float
+    bytes_read: float
+
+    @property
+    def speed(self) -> float:
+        return self.actors / self.torchrun
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        numbers = (self.torchrun, self.actors, self.speed, self.tasks, self.bytes_read)
+        return (str(self.ranks), *(f"{number:.3f}" for number in numbers))
+
+    @property
+    def is_met(self) -> bool:
+        return self.speed >= _LEAST_SPEED and max(self.tasks, self.bytes_read) <= _MOST_READ
+
+
+def measure_launched(config: BenchConfig, ranks: Sequence[int]) -> int:
+    """Measure and print the table; the exit status is 0 if all ratios are met and every row arrived once."""
+    line = ProgressLine(sys.stderr)
+    paths, facts, _ = open_data(config, line)
+    lines, breaches = [], []
+    for number in ranks:
+        results = run_rounds(replace(config, systems=_SYSTEMS, trainers=number), paths, facts, line)
+        breaches += [f"{number} ranks: {breach}" for breach in describe_breaches(results, facts)]
+        if any(result.error for result in results):
+            continue
+        lines.append(_compare(number, results, _count_bytes(config, number, paths, facts, line)))
+    print(align_table(_HEADS, [each.cells for each in lines], ()), _NOTE, sep="\n")
+    missed = [str(each.ranks) for each in lines if not each.is_met]
+    goal = f"speed of at least {_LEAST_SPEED}, tasks and bytes of at most {_MOST_READ}"
+    print(
+        f"{goal}: {'missed with ' + ', '.join(missed) + ' ranks' if missed else 'met'}", *breaches, sep="\n"
+    )
+    return int(bool(missed or breaches))
+
+
+def _compare(ranks: int, results: Sequence[SystemResult], bytes_read: float) -> _Line:
+    seconds = [
+        statistics.median(epoch.seconds for epoch in result.epochs if epoch.number) for result in results
+    ]
+    tasks = [_count_tasks(result) for result in results]
+    return _Line(ranks, seconds[0], seconds[1], tasks[0] / tasks[1], bytes_read)
+
+
+def _count_tasks(result: SystemResult) -> float:
+    """Map tasks of an epoch; the last one is prefetched only in part."""
+    tasks = [span.window[0] for span in result.spans if span.kind == "map"]
+    measured = range(len(result.epochs))
+    return sum(epoch in measured for epoch in tasks) / len(measured)
+
+
+def _count_bytes(
+    config: BenchConfig, ranks: int, paths: Sequence[str], facts: Facts, line: ProgressLine
+) -> float:
+    """Bytes that one epoch of ranks reads from an S3 server, to the bytes of one pass."""
+    line.start(f"{ranks} ranks, bytes from S3")
+    folder = Path(paths[0]).parent
+    expected = sum(_pass_bytes(path, config.columns) for path in paths)
+    with serve_folder(folder.parent) as server, open_proxy(server.host, server.port) as proxy:
+        arguments = [proxy.endpoint, folder.name, config.window or "", ",".join(config.columns or ())]
+        command = make_torchrun(ranks, "bench.commands.launched", *arguments)
+        with tempfile.TemporaryFile() as output:
+            subprocess.run(command, check=True, stdout=output, stderr=output)
+        read = proxy.set(NetworkConditions()).answer_bytes
+    line.finish(f"{read / 1e6:,.1f} MB for {expected / 1e6:,.1f} MB")
+    return read / expected
+
+
+def _pass_bytes(path: str, columns: Sequence[str] | None) -> int:
+    with pq.ParquetFile(path) as file:
+        metadata = file.metadata
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        chunks = [group.column(at) for group in groups for at in range(group.num_columns)]
+        read = [chunk for chunk in chunks if not columns or chunk.path_in_schema.split(".")[0] in columns]
+        return int(sum(chunk.total_compressed_size for chunk in read)) + int(metadata.serialized_size)
+
+
+def read_pass(endpoint: str, folder: str, window: str, columns: str) -> None:
+    """One rank's part of one epoch from an S3 server."""
+    import windrow
+
+    dataset = windrow.read_parquet(
+        f"s3://{folder}",
+        columns=columns.split(",") if columns else None,
+        storage_options={
+            "key": KEY,
+            "secret": SECRET,
+            "endpoint_url": endpoint,
+            "client_kwargs": {"region_name": "us-east-1"},
+        },
+    )
+    pipe = dataset.window(bytes_per_window=window) if window else dataset
+    shuffled = pipe.repeat(1).random_shuffle_each_window(seed=7).options(progress=False)
+    with shuffled.shard() as shard:
+        for _ in shard.iter_batches(batch_size=65_536):
+            pass
+
+
+if __name__ == "__main__":
+    read_pass(*sys.argv[1:])

@@ -1,0 +1,93 @@
+"""``python -m bench observability``: what measuring a run costs, with and without ``options(profile=)`` in turns."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from bench.data.shapes import SHAPES
+from bench.shapes.command import add_measured, choose_executors, request_shape, start_systems
+from bench.system.console import ProgressLine, align_table, choose_names
+from bench.system.machine import describe_load, describe_machine
+from bench.system.processes import SystemProcess
+
+_MAX_COST = 0.01
+_RESAMPLES = 1_000
+_HEADS = ("shape", "executor", "off CPU s", "on CPU s", "cost", "error", "off s", "on s", "cost", "error")
+_NOTE = (
+    "A pair is some epochs with profile=True and as many with profile=False, in turns in one process, each after two "
+    "epochs that do not count. cost: on over off, the mean of the middle half of all pairs, by CPU and by the clock; "
+    "error: its standard error. On Ray, CPU seconds are those of all its processes."
+)
+
+
+def add_observability(parser: argparse.ArgumentParser) -> None:
+    """Options of ``observability``."""
+    add_measured(parser, shapes="plain,tokens,text")
+    parser.add_argument("--pairs", type=int, default=80, help="pairs of each shape")
+    parser.add_argument("--epochs", type=int, default=12, help="epochs in each half")
+
+
+def run_observability(options: argparse.Namespace) -> int:
+    """Measure and print the table; the exit status is 1 if a cost by CPU is above 1 % by more than its error."""
+    names = choose_names("--shapes", options.shapes, tuple(SHAPES))
+    executors = choose_executors(options)
+    if options.pairs < 2 or options.epochs < 1:
+        raise ValueError("--pairs: 2 or more; --epochs: 1 or more")
+    machine = describe_machine()
+    print(describe_load(machine), flush=True)
+    rows, found, is_met = [], {}, True
+    for executor in executors:
+        with start_systems("bench.shapes.systems", [executor], options, 600.0) as (process,):
+            for name in names:
+                on, off = _measure_pairs(name, request_shape(name, options), process, options.pairs)
+                found[f"{name} {process.name}"] = {"on": on, "off": off}
+                cells: list[str] = []
+                for what in ("cpu_seconds", "seconds"):
+                    with_it, without = ([each[what] for each in some] for some in (on, off))
+                    cost, error = compare_pairs(with_it, without)
+                    is_met = is_met and (what == "seconds" or cost - error <= _MAX_COST)
+                    means = (f"{statistics.mean(each):.4f}" for each in (without, with_it))
+                    cells += [*means, f"{cost:+.2%}", f"{error:.2%}"]
+                rows.append((SHAPES[name].title, process.name, *cells))
+    print(align_table(_HEADS, rows, ("shape", "executor")), _NOTE, sep="\n")
+    if options.json is not None:
+        options.json.write_text(json.dumps({"machine": machine, "pairs": found}, indent=1))
+    return int(not is_met)
+
+
+def _measure_pairs(
+    name: str, request: dict[str, Any], process: SystemProcess, pairs: int
+) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    """The seconds of an epoch with and without measuring, pair by pair."""
+    line = ProgressLine(sys.stderr)
+    found: dict[bool, list[dict[str, float]]] = {True: [], False: []}
+    for number in range(pairs):
+        line.start(f"{name}, pair {number + 1} of {pairs}")
+        # what drifts meets both alike
+        for profile in (True, False) if number % 2 else (False, True):
+            answer = process.run({**request, "profile": profile})
+            if "error" in answer:
+                raise ValueError(f"{name} on {process.name}: {answer['error']}")
+            found[profile].append(answer)
+        line.finish("")
+    return found[True], found[False]
+
+
+def compare_pairs(on: Sequence[float], off: Sequence[float]) -> tuple[float, float]:
+    """The relative difference of pairs, as the mean of their middle half, and its standard error by bootstrap."""
+    ratios = [with_it / without - 1 for with_it, without in zip(on, off, strict=True)]
+    chance = random.Random(7)
+    resampled = [_middle_mean(chance.choices(ratios, k=len(ratios))) for _ in range(_RESAMPLES)]
+    return _middle_mean(ratios), statistics.stdev(resampled)
+
+
+def _middle_mean(values: Sequence[float]) -> float:
+    """The mean of the middle half: what else the machine does meets single pairs."""
+    cut = len(values) // 4
+    return statistics.mean(sorted(values)[cut : len(values) - cut])

@@ -1,0 +1,140 @@
+"""Environments of the rivals with the versions that they need, and the sample of rows that slow ones read.
+
+``bench/peers/requirements/<name>.txt`` pins all versions. Packages in ``<name>.no-deps.txt`` are installed without
+their dependencies, because these are out of date or include much that is not needed here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
+_FILES = 16
+_GROUPS_PER_FILE = 4
+
+
+def list_requirements(name: str) -> list[Path]:
+    """The requirements files of an environment, in the order of installation."""
+    files = [_REQUIREMENTS / f"{name}.txt", _REQUIREMENTS / f"{name}.no-deps.txt"]
+    return [file for file in files if file.exists()]
+
+
+def find_version(library: str, environment: str | None) -> str:
+    """The version of a library: pinned for its environment, or installed here."""
+    if environment is None:
+        return metadata.version(library)
+    lines = "\n".join(file.read_text() for file in list_requirements(environment)).splitlines()
+    return next(line for line in lines if line.startswith(f"{library}==")).partition("==")[2]
+
+
+def find_python(folder: Path, name: str) -> Path:
+    """The Python interpreter of an environment.
+
+    Raises
+    ------
+    ValueError
+        If it was not set up, or with other versions.
+    """
+    if not is_ready(folder, name):
+        raise ValueError(
+            f"there is no environment for {name} in {folder}/venvs yet: run make peers to set it up"
+        )
+    return _place(folder, name) / "bin" / "python"
+
+
+def is_ready(folder: Path, name: str) -> bool:
+    """Whether an environment exists with the current requirements."""
+    stamp = _place(folder, name) / ".installed"
+    return stamp.exists() and stamp.read_text() == _digest(name)
+
+
+def make_environment(folder: Path, name: str, log: Path) -> None:
+    """Create an environment from scratch; the output of pip goes to the log.
+
+    Raises
+    ------
+    ValueError
+        If the installation fails.
+    """
+    place = _place(folder, name)
+    pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+    commands = [[sys.executable, "-m", "venv", "--clear", str(place)]]
+    for file in list_requirements(name):
+        alone = ["--no-deps"] if file.stem.endswith(".no-deps") else []
+        commands.append([*pip, *alone, "--requirement", str(file)])
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as output:
+        for command in commands:
+            if subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False).returncode:
+                raise ValueError(f"the environment for {name} cannot be set up: see {log}")
+    (place / ".installed").write_text(_digest(name))
+
+
+def _place(folder: Path, name: str) -> Path:
+    return folder.absolute() / "venvs" / name
+
+
+def _digest(name: str) -> str:
+    """A hash of the pinned versions and of the Python version."""
+    pins = b"".join(file.read_bytes() for file in list_requirements(name))
+    return hashlib.sha256(sys.version.encode() + pins).hexdigest()
+
+
+def name_files(paths: Sequence[str]) -> str:
+    """A short hash of the paths, sizes and modification times of files."""
+    description = "".join(
+        f"{path} {Path(path).stat().st_size} {Path(path).stat().st_mtime_ns}\n" for path in paths
+    )
+    return hashlib.sha256(description.encode()).hexdigest()[:16]
+
+
+def make_sample(paths: Sequence[str], columns: Sequence[str], rows: int, folder: Path) -> list[str]:
+    """Write the sample in 16 files of 4 row groups each, unless it exists.
+
+    It contains only the columns that become tensors, with timestamps as integers, because some
+    rivals do not support other types.
+    """
+    chosen = hashlib.sha256(",".join(columns).encode()).hexdigest()[:8]
+    home = folder / "sample" / f"{name_files(paths)}-{chosen}-{rows}-rows"
+    if not home.exists():
+        unfinished = home.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        _write_files(_read_first(paths, columns, rows), unfinished)
+        unfinished.rename(home)
+    return sorted(str(path.resolve()) for path in home.glob("*.parquet"))
+
+
+def _write_files(table: pa.Table, home: Path) -> None:
+    group_rows = -(-table.num_rows // (_FILES * _GROUPS_PER_FILE))
+    step = group_rows * _GROUPS_PER_FILE
+    for number, first in enumerate(range(0, table.num_rows, step)):
+        path = home / f"part-{number:05d}.parquet"
+        pq.write_table(table.slice(first, step), path, row_group_size=group_rows, compression="snappy")
+
+
+def _read_first(paths: Sequence[str], columns: Sequence[str], rows: int) -> pa.Table:
+    tables: list[pa.Table] = []
+    for table in _read_groups(paths, columns):
+        tables.append(table.slice(0, rows - sum(one.num_rows for one in tables)))
+        if sum(one.num_rows for one in tables) == rows:
+            break
+    table = pa.concat_tables(tables)
+    kinds = [pa.int64() if pa.types.is_timestamp(field.type) else field.type for field in table.schema]
+    return table.cast(pa.schema(zip(columns, kinds, strict=True)))
+
+
+def _read_groups(paths: Sequence[str], columns: Sequence[str]) -> Iterator[pa.Table]:
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for number in range(file.num_row_groups):
+                yield file.read_row_group(number, columns=list(columns))

@@ -1,0 +1,66 @@
+"""Ray Data's ``random_shuffle``, reading the files again every epoch, or out of the object store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bench.peers.base import OneTrainer, RayPeer
+from bench.training.request import Request
+from bench.training.trainer import Progress
+
+
+class RayShuffle(RayPeer, OneTrainer):
+    """One consumer in the driver; every epoch runs the same lazy pipeline again."""
+
+    def __init__(self, request: Request, progress: Progress) -> None:
+        super().__init__(request, progress)
+        self._dataset: Any = None
+
+    def prepare(self) -> None:
+        """Start Ray."""
+        super().prepare()
+        import ray.data
+
+        ray.data.DataContext.get_current().enable_progress_bars = False
+
+    def read_epoch(self, number: int) -> Iterable[Any]:
+        """Read, shuffle and deliver."""
+        if self._dataset is None:
+            self._dataset = self.read()
+        shuffled, batch_size = self._dataset.random_shuffle(), self._request.batch_size
+        if self._request.content is not None:
+            batches: Iterable[Any] = shuffled.iter_batches(batch_size=batch_size, batch_format="pyarrow")
+            return batches
+        return shuffled.iter_torch_batches(batch_size=batch_size, **make_collate(self._request))
+
+    def read(self) -> Any:
+        """The dataset that each epoch shuffles."""
+        import ray.data
+
+        return ray.data.read_parquet(list(self._request.paths), columns=list(self._request.columns))
+
+
+class RayMaterialize(RayShuffle):
+    """Like `RayShuffle`, but after ``materialize()``, which is part of the first epoch."""
+
+    def read(self) -> Any:
+        """Read everything into the object store."""
+        return super().read().materialize()
+
+
+def make_collate(request: Request) -> Mapping[str, Any]:
+    """Arguments of Ray Data's ``iter_torch_batches`` that drop strings, if there are any."""
+    if request.only_tensors:
+        return {}
+    from ray.data.collate_fn import ArrowBatchCollateFn
+
+    from bench.training.tensors import TableToTensors
+
+    convert = TableToTensors(request.tensor_columns)
+
+    class Collate(ArrowBatchCollateFn):  # type: ignore[misc, unused-ignore]
+        def __call__(self, batch: Any) -> Any:
+            return convert(batch)
+
+    return {"collate_fn": Collate()}

@@ -1,0 +1,286 @@
+"""``python -m bench peers``: all rivals, in four parts: a table in large and in small batches, tokens, and text.
+
+Loaders that process rows one at a time run on a sample of the rows, in small batches: they
+would need an hour for a complete epoch, and their throughput does not depend on its length.
+Throughput is compared in bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bench.data.shapes import find_files
+from bench.peers.environments import find_version, is_ready, make_environment, make_sample
+from bench.peers.names import PEERS
+from bench.rivals.targets import (
+    CONTENT_TARGETS,
+    LARGE_TARGETS,
+    SMALL_TARGETS,
+    Target,
+    TargetResult,
+    check_targets,
+    draw_orders,
+)
+from bench.system.console import ProgressLine, choose_names
+from bench.system.machine import count_cores, describe_machine
+from bench.throughput.launch import run_rounds
+from bench.throughput.options import BenchConfig, add_throughput, find_data, read_throughput
+from bench.throughput.report import (
+    Summary,
+    describe_breaches,
+    describe_run,
+    draw_table,
+    print_head,
+    summarize,
+    write_json,
+)
+from bench.training.facts import Facts, read_facts
+from bench.training.results import SystemResult
+
+PARTS = ("large", "small", *CONTENT_TARGETS)
+
+
+def measure_rivals(config: BenchConfig, parts: Sequence[str], small_batch_size: int, sample_rows: int) -> int:
+    """Run all systems and print the tables; the exit status is 0 if all ran and every target was met."""
+    line = ProgressLine(sys.stderr)
+    chosen = [name for name in config.systems if any(_takes_part(name, part) for part in parts)]
+    config = replace(config, systems=tuple(chosen))
+    machine = describe_machine()
+    unable = dict(_set_up(config, line))
+    able = replace(config, systems=tuple(name for name in chosen if name not in unable))
+    small = replace(able, batch_size=small_batch_size)
+    measured: list[Part] = []
+    if "large" in parts or "small" in parts:
+        whole = _find_table(able, machine, line)
+        if "large" in parts:
+            measured.append(_measure("large", able, whole, LARGE_TARGETS, sample_rows, line))
+        if "small" in parts:
+            rate = measured[0].scan_rate if measured else None
+            measured.append(_measure("small", small, whole, SMALL_TARGETS, sample_rows, line, rate))
+    for kind, targets in CONTENT_TARGETS.items():
+        if kind in parts:
+            content = _configure_content(small, kind)
+            whole = _find_content(content, machine)
+            measured.append(_measure(kind, content, whole, targets, sample_rows, line))
+    return _report(config, measured, list(unable.values()), machine)
+
+
+def _configure_content(config: BenchConfig, kind: str) -> BenchConfig:
+    """One epoch more, because the last, in which rows are identified, does not count."""
+    epochs, rival_epochs = config.epochs + 1, config.rival_epochs + 1
+    return replace(config, kind=kind, columns=None, train=False, epochs=epochs, rival_epochs=rival_epochs)
+
+
+def _takes_part(system: str, part: str) -> bool:
+    peer = PEERS[system]
+    if part in CONTENT_TARGETS:
+        return peer.variable_too
+    return not peer.by_row if part == "large" else peer.by_row or peer.small_too
+
+
+def _find_table(config: BenchConfig, machine: dict[str, Any], line: ProgressLine) -> Files:
+    paths = find_data(config, line)
+    whole = Files(paths, read_facts(paths, config.columns, config.key, count_cores()))
+    print_head(config, whole.facts, machine, len(paths))
+    return whole
+
+
+def _find_content(config: BenchConfig, machine: dict[str, Any]) -> Files:
+    paths = [
+        str(Path(path).resolve())
+        for path in find_files(config.kind, config.folder / "shapes", config.size_bytes)
+    ]
+    whole = Files(paths, read_facts(paths, None, config.key, count_cores()))
+    print_head(config, whole.facts, machine, len(paths))
+    return whole
+
+
+def _set_up(config: BenchConfig, line: ProgressLine) -> Iterator[tuple[str, str]]:
+    """Set up missing environments; yields the systems whose environment failed, with the reason."""
+    for name in sorted({PEERS[system].environment or "" for system in config.systems} - {""}):
+        if is_ready(config.folder, name):
+            continue
+        line.start(f"installing {name}")
+        try:
+            make_environment(config.folder, name, config.folder / "logs" / f"install-{name}.log")
+            line.finish("done")
+        except ValueError as error:
+            line.finish("FAILED")
+            lacking = [system for system in config.systems if PEERS[system].environment == name]
+            yield from ((system, f"{PEERS[system].title}: FAILED, {error}") for system in lacking)
+
+
+def _measure(
+    name: str,
+    config: BenchConfig,
+    whole: Files,
+    targets: Sequence[Target],
+    sample_rows: int,
+    line: ProgressLine,
+    scan_rate: float | None = None,
+) -> Part:
+    """Measure one part; its own scan gives the rate of the scan unless that is known."""
+    systems = [system for system in config.systems if _takes_part(system, name)]
+    results = _run(config, [system for system in systems if not PEERS[system].by_row], whole, line)
+    rate = scan_rate or find_scan_rate(results, whole.facts)
+    part = Part(name, config, whole.facts, results, targets, rate)
+    by_row = [system for system in systems if PEERS[system].by_row]
+    if not by_row:
+        return part
+    rows = min(sample_rows, whole.facts.rows)
+    paths = make_sample(whole.paths, whole.facts.delivered_columns, rows, config.folder)
+    sample = Files(paths, read_facts(paths, None, config.key, count_cores()))
+    return replace(part, sample=sample.facts, by_row=_run(config, by_row, sample, line))
+
+
+def _run(config: BenchConfig, systems: Sequence[str], files: Files, line: ProgressLine) -> list[SystemResult]:
+    return run_rounds(replace(config, systems=tuple(systems)), files.paths, files.facts, line)
+
+
+def _report(
+    config: BenchConfig, parts: Sequence[Part], unable: Sequence[str], machine: dict[str, Any]
+) -> int:
+    for part in parts:
+        if summaries := part.summaries():
+            print("", _write_head(part), "", draw_table(list(summaries.values())), sep="\n")
+            print("", draw_orders(summaries, config.window), sep="\n")
+    target_results = [one for part in parts for one in part.check_targets()]
+    breaches = [*unable, *(breach for part in parts for breach in part.breaches())]
+    print("", _write_versions(config.systems), *[one.text for one in target_results], *breaches, sep="\n")
+    if config.json is not None:
+        report = {
+            "targets": [asdict(one) for one in target_results],
+            "breaches": breaches,
+            "versions": _list_versions(config.systems),
+            "parts": [part.describe(machine) for part in parts],
+        }
+        write_json(config.json, report)
+    if config.plot is not None:
+        from bench.throughput.plot import draw_plot
+
+        draw_plot(parts[0].results, list(parts[0].summaries().values()), config.plot)
+        print(f"written: {config.plot}")
+    return 1 if breaches or not all(one.met for one in target_results) else 0
+
+
+def _list_versions(systems: Sequence[str]) -> dict[str, str]:
+    """The version of every measured library."""
+    peers = [PEERS[name] for name in systems]
+    return {peer.library: find_version(peer.library, peer.environment) for peer in peers if peer.library}
+
+
+def _write_versions(systems: Sequence[str]) -> str:
+    versions = _list_versions(systems)
+    return "versions: " + (", ".join(f"{name} {version}" for name, version in versions.items()) or "none")
+
+
+def _write_head(part: Part) -> str:
+    head = f"batches of {part.config.batch_size:,}"
+    if part.title in CONTENT_TARGETS:
+        head = f"{part.title}: {part.whole.rows:,} rows, {part.whole.decoded_bytes / 1e6:,.0f} MB decoded; {head}"
+    return head if part.sample is None else f"{head}; loaders by row on the first {part.sample.rows:,} rows"
+
+
+@dataclass(frozen=True)
+class Files:
+    """Parquet files, and facts about them."""
+
+    paths: Sequence[str]
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class Part:
+    """Results of the systems that read all rows, and of those that read the sample.
+
+    ``scan_rate`` is what the raw scan of the same data reached, in bytes per second, if it ran.
+    """
+
+    title: str
+    config: BenchConfig
+    whole: Facts
+    results: Sequence[SystemResult]
+    targets: Sequence[Target]
+    scan_rate: float | None
+    sample: Facts | None = None
+    by_row: Sequence[SystemResult] = ()
+
+    def summaries(self) -> dict[str, Summary]:
+        """Summaries of all systems that did not fail."""
+        rate = self.scan_rate
+        return {
+            result.system: summarize(result, facts, facts.decoded_bytes / rate if rate else None)
+            for result, facts in self._with_facts()
+            if result.error is None
+        }
+
+    def check_targets(self) -> list[TargetResult]:
+        """Results of the targets for which the systems were measured."""
+        return check_targets(self.targets, self.summaries())
+
+    def breaches(self) -> list[str]:
+        """Failures of all systems, and breaches of windrow; delivery of rivals is shown in the table only."""
+        return [
+            breach
+            for result, facts in self._with_facts()
+            if result.error is not None or not PEERS[result.system].rival
+            for breach in describe_breaches([result], facts)
+        ]
+
+    def describe(self, machine: dict[str, Any]) -> dict[str, Any]:
+        """Plain values for JSON."""
+        summaries = list(self.summaries().values())
+        results = [*self.results, *self.by_row]
+        description = describe_run(self.config, results, summaries, self.whole, machine, self.breaches())
+        return {
+            "part": self.title,
+            **description,
+            "sample_rows": self.sample.rows if self.sample is not None else None,
+        }
+
+    def _with_facts(self) -> list[tuple[SystemResult, Facts]]:
+        on_sample = [] if self.sample is None else [(result, self.sample) for result in self.by_row]
+        return [*((result, self.whole) for result in self.results), *on_sample]
+
+
+def find_scan_rate(results: Sequence[SystemResult], facts: Facts) -> float | None:
+    """Bytes per second of the raw scan, if it ran."""
+    scans = [one for one in results if one.system == "scan" and one.error is None]
+    return facts.decoded_bytes / scans[0].median_seconds() if scans else None
+
+
+_PEERS = ",".join(
+    name for name, peer in PEERS.items() if peer.rival or name in ("scan", "torch-scan") or peer.cached
+)
+
+
+def add_peers(parser: argparse.ArgumentParser) -> None:
+    """Options of ``peers``."""
+    add_throughput(parser)
+    group = parser.add_argument_group("parts")
+    group.add_argument(
+        "--parts",
+        default=",".join(PARTS),
+        metavar="A,B",
+        help="the table in large and in small batches, and data of lists and of strings",
+    )
+    group.add_argument(
+        "--small-batch-size", type=int, default=1024, help="batch size of all parts but the first"
+    )
+    group.add_argument(
+        "--sample-rows", type=int, default=131_072, help="rows of the sample for row-wise loaders"
+    )
+    parser.set_defaults(executor="both", peers=_PEERS, rival_epochs=3)
+
+
+def run_peers(options: argparse.Namespace) -> int:
+    """Check the options and measure."""
+    if min(options.small_batch_size, options.sample_rows) < 1:
+        raise ValueError("--small-batch-size and --sample-rows must be at least 1")
+    parts = choose_names("--parts", options.parts, PARTS)
+    return measure_rivals(read_throughput(options), parts, options.small_batch_size, options.sample_rows)

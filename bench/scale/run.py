@@ -1,0 +1,249 @@
+"""One simulated run, from opening the first epoch to the last row, and its results."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.scale.cluster import Cluster, Costs
+from bench.scale.coordinator import TimedActor
+from bench.scale.machines import CostlyMachines
+from bench.scale.resources import Ledger
+from bench.scale.trainer import Trainer
+from bench.simulation.world import World
+from windrow.pipeline.plan.job import Job, Resources
+from windrow.pipeline.plan.memory_budget import budget_program, size_parts
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.window_budget import Budget
+
+# share of the object store that Ray fills before it spills
+_STORE_FILL = 0.8
+# as in windrow.pipeline.executors.ray
+_SMALL_WINDOWS_BYTES = 192 * 2**20
+_MEMORY = "memory"
+# a resource with a higher utilisation than this is the bottleneck
+_ALWAYS = 0.9
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Results of a run. Rates and shares are of the steady state: after the
+    first epoch or, if there is only one, after the first window.
+
+    Attributes
+    ----------
+    seconds, first_rows_seconds
+        Total simulated time, and time until the first rows.
+    bytes_per_second, epoch_seconds
+        Decoded bytes delivered per second; mean duration of the epochs after the first, if they were simulated
+        completely.
+    idle_share
+        Share of time that trainers wait, in the steady state.
+    busy
+        Utilisation of each resource by name; the largest is the bottleneck.
+    node_peak_bytes, store_peak_bytes, store_bytes
+        Peak of a node's memory and of its object store, and the size of that.
+    objects_per_window, tasks_per_window, peak_objects
+        Objects and tasks per window, and peak number of objects.
+    object_bytes
+        Mean size of an object.
+    driver_seconds, driver_share
+        Measured duration of the driver's code on this machine, and utilisation of the coordinator.
+    crossed_share, min_crossed_share
+        Bytes sent between nodes over bytes delivered in the steady state, and its minimum.
+    """
+
+    seconds: float
+    first_rows_seconds: float
+    bytes_per_second: float
+    epoch_seconds: float | None
+    idle_share: float
+    busy: dict[str, float]
+    node_peak_bytes: float
+    store_peak_bytes: float
+    store_bytes: float
+    slices: int
+    tasks_per_window: float
+    objects_per_window: float
+    object_bytes: float
+    peak_objects: int
+    tasks: int
+    driver_seconds: float
+    driver_share: float
+    crossed_share: float
+    min_crossed_share: float
+    delivered_rows: int
+
+    @property
+    def bottleneck(self) -> str:
+        """The bottleneck: the busiest resource, or memory if nothing else is saturated."""
+        rates = {name: share for name, share in self.busy.items() if name != _MEMORY}
+        busiest = max(rates, key=lambda name: rates[name])
+        short = rates[busiest] < _ALWAYS and self.busy.get(_MEMORY, 0.0) > _ALWAYS
+        return _MEMORY if short else busiest
+
+
+def find_resources(cluster: Cluster) -> Resources:
+    """The resources that an executor would report for such a cluster."""
+    workers = cluster.nodes * cluster.cpus
+    if cluster.threads:
+        return Resources("simulated threads", workers, int(cluster.memory_bytes / 2), limit_covers_all=True)
+    return Resources(
+        executor="simulated Ray",
+        workers=workers,
+        memory_bytes=int(cluster.nodes * cluster.store_bytes * _STORE_FILL),
+        limit_covers_all=False,
+        copies=2 - 1 / cluster.nodes,
+        nodes=cluster.nodes,
+        small_windows_bytes=_SMALL_WINDOWS_BYTES,
+    )
+
+
+def make_program(job: Job, cluster: Cluster) -> Program:
+    """The program as an executor would plan it."""
+    shards = cluster.shards
+    return size_parts(Program(job, shards, True, tuple(range(shards))), find_resources(cluster))
+
+
+def simulate(
+    job: Job,
+    cluster: Cluster,
+    costs: Costs,
+    *,
+    batch_rows: int,
+    epochs: int,
+    stop_windows: int | None = None,
+    grain: int | None = 64,
+    driver_seconds: float | None = None,
+) -> Outcome:
+    """Simulate a job until every shard has consumed a number of epochs, or of windows.
+
+    Raises
+    ------
+    PlanError
+        If not even one window fits into the cluster's object stores.
+    """
+    program, resources = make_program(job, cluster), find_resources(cluster)
+    budget = budget_program(program, resources, batch_rows)
+    world = World(random.Random(0), is_recorded=False, delay_seconds=0.0)
+    machines = CostlyMachines(world, program, cluster, costs, grain)
+    coordinator = TimedActor(world, program, resources, machines, cluster, costs, driver_seconds)
+    trainers = [
+        Trainer(world, program, machines, coordinator, cluster, shard, batch_rows=batch_rows, epochs=epochs)
+        for shard in range(cluster.shards)
+    ]
+    # steady state: after the first epoch or, if only one is simulated, after its first window
+    warm = program.plan(0).windows if epochs > 1 else 1
+    steady: list[_Counters] = []
+
+    def done() -> bool:
+        if not steady and trainers[0].consumed_windows >= warm:
+            steady.append(_read_counters(world, cluster, machines, coordinator, trainers))
+        if stop_windows is not None:
+            return all(each.done or each.consumed_windows >= stop_windows for each in trainers)
+        return all(each.done for each in trainers)
+
+    world.clock.run(done)
+    begin, end = (
+        steady[0] if steady else _Counters(),
+        _read_counters(world, cluster, machines, coordinator, trainers),
+    )
+    return _summarize(program, budget, cluster, machines.ledger, coordinator, trainers, begin, end)
+
+
+@dataclass
+class _Counters:
+    """All counters at one time; cores and cards in seconds of full use."""
+
+    now: float = 0.0
+    cpu: float = 0.0
+    received: float = 0.0
+    sent: float = 0.0
+    crossed: float = 0.0
+    coordinator: float = 0.0
+    rows: int = 0
+    waited: float = 0.0
+
+
+def _read_counters(
+    world: World,
+    cluster: Cluster,
+    machines: CostlyMachines,
+    coordinator: TimedActor,
+    trainers: Sequence[Trainer],
+) -> _Counters:
+    for shared in (*machines.cpus, *machines.ingress):
+        shared.settle()
+    return _Counters(
+        now=world.now,
+        cpu=sum(cpu.used for cpu in machines.cpus) / (cluster.nodes * cluster.cpus),
+        received=sum(card.used for card in machines.ingress) / (cluster.nodes * cluster.nic_bytes),
+        sent=float(machines.sent_bytes.sum()) / (cluster.nodes * cluster.nic_bytes),
+        crossed=machines.crossed_bytes,
+        coordinator=coordinator.busy_seconds,
+        rows=sum(sum(each.delivered) for each in trainers),
+        waited=sum(each.waiting for each in trainers),
+    )
+
+
+def _summarize(
+    program: Program,
+    budget: Budget,
+    cluster: Cluster,
+    ledger: Ledger,
+    coordinator: TimedActor,
+    trainers: Sequence[Trainer],
+    begin: _Counters,
+    end: _Counters,
+) -> Outcome:
+    seconds = end.now - begin.now
+    idle_share = (end.waited - begin.waited) / seconds / len(trainers)
+    driver_share = (end.coordinator - begin.coordinator) / seconds
+    tasks = [len(program.parts(0, window)) for window in range(program.plan(0).windows)]
+    slices, destinations = budget.slices, len(coordinator.core.destinations)
+    ends = [max(of_epoch) for of_epoch in zip(*(each.ended for each in trainers), strict=False)]
+    busy = {
+        "CPUs": (end.cpu - begin.cpu) / seconds,
+        "network in": (end.received - begin.received) / seconds,
+        "network out": (end.sent - begin.sent) / seconds,
+        "coordinator": driver_share,
+        "trainers": 1 - idle_share,
+        _MEMORY: max(ledger.peak_store) / (cluster.store_bytes * _STORE_FILL),
+    }
+    if cluster.threads:
+        busy = {name: busy[name] for name in ("CPUs", "trainers")}
+    # no correction for prefetched windows: there are as many at the end of the steady state as at its start
+    delivered = (end.rows - begin.rows) * program.row_bytes
+    return Outcome(
+        seconds=end.now,
+        first_rows_seconds=min(each.first_rows for each in trainers),
+        bytes_per_second=delivered / seconds,
+        epoch_seconds=float(np.diff(ends).mean()) if len(ends) > 1 else None,
+        idle_share=idle_share,
+        busy=busy,
+        node_peak_bytes=max(ledger.peak),
+        store_peak_bytes=max(ledger.peak_store),
+        store_bytes=cluster.store_bytes,
+        slices=slices,
+        tasks_per_window=float(np.mean(tasks)),
+        objects_per_window=float(np.mean(tasks)) * destinations * slices,
+        object_bytes=float(program.output_bytes.sum()) / (sum(tasks) * destinations * slices),
+        peak_objects=ledger.peak_objects,
+        tasks=coordinator.finished,
+        driver_seconds=coordinator.measured_seconds,
+        driver_share=driver_share,
+        crossed_share=(end.crossed - begin.crossed) / max(1.0, delivered),
+        min_crossed_share=(1 - 1 / cluster.nodes) * _travelling_share(program),
+        delivered_rows=end.rows,
+    )
+
+
+def _travelling_share(program: Program) -> float:
+    """Bytes sent per decoded byte: below 1 if values are packed."""
+    blocks = program.job.source.blocks
+    if not program.packs or blocks.packed_bytes is None:
+        return 1.0
+    return float(blocks.packed_bytes.sum() / blocks.memory_bytes.sum())

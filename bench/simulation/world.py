@@ -1,0 +1,193 @@
+"""State that all parts of a simulation share: clock, random generator, faults, event trace."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+_USUAL_DELAY_SECONDS = 0.004
+
+
+class Clock:
+    """The time of a simulation and its event queue.
+
+    Attributes
+    ----------
+    now
+        Simulated seconds since the start.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def after(self, seconds: float, call: Callable[[], None]) -> None:
+        """Schedule a call after some seconds; calls due at the same time run in the order of scheduling."""
+        heapq.heappush(self._due, (self.now + seconds, next(self._numbers), call))
+
+    def run(self, done: Callable[[], bool]) -> None:
+        """Process events until ``done`` returns true.
+
+        Raises
+        ------
+        RuntimeError
+            If no events are left, which means a deadlock.
+        """
+        while not done():
+            if not self._due:
+                raise RuntimeError("the simulation is deadlocked: no events are left")
+            self.now, _, call = heapq.heappop(self._due)
+            call()
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Faults to inject; without a unit in its name, a value is a probability per opportunity.
+
+    Attributes
+    ----------
+    late, late_seconds
+        A message is delayed; maximum delay.
+    crash
+        A task dies and is retried.
+    object_loss
+        An object is lost when it is requested.
+    unheard
+        The notification about a transfer is lost.
+    fail
+        A task raises an error, which ends the run for all shards; they restart.
+    restarts, node_losses
+        Times, in seconds, at which the coordinator dies, and a node.
+    stall, die, zombie, close, early_stop
+        At each step of a trainer: it pauses; it dies and restarts; it is considered dead and is replaced
+        although it is alive; it closes its shard; it breaks out of the epoch and either resumes from
+        its state or continues with the next epoch.
+    disk_full
+        A block does not fit on its node's disk, which then stays disk_full.
+    attach_seconds
+        Trainers start within this time.
+    """
+
+    late: float = 0.0
+    late_seconds: float = 0.0
+    crash: float = 0.0
+    object_loss: float = 0.0
+    unheard: float = 0.0
+    fail: float = 0.0
+    restarts: tuple[float, ...] = ()
+    node_losses: tuple[float, ...] = ()
+    stall: float = 0.0
+    stall_seconds: float = 0.0
+    die: float = 0.0
+    zombie: float = 0.0
+    close: float = 0.0
+    early_stop: float = 0.0
+    disk_full: float = 0.0
+    attach_seconds: float = 0.0
+
+
+class Violation(Exception):  # noqa: N818
+    """A guarantee was violated."""
+
+
+class World:
+    """The clock, the random generator and the trace of a simulation.
+
+    Parameters
+    ----------
+    keep_trace, is_recorded
+        Whether events are kept as text; whether they are counted and hashed.
+    delay_seconds
+        Upper limit of the usual delay of a message.
+
+    Attributes
+    ----------
+    faults
+        The faults to inject.
+    fault_counts
+        Number of injected faults of each kind.
+    events
+        Number of events so far.
+    incarnations
+        Number of coordinator incarnations so far.
+    live_handles
+        Number of references to the objects of each incarnation.
+    """
+
+    def __init__(
+        self,
+        rng: random.Random,
+        *,
+        keep_trace: bool = False,
+        is_recorded: bool = True,
+        delay_seconds: float = _USUAL_DELAY_SECONDS,
+    ) -> None:
+        self.clock = Clock()
+        self._is_recorded, self._delay_seconds = is_recorded, delay_seconds
+        self.rng = rng
+        self.faults = Faults()
+        self.fault_counts: Counter[str] = Counter()
+        self.events = 0
+        self.incarnations = 0
+        self.live_handles: Counter[int] = Counter()
+        self.trace: list[str] | None = [] if keep_trace else None
+        self._digest = hashlib.blake2b(digest_size=8)
+
+    @property
+    def now(self) -> float:
+        """Simulated seconds since the start."""
+        return self.clock.now
+
+    @property
+    def digest(self) -> str:
+        """Hash of all events in their order."""
+        return self._digest.hexdigest()
+
+    def record(self, *what: Any) -> None:
+        """Record an event."""
+        if not self._is_recorded:
+            return
+        self.events += 1
+        line = f"{self.clock.now:.6f} {what}"
+        self._digest.update(line.encode())
+        if self.trace is not None:
+            self.trace.append(f"{self.clock.now:10.4f}  {' '.join(map(str, what))}")
+
+    def fault(self, kind: str, *what: Any) -> None:
+        """Record an injected fault."""
+        self.fault_counts[kind] += 1
+        self.record("FAULT", kind, *what)
+
+    def after(self, seconds: float, call: Callable[..., None], *args: Any) -> None:
+        """Schedule a call."""
+        self.clock.after(seconds, partial(call, *args) if args else call)
+
+    def run_for(self, seconds: float) -> None:
+        """Process events for some simulated seconds."""
+        passed: list[bool] = []
+        self.after(seconds, passed.append, True)
+        self.clock.run(lambda: bool(passed))
+
+    def uniform(self, least: float, most: float) -> float:
+        """Draw a uniform random number."""
+        return least + (most - least) * self.rng.random()
+
+    def happens(self, probability: float) -> bool:
+        """Draw whether an event of this probability occurs."""
+        return probability > 0 and self.rng.random() < probability
+
+    def send(self, call: Callable[..., None], *args: Any) -> None:
+        """Deliver a message after a random, sometimes long, delay; messages may overtake each other."""
+        seconds = self._delay_seconds * self.rng.random()
+        if self.happens(self.faults.late):
+            seconds = self.uniform(0.0, self.faults.late_seconds)
+            self.fault_counts["late message"] += 1
+        self.after(seconds, call, *args)

@@ -1,0 +1,4 @@
+"""The machine, its processes, Ray and the terminal.
+
+May import: no other folder.
+"""

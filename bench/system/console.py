@@ -1,0 +1,113 @@
+"""What the terminal shows and takes: a progress line, tables, and the values of options."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections.abc import Collection, Sequence
+from typing import TextIO
+
+_WIDTH = 24
+_LOG_SECONDS = 15.0
+
+
+class ProgressLine:
+    """Shows the current step, its progress and its duration.
+
+    Parameters
+    ----------
+    stream
+        Output stream; on a terminal the line is redrawn in place, otherwise a line
+        is added at the start, every 15 s, and at the end.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._title = ""
+        self._began = self._shown = 0.0
+
+    def start(self, title: str) -> None:
+        """Begin a new line."""
+        self._title = title
+        self._began = self._shown = time.monotonic()
+        self._write(f"{title} …", last=not self._terminal)
+
+    def update(self, done: float, note: str) -> None:
+        """Show the completed share (0 to 1) and a note."""
+        now = time.monotonic()
+        if now - self._shown < (0.1 if self._terminal else _LOG_SECONDS):
+            return
+        self._shown = now
+        filled = round(_WIDTH * min(1.0, max(0.0, done)))
+        bar = "█" * filled + "░" * (_WIDTH - filled)
+        text = f"{self._title}  {bar} {done:4.0%}  {note}  {now - self._began:.0f} s"
+        self._write(text, last=not self._terminal)
+
+    def finish(self, note: str) -> None:
+        """End the line."""
+        self._write(f"{self._title}  {note}", last=True)
+
+    def _write(self, text: str, last: bool) -> None:
+        if self._terminal:
+            self._stream.write("\r\x1b[2K" + text + ("\n" if last else ""))
+        elif last:
+            self._stream.write(text + "\n")
+        self._stream.flush()
+
+
+def align_table(heads: Sequence[str], rows: Sequence[Sequence[str]], texts: Collection[str]) -> str:
+    """Align columns to the right, except those named in ``texts``."""
+    lines = [heads, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    aligned = [
+        "  ".join(
+            cell.ljust(width) if head in texts else cell.rjust(width)
+            for head, cell, width in zip(heads, line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+    aligned.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(aligned)
+
+
+def write_cell(value: float | None, pattern: str) -> str:
+    """Format a number, or "-" for None."""
+    return "-" if value is None else pattern.format(value)
+
+
+_UNITS = {f"{prefix}B": 1000**power for power, prefix in enumerate(("", "K", "M", "G", "T"))}
+_UNITS |= {f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), start=1)}
+
+
+def read_size(text: str, option: str) -> int:
+    """Parse a size like "1.4GB" or "256MiB".
+
+    Raises
+    ------
+    ValueError
+        If it is not a positive number with a unit.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", text.strip())
+    factor = next((size for unit, size in _UNITS.items() if match and unit.lower() == match[2].lower()), None)
+    if match is None or factor is None or float(match[1]) <= 0:
+        raise ValueError(f"{option} {text} is not a size: write a number and a unit, like 1.4GB or 256MiB")
+    return round(float(match[1]) * factor)
+
+
+def choose_names(option: str, text: str, known: Sequence[str]) -> list[str]:
+    """The names of a comma-separated list, in the order of the known ones; a ValueError names an unknown one."""
+    names: list[str] = text.split(",")
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"{option} {unknown[0]}: choose from {', '.join(known)}")
+    return [name for name in known if name in names]
+
+
+class OptionHelp(argparse.HelpFormatter):
+    """Names the default of every option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        has_default = action.default not in (None, False, argparse.SUPPRESS)
+        return f"{action.help} (default: %(default)s)" if has_default else str(action.help)

@@ -1,0 +1,279 @@
+"""Options of ``throughput``, the configuration that they give, and the data and requests that follow from it."""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from bench.data.files import KINDS, make_data
+from bench.peers.environments import find_python, name_files
+from bench.peers.names import PEERS
+from bench.system.console import ProgressLine, read_size
+from bench.system.machine import count_cores, read_memory_bytes
+from bench.training.facts import Facts
+from bench.training.request import Request, Settings
+
+_DEFAULT_PEERS = "scan,torch-scan,ray-shuffle,ray-materialize"
+_STORE_SHARE = 0.3
+_LABELS = ("labels", "total_amount")
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """Options of every subcommand that generates data."""
+    group = parser.add_argument_group("data")
+    group.add_argument("--kind", choices=KINDS, default="dlrm", help="kind of data")
+    group.add_argument("--size", default="1.4GB", help="decoded size, with a unit")
+    group.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
+
+
+def add_throughput(parser: argparse.ArgumentParser) -> None:
+    """Options of ``throughput``."""
+    add_data(parser)
+    group = parser.add_argument_group("input")
+    group.add_argument(
+        "--data", metavar="PATH", help="existing Parquet files instead: a file, a folder or a glob"
+    )
+    group.add_argument(
+        "--key", default="key", help="column with the values 0 .. rows-1, to check exactly-once delivery"
+    )
+    group.add_argument("--columns", metavar="A,B", help="columns to read (default: all)")
+    group = parser.add_argument_group("run")
+    group.add_argument("--executor", default="threads", help="threads, ray, both, or none")
+    group.add_argument(
+        "--peers",
+        default=_DEFAULT_PEERS,
+        metavar="A,B",
+        help=f"systems to compare with: {', '.join(PEERS)}; or none",
+    )
+    group.add_argument(
+        "--trainers", type=read_count, help="number of trainers (default: 1 on threads, 2 on Ray)"
+    )
+    group.add_argument(
+        "--launcher",
+        choices=("torchrun",),
+        help="instead, compare ranks that a launcher starts with as many Ray trainer actors",
+    )
+    group.add_argument("--ranks", default="1,2,4", metavar="N,M", help="numbers of ranks with --launcher")
+    group.add_argument(
+        "--epochs",
+        type=read_count,
+        default=6,
+        help="number of epochs, of which the first is reported separately",
+    )
+    group.add_argument(
+        "--peer-epochs", dest="rival_epochs", type=read_count, default=4, help="number of epochs of rivals"
+    )
+    group.add_argument(
+        "--rounds", type=read_count, default=1, help="number of times that all systems run in turn"
+    )
+    group.add_argument(
+        "--window", help="window size in bytes (256MiB) or blocks (12) (default: the whole dataset)"
+    )
+    group.add_argument("--block", help="target block size, with a unit (default: the library's)")
+    group.add_argument("--batch-size", type=read_count, default=65_536, help="rows of a batch")
+    group.add_argument("--equal", action="store_true", help="give every trainer the same number of rows")
+    group.add_argument(
+        "--train",
+        action="store_true",
+        help="train a small model on the batches; with --equal, trainers on Ray train one model together",
+    )
+    group.add_argument(
+        "--paced",
+        action="store_true",
+        help="after a third of the epochs, trainers sleep after each batch for the mean time between batches "
+        "before, like a GPU that is as fast as the engine; only the last third is measured",
+    )
+    group.add_argument(
+        "--computing",
+        action="store_true",
+        help="like --paced, but trainers compute on one core each, for twice as long as the remaining cores need "
+        "for a batch; the table shows the slowdown by the engine; needs fewer trainers than cores",
+    )
+    group.add_argument("--seed", type=int, default=7, help="seed of the shuffle")
+    group.add_argument("--memory-limit", help="memory limit of windrow, with a unit")
+    group.add_argument(
+        "--cache", choices=("memory", "disk"), help="where windrow caches decoded blocks (default: no cache)"
+    )
+    group.add_argument(
+        "--object-store", help="size of Ray's object store, with a unit (default: 30 %% of the memory)"
+    )
+    group.add_argument(
+        "--timeout", dest="timeout_seconds", type=float, default=1800.0, help="maximum seconds per system"
+    )
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
+    group.add_argument("--plot", type=Path, metavar="PATH", help="write a plot as PNG")
+
+
+def read_ranks(options: argparse.Namespace) -> list[int]:
+    """The numbers of ranks to measure with a launcher."""
+    try:
+        return [read_count(number) for number in options.ranks.split(",")]
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        raise ValueError(f"--ranks {options.ranks}: {error}") from error
+
+
+def read_count(text: str) -> int:
+    """A number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return number
+
+
+def read_throughput(options: argparse.Namespace) -> BenchConfig:
+    """Check the options of ``throughput``.
+
+    Raises
+    ------
+    ValueError
+        If an option is invalid.
+    """
+    if options.paced and options.computing:
+        raise ValueError("--paced trainers sleep and --computing trainers compute: choose one")
+    window = options.window if options.window not in (None, "all") else None
+    if window is not None and not window.isdigit():
+        read_size(window, "--window")
+    given = {
+        name: getattr(options, name)
+        for name in (each.name for each in fields(BenchConfig))
+        if hasattr(options, name)
+    }
+    given |= {
+        "size_bytes": read_size(options.size, "--size"),
+        "columns": tuple(options.columns.split(",")) if options.columns else None,
+        "systems": _choose_systems(options.peers, options.executor),
+        "window": window,
+        "object_store_bytes": read_size(options.object_store, "--object-store")
+        if options.object_store
+        else None,
+    }
+    return BenchConfig(**given)
+
+
+def default_config(*arguments: str, **changes: Any) -> BenchConfig:
+    """The configuration that these arguments of ``throughput`` give, with some changes."""
+    parser = argparse.ArgumentParser()
+    add_throughput(parser)
+    return replace(read_throughput(parser.parse_args(arguments)), **changes)
+
+
+def _choose_systems(peers: str, executor: str) -> tuple[str, ...]:
+    """Names of the chosen systems in the order of ``PEERS``: limits, windrow, rivals."""
+    executors = {"both": ["threads", "ray"], "none": []}.get(executor, executor.split(","))
+    wanted = {f"windrow-{name}" for name in executors} | (set() if peers == "none" else set(peers.split(",")))
+    unknown = sorted(wanted - set(PEERS))
+    if unknown:
+        raise ValueError(f"unknown system {', '.join(unknown)}; known are {', '.join(PEERS)}")
+    if not wanted:
+        raise ValueError("nothing to measure: --peers none and --executor none")
+    return tuple(name for name in PEERS if name in wanted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchConfig(Settings):
+    """Configuration of a measurement of several systems on the same files.
+
+    ``systems`` are names in ``bench.peers.PEERS`` in the order in which they run; ``trainers``
+    None means one on threads and two on Ray. ``rival_epochs`` is the number of epochs of rivals.
+    """
+
+    kind: str
+    size_bytes: int
+    data: str | None
+    key: str
+    columns: tuple[str, ...] | None
+    systems: tuple[str, ...]
+    trainers: int | None
+    epochs: int
+    rival_epochs: int
+    rounds: int
+    train: bool
+    object_store_bytes: int | None
+    timeout_seconds: float
+    folder: Path
+    json: Path | None
+    plot: Path | None
+
+
+def find_data(config: BenchConfig, line: ProgressLine) -> list[str]:
+    """The given Parquet files, or generated ones that are reused by later runs.
+
+    Raises
+    ------
+    ValueError
+        If there is no file.
+    """
+    if config.data is not None:
+        place = Path(config.data)
+        found = place.glob("**/*.parquet") if place.is_dir() else map(Path, glob.glob(config.data))
+        paths = sorted(str(path.resolve()) for path in found)
+        if not paths:
+            raise ValueError(
+                f"{config.data} is not a Parquet file, a folder of Parquet files, or a matching glob"
+            )
+        return paths
+    line.start(f"generating {config.kind} data of {config.size_bytes / 1e6:,.0f} MB")
+
+    def show(done: int, total: int) -> None:
+        line.update(done / total, f"{done} of {total} files")
+
+    made = make_data(
+        config.kind,
+        config.size_bytes,
+        seed=0,
+        folder=config.folder / "data",
+        workers=count_cores(),
+        progress=show,
+    )
+    line.finish(f"{len(made)} files in {made[0].parent}")
+    return [str(path.resolve()) for path in made]
+
+
+def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: Facts) -> Request:
+    """The request for one system, with the facts about the files."""
+    several = system.startswith("windrow-ray") or system in ("windrow-torchrun", "ray-start")
+    trainers = (config.trainers or (2 if several else 1)) if several or system.startswith("windrow") else 1
+    peer = PEERS[system]
+    if config.computing and trainers >= count_cores():
+        raise ValueError(
+            f"--computing takes a core for each of {trainers} trainers, and there are {count_cores()}: "
+            "use fewer --trainers, so that the engine has cores"
+        )
+    shared: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(Settings)}
+    return Request(
+        **shared | ({"cache": "memory"} if peer.cached else {}),
+        system=system,
+        paths=tuple(paths),
+        columns=tuple(facts.schema.names),
+        tensor_columns=facts.tensor_columns,
+        list_columns=facts.list_columns,
+        rows=facts.rows,
+        key=facts.key,
+        sum_columns=tuple(facts.sums),
+        epochs=config.rival_epochs if peer.rival else config.epochs,
+        trainers=trainers,
+        categories=facts.categories,
+        label=_choose_label(facts) if config.train or peer.trains else None,
+        rendezvous=_name_rendezvous(config) if trainers > 1 and several else None,
+        object_store_bytes=config.object_store_bytes or int(read_memory_bytes() * _STORE_SHARE),
+        cores=count_cores(),
+        row_groups=facts.row_groups,
+        python=str(find_python(config.folder, peer.environment)) if peer.environment else None,
+        converted=str((config.folder / "converted" / name_files(paths)).resolve()),
+    )
+
+
+def _name_rendezvous(config: BenchConfig) -> str:
+    """A path that does not exist yet."""
+    return str((config.folder / "logs" / f"rendezvous-{uuid.uuid4().hex}").resolve())
+
+
+def _choose_label(facts: Facts) -> str:
+    names = facts.tensor_columns
+    return next((name for name in _LABELS if name in names), names[-1])

@@ -1,0 +1,231 @@
+"""The results of systems: summaries, the printed table and the JSON report."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.peers.names import PEERS
+from bench.system.console import ProgressLine, align_table, write_cell
+from bench.system.machine import count_cores, describe_load, describe_machine
+from bench.system.ray_cluster import describe_spilled
+from bench.throughput.options import BenchConfig, find_data
+from bench.training.delivered_rows import Randomness
+from bench.training.facts import Facts, read_facts
+from bench.training.results import EpochResult, SystemResult
+from bench.training.run_details import TOLERANCE_BYTES
+
+_HEADS = (
+    "system",
+    "s/epoch",
+    "first epoch s",
+    "M rows/s",
+    "MB/s",
+    "of the scan",
+    "first batch s",
+    "wait %",
+    "slowed %",
+    "no core %",
+    "peak MiB",
+    "estimated MiB",
+    "exactly once",
+    "order",
+)
+_NOTES = (
+    "peak: above the idle processes; estimated: by explain() before the run; "
+    f"a peak more than {TOLERANCE_BYTES // 2**20} MiB above the estimate is a breach",
+    "slowed: slowdown of the trainers' computation relative to an idle engine (--computing); no core: the part of it "
+    "in which they waited for a core, as the kernel counts it",
+    "order: mean distance in the files of rows delivered one after the other, relative to a "
+    "full shuffle; windows of k of n blocks reach 1 - 1/k + 1/n",
+)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One line of the table; None for values that were not measured.
+
+    ``of_scan`` is the throughput relative to the raw scan of the same run.
+    """
+
+    title: str
+    seconds: float
+    first_epoch_seconds: float
+    rows_per_second: float
+    megabytes_per_second: float
+    of_scan: float | None
+    first_batch_seconds: float
+    wait_share: float | None
+    peak_mib: float | None
+    estimated_mib: float | None
+    within_estimate: bool | None
+    exactly_once: str
+    neighbour_distance: float | None
+    groups_a_batch: float | None
+    groups_expected: float | None
+    neighbours_kept: float | None
+    slowed_share: float | None = None
+    coreless_share: float | None = None
+
+
+def summarize(result: SystemResult, facts: Facts, scan_seconds: float | None) -> Summary:
+    """Take medians over the steady epochs, and worst cases of delivery and order."""
+    seconds = result.median_seconds()
+    steady = result.steady
+    waits = [epoch.wait_share for epoch in steady if epoch.wait_share is not None]
+    slowed = [epoch.slowed for epoch in steady if epoch.slowed is not None]
+    coreless = [epoch.coreless for epoch in steady if epoch.coreless is not None]
+    orders = _orders(steady) or _orders(result.epochs)
+    return Summary(
+        title=describe_title(result),
+        seconds=seconds,
+        first_epoch_seconds=result.epochs[0].seconds,
+        rows_per_second=steady[0].rows / seconds,
+        megabytes_per_second=facts.decoded_bytes / 1e6 / seconds,
+        of_scan=scan_seconds / seconds if scan_seconds else None,
+        first_batch_seconds=statistics.median(epoch.first_batch_seconds for epoch in steady),
+        wait_share=statistics.median(waits) if waits else None,
+        peak_mib=result.peak_bytes / 2**20 if result.peak_bytes is not None else None,
+        estimated_mib=result.estimate.total_bytes / 2**20 if result.estimate is not None else None,
+        within_estimate=not result.exceeds_estimate if result.estimate is not None else None,
+        exactly_once=worst_verdict(result, facts),
+        neighbour_distance=min((order.neighbour_distance for order in orders), default=None),
+        groups_a_batch=min((order.groups_a_batch for order in orders), default=None),
+        groups_expected=orders[0].groups_expected if orders else None,
+        neighbours_kept=max((order.neighbours_kept for order in orders), default=None),
+        slowed_share=statistics.median(slowed) if slowed else None,
+        coreless_share=statistics.median(coreless) if coreless else None,
+    )
+
+
+def _orders(epochs: Sequence[EpochResult]) -> list[Randomness]:
+    return [epoch.randomness for epoch in epochs if epoch.randomness is not None]
+
+
+def describe_title(result: SystemResult) -> str:
+    """The system's name, with its cache and the number of trainers if there are several."""
+    title = PEERS[result.system].title + (f", cached ({result.cache})" if result.cache else "")
+    return f"{title}, {result.trainers} trainers" if result.trainers > 1 else title
+
+
+def worst_verdict(result: SystemResult, facts: Facts) -> str:
+    """The worst exactly-once verdict over all epochs, including the first."""
+    verdicts = [epoch.verdict for epoch in result.epochs if epoch.verdict is not None]
+    bad = [
+        f"{e.verdict} (epoch {e.number})"
+        for e in result.epochs
+        if e.verdict is not None and not e.verdict.good
+    ]
+    if bad:
+        return bad[0]
+    if verdicts:
+        return str(verdicts[0])
+    counted = all(epoch.rows == facts.rows for epoch in result.epochs)
+    return "rows counted" if counted else "NO: rows are missing"
+
+
+def print_head(config: BenchConfig, facts: Facts, machine: dict[str, Any], files: int) -> None:
+    """Print the data and the machine that are measured."""
+    print(
+        f"{facts.rows:,} rows, {len(facts.schema)} columns, {facts.decoded_bytes / 1e6:,.0f} MB decoded, "
+        f"{files} files, {facts.row_groups} row groups; batches of {config.batch_size:,}; "
+        f"window: {config.window or 'the whole dataset'}"
+    )
+    print(describe_load(machine), flush=True)
+
+
+def open_data(config: BenchConfig, line: ProgressLine) -> tuple[list[str], Facts, dict[str, Any]]:
+    """Find or make the files, read the facts about them, and print both with the machine."""
+    paths = find_data(config, line)
+    facts, machine = read_facts(paths, config.columns, config.key, count_cores()), describe_machine()
+    print_head(config, facts, machine, len(paths))
+    return paths, facts, machine
+
+
+def draw_table(summaries: Sequence[Summary]) -> str:
+    """The table, followed by the meaning of its columns."""
+    if not summaries:
+        return "no system could be measured"
+    table = align_table(_HEADS, [_write_line(one) for one in summaries], {"system", "exactly once"})
+    return "\n".join([table, *_NOTES])
+
+
+def _write_line(one: Summary) -> tuple[str, ...]:
+    return (
+        one.title,
+        f"{one.seconds:.2f}",
+        f"{one.first_epoch_seconds:.2f}",
+        f"{one.rows_per_second / 1e6:.2f}",
+        f"{one.megabytes_per_second:,.0f}",
+        write_cell(one.of_scan, "{:.2f}"),
+        f"{one.first_batch_seconds:.2f}",
+        write_cell(None if one.wait_share is None else one.wait_share * 100, "{:.1f}"),
+        write_cell(None if one.slowed_share is None else one.slowed_share * 100, "{:.1f}"),
+        write_cell(None if one.coreless_share is None else one.coreless_share * 100, "{:.1f}"),
+        write_cell(one.peak_mib, "{:,.0f}"),
+        write_cell(one.estimated_mib, "{:,.0f}"),
+        one.exactly_once,
+        write_cell(one.neighbour_distance, "{:.2f}"),
+    )
+
+
+def describe_breaches(results: Sequence[SystemResult], facts: Facts) -> list[str]:
+    """One line per breach: failures, delivery not exactly once, memory above the estimate, spilling."""
+    return [
+        f"{describe_title(result)}: {breach}" for result in results for breach in _breaches(result, facts)
+    ]
+
+
+def _breaches(result: SystemResult, facts: Facts) -> list[str]:
+    if result.error is not None:
+        return [f"FAILED, {result.error}"]
+    found = []
+    rows = worst_verdict(result, facts)
+    if rows.startswith("NO"):
+        found.append(f"exactly once? {rows}")
+    if result.exceeds_estimate and result.peak_bytes is not None:
+        found.append(
+            f"PEAK of {result.peak_bytes / 2**20:,.0f} MiB is above the estimate of {result.estimate} "
+            f"by more than {TOLERANCE_BYTES // 2**20} MiB"
+        )
+    if PEERS[result.system].streams and result.store is not None and result.store.spilled_bytes:
+        found.append(f"SPILLED {describe_spilled(result.store.spilled_bytes)} MiB, as Ray reports it")
+    return found
+
+
+def write_json(path: Path, fields: dict[str, Any]) -> None:
+    """Write the result of ``describe_run``, or a report that contains several."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(fields, indent=1))
+    print(f"written: {path}")
+
+
+def describe_run(
+    config: BenchConfig,
+    results: Sequence[SystemResult],
+    summaries: Sequence[Summary],
+    facts: Facts,
+    machine: dict[str, Any],
+    breaches: Sequence[str],
+) -> dict[str, Any]:
+    """All results, with the configuration and the machine."""
+    return {
+        "machine": machine,
+        "options": {
+            name: str(value) if isinstance(value, Path) else value for name, value in vars(config).items()
+        },
+        "data": {
+            "rows": facts.rows,
+            "decoded_bytes": facts.decoded_bytes,
+            "row_groups": facts.row_groups,
+            "columns": {field.name: str(field.type) for field in facts.schema},
+        },
+        "tolerance_bytes": TOLERANCE_BYTES,
+        "breaches": list(breaches),
+        "summaries": [vars(one) for one in summaries],
+        "systems": [asdict(result) for result in results],
+    }

@@ -1,0 +1,96 @@
+"""A small real model: embeddings of categories, normalised numbers, one hidden layer, SGD."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+CATEGORIES = 64
+_WIDTH = 4
+_HIDDEN = 32
+_LEARNING_RATE = 0.2
+
+
+class SmallModel:
+    """Predicts one column from the others, on one thread.
+
+    ``categories`` are integer columns with values in [0, 64), which are embedded; ``numbers`` are
+    normalised per batch. The label is standardised with the first batch, so a constant prediction
+    has a loss of 1.
+    """
+
+    def __init__(self, categories: Sequence[str], numbers: Sequence[str], label: str, seed: int) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        torch.manual_seed(seed)
+        self._torch = torch
+        self._label = label
+        self._categories, self._numbers = tuple(categories), tuple(numbers)
+        self._embeddings = torch.nn.Embedding(CATEGORIES * max(1, len(categories)), _WIDTH)
+        self._normalise = torch.nn.BatchNorm1d(len(numbers), affine=False)
+        width = _WIDTH * len(categories) + len(numbers)
+        self._head = torch.nn.Sequential(
+            torch.nn.Linear(width, _HIDDEN), torch.nn.ReLU(), torch.nn.Linear(_HIDDEN, 1)
+        )
+        used = [self._embeddings, self._head] if categories else [self._head]
+        self._parameters = [parameter for module in used for parameter in module.parameters()]
+        self._optimiser = torch.optim.SGD(self._parameters, lr=_LEARNING_RATE, momentum=0.9)
+        self._scale: tuple[float, float] | None = None
+        self._trainers = 1
+
+    def warm_up(self) -> None:
+        """Take one step on dummy data, so that torch has allocated its memory and loaded its code."""
+        noise = {name: self._torch.arange(CATEGORIES) for name in (*self._categories, *self._numbers)}
+        before = [parameter.detach().clone() for parameter in self._parameters]
+        self.step({**noise, self._label: self._torch.rand(CATEGORIES)})
+        self._scale = None
+        self._optimiser.state.clear()
+        with self._torch.no_grad():
+            for parameter, old in zip(self._parameters, before, strict=True):
+                parameter.copy_(old)
+
+    def join(self, rendezvous: str, rank: int, trainers: int) -> None:
+        """Join the process group of all trainers; from now on every step averages their gradients."""
+        self._torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=trainers
+        )
+        self._trainers = trainers
+
+    def step(self, batch: Mapping[str, Any]) -> float:
+        """Take one SGD step and return the batch's mean squared error before it."""
+        target = self._standardise_label(batch[self._label])
+        predicted = self._head(self._torch.cat(self._inputs(batch), dim=1)).squeeze(1)
+        loss = self._torch.nn.functional.mse_loss(predicted, target)
+        self._optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        if self._trainers > 1:
+            self._average_gradients()
+        self._optimiser.step()
+        return float(loss.detach())
+
+    def _average_gradients(self) -> None:
+        gradients: list[Any] = [parameter.grad for parameter in self._parameters]
+        joined = self._torch.cat([gradient.flatten() for gradient in gradients])
+        self._torch.distributed.all_reduce(joined)
+        parts = (joined / self._trainers).split([gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def _standardise_label(self, values: Any) -> Any:
+        values = values.to(self._torch.float32)
+        if self._scale is None:
+            self._scale = (float(values.mean()), float(values.std()) or 1.0)
+        mean, deviation = self._scale
+        return (values - mean) / deviation
+
+    def _inputs(self, batch: Mapping[str, Any]) -> list[Any]:
+        """One matrix of embeddings and one of numbers, if there are any."""
+        inputs: list[Any] = []
+        if self._categories:
+            rows = [batch[name] + CATEGORIES * place for place, name in enumerate(self._categories)]
+            inputs.append(self._embeddings(self._torch.stack(rows, dim=1)).flatten(1))
+        if self._numbers:
+            floats = [batch[name].to(self._torch.float32) for name in self._numbers]
+            inputs.append(self._normalise(self._torch.stack(floats, dim=1)))
+        return inputs

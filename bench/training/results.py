@@ -1,0 +1,181 @@
+"""Results of one system: the measurements of its trainers, merged for each epoch."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.system.ray_cluster import ObjectStoreUse
+from bench.training.delivered_rows import (
+    Randomness,
+    Sums,
+    Verdict,
+    check_count,
+    check_keys,
+    check_sums,
+    find_rows,
+    measure_randomness,
+    read_fingerprints,
+)
+from bench.training.request import Request
+from bench.training.run_details import MemoryEstimate, Span
+from bench.training.trainer import EpochTimes, TrainerResult
+
+
+@dataclass
+class EpochResult:
+    """One epoch over all trainers; times are on the monotonic clock.
+
+    An epoch lasts from the end of the previous one (the first from the start of the run)
+    until the last trainer has received its last batch. One that does not ``counts`` took longer because the
+    content of its rows was read.
+    """
+
+    number: int
+    start: float
+    end: float
+    first_batch_seconds: float
+    wait_share: float | None
+    rows: int
+    batches: int
+    losses: tuple[float, float] | None
+    verdict: Verdict | None
+    randomness: Randomness | None
+    peak_bytes: int | None = None
+    paced: bool = False
+    counts: bool = True
+    slowed: float | None = None
+    coreless: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the epoch."""
+        return self.end - self.start
+
+
+@dataclass
+class SystemResult:
+    """All results of one system."""
+
+    system: str
+    trainers: int
+    epochs: list[EpochResult] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    error: str | None = None
+    idle_bytes: int | None = None
+    peak_bytes: int | None = None
+    estimate: MemoryEstimate | None = None
+    store: ObjectStoreUse | None = None
+    cache: str | None = None
+
+    @property
+    def exceeds_estimate(self) -> bool:
+        """Whether the peak exceeded the estimate by more than the tolerance."""
+        if self.estimate is None or self.peak_bytes is None:
+            return False
+        return self.estimate.is_exceeded_by(self.peak_bytes)
+
+    @property
+    def steady(self) -> list[EpochResult]:
+        """The epochs that count: the paced ones, or else those after the first, or the only one."""
+        paced = [epoch for epoch in self.epochs if epoch.paced]
+        later = [epoch for epoch in self.epochs if epoch.number > 0]
+        return paced or [epoch for epoch in later if epoch.counts] or later or self.epochs
+
+    def median_seconds(self) -> float:
+        """Median duration of the steady epochs in seconds."""
+        return statistics.median(epoch.seconds for epoch in self.steady)
+
+
+def merge_trainers(
+    request: Request, expected: Sums, trainers: Sequence[TrainerResult], delivers: bool
+) -> list[EpochResult]:
+    """Merge the trainers' epochs and check the delivered rows.
+
+    Raises
+    ------
+    ValueError
+        If the trainers had different numbers of epochs.
+    """
+    counts = {len(trainer.epochs) for trainer in trainers}
+    if len(counts) != 1:
+        raise ValueError(f"the trainers had different numbers of epochs: {sorted(counts)}")
+    if delivers and request.content is not None:
+        trainers = _number_rows(trainers, read_fingerprints(request.paths, request.content))
+    epochs: list[EpochResult] = []
+    for number in range(counts.pop()):
+        times = [trainer.epochs[number] for trainer in trainers]
+        start = epochs[-1].end if epochs else min(one.start for one in times)
+        epochs.append(_merge_epoch(number, start, times, counts_paced=number >= request.counts_from))
+        if delivers:
+            _check_epoch(epochs[-1], request, expected, trainers)
+    return epochs
+
+
+def _number_rows(trainers: Sequence[TrainerResult], stored: NDArray[np.uint64]) -> Sequence[TrainerResult]:
+    """The numbers of the rows instead of their fingerprints."""
+    epochs = zip(*(trainer.arrived for trainer in trainers), strict=True)
+    numbered = [find_rows(fingerprints, stored) for fingerprints in epochs]
+    return [
+        replace(trainer, arrived=[rows[number] for rows in numbered])
+        for number, trainer in enumerate(trainers)
+    ]
+
+
+def _merge_epoch(
+    number: int, start: float, times: Sequence[EpochTimes], *, counts_paced: bool
+) -> EpochResult:
+    lasted = sum(one.end - one.start for one in times)
+    waited = sum(one.wait_seconds for one in times)
+    return EpochResult(
+        number=number,
+        start=start,
+        end=max(one.end for one in times),
+        first_batch_seconds=max(one.first - one.start for one in times),
+        wait_share=waited / lasted if waited else None,
+        rows=sum(one.rows for one in times),
+        batches=sum(one.batches for one in times),
+        losses=_merge_losses(times),
+        verdict=None,
+        randomness=None,
+        paced=counts_paced and all(one.step_seconds for one in times),
+        slowed=max((one.slowed for one in times if one.slowed is not None), default=None),
+        coreless=max((one.coreless for one in times if one.coreless is not None), default=None),
+    )
+
+
+def _merge_losses(times: Sequence[EpochTimes]) -> tuple[float, float] | None:
+    """Mean loss over the first and the last tenth of the epoch's batches."""
+    tails: list[tuple[float, float]] = []
+    for one in times:
+        if one.losses:
+            count = max(1, len(one.losses) // 10)
+            tails.append((statistics.fmean(one.losses[:count]), statistics.fmean(one.losses[-count:])))
+    if not tails:
+        return None
+    return statistics.fmean(first for first, _ in tails), statistics.fmean(last for _, last in tails)
+
+
+def _check_epoch(
+    epoch: EpochResult, request: Request, expected: Sums, trainers: Sequence[TrainerResult]
+) -> None:
+    arrived = [trainer.arrived[epoch.number] for trainer in trainers]
+    allowed = request.trainers - 1 if request.equal else 0
+    if request.key is None and request.content is None:
+        epoch.verdict = check_sums(arrived, expected, request.rows, allowed)
+        return
+    if not request.identifies(epoch.number):
+        epoch.verdict = check_count(epoch.rows, request.rows, allowed)
+        return
+    earlier = [number for number in range(epoch.number) if request.identifies(number)]
+    before = [trainer.arrived[earlier[-1]] for trainer in trainers] if earlier else None
+    epoch.counts = request.content is None
+    method = "key" if request.content is None else "content"
+    epoch.verdict = check_keys(arrived, request.rows, allowed, method)
+    epoch.randomness = measure_randomness(
+        arrived, before, request.rows, batch_size=request.batch_size, row_groups=request.row_groups
+    )

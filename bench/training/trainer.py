@@ -1,0 +1,312 @@
+"""A trainer: takes batches as fast as possible, or trains on them, and records times.
+
+The same class runs in the benchmark's process, in its threads, and in Ray actors.
+Times are on the monotonic clock, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.training.delivered_rows import KeyLog, SumLog, count_rows, fingerprint_rows
+from bench.training.model import SmallModel
+from bench.training.request import Request
+from bench.training.run_details import Span, SpanLog
+
+_REPORT_SECONDS = 0.5
+_AGREE_SECONDS = 60.0
+# makes the engine busy for half of the time on the cores that trainers leave free
+_IDLE_FACTOR = 2.0
+
+Progress = Callable[[int, int], None]
+"""Called from time to time with the epoch and the number of its rows received so far."""
+
+
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")
+_SIDE = 256
+_SETTLE_SECONDS = 1.5
+_ALONE_SECONDS = 1.0
+_LAUNCHES = 64
+_POLL_SECONDS = 0.005
+
+
+@dataclass
+class EpochTimes:
+    """One trainer's view of one epoch.
+
+    ``wait_seconds`` is the total time between requesting and receiving batches, and
+    ``step_seconds`` the time that the trainer spends on each. ``slowed`` is the relative slowdown of its
+    computation by the engine, and ``coreless`` the part of it spent waiting for a core.
+    """
+
+    start: float
+    first: float = 0.0
+    end: float = 0.0
+    wait_seconds: float = 0.0
+    rows: int = 0
+    batches: int = 0
+    losses: list[float] = field(default_factory=list)
+    step_seconds: float = 0.0
+    slowed: float | None = None
+    coreless: float | None = None
+
+
+@dataclass
+class TrainerResult:
+    """Results of one trainer: times and keys or sums of each epoch, and spans for the timeline."""
+
+    epochs: list[EpochTimes]
+    arrived: Sequence[Any]
+    spans: list[Span]
+
+
+class Trainer:
+    """Consumes epochs of batches of tensors, or of lists and strings.
+
+    Parameters
+    ----------
+    request
+        What is measured.
+    lane
+        The trainer's name in the timeline.
+    progress
+        Called at most twice a second.
+    """
+
+    def __init__(self, request: Request, lane: str, progress: Progress) -> None:
+        capacity = -(-request.rows // request.trainers) + request.batch_size
+        self._request = request
+        self._key = request.key
+        self._keys = KeyLog(_choose_dtype(request), capacity, request.epochs) if _logs_rows(request) else None
+        self._sums = SumLog(request.sum_columns)
+        self._model = _make_model(request)
+        self._spans = SpanLog(lane)
+        self._progress = progress
+        self._reported = 0.0
+        self._rank = 0
+        self._step_seconds: float | None = None
+        self._computing = Computing()
+        self._computed_seconds = 0.0
+        self._coreless_seconds = 0.0
+        self._launch_seconds = 0.0
+
+    def join(self, rank: int) -> None:
+        """Join the process group of the other actors' trainers if they train together."""
+        self._rank = rank
+        if self._model is not None and self._request.rendezvous is not None and self._request.equal:
+            # only shards of equal length can train in lockstep
+            self._model.join(self._request.rendezvous, rank, self._request.trainers)
+
+    def train(self, epochs: Iterable[Iterable[Mapping[str, Any]]]) -> TrainerResult:
+        """Consume every batch of every epoch."""
+        times: list[EpochTimes] = []
+        requested = time.monotonic()
+        for batches in epochs:
+            step_seconds = self._choose_step(times)
+            if self._request.computing and step_seconds:
+                requested = time.monotonic()  # without the time in which it computed alone
+            epoch = EpochTimes(requested, step_seconds=step_seconds)
+            times.append(self._train_epoch(batches, epoch, len(times)))
+            requested = times[-1].end
+            if self._request.computing and step_seconds:
+                self._measure_slowdown(epoch)
+        arrived = self._keys.epochs() if self._keys is not None else self._sums.epochs()
+        return TrainerResult(times, arrived, self._spans.spans())
+
+    def _train_epoch(
+        self, batches: Iterable[Mapping[str, Any]], times: EpochTimes, number: int
+    ) -> EpochTimes:
+        (self._keys or self._sums).open_epoch()
+        requested = times.start
+        for batch in batches:
+            got = time.monotonic()
+            times.first = times.first or got
+            rows = self._take(batch, times, number)
+            times.rows, times.batches = times.rows + rows, times.batches + 1
+            times.wait_seconds += got - requested
+            self._spend_step(got, times.step_seconds)
+            done = time.monotonic()
+            self._spans.add(number, requested, got, done)
+            requested = done
+            if done - self._reported > _REPORT_SECONDS:
+                self._reported = done
+                self._progress(number, times.rows)
+        times.end = time.monotonic()
+        times.wait_seconds += times.end - requested
+        times.first = times.first or times.end
+        return times
+
+    def _choose_step(self, before: Sequence[EpochTimes]) -> float:
+        """Seconds per step: the median time per batch of the steady epochs before trainers are paced.
+
+        With several trainers, the slowest determines the pace.
+        """
+        request = self._request
+        if not (request.paced or request.computing) or len(before) < request.paced_from:
+            return 0.0
+        if self._step_seconds is None:
+            steady = before[1 : request.paced_from]
+            own = statistics.median((one.end - one.start) / max(1, one.batches) for one in steady)
+            self._step_seconds = own
+            if request.rendezvous is not None:
+                self._step_seconds = agree_on_maximum(
+                    request.rendezvous, own, self._rank, request.trainers, _AGREE_SECONDS
+                )
+            if request.computing:
+                self._step_seconds *= _IDLE_FACTOR * request.cores / max(1, request.cores - request.trainers)
+                self._launch_seconds = self._computing.time_launch_alone()
+        return self._step_seconds
+
+    def _spend_step(self, got: float, step_seconds: float) -> None:
+        if not step_seconds:
+            return
+        if self._request.computing:
+            before = self._computing.core_wait()
+            self._computed_seconds += self._computing.run(self._launches(step_seconds))
+            self._coreless_seconds += self._computing.core_wait() - before
+        else:
+            time.sleep(max(0.0, got + step_seconds - time.monotonic()))
+
+    def _launches(self, step_seconds: float) -> int:
+        return max(1, round(step_seconds / self._launch_seconds))
+
+    def _measure_slowdown(self, epoch: EpochTimes) -> None:
+        """Compare the computation of the epoch with the same computation alone, before and after it."""
+        launches = self._launches(epoch.step_seconds) * epoch.batches
+        before, self._launch_seconds = self._launch_seconds, self._computing.time_launch_alone()
+        alone = (before, self._launch_seconds)
+        epoch.slowed = slowed_share(self._computed_seconds, launches, alone)
+        with_cores = slowed_share(self._computed_seconds - self._coreless_seconds, launches, alone)
+        epoch.coreless = epoch.slowed - with_cores
+        self._computed_seconds = self._coreless_seconds = 0.0
+
+    def _take(self, batch: Mapping[str, Any], times: EpochTimes, number: int) -> int:
+        if self._keys is not None and self._request.content is not None:
+            column = batch[self._request.content]
+            rows = count_rows(column)
+            if self._request.identifies(number):
+                self._keys.add(fingerprint_rows(column))
+        elif self._keys is not None and self._key is not None:
+            keys = batch[self._key].numpy()
+            self._keys.add(keys)
+            rows = len(keys)
+        else:
+            self._sums.add({name: values.numpy() for name, values in batch.items()})
+            rows = len(next(iter(batch.values())))
+        if self._model is not None:
+            times.losses.append(self._model.step(batch))
+        return rows
+
+
+def _logs_rows(request: Request) -> bool:
+    """Whether each row can be identified, by its key or by its content."""
+    return request.key is not None or request.content is not None
+
+
+def _choose_dtype(request: Request) -> type[np.integer[Any]]:
+    if request.content is not None:
+        return np.uint64
+    return np.uint32 if request.rows < 2**32 else np.int64
+
+
+def _make_model(request: Request) -> SmallModel | None:
+    if request.label is None:
+        return None
+    features = [name for name in request.tensor_columns if name not in (request.label, request.key)]
+    numbers = [name for name in features if name not in request.categories]
+    model = SmallModel(
+        [name for name in features if name in request.categories], numbers, request.label, request.seed
+    )
+    model.warm_up()
+    return model
+
+
+@dataclass
+class Computing:
+    """Products of small matrices on one thread, each launched from Python like the operations of a model.
+
+    A launch takes some tenths of a millisecond, during which it releases the GIL.
+    """
+
+    _matrices: list[Any] = field(default_factory=list)
+
+    def run(self, launches: int) -> float:
+        """Compute; returns the elapsed seconds."""
+        import torch
+
+        if not self._matrices:
+            self._matrices = [torch.full((_SIDE, _SIDE), 0.5) for _ in range(3)]
+        one, other, product = self._matrices
+        began = time.monotonic()
+        for _ in range(launches):
+            torch.mm(one, other, out=product)
+        return time.monotonic() - began
+
+    def core_wait(self) -> float:
+        """Total seconds that this thread was runnable without a core; 0 if the system does not report it."""
+        try:
+            return int(_SCHEDSTAT.read_text().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
+
+    def time_launch_alone(self, settle_seconds: float = _SETTLE_SECONDS) -> float:
+        """Seconds of one launch, measured after the engine has become idle.
+
+        If the engine is still busy after ``settle_seconds``, the reported slowdown is too small.
+        """
+        until = time.monotonic() + settle_seconds
+        while time.monotonic() < until:
+            self.run(_LAUNCHES)
+        times = [self.run(_LAUNCHES)]
+        while sum(times) < _ALONE_SECONDS:
+            times.append(self.run(_LAUNCHES))
+        return statistics.fmean(times) / _LAUNCHES
+
+
+def slowed_share(seconds: float, launches: int, alone: tuple[float, float]) -> float:
+    """Relative slowdown of launches, compared with launches measured alone before and after.
+
+    Examples
+    --------
+    >>> round(slowed_share(1.1, 1000, (0.001, 0.001)), 6)
+    0.1
+    """
+    return seconds / (launches * statistics.fmean(alone)) - 1.0
+
+
+def agree_on_maximum(rendezvous: str, own: float, rank: int, trainers: int, timeout_seconds: float) -> float:
+    """The maximum of all trainers' numbers; each trainer writes its own to a file next to ``rendezvous``.
+
+    Raises
+    ------
+    TimeoutError
+        If a trainer does not write its number in time.
+    """
+    draft = _file_of(rendezvous, rank).with_suffix(".draft")
+    draft.write_text(repr(own))
+    draft.rename(_file_of(rendezvous, rank))
+    until = time.monotonic() + timeout_seconds
+    missing = set(range(trainers))
+    while missing := {other for other in missing if not _file_of(rendezvous, other).exists()}:
+        if time.monotonic() > until:
+            raise TimeoutError(f"trainers {sorted(missing)} did not report their pace")
+        time.sleep(_POLL_SECONDS)
+    return max(float(_file_of(rendezvous, other).read_text()) for other in range(trainers))
+
+
+def remove_agreement(rendezvous: str) -> None:
+    """Remove all files of a rendezvous."""
+    path = Path(rendezvous)
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink(missing_ok=True)
+
+
+def _file_of(rendezvous: str, rank: int) -> Path:
+    return Path(f"{rendezvous}-{rank}.number")

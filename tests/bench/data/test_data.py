@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from bench.data.files import KINDS, Layout, make_table, plan_layout, write_file
+from bench.data.generators import draw_integers, draw_raw, draw_unit
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_parameters_give_the_same_rows(kind: str) -> None:
+    first = make_table(kind, 1000, 500, 3, 0)
+    assert first.equals(make_table(kind, 1000, 500, 3, 0))
+    assert not first.drop_columns("key").equals(make_table(kind, 1000, 500, 3, 1).drop_columns("key"))
+    assert not first.drop_columns("key").equals(make_table(kind, 1000, 500, 4, 0).drop_columns("key"))
+
+
+def test_draws_are_stable() -> None:
+    # datasets generated years apart must have the same rows, so they depend on Philox only
+    raw = draw_raw(7, 2, 5, 3)
+    assert raw.tolist() == PINNED
+    assert draw_integers(raw, 1000).tolist() == [(word >> 32) * 1000 >> 32 for word in PINNED]
+    assert draw_unit(raw).tolist() == [(word >> 11) / 2**53 for word in PINNED]
+
+
+PINNED = [9768265065511003490, 6244053782864664058, 17121882707027018269]
+
+
+def test_dlrm_has_168_bytes_per_row_and_a_learnable_label() -> None:
+    table = make_table("dlrm", 0, 20_000, 0, 0)
+    assert sum(field.type.bit_width for field in table.schema) == 168 * 8
+    labels, hot = table["labels"].to_numpy(), table["one_hot0"].to_numpy()
+    means = [labels[hot == value].mean() for value in range(3)]
+    assert labels.min() >= 0
+    assert labels.max() < 1
+    assert max(means) - min(means) > 0.05
+
+
+def test_taxi_is_sorted_by_time_without_nulls() -> None:
+    table = make_table("taxi", 0, 5_000, 0, 0)
+    pickup = table["pickup_at"].to_numpy().astype(np.int64)
+    assert np.corrcoef(pickup, np.arange(len(pickup)))[0, 1] > 0.99
+    assert (table["dropoff_at"].to_numpy() > table["pickup_at"].to_numpy()).all()
+    assert sum(column.null_count for column in table.columns) == 0
+
+
+def test_keys_are_consecutive_over_all_files(tmp_path: Path) -> None:
+    layout = Layout(rows=1003, group_rows=100)
+    keys: list[int] = []
+    for file in layout.files():
+        path = tmp_path / f"{file.number}.parquet"
+        write_file("dlrm", layout, file, path, seed=0)
+        keys += pq.read_table(path, columns=["key"])["key"].to_pylist()
+    assert keys == list(range(1003))
+    assert [path.suffix for path in tmp_path.iterdir()] == [".parquet"] * 3
+
+
+def test_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no space")
+
+    monkeypatch.setattr("bench.data.files.make_table", fail)
+    layout = plan_layout(168_000, 168)
+    with pytest.raises(RuntimeError, match="no space"):
+        write_file("dlrm", layout, layout.files()[0], tmp_path / "0.parquet", seed=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [168, 1000, 168_000, 10**8, 1_400_000_000])
+def test_layout_covers_every_row_once(size: int) -> None:
+    layout = plan_layout(size, 168)
+    files = layout.files()
+    assert files[0].first_row == 0
+    assert files[-1].stop_row == layout.rows
+    assert all(one.stop_row == other.first_row for one, other in pairwise(files))
+    assert abs(layout.rows * 168 - size) <= max(168, layout.group_rows * 168 / 2)

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bench.system.ray_cluster import ObjectStoreUse
+from bench.throughput.report import describe_breaches, draw_table, summarize
+from bench.training.delivered_rows import Verdict
+from bench.training.facts import Facts
+from bench.training.request import Request
+from bench.training.results import SystemResult, merge_trainers
+from bench.training.run_details import TOLERANCE_BYTES, MemoryEstimate, Span, SpanLog, pack_lanes
+from bench.training.trainer import EpochTimes, TrainerResult
+
+REQUEST = Request(
+    system="windrow-ray",
+    paths=("a",),
+    columns=("key",),
+    tensor_columns=("key",),
+    rows=4,
+    key="key",
+    sum_columns=("key",),
+    batch_size=2,
+    epochs=2,
+    trainers=2,
+    equal=False,
+    window=None,
+    seed=0,
+    categories=(),
+    label=None,
+    rendezvous=None,
+    memory_limit=None,
+    object_store_bytes=1,
+    cores=2,
+)
+ESTIMATE = MemoryEstimate(60 * 2**20, 30 * 2**20, 20 * 2**20, 10 * 2**20, 2**30, 2, 4.0)
+FACTS = Facts(4, 32_000_000, 1, pa.schema([("key", pa.int64())]), "key", {"key": (4, 6, 14)}, ())
+
+
+def _trainer(keys: list[int], *epochs: tuple[float, float, float, float]) -> TrainerResult:
+    times = [EpochTimes(start, first, end, wait, 2, 1) for start, first, end, wait in epochs]
+    return TrainerResult(times, [np.array(keys)] * len(epochs), [])
+
+
+def merge_results() -> SystemResult:
+    one = _trainer([0, 3], (10, 11, 12, 1.0), (12, 12.5, 13, 0.5))
+    other = _trainer([2, 1], (10, 11.5, 13, 1.5), (13, 13.25, 16, 1.5))
+    return SystemResult("windrow-ray", 2, merge_trainers(REQUEST, FACTS.sums, [one, other], True))
+
+
+def test_epoch_ends_with_the_last_trainer() -> None:
+    epochs = merge_results().epochs
+    assert [epoch.seconds for epoch in epochs] == [3, 3]
+    assert [epoch.first_batch_seconds for epoch in epochs] == [1.5, 0.5]
+    assert [epoch.wait_share for epoch in epochs] == [2.5 / 5, 2.0 / 4]
+    assert [epoch.verdict for epoch in epochs] == [Verdict("key", 0, 0)] * 2
+
+
+def test_different_epoch_counts_are_an_error() -> None:
+    trainers = [_trainer([0], (0, 1, 2, 0)), _trainer([1], (0, 1, 2, 0), (2, 3, 4, 0))]
+    with pytest.raises(ValueError, match=r"different numbers of epochs: \[1, 2\]"):
+        merge_trainers(REQUEST, FACTS.sums, trainers, True)
+
+
+def test_summary_excludes_the_first_epoch_but_not_its_verdict() -> None:
+    result = merge_results()
+    result.epochs[0].end = 110.0
+    result.epochs[0].verdict = Verdict("key", 1, 0)
+    summaries = summarize(result, FACTS, scan_seconds=1.5)
+    assert (summaries.seconds, summaries.first_epoch_seconds) == (3, 100)
+    assert summaries.megabytes_per_second == pytest.approx(32 / 3)
+    assert summaries.of_scan == 0.5
+    assert summaries.exactly_once == "NO: 1 missing, 0 too many (epoch 0)"
+
+
+def test_table_is_aligned_and_shows_the_estimate() -> None:
+    result = merge_results()
+    result.estimate, result.peak_bytes = ESTIMATE, 50 * 2**20
+    summaries = summarize(result, FACTS, None)
+    lines = draw_table([summaries, replace(summaries, title="x" * 40)]).splitlines()
+    ends = [line.index("yes (key)") for line in lines[2:4]]
+    assert ends[0] == ends[1] == lines[0].index("exactly once")
+    assert lines[0].split().index("estimated") > lines[0].split().index("peak")
+    assert (summaries.peak_mib, summaries.estimated_mib, summaries.within_estimate) == (50, 60, True)
+
+
+def test_breaches_are_described_and_good_results_have_none() -> None:
+    good = merge_results()
+    good.estimate, good.peak_bytes = ESTIMATE, ESTIMATE.total_bytes + TOLERANCE_BYTES
+    good.store = ObjectStoreUse(100, 50, 0)
+    assert describe_breaches([good], FACTS) == []
+    bad = replace(
+        good, peak_bytes=ESTIMATE.total_bytes + TOLERANCE_BYTES + 1, store=ObjectStoreUse(100, 100, 1)
+    )
+    bad.epochs[1].verdict = Verdict("key", 1, 0)
+    failed = SystemResult("ray-shuffle", 1, error="out of memory")
+    breaches = describe_breaches([bad, failed], FACTS)
+    assert breaches[0].startswith("windrow ray, 2 trainers: exactly once? NO: 1 missing")
+    assert "PEAK of 124 MiB is above the estimate of 60 MiB = windows 30 + runs 20 + tasks 10" in breaches[1]
+    assert "SPILLED" in breaches[2]
+    assert breaches[3:] == ["Ray Data random_shuffle: FAILED, out of memory"]
+
+
+def test_rival_may_spill() -> None:
+    rival = replace(merge_results(), system="ray-shuffle", trainers=1, store=ObjectStoreUse(100, None, 10**9))
+    assert describe_breaches([rival], FACTS) == []
+
+
+def test_short_waits_are_merged_into_training() -> None:
+    log = SpanLog("trainer 0")
+    for number in range(10):
+        log.add(0, number, number + 0.001, number + 1)
+    log.add(0, 10, 11, 12)
+    log.add(1, 12, 12.001, 13)
+    kinds = [(span.kind, span.window[0], span.start, span.end) for span in log.spans()]
+    assert kinds == [
+        ("wait", 0, 0, 0.001),
+        ("train", 0, 0.001, 10),
+        ("wait", 0, 10, 11),
+        ("train", 0, 11, 12),
+        ("wait", 1, 12, 12.001),
+        ("train", 1, 12.001, 13),
+    ]
+
+
+def test_lanes_have_no_overlapping_spans() -> None:
+    spans = [
+        Span("map", (0, 0), start, start + 1.0, f"worker {start}") for start in (0.0, 0.5, 1.0, 1.2, 1.6)
+    ]
+    lanes = [span.lane for span in pack_lanes(spans)]
+    assert lanes == ["read 1", "read 2", "read 1", "read 3", "read 2"]

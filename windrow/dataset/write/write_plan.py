@@ -1,0 +1,221 @@
+"""Writes the rows of a plan: a Dataset's blocks in parallel, a pipeline's epochs one by one in their order."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.arrow_support import empty_table
+from windrow.core.errors import PlanError, SourceError
+from windrow.core.source import BlockAddress, BlockReader, BlockTable, CorruptBlockError
+from windrow.dataset.epoch_iteration import read_epochs
+from windrow.dataset.logical_plan import LogicalPlan
+from windrow.dataset.write.write_job import FailedRowsFolder, Output, WriteRequest, write
+from windrow.io.sinks.commit import FinishedPart, WriteJob, mark_finished
+from windrow.io.sinks.write_files import Layout, write_empty, write_rows
+from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
+from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS
+from windrow.pipeline.executors.choose_executor import resolve_executor
+from windrow.pipeline.plan.job import Options
+from windrow.pipeline.shard.epoch import Epoch
+from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.row_generator import StoredRows
+from windrow.pipeline.tasks.transforms import FailedRows, apply_maps, check_schema
+
+# a task holds a block decoded, transformed and encoded
+_COPIES = 3
+_MIN_DIGITS = 5
+_TARGET_BYTES = 128 * 2**20
+# upper limits of a batch read from the epoch
+_BATCH_BYTES = 16 * 2**20
+_BATCH_ROWS = 2**20
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Adjacent blocks that one task writes."""
+
+    label: str  # the part's number, zero-padded, so that file names sort in order
+    addresses: tuple[BlockAddress, ...]
+
+
+@dataclass(frozen=True)
+class _PartWriter:
+    """The function of a task; picklable and idempotent: a retry writes the same files under the same names."""
+
+    job: WriteJob
+    failed: FailedRowsFolder | None
+    layout: Layout
+    reader: BlockReader
+    maps: tuple[MapBatches, ...]
+    skips_corrupt: bool
+
+    def with_maps(self, maps: tuple[MapBatches, ...]) -> _PartWriter:
+        """The same writer with other transforms."""
+        return replace(self, maps=maps)
+
+    def __call__(self, part: _Part) -> FinishedPart:
+        """Write the files of a part."""
+        corrupt: list[str] = []
+        failed = FailedRows()
+        tables = (self._read(address, corrupt, failed) for address in part.addresses)
+        files = tuple(write_rows(self.job, self.layout, tables, part.label))
+        failed_rows = 0 if self.failed is None else self.failed.write(part.label, failed)
+        finished = FinishedPart(files, tuple(corrupt), failed_rows)
+        if self.job.resumes:
+            mark_finished(self.job, part.label, finished)
+        return finished
+
+    def _read(self, address: BlockAddress, corrupt: list[str], failed: FailedRows) -> pa.Table:
+        try:
+            table = self.reader.read(address)
+        except CorruptBlockError as error:
+            if not self.skips_corrupt:
+                raise
+            corrupt.append(str(error))
+            return empty_table(self.job.schema)
+        positions = StoredRows(address.number)
+        table = apply_maps(
+            table, self.maps, address.origin, positions, None if self.failed is None else failed
+        )
+        if not table.num_rows:
+            # transforms are not applied to empty tables, so the schema is not the final one
+            return empty_table(self.job.schema)
+        check_schema(self.job.schema, table.schema, address.origin)
+        return table
+
+
+def write_parts(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
+    """Write the rows of a plan without windows: one file per block, or files of a target size."""
+    layout = request.layout()
+
+    def write_files(output: Output) -> FinishedPart:
+        source, options = plan.read_source, plan.options
+        writer = _PartWriter(
+            output.job, output.failed, layout, source.reader, plan.maps, options.on_error == "skip"
+        )
+        spans = cut_parts(source.blocks, layout.target_bytes)
+        digits = max(_MIN_DIGITS, len(str(len(spans))))
+        parts = [_Part(f"{at:0{digits}d}", source.addresses(span)) for at, span in enumerate(spans)]
+        missing = [part for part in parts if part.label not in output.finished]
+        written = _run(writer, missing, options, _largest_bytes(source.blocks, spans)) if missing else []
+        made = dict(zip((part.label for part in missing), written, strict=True))
+        return _gather([made.get(part.label) or output.finished[part.label] for part in parts])
+
+    return write(plan, request, layout, write_files)
+
+
+def cut_parts(blocks: BlockTable, target_bytes: int | None) -> list[range]:
+    """Return the blocks of each part: one block, or adjacent blocks up to the target size."""
+    if target_bytes is None:
+        return [range(block, block + 1) for block in np.flatnonzero(blocks.rows).tolist()]
+    spans: list[range] = []
+    start, part_bytes = 0, 0
+    for block, size in enumerate(blocks.decoded_bytes.tolist()):
+        if block > start and part_bytes + size > target_bytes:
+            spans.append(range(start, block))
+            start, part_bytes = block, 0
+        part_bytes += size
+    return [*spans, range(start, len(blocks.rows))] if len(blocks.rows) else []
+
+
+def _largest_bytes(blocks: BlockTable, spans: Sequence[range]) -> int:
+    """Estimate a task's peak memory: a whole part, since its rows can go to files in many directories."""
+    sizes: NDArray[np.int64] = blocks.memory_bytes
+    return _COPIES * max((int(sizes[span.start : span.stop].sum()) for span in spans), default=0)
+
+
+def _run(
+    writer: _PartWriter, parts: Sequence[_Part], options: Options, part_bytes: int
+) -> Sequence[FinishedPart]:
+    """Run the tasks on the chosen executor, in parallel as far as memory allows; results in order."""
+    executor = resolve_executor(options.executor)
+    if executor.name == "ray":
+        from windrow.pipeline.executors.ray.data.remote_calls import call_stages_on_ray
+
+        return call_stages_on_ray(writer, parts, _describe)
+    resources = executor.resources()
+    memory = options.memory_bytes or resources.memory_bytes
+    workers = min(resources.workers, memory // max(1, part_bytes))
+    return _write_on_threads(writer, parts, max(1, workers))
+
+
+def _write_on_threads(writer: _PartWriter, parts: Sequence[_Part], workers: int) -> list[FinishedPart]:
+    threads = ThreadPoolExecutor(workers, thread_name_prefix="windrow-write")
+    try:
+        return list(threads.map(writer, parts))
+    finally:
+        # wait for running tasks, so that nothing is written after the error was raised
+        threads.shutdown(cancel_futures=True)
+
+
+def _gather(parts: Sequence[FinishedPart]) -> FinishedPart:
+    corrupt = [why for part in parts for why in part.corrupt]
+    if len(corrupt) > MAX_BLOCKS:
+        raise SourceError(
+            f"{len(corrupt)} blocks are corrupt, and on_error='skip' skips at most {MAX_BLOCKS}: restore "
+            f"their files, or remove them from the dataset. The first one: {corrupt[0]}"
+        )
+    for why in corrupt:
+        warnings.warn(f"skipped a corrupt block while writing: {why}", RuntimeWarning, stacklevel=2)
+    files = tuple(file for part in parts for file in part.files)
+    return FinishedPart(files, tuple(corrupt), sum(part.failed_rows for part in parts))
+
+
+def _describe(part: _Part) -> str:
+    return f"part {part.label}: {', '.join(address.origin for address in part.addresses[:3])}"
+
+
+def write_epochs(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
+    """Write each epoch of a plan into its own directory, ``epoch=<number>``."""
+    if plan.epochs is None:
+        raise PlanError("repeat() without times never ends, and cannot be written: give repeat(times)")
+    layout = request.layout()
+    layout = replace(layout, target_bytes=layout.target_bytes or _TARGET_BYTES)
+    if "epoch" in layout.partition_by:
+        raise PlanError(
+            "partition_by: a pipeline already writes into directories called epoch=...: rename the column"
+        )
+
+    if request.mode == "resume" or request.failed_rows is not None:
+        raise PlanError(
+            "mode='resume' and failed_rows= are for a Dataset, whose blocks are written one by one: write before "
+            "window() and repeat()"
+        )
+
+    def write_files(output: Output) -> FinishedPart:
+        rows = _batch_rows(plan, layout)
+        with closing(read_epochs(plan.job())) as epochs:
+            files = (file for epoch in epochs for file in _write_epoch(output.job, layout, epoch, rows))
+            return FinishedPart(tuple(files))
+
+    return write(plan, request, layout, write_files)
+
+
+def _write_epoch(job: WriteJob, layout: Layout, epoch: Epoch, batch_rows: int) -> list[WrittenFile]:
+    folder = f"epoch={epoch.number}/"
+    files = list(write_rows(job, layout, _tables(job, epoch, batch_rows), "", folder))
+    return files or [write_empty(job, layout, folder)]
+
+
+def _tables(job: WriteJob, epoch: Epoch, batch_rows: int) -> Iterator[pa.Table]:
+    for table in epoch.iter_batches(batch_rows, batch_format="pyarrow"):
+        check_schema(job.schema, table.schema, f"epoch {epoch.number}")
+        yield table
+
+
+def _batch_rows(plan: LogicalPlan, layout: Layout) -> int:
+    """Return the rows of a batch, so that it takes at most a quarter of a file and 16 MiB."""
+    source, packing = plan.read_source, plan.packing
+    row_bytes = max(1, int(source.blocks.memory_bytes.sum()) // max(1, int(source.blocks.rows.sum())))
+    if packing is not None:
+        row_bytes = packing.seq_len * packing.token_bytes(source.schema)
+    batch_bytes = min(_BATCH_BYTES, (layout.target_bytes or _TARGET_BYTES) // 4)
+    return min(_BATCH_ROWS, max(1, batch_bytes // row_bytes))

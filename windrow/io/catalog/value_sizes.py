@@ -1,0 +1,143 @@
+"""Sizes of values in memory: widths by type, and the bytes of columns by their values alone, whatever the chunks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+from numpy.typing import NDArray
+
+from windrow.core.arrow_bytes import arrow_bytes
+from windrow.core.source import BlockTable
+from windrow.io.catalog.content_digest import child_range
+
+
+def fixed_bits(kind: pa.DataType) -> int | None:
+    """Bits of a value of a fixed-width type, without validity; None for variable-width types."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return fixed_bits(kind.storage_type)
+    if pt.is_null(kind):
+        return 0
+    if pt.is_fixed_size_list(kind):
+        bits = fixed_bits(kind.value_type)
+        return None if bits is None else bits * kind.list_size
+    if pt.is_struct(kind):
+        widths = [fixed_bits(child.type) for child in kind]
+        return None if None in widths else sum(bits or 0 for bits in widths)
+    if pt.is_primitive(kind) or pt.is_decimal(kind) or pt.is_fixed_size_binary(kind):
+        return int(kind.bit_width)
+    return None
+
+
+def offset_bytes(kind: pa.DataType) -> int:
+    """Bytes that a value takes in addition to its content: an offset, a view, or a dictionary index."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return offset_bytes(kind.storage_type)
+    if pt.is_dictionary(kind):
+        return int(kind.index_type.bit_width) // 8
+    if pt.is_large_string(kind) or pt.is_large_binary(kind) or pt.is_large_list(kind):
+        return 8
+    if pt.is_string_view(kind) or pt.is_binary_view(kind) or pt.is_large_list_view(kind):
+        return 16
+    if pt.is_list_view(kind):
+        return 8
+    return 4 if pt.is_string(kind) or pt.is_binary(kind) or pt.is_list(kind) or pt.is_map(kind) else 0
+
+
+def leaf_types(kind: pa.DataType) -> list[pa.DataType]:
+    """The types of a column's leaves, in Parquet's order."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return leaf_types(kind.storage_type)
+    if pt.is_struct(kind):
+        return [leaf for child in kind for leaf in leaf_types(child.type)]
+    if pt.is_map(kind):
+        return [*leaf_types(kind.key_type), *leaf_types(kind.item_type)]
+    lists = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
+    if any(is_list(kind) for is_list in lists):
+        return leaf_types(kind.value_type)
+    return [kind]
+
+
+def leaf_indices(schema: pa.Schema) -> list[range]:
+    """The indices of each column's leaves in Parquet."""
+    indices, start = [], 0
+    for field in schema:
+        stop = start + len(leaf_types(field.type))
+        indices.append(range(start, stop))
+        start = stop
+    return indices
+
+
+def cut_rows(rows: int, size_bytes: int, target_bytes: int) -> NDArray[np.int64]:
+    """Block boundaries: the fewest blocks of equal rows, give or take one, whose mean size stays within the target.
+
+    Examples
+    --------
+    >>> cut_rows(10, 80, 32).tolist()
+    [0, 3, 6, 10]
+    """
+    blocks = min(rows, max(1, -(-size_bytes // target_bytes)))
+    return np.arange(blocks + 1, dtype=np.int64) * rows // max(blocks, 1)
+
+
+def weigh_table(table: pa.Table) -> int:
+    """Bytes of a table's values."""
+    return sum(_weigh_column(column) for column in table.columns)
+
+
+def weigh_tables(tables: list[pa.Table], schema: pa.Schema) -> BlockTable:
+    """The rows and bytes of blocks given as tables."""
+    rows = np.array([table.num_rows for table in tables], np.int64)
+    sizes = np.array([weigh_table(table) for table in tables], np.int64)
+    exact = all(fixed_bits(kind) is not None for kind in schema.types)
+    return BlockTable(rows, sizes, sizes, rows_known=True, bytes_exact=exact)
+
+
+def count_nulls(table: pa.Table) -> dict[str, int]:
+    """Nulls by column, including those within fixed-size lists."""
+    return {
+        name: sum(_nulls(chunk) for chunk in column.chunks)
+        for name, column in zip(table.schema.names, table.columns, strict=True)
+    }
+
+
+def _nulls(array: pa.Array) -> int:
+    if isinstance(array.type, pa.BaseExtensionType):
+        return _nulls(array.storage)
+    if pt.is_run_end_encoded(array.type):
+        # Arrow reports null_count 0 for run-end encoded arrays
+        import pyarrow.compute as pc
+
+        return int(pc.run_end_decode(array).null_count)
+    if pt.is_fixed_size_list(array.type):
+        return int(array.null_count) + _nulls(array.values.slice(*child_range(array)))
+    return int(array.null_count)
+
+
+def _weigh_column(column: pa.ChunkedArray) -> int:
+    bits = fixed_bits(column.type)
+    if bits is not None:
+        return (len(column) * bits + 7) // 8
+    return sum(_weigh(chunk) for chunk in column.chunks)
+
+
+def _weigh(array: pa.Array) -> int:
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    kind, rows = array.type, len(array)
+    bits = fixed_bits(kind)
+    if bits is not None:
+        return (rows * bits + 7) // 8
+    if pt.is_struct(kind):
+        return sum(map(_weigh, array.flatten()))
+    if pt.is_string(kind) or pt.is_binary(kind) or pt.is_large_string(kind) or pt.is_large_binary(kind):
+        return rows * offset_bytes(kind) + child_range(array)[1]
+    if pt.is_map(kind):
+        start, count = child_range(array)
+        return rows * offset_bytes(kind) + sum(
+            _weigh(child.slice(start, count)) for child in (array.keys, array.items)
+        )
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        return rows * offset_bytes(kind) + _weigh(array.values.slice(*child_range(array)))
+    # dictionaries count their indices only; other types count their buffers
+    return rows * offset_bytes(kind) if pt.is_dictionary(kind) else arrow_bytes(array)

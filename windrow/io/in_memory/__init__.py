@@ -1,1 +1,0 @@
-"""Sources of data in this process's memory: cut into blocks, digested, and serialized to reading processes."""

@@ -1,0 +1,305 @@
+"""Pools of actors that run a transform: the manager that hands them batches, and how a run starts and uses them.
+
+Map tasks come and go, so none of them knows how busy an actor is. The manager, an actor itself, gets references
+only: a task puts a batch into the object store and gets a reference to the result back. If a task's worker dies,
+nothing is left to release. If an actor dies, Ray starts it again and repeats its calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+from ray import cloudpickle
+
+from windrow.core.errors import TransformError
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.executors.ray.coordinator_calls import get_all
+from windrow.pipeline.executors.ray.ray_task import ignoring_interrupts
+from windrow.pipeline.tasks.map_batches import Call, MapBatches, Result
+from windrow.pipeline.tasks.map_task import TaskContext
+from windrow.pipeline.tasks.transforms import call_function
+
+logger = logging.getLogger(__name__)
+
+# an actor that dies while it runs a batch gets the batch again; one that no actor survives must end
+_CALL_RETRIES = 3
+# Models are loaded in seconds, and autoscalers add a node in minutes.
+_START_SECONDS = 600.0
+_IDLE_SECONDS = 30.0
+_TICK_SECONDS = 2.0
+# With this many batches at each actor, one more actor helps.
+_BUSY_CALLS = 2
+_MANAGER_LIVES = 3
+
+
+class _Worker:
+    """One actor: runs the function, or an object of the class, on one batch at a time."""
+
+    def __init__(self, stage: bytes) -> None:
+        # a module that is missing here must not end the actor without a reason
+        self._pickled = stage
+        self._loaded: tuple[MapBatches, Any] | None = None
+
+    def start(self) -> None:
+        """Return once the process has started."""
+
+    # two objects, so that waiting for the marker does not fetch the rows
+    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
+    def run(self, call: Call) -> tuple[None, Any]:
+        """Call the function; returns a marker that the call has ended, and the result or a `Failure`."""
+        with ignoring_interrupts():
+            try:
+                if self._loaded is None:
+                    loaded: MapBatches = cloudpickle.loads(self._pickled)
+                    self._loaded = loaded, loaded.make_instance()
+                stage, fn = self._loaded
+                return None, call_function(stage, fn, call)
+            except Exception as error:
+                return None, Failure.capture(error, cloudpickle.dumps)
+
+
+@dataclass(eq=False)
+class _Member:
+    """One actor as the manager sees it."""
+
+    handle: Any
+    # batches that it has not finished
+    calls: int = 0
+    started: bool = False
+    idle_since: float = 0.0
+
+
+class PoolManager:
+    """Starts the actors of one pool, gives each batch to the least busy one, and fits their number to the load."""
+
+    def __init__(self, stage: bytes, name: str, sizes: tuple[int, int], options: dict[str, Any]) -> None:
+        self._stage, self._name, self._options = stage, name, options
+        self._least, self._largest = sizes
+        self._members: list[_Member] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._begun = 0.0
+        self._first_started = asyncio.Event()
+        self._start_error = ""
+        self._ticking = False
+
+    async def submit(self, holder: list[Any]) -> list[Any] | Failure:
+        """Give a batch to an actor: the reference in ``holder`` is to a `Call`; returns one to the result."""
+        self._start()
+        try:
+            # Even with a set event, a timeout of 0 would end before it is looked at. By the time that this goes on, the
+            # last actor can have died, which clears the event.
+            while not self._first_started.is_set():
+                left = self._begun + _START_SECONDS - time.monotonic()
+                await asyncio.wait_for(self._first_started.wait(), max(0.0, left))
+        except asyncio.TimeoutError:
+            return Failure.capture(
+                TransformError(
+                    f"{self._name}: Ray has started no actor for it within {_START_SECONDS:.0f} s. "
+                    f"{_describe_shortage(self._options) or 'Others may hold the resources: '}"
+                    "start nodes that have what it needs, or ask for less"
+                )
+            )
+        if not self._members:
+            error = f"{self._name}: no actor can start: {self._start_error}"
+            return Failure.capture(TransformError(error))
+        member = min((one for one in self._members if one.started), key=lambda one: one.calls)
+        if member.calls >= _BUSY_CALLS and all(one.started for one in self._members):
+            self._grow()
+        done, result = member.handle.run.remote(holder[0])
+        member.calls += 1
+        self._spawn(self._finish(member, done))
+        return [result]
+
+    def _start(self) -> None:
+        if self._ticking:
+            return
+        self._begun = time.monotonic()
+        for _ in range(self._least):
+            self._add()
+        self._spawn(self._shrink())
+        self._ticking = True
+
+    def _grow(self) -> None:
+        if len(self._members) < self._largest:
+            self._add()
+
+    def _add(self) -> None:
+        # explicit, or the caller's placement group could capture the actor
+        options = {"scheduling_strategy": "DEFAULT", **self._options}
+        handle = _worker_class.options(**options).remote(self._stage)
+        member = _Member(handle, idle_since=time.monotonic())
+        self._members.append(member)
+        self._spawn(self._await_start(member))
+
+    async def _await_start(self, member: _Member) -> None:
+        try:
+            await member.handle.start.remote()
+            member.started, member.idle_since = True, time.monotonic()
+        except Exception as error:
+            self._start_error = f"{type(error).__name__}: {error}"
+            logger.warning("an actor of %s has not started: %s", self._name, self._start_error)
+            self._members.remove(member)
+        if any(one.started for one in self._members) or not self._members:
+            self._first_started.set()
+
+    async def _finish(self, member: _Member, done: Any) -> None:
+        try:
+            await done
+        except ray.exceptions.RayActorError:
+            # its process has died again and again: others get the next batches until a new one has started
+            logger.warning("an actor of %s has died: another one replaces it", self._name)
+            if member in self._members:
+                self._members.remove(member)
+                if len(self._members) < self._least:
+                    self._add()
+                if not any(one.started for one in self._members):
+                    self._first_started.clear()
+                    self._begun = time.monotonic()
+        finally:
+            member.calls -= 1
+            member.idle_since = time.monotonic()
+
+    async def _shrink(self) -> None:
+        """End actors that have had no work for a while; dropping the last handle ends an actor."""
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            now = time.monotonic()
+            for member in list(self._members):
+                idle = member.started and not member.calls and now - member.idle_since > _IDLE_SECONDS
+                if idle and len(self._members) > self._least:
+                    self._members.remove(member)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # the caller gets the error with the result; here it only must not count as never retrieved
+            task.exception()
+
+
+_worker_class: Any = ray.remote(max_restarts=-1, max_task_retries=_CALL_RETRIES)(_Worker)
+
+
+def _describe_shortage(options: dict[str, Any]) -> str:
+    """Say what an actor needs that no node of the cluster has; empty if a node has it."""
+    needs = {"CPU": options.get("num_cpus", 0), "GPU": options.get("num_gpus", 0)}
+    needs |= {"memory": options.get("memory", 0), **options.get("resources", {})}
+    needs = {name: amount for name, amount in needs.items() if amount}
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if any(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes):
+        return ""
+    wanted = ", ".join(f"{name}: {amount:g}" for name, amount in needs.items())
+    return f"Each actor needs {{{wanted}}}, and no node of the cluster has that: "
+
+
+def start_pools(stages: Iterable[MapBatches]) -> tuple[MapBatches, ...]:
+    """Start a manager for each transform with a pool; returns the transforms, which then run there.
+
+    The pools end with this process, or with `end_pools`.
+    """
+    return tuple(stage if stage.pool is None else _start_pool(stage, stage.pool.sizes) for stage in stages)
+
+
+def _start_pool(stage: MapBatches, sizes: tuple[int, int]) -> MapBatches:
+    manager = _manager_class.options(scheduling_strategy="DEFAULT", name=None).remote(
+        cloudpickle.dumps(stage), stage.name, sizes, stage.resources.options
+    )
+    return replace(stage, workers=RayWorkers(manager, stage.name))
+
+
+_manager_class: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(PoolManager)
+
+
+def end_pools(stages: Iterable[MapBatches]) -> None:
+    """End the pools that `start_pools` has started; workers that have cached the transforms keep no actor alive."""
+    for stage in stages:
+        if isinstance(stage.workers, RayWorkers):
+            with suppress(Exception):
+                # its handles of the actors are the only ones
+                ray.kill(stage.workers.manager, no_restart=True)
+
+
+class RunPools:
+    """The pools of a run, and in the object store what its tasks share: a context that refers to them."""
+
+    def __init__(self, context: TaskContext) -> None:
+        self._plain = context
+        self._started: tuple[MapBatches, ...] = ()
+        self.context = self._put()
+
+    def _put(self) -> Any:
+        self._started = start_pools(self._plain.before)
+        return ray.put(replace(self._plain, before=self._started))
+
+    def end(self) -> None:
+        """End the pools while nobody reads: idle actors would keep CPUs and GPUs from others."""
+        started, self._started = self._started, ()
+        end_pools(started)
+
+    def ensure(self) -> None:
+        """Start the pools again if they have ended."""
+        if self._plain.before and not self._started:
+            self.context = self._put()
+
+
+def warn_of_shortages(stages: Iterable[MapBatches]) -> None:
+    """Warn about pools whose actors no node of the cluster can hold."""
+    for stage in stages:
+        lacking = "" if stage.pool is None else _describe_shortage(stage.resources.options)
+        if lacking:
+            text = f"{stage.name} waits until a node joins. {lacking}start one, or ask for less"
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+
+@dataclass(frozen=True)
+class RayWorkers:
+    """The pool of one transform, for tasks of any process; see `RemoteWorkers`."""
+
+    manager: Any
+    name: str
+
+    def start(self, call: Call) -> Callable[[], Result]:
+        """Begin a call; returns what waits for its result, or raises its error."""
+        # in a list, so that the manager gets the reference instead of the rows
+        holder = [ray.put(call)]
+        reply = self.manager.submit.remote(holder)
+
+        def wait() -> Result:
+            try:
+                result = self._wait(reply, holder, f"{call.where} on actors")
+            except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
+                raise TransformError(
+                    f"{call.where}: the actor's process died repeatedly while it worked on this batch or another one, "
+                    f"from a crash in native code, or for want of memory; its log has more. Ray says: {error}"
+                ) from error
+            if isinstance(result, Failure):
+                result.rethrow()
+            answer: Result = result
+            return answer
+
+        return wait
+
+    def _wait(self, reply: Any, holder: list[Any], who: str) -> Any:
+        """The result of a batch; if the manager dies, which owns the results, its next life gets the batch again."""
+        for _ in range(_MANAGER_LIVES):
+            (found,) = get_all([reply], who)
+            if isinstance(found, Failure):
+                found.rethrow()
+            try:
+                return get_all(found, who)[0]
+            except ray.exceptions.OwnerDiedError:
+                reply = self.manager.submit.remote(holder)
+        (found,) = get_all([reply], who)
+        return get_all(found, who)[0]

@@ -1,1 +1,0 @@
-"""Pools of actors that run transforms."""

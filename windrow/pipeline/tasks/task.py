@@ -1,0 +1,287 @@
+"""A map task as a value: its blocks and where their rows go; and what it reports of rows, corrupt blocks and time."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.core.errors import SourceError
+from windrow.core.machine import available_cores
+from windrow.core.phase_clock import PhaseClock, timed
+from windrow.core.source import BlockAddress, BlockPart, CorruptBlockError
+from windrow.pipeline.statistics.phases import (
+    DECODE,
+    SHUFFLE,
+    STORAGE,
+    TASK_PHASES,
+    TRANSFORM,
+    TRANSFORM_PREFIX,
+    TaskProfile,
+)
+from windrow.pipeline.tasks.cache.disk_cache import CacheReport
+from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.window_order import WindowOrder, token_rows
+
+T = TypeVar("T")
+# a major page fault waits at most about this long for a local disk
+_FAULT_SECONDS = 0.02
+# With packing, tokens that are placed at a time, unless a document has more. Their epoch rows, runs and places take
+# up to 32 bytes each.
+PLACED_TOKENS = 2**20
+
+
+@dataclass(frozen=True, order=True)
+class Work:
+    """One task: a part of a window, at one stage.
+
+    ``attempt`` distinguishes results of this attempt at the window from late results of an
+    earlier one, after the window has been dropped and restarted.
+    """
+
+    epoch: int
+    window: int
+    part: int
+    stage: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """A block that a task could not decode: its number in stored order, and the error, which names the block."""
+
+    block: int
+    error: str
+
+
+def find_corruption(read: Callable[[], T], block: int) -> T | Corruption:
+    """Read a block, and retry once if it is corrupt: the first transfer may have corrupted it."""
+    try:
+        return read()
+    except CorruptBlockError:
+        pass
+    try:
+        return read()
+    except CorruptBlockError as error:
+        return Corruption(block, str(error))
+
+
+def make_late_corruption_error(error: object) -> SourceError:
+    """Make the error for a block found corrupt after its rows were assigned positions."""
+    return SourceError(
+        f"{error}. It can no longer be skipped: it was read before, and rows of its window already "
+        "have positions. Restore the file, and resume from a saved state"
+    )
+
+
+@contextmanager
+def late_corruption() -> Iterator[None]:
+    """Turn the error of a corrupt block into one that explains why ``on_error="skip"`` does not skip it."""
+    try:
+        yield
+    except CorruptBlockError as error:
+        raise make_late_corruption_error(error) from error.__cause__
+
+
+_next_part = timed(DECODE)(next)
+
+
+class TaskMeter:
+    """The clock of one task, and its profile."""
+
+    def __init__(self) -> None:
+        self.clock = PhaseClock(counts_cpu=True)
+        self._faults = _major_faults()
+
+    def profile(self) -> TaskProfile:
+        """What the task has spent its time on; call it when the clock has stopped."""
+        clock = self.clock
+        # a default dictionary: phases that did not occur are 0
+        seconds, functions = clock.seconds, dict[str, float]()
+        phases = {name: seconds[name] for name in TASK_PHASES}
+        if len(seconds) > len(phases):
+            functions = {
+                name.removeprefix(TRANSFORM_PREFIX): spent
+                for name, spent in seconds.items()
+                if name.startswith(TRANSFORM_PREFIX)
+            }
+            phases[TRANSFORM] += sum(functions.values())
+        # reads in other threads, for which decoding waited; and pages of local files that came from a disk
+        off_core = max(0.0, phases[DECODE] + phases[SHUFFLE] - clock.cpu_seconds)
+        waited = clock.elsewhere.get(STORAGE, 0.0) + _FAULT_SECONDS * (_major_faults() - self._faults)
+        from_storage = min(off_core, waited, phases[DECODE])
+        phases[DECODE] -= from_storage
+        phases[STORAGE] += from_storage
+        return TaskProfile(
+            phases,
+            clock.cpu_seconds,
+            functions,
+            clock.requests,
+            clock.requested_bytes,
+            clock.retries,
+            _cores(),
+        )
+
+
+def timed_parts(parts: Iterable[BlockPart]) -> Iterator[BlockPart]:
+    """Yield the parts of a block; what is done to get each one counts as decoding."""
+    iterator = iter(parts)
+    while True:
+        # in a list, so that this frame does not hold a part while the next one is decoded
+        found: list[Any] = [_next_part(iterator, None)]
+        if found[0] is None:
+            return
+        yield found.pop()
+
+
+def _major_faults() -> int:
+    who = getattr(resource, "RUSAGE_THREAD", None)
+    return 0 if who is None else resource.getrusage(who).ru_majflt
+
+
+@lru_cache(maxsize=1)
+def _cores() -> int:
+    return available_cores()
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """How far a task got before its output exceeded the limit.
+
+    The scheduler's event `Overflowed` has the same fields.
+    """
+
+    # the share of its rows that the task had transformed, 0 to 1, and the output rows and bytes of that share
+    share: float
+    rows: int
+    size_bytes: int
+    # a lower bound of the task's whole output: the finished blocks, and the estimate for the current one
+    min_bytes: int
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The documents of a block, whose tokens are its rows."""
+
+    # (documents,) the epoch row of the first token of each, and its number of tokens
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """Where the rows of a task go."""
+
+    order: WindowOrder
+    # for each block, the number of its first row among the stored rows of the window
+    offsets: tuple[int, ...]
+    # the window's runs, one layout for each destination
+    layouts: tuple[WindowRuns, ...]
+    # with packing, the documents of each block, which are ordered instead of its rows
+    documents: tuple[Documents, ...] | None = None
+    # with a sort, (rows,) the epoch row of each row of each block, which `order` does not know
+    sorted_rows: tuple[NDArray[np.int64], ...] | None = None
+
+    @property
+    def is_stored_order(self) -> bool:
+        """Whether rows keep the order of their blocks."""
+        return self.order.permutation is None and self.documents is None and self.sorted_rows is None
+
+    def place(self, at: int, start: int, part: BlockPart) -> Iterator[tuple[BlockPart, NDArray[np.int64]]]:
+        """Yield the rows of a part and their epoch rows; ``start`` is its first row in block ``at`` of the task.
+
+        Tokens are yielded some documents at a time, since they are few bytes beside their epoch rows.
+        """
+        if self.sorted_rows is not None:
+            yield part, self.sorted_rows[at][start : start + part.num_rows]
+            return
+        if self.documents is None:
+            first = self.offsets[at] + start
+            yield part, self.order.epoch_rows(first, first + part.num_rows)
+            return
+        documents, table = self.documents[at], part.select(list(range(len(part.schema))))
+        stops = np.cumsum(documents.lengths, dtype=np.int64)
+        first = token = 0
+        while first < len(stops):
+            # at least one document
+            last = max(first + 1, int(np.searchsorted(stops, token + PLACED_TOKENS, side="right")))
+            rows = token_rows(documents.starts[first:last], documents.lengths[first:last])
+            if len(rows):
+                yield table.slice(token, len(rows)), rows
+            first, token = last, token + len(rows)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task."""
+
+    # the scheduler's identifier of the task
+    work: Work
+    # the numbers of its blocks in stored order
+    blocks: tuple[int, ...]
+    addresses: tuple[BlockAddress, ...]
+    # the rows that each block must have; None where unknown
+    rows: tuple[int | None, ...]
+    # whether the task reads the blocks; otherwise an earlier task did, and their tables are its input
+    reads: bool
+    # where rows go; None for a task that only reads
+    ordering: Ordering | None
+    # Indices into ``blocks`` of those whose cached tables are passed to the task, of those whose tables it
+    # returns for the memory cache, and of those known to be corrupt, which count as having no rows.
+    found: tuple[int, ...] = ()
+    keeps: tuple[int, ...] = ()
+    skips: tuple[int, ...] = ()
+    # the limit of its output; a task that exceeds it returns no output
+    max_bytes: int | None = None
+    # whether to transform a few rows of each block first, to estimate the output of the block
+    samples: bool = False
+
+
+class TaskRunner(Protocol):
+    """Runs a driver's tasks."""
+
+    @property
+    def destinations(self) -> tuple[tuple[int, ...], ...]:
+        """The shards, grouped by the destination of their map outputs."""
+
+    def run(self, task: Task, tables: Any, *cached: Any) -> None:
+        """Start a task, which ends with a call of the driver's ``task_done`` or ``task_failed``.
+
+        ``tables`` is the handle of the read task's output, for a task that only places rows.
+        ``cached`` holds the handles of the cached blocks that ``task.found`` lists.
+        """
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """The report of a finished task."""
+
+    # rows of each block
+    rows: tuple[int, ...]
+    # bytes of its output by slice, over all destinations
+    slice_bytes: tuple[int, ...]
+    # None if it has no rows
+    schema: pa.Schema | None
+    # seconds since the Unix epoch
+    start_time: float
+    stop_time: float
+    cache: CacheReport = CacheReport()
+    # the blocks found corrupt and counted as having no rows
+    corrupt: tuple[Corruption, ...] = ()
+    # bytes of its output without frame-of-reference encoding; None if its output is not encoded
+    unpacked_bytes: int | None = None
+    # why the task returned no output; None if it returned all of it
+    shortfall: Shortfall | None = None
+    # with packing, (documents,) the tokens of each document, by block; None if they were known before
+    documents: tuple[NDArray[np.int32], ...] | None = None
+    # with a sort, the keys of each block that was read
+    keys: tuple[pa.Table, ...] = ()
+    # what it spent its time on
+    profile: TaskProfile = TaskProfile()
