@@ -57,7 +57,7 @@ def test_parts_join_to_the_whole(
     shape += [data.draw(st.integers(1, 3)) for _ in range(data.draw(st.integers(0, 2)))]
     # Arrow has no tensors of booleans
     dtype = np.int32 if make == "tensors" else dtype
-    whole = np.arange(rows * np.prod(shape)).reshape(rows, *shape).astype(dtype)
+    whole: NDArray[Any] = np.arange(rows * np.prod(shape)).reshape(rows, *shape).astype(dtype)
     skipped = data.draw(st.integers(0, rows - 1))
     batch = pa.record_batch({"x": _lists(whole, make), "y": pa.array(range(rows))}).slice(skipped)
     whole = whole[skipped:]

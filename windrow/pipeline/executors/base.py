@@ -20,8 +20,6 @@ from windrow.pipeline.plan.job import Launch, Options, Resources
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.statistics.phases import Interval, TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.shuffle.kernels.place_rows import MapOutputs
-from windrow.shuffle.order.ordered_rows import OrderedOutputs
 from windrow.shuffle.order.runs import WindowRuns
 
 # moving average over about eight runs; a wait counts as at most this multiple of the work
@@ -104,7 +102,8 @@ class WindowData:
     # the runs; None when the window has no blocks
     layout: WindowRuns | None
     # the map outputs of each slice; slices are cleared as they are consumed
-    slices: list[MapOutputs | OrderedOutputs]
+    # of a replica: what stands for rows that its host has placed
+    slices: list[Any]
     # so far, one line each
     user_warnings: Sequence[str] = ()
     # the rest as in `WindowReply`

@@ -402,7 +402,7 @@ class ReplicaHost:
 
     def _keep_lent(self, key: Key, name: tuple[int, int], placed: _PlacedRun) -> None:
         if placed.lent:
-            self._lent[(key, *name)] = placed
+            self._lent[key, name[0], name[1]] = placed
 
     def release(self, reader: Reader) -> None:
         """A replica's consumer takes nothing; if that holds for all, the coordinator may use the memory of windows."""
