@@ -187,7 +187,7 @@ def test_blocks_are_placed_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     expected = packed.to_arrow()
     for tokens in (1, 100, 10**6):
-        monkeypatch.setattr("windrow.pipeline.tasks.map_task.PLACED_TOKENS", tokens)
+        monkeypatch.setattr("windrow.pipeline.tasks.task.PLACED_TOKENS", tokens)
         assert packed.to_arrow().equals(expected)
 
 

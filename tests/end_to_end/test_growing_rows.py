@@ -78,6 +78,7 @@ BY_DAY_ON_RAY = [("windows", "shuffle, map"), ("one window", "map, shuffle")]
     ],
     indirect=["executor"],
 )
+@pytest.mark.ray_at_night
 def test_images_are_loaded_by_path(executor: str, paths: list[str], windows: str, order: str) -> None:
     cut = WINDOWS[windows]
     ds = windrow.from_items(paths, target_block_bytes=sum(map(len, paths)) // 6)

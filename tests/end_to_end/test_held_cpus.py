@@ -124,6 +124,7 @@ def recorded(tmp_path: Path) -> tuple[RecordInterval, windrow.Dataset]:
 
 # without a placement group alone: the test above shows that tasks run the same way within one
 @pytest.mark.parametrize("trainers", ["actors"], indirect=True)
+@pytest.mark.nightly
 def test_tasks_without_cpu_slots_are_limited_by_the_cores(
     ray_local: Any, recorded: tuple[RecordInterval, windrow.Dataset], trainers: list[Any]
 ) -> None:

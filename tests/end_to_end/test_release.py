@@ -268,6 +268,7 @@ def test_run_after_a_failed_epoch(numbers: Path, executor: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("executor", [pytest.param("ray", marks=pytest.mark.ray)], indirect=True)
 @pytest.mark.usefixtures("nothing_left")
+@pytest.mark.nightly
 def test_trainer_fails(pipe: windrow.DatasetPipeline) -> None:
     import ray
 

@@ -110,6 +110,7 @@ def _resume_often(
     assert np.array_equal(np.concatenate(found), expected)
 
 
+@pytest.mark.nightly
 def test_every_row_once_over_a_few_processes(ray_local: Any, trips_path: Path, tmp_path: Path) -> None:
     _resume_often(ray_local, trips_path, "key", "40kB", tmp_path, points=2, seed=1)
 
@@ -127,6 +128,7 @@ def test_every_flight_once_over_hundreds_of_processes(
     _resume_often(ray_local, flights_path, "distance", "7MB", tmp_path, points=500, seed=3)
 
 
+@pytest.mark.ray_at_night
 def test_resume_reads_nothing_before_the_window(executor: str, tmp_path: Path) -> None:
     rows, group = 400_000, 5_000
     path = write_wide(tmp_path / "wide.parquet", rows, columns=8, row_group_size=group)

@@ -67,6 +67,7 @@ PIPELINES: dict[str, Callable[[windrow.Dataset], windrow.DatasetPipeline]] = {
     ],
     indirect=["executor"],
 )
+@pytest.mark.ray_at_night
 def test_no_rows_give_no_batches(executor: str, empty: windrow.Dataset, pipeline: str) -> None:
     pipe = PIPELINES[pipeline](empty).options(executor=executor)
     for shard in pipe.split(3, equal="pad"):

@@ -127,7 +127,7 @@ def _cases() -> Iterator[Any]:
         yield pytest.param(executor, filtered, stop, id=name, marks=marks)
 
 
-@pytest.mark.parametrize(("executor", "filtered", "stop"), _cases(), indirect=["executor"])
+@pytest.mark.parametrize(("executor", "filtered", "stop"), list(_cases()), indirect=["executor"])
 def test_no_row_is_lost(executor: str, trips_path: Path, stop: Stop, *, filtered: bool) -> None:
     pipe = _pipe(trips_path, executor, filtered=filtered)
     expected = _keys(pipe.options(executor="threads").iter_batches(BATCH_ROWS))

@@ -66,6 +66,7 @@ class _Lengths:
         return {"length": batch["length"], "text": batch["text"]}
 
 
+@pytest.mark.nightly
 def test_batch_inference(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / f"{number:02}.txt").write_bytes(b"x" * (number + 1))

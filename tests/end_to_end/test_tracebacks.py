@@ -308,6 +308,7 @@ def interrupt(batch: Any) -> Any:
         *((interrupt, "KeyboardInterrupt", at) for at in ("before", "after", "collate")),
     ],
 )
+@pytest.mark.ray_at_night
 def test_function_that_ends_the_process_is_named(
     ray_local: Any, folder: Path, executor: str, function: Callable[[Any], Any], said: str, place: str
 ) -> None:

@@ -78,6 +78,7 @@ def test_crash_fails_only_its_task(ray_local: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "_fuse").exists()
 
 
+@pytest.mark.nightly
 def test_file_that_always_crashes_is_named(ray_local: Any, tmp_path: Path) -> None:
     with pipe_of(tmp_path, always=True).iterator() as shard:
         batches = shard.iter_batches(100)

@@ -195,7 +195,9 @@ ON_RAY = {
 }
 
 
-@pytest.mark.parametrize("name", ON_RAY)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if "cut" in name else pytest.mark.nightly) for name in ON_RAY]
+)
 def test_guarantees_on_ray(name: str, tmp_path: Path, ray_local: Any) -> None:
     source = ON_RAY[name].write(tmp_path)
     if "cut" in name:

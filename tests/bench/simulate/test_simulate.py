@@ -13,7 +13,7 @@ from bench.cli import main
 from bench.simulate.run import simulate
 from tests.bench.simulate.planted import PLANTED
 
-SEEDS = 400
+SEEDS = 200
 # A planted fault must be found within so many seeds; `make nightly` simulates many more.
 FOUND_WITHIN = 1_200
 # The search begins at the seeds that first found these faults, which saves a minute. Any other seed passes too.

@@ -17,7 +17,7 @@ import pytest
 
 import windrow
 from tests.dataset.example_sources import TableReader, TableSource
-from windrow.core.errors import SourceError, StateError, TransformError
+from windrow.core.errors import PlanError, SourceError, StateError, TransformError
 from windrow.core.source import BlockAddress
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.exchange import exchange as exchange_module
@@ -263,3 +263,12 @@ def test_ray_rows_outlive_the_workers_that_made_them(ray_local: Any) -> None:
     for pid in set(found["pid"].to_pylist()) - {os.getpid()}:
         os.kill(pid, signal.SIGKILL)
     assert ds.to_arrow()["x"].equals(found["x"])
+
+
+@pytest.mark.parametrize("call", [lambda ds: ds.sort("tag"), lambda ds: ds.random_shuffle(seed=1)])
+def test_dictionaries_with_more_values_than_their_indices_can_number_are_named(call: Any) -> None:
+    kind = pa.dictionary(pa.int8(), pa.string())
+    halves = [pa.table({"tag": pa.array([f"{half}{i}" for i in range(100)], kind)}) for half in "ab"]
+    ds = windrow.from_arrow(pa.concat_tables(halves)).options(executor="threads")
+    with pytest.raises(PlanError, match=r"'tag'.*more different values than int8 indices"):
+        call(ds).to_arrow()

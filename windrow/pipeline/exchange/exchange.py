@@ -32,6 +32,7 @@ from windrow.pipeline.exchange.spilled_pieces import (
 )
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.job import Options
+from windrow.shuffle.kernels.arrow_columns import join_table
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -62,7 +63,7 @@ class _Mapper:
         table = pa.concat_tables(tables)
         del tables
         # record batches of a file share a dictionary; one array a column is gathered faster
-        table = table.unify_dictionaries().combine_chunks()
+        table = join_table(table)
         divided = self.operation.divide(table, task)
         del table
         return Divided(divided.table.unify_dictionaries(), divided.cuts)
@@ -90,7 +91,7 @@ class _Sampler:
 
     def __call__(self, task: MapTask) -> tuple[pa.Table, float]:
         tables = [self.reader.read_columns(address, self.names) for address in task.addresses]
-        table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+        table = join_table(pa.concat_tables(tables))
         count = min(self.samples, table.num_rows)
         places = (2 * np.arange(count) + 1) * table.num_rows // max(1, 2 * count)
         return table.take(pa.array(places)).combine_chunks(), table.num_rows / max(1, count)

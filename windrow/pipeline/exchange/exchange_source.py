@@ -22,6 +22,7 @@ from windrow.pipeline.exchange.exchange import Exchange
 from windrow.pipeline.exchange.operations import MapTask, Operation
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.job import Options
+from windrow.shuffle.kernels.arrow_columns import join_table
 
 
 class OutputRows(Enum):
@@ -59,10 +60,10 @@ class ExchangeReader(WholeBlockReader):
         table = pa.concat_tables(tables) if tables else empty_table(self.spilled)
         del tables
         # the pieces are released before the merge copies the rows
-        table = table.unify_dictionaries().combine_chunks()
+        table = join_table(table)
         merged = self.operation.merge(table, address.locator.partition)
         del table
-        return merged.unify_dictionaries().combine_chunks()
+        return join_table(merged)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -37,8 +37,19 @@ def join(column: pa.Table) -> pa.Array:
         raise _make_unmovable_error(column.field(0).name, column.field(0).type, error) from error
 
 
+def join_table(table: pa.Table) -> pa.Table:
+    """Concatenate the chunks of every column; unifies dictionaries."""
+    try:
+        return table.unify_dictionaries().combine_chunks()
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        # which column it is, in an error that says what to do
+        for name in table.column_names:
+            join(table.select([name]))
+        raise
+
+
 def _make_unmovable_error(name: str, kind: Any, error: Exception) -> PlanError:
-    if pa.types.is_dictionary(kind) and isinstance(error, pa.ArrowInvalid):
+    if pa.types.is_dictionary(kind) and "larger index type" in str(error):
         return PlanError(
             f"column {name!r} of type {kind}: rows that are delivered together have more different values than "
             f"{kind.index_type} indices can number; give it wider ones, for example "
