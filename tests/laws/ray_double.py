@@ -159,7 +159,7 @@ class DoubledRayExecutor:
         return Resources("ray", _WORKERS, 2**30, limit_covers_all=False)
 
     def session(self, program: Program, hints: Sequence[Any] | None) -> Session:
-        nodes = (None,) * program.shards
+        nodes = ((None,),) * program.shards
         actor = self.double.start(lambda: coordinator.Coordinator(program, self.resources(), nodes))
         return executor.RaySession(actor, program)
 

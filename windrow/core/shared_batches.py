@@ -19,8 +19,6 @@ import pyarrow.types as pt
 from windrow.core.buffer_pool import BufferPool, _Block
 from windrow.core.native_libraries import address_of
 
-__all__ = ["SharedBatch", "SharedMemory", "SharedPool", "share_batch"]
-
 _PAGE_BYTES = mmap.PAGESIZE
 # where a buffer lies: offset and size in the file of the pool
 _Range = tuple[int, int]

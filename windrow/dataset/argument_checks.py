@@ -106,8 +106,8 @@ def check_table(table: pa.Table, caller: str) -> pa.Table:
     return decode_runs(table)
 
 
-def check_hints(hints: Sequence[Any] | None, shards: int) -> list[Any] | None:
-    """Return a list with one hint per shard, or raise a PlanError."""
+def check_hints(hints: Sequence[Any] | None, shards: int, replicas: int | None = None) -> list[Any] | None:
+    """Return a list with one hint per shard, or with one list of hints per shard, or raise a PlanError."""
     if hints is None:
         return None
     if isinstance(hints, str) or not isinstance(hints, Sequence):
@@ -118,4 +118,17 @@ def check_hints(hints: Sequence[Any] | None, shards: int) -> list[Any] | None:
         raise PlanError(
             f"locality_hints has {len(hints)} entries for {shards} shards: give one per shard, or None"
         )
-    return list(hints)
+    if replicas is None:
+        return list(hints)
+    found = []
+    for shard, of_shard in enumerate(hints):
+        if of_shard is None:
+            found.append([None] * replicas)
+            continue
+        if isinstance(of_shard, str) or not isinstance(of_shard, Sequence) or len(of_shard) != replicas:
+            raise PlanError(
+                f"locality_hints[{shard}]={of_shard!r} must be a list of {replicas} hints, one per replica of shard "
+                f"{shard}, or None"
+            )
+        found.append(list(of_shard))
+    return found

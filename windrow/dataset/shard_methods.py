@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from windrow.core.errors import PlanError
 from windrow.core.source import RowOrigin
@@ -17,11 +17,13 @@ from windrow.pipeline.delivery.iteration_methods import BatchIterator, Delivery
 from windrow.pipeline.executors.choose_executor import find_resources
 from windrow.pipeline.launch.attachment import attached_place, attachment_for, will_share
 from windrow.pipeline.launch.launcher import find_launch, find_rank
+from windrow.pipeline.launch.mesh import find_place
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.explain import Explanation, explain_job
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.mesh_place import MeshPlace, check_replica
 from windrow.pipeline.shard.epoch import Epoch
-from windrow.pipeline.shard.open_shards import open_shard, open_shards
+from windrow.pipeline.shard.open_shards import open_replicas, open_shard, open_shards
 from windrow.pipeline.shard.run_record import LatestRun
 from windrow.pipeline.shard.shard import Shard
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
@@ -36,15 +38,40 @@ class ShardMethods(Readable):
 
     _latest: LatestRun = field(default_factory=LatestRun, init=False, repr=False, compare=False)
 
+    @overload
+    def split(
+        self,
+        n: int,
+        *,
+        equal: Equal = ...,
+        locality_hints: Sequence[Any] | None = ...,
+        replicas: None = ...,
+        state_dict: Mapping[str, Any] | None = ...,
+        allow_appended: bool = ...,
+    ) -> list[Shard]: ...
+
+    @overload
+    def split(
+        self,
+        n: int,
+        *,
+        replicas: int,
+        equal: Equal = ...,
+        locality_hints: Sequence[Any] | None = ...,
+        state_dict: Mapping[str, Any] | None = ...,
+        allow_appended: bool = ...,
+    ) -> list[list[Shard]]: ...
+
     def split(
         self,
         n: int,
         *,
         equal: Equal = False,
         locality_hints: Sequence[Any] | None = None,
+        replicas: int | None = None,
         state_dict: Mapping[str, Any] | None = None,
         allow_appended: bool = False,
-    ) -> list[Shard]:
+    ) -> list[Shard] | list[list[Shard]]:
         """Split the rows of every epoch into ``n`` shards, one for each trainer.
 
         With batch size B, batch s of shard t holds rows [s·n·B + t·B, s·n·B + (t+1)·B) of the
@@ -58,7 +85,12 @@ class ShardMethods(Readable):
             How to treat a last step that is not full: False gives the first shards one row
             more, True drops at most n - 1 rows, ``"pad"`` repeats at most n - 1 rows.
         locality_hints
-            (n,) where each shard will be read: an actor handle, a node id, or None.
+            (n,) where each shard will be read: an actor handle, a node id, or None; with ``replicas``,
+            (n, replicas).
+        replicas
+            Number of trainers that get the same rows of each shard, such as the ranks of a tensor-parallel group.
+            On a node, the rows of a shard are placed once for all of its replicas. They read at about the same
+            pace: one that is some batches ahead waits for the others.
         state_dict
             A checkpoint from ``Shard.state_dict()`` to resume from; it can have been saved with
             another n and batch size. If the pipeline's seed was drawn, the state's seed replaces it.
@@ -74,6 +106,11 @@ class ShardMethods(Readable):
         StateError
             If the state is corrupt or belongs to another stream; the message names the difference.
 
+        Returns
+        -------
+        list[Shard], or with ``replicas`` list[list[Shard]]
+            (n,) shards, or (n, replicas).
+
         Examples
         --------
         >>> import pyarrow as pa, pyarrow.parquet as pq, windrow
@@ -85,11 +122,18 @@ class ShardMethods(Readable):
         [[2, 3], [5]]
         """
         shards = check_count(n, "n")
-        hints = check_hints(locality_hints, shards)
+        count = None if replicas is None else check_count(replicas, "replicas")
+        hints = check_hints(locality_hints, shards, count)
         job, start = self._resume(state_dict, allow_appended)
-        return open_shards(
-            job, shards, equal=check_equal(equal), locality_hints=hints, start=start, latest=self._latest
-        )
+        options: Any = {
+            "equal": check_equal(equal),
+            "locality_hints": hints,
+            "start": start,
+            "latest": self._latest,
+        }
+        if count is not None:
+            return open_replicas(job, shards, count, **options)
+        return open_shards(job, shards, **options)
 
     def iterator(self, *, state_dict: Mapping[str, Any] | None = None, allow_appended: bool = False) -> Shard:
         """Return all rows as one shard, whose progress can be checkpointed.
@@ -108,6 +152,10 @@ class ShardMethods(Readable):
         *,
         rank: int | None = None,
         world_size: int | None = None,
+        replica: tuple[int, int] | None = None,
+        mesh: Any = None,
+        data_dims: Sequence[str] | None = None,
+        sequence_dims: Sequence[str] = (),
         equal: Equal = True,
         state_dict: Mapping[str, Any] | None = None,
         allow_appended: bool = False,
@@ -116,11 +164,15 @@ class ShardMethods(Readable):
 
         Every process builds the same pipeline, calls this equally often, and delivers its own shard of the
         order of ``split``. Where Ray is installed and the ranks can find each other, all of them share one
-        run on Ray that decodes each block once; see `windrow.attach`. The call waits for the other ranks.
+        run on Ray that decodes each block once; see `windrow.attach`. The call waits for the other ranks. Ranks
+        with given places share it too, if there are as many of them as the launcher has started.
 
-        Otherwise, with ``options(executor="threads")``, or with ``rank`` and ``world_size`` given and no
-        attachment, this process reads for itself: it decodes every block of every window, also blocks
-        without a row of its shard. Processes on one machine then divide its cores and memory, if the launcher
+        On a mesh, ranks that differ only in other than data dimensions are replicas of one shard: they get the same
+        batches, which are placed once for each node that has some of them.
+
+        Otherwise, or with ``options(executor="threads")``, this process reads for itself: it decodes every block of
+        every window, also blocks without a row of its shard. Processes on one machine then divide its cores and
+        memory, if the launcher
         sets their number (LOCAL_WORLD_SIZE, or the variables of Open MPI or SLURM's srun); a limit given by
         ``options(memory_limit=...)`` applies to each.
 
@@ -129,6 +181,17 @@ class ShardMethods(Readable):
         rank, world_size
             Index of this shard and number of shards. None: taken from the attachment, from torch.distributed
             if it is initialised, else from the launcher's variables, such as RANK and WORLD_SIZE.
+        replica
+            (index, count): which of the ``count`` readers of the same shard this is, where ``rank`` and ``world_size``
+            are those of the data-parallel group, and the job has ``world_size * count`` ranks.
+        mesh
+            The ``torch.distributed.device_mesh.DeviceMesh`` of the job, from which rank, world size and replica follow.
+        data_dims
+            The dimensions of the mesh along which ranks get different rows. None: those whose names begin with
+            ``dp``, ``fsdp``, ``data`` or ``batch``.
+        sequence_dims
+            The dimensions along which ranks get parts of each sequence: ``iter_*`` then deliver this rank's part, as
+            `windrow.SequenceSlice` does, of which they take the layout and columns.
         equal
             As in `split`, but True by default: with unequal numbers of steps, collectives such as DDP's
             would hang. At most ``world_size - 1`` rows of an epoch are dropped.
@@ -138,7 +201,8 @@ class ShardMethods(Readable):
         Raises
         ------
         PlanError
-            If rank and world size are unknown or invalid, if ranks build different pipelines, or if the seed
+            If rank and world size are unknown or invalid, if none of the mesh's dimensions is known to be a data
+            dimension, if ranks build different pipelines or read in the same place, or if the seed
             was drawn and there are several processes, since each would have drawn its own.
         StallError
             If another rank does not call this within the stall timeout; the message names it.
@@ -154,22 +218,27 @@ class ShardMethods(Readable):
         >>> sum(len(batch["x"]) for batch in shard.iter_batches())
         6
         """
-        given = rank is not None or world_size is not None
-        own_rank, size = find_rank(rank, world_size) if given else attached_place() or find_rank(None, None)
+        if mesh is None:
+            if data_dims is not None or sequence_dims:
+                raise PlanError("data_dims= and sequence_dims= name dimensions of a mesh: pass mesh= too")
+            place = _find_place(rank, world_size, replica)
+        elif (rank, world_size, replica) != (None, None, None):
+            raise PlanError("the mesh tells rank, world size and replica: give mesh=, or these three")
+        else:
+            place = find_place(mesh, data_dims, sequence_dims)
         job, start = self._resume(state_dict, allow_appended)
-        if size > 1 and self._plan.seed_drawn and state_dict is None:
+        if place.ranks > 1 and self._plan.seed_drawn and state_dict is None:
             raise PlanError(
-                f"shard() in a world of {size} needs a seed that all processes share, and "
+                f"shard() in a world of {place.ranks} needs a seed that all processes share, and "
                 "random_shuffle_each_window() drew one for this process alone: pass it seed=..."
             )
-        attachment = attachment_for(job.options, own_rank, size, given=given)
+        attachment = attachment_for(job.options, place.ranks)
         if attachment is None:
-            job = replace(job, launch=find_launch(size))
+            job = replace(job, launch=find_launch(place.ranks))
         sessions = None if attachment is None else attachment.session
         return open_shard(
             job,
-            rank=own_rank,
-            world_size=size,
+            place,
             equal=check_equal(equal),
             start=start,
             sessions=sessions,
@@ -297,3 +366,14 @@ class ShardMethods(Readable):
 
     def _job(self) -> Job:
         return self._plan.job()
+
+
+def _find_place(rank: int | None, world_size: int | None, replica: tuple[int, int] | None) -> MeshPlace:
+    """The place of this process without a mesh."""
+    if rank is None and world_size is None:
+        if replica is not None:
+            raise PlanError(
+                f"replica={replica!r}: give rank= and world_size= too, those of the data-parallel group"
+            )
+        return MeshPlace(*(attached_place() or find_rank(None, None)), 0, 1)
+    return MeshPlace(*find_rank(rank, world_size), *((0, 1) if replica is None else check_replica(replica)))

@@ -13,10 +13,10 @@ import pytest
 
 from tests.laws.cases import Case
 from windrow.core.errors import PlanError, SourceError
-from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, CoordinatorCore, group_by_node
+from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, CoordinatorCore
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply
+from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply, group_by_nodes
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Resources
@@ -480,7 +480,7 @@ def test_restart_holds_nothing_for_closed_shards() -> None:
 
 
 def test_shards_are_grouped_by_node() -> None:
-    assert group_by_node({2: "b", 0: "a", 1: "b", 3: "a"}) == ((0, 3), (1, 2))
+    assert group_by_nodes([(2, "b"), (0, "a"), (1, "b"), (3, "a")]) == ((0, 3), (1, 2))
     coordination = make(Host())
     coordination.open_epoch(replace(request(1), node="there"))
     assert coordination.destinations == ((0,), (1,))

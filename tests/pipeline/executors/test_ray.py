@@ -300,7 +300,7 @@ def test_a_worker_that_crashes_is_an_error_that_names_the_blocks(ray_local: Any)
         raise WorkerCrashedError
 
     async def take() -> None:
-        coordinator = Coordinator(program, RayExecutor().resources(), (None,))
+        coordinator = Coordinator(program, RayExecutor().resources(), ((None,),))
         await coordinator._record_result(cast("Any", failures), task, die(), None, ())
 
     asyncio.run(take())
@@ -379,7 +379,7 @@ def test_lost_cached_blocks_are_read_again(ray_local: Any, monkeypatch: pytest.M
         raise ObjectLostError("ab" * 28, "", "")
 
     async def take() -> None:
-        coordinator = Coordinator(program, RayExecutor().resources(), (None,))
+        coordinator = Coordinator(program, RayExecutor().resources(), ((None,),))
         await coordinator._record_result(cast("Any", driver), task, lose(), None, ())
 
     asyncio.run(take())

@@ -21,7 +21,7 @@ from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 def play(script: Callable[[Coordinator], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         program = Program(Case((10,)).job("ray"), 1, False, (0,))
-        await script(Coordinator(program, RayExecutor().resources(), (None,)))
+        await script(Coordinator(program, RayExecutor().resources(), ((None,),)))
 
     asyncio.run(run())
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.launch.mesh import MeshPlace, find_place
+from windrow.pipeline.launch.mesh import find_place
+from windrow.pipeline.plan.mesh_place import MeshPlace
 
 
 @dataclass
@@ -92,4 +93,4 @@ def test_errors(mesh: Any, options: dict[str, Any], message: str) -> None:
 
 
 def test_place_as_text() -> None:
-    assert str(find_place(Mesh((2, 3), ("dp", "tp"), (1, 2)))) == "dp 1 of 2, tp 2 of 3"
+    assert find_place(Mesh((2, 3), ("dp", "tp"), (1, 2))).name == "2 (dp 1 of 2, tp 2 of 3)"

@@ -19,7 +19,7 @@ from windrow.pipeline.executors.base import Waiting
 from windrow.pipeline.executors.ray import start_supervisor as starting
 from windrow.pipeline.executors.ray.start_supervisor import SupervisorAddress
 from windrow.pipeline.launch import find_supervisor as finding
-from windrow.pipeline.launch.agreement import agree_on_run
+from windrow.pipeline.launch.agreement import Agreement, Member, agree_on_run
 from windrow.pipeline.launch.find_supervisor import find_supervisor
 from windrow.pipeline.launch.rendezvous import Rendezvous, find_store
 from windrow.pipeline.plan.program import Program
@@ -48,18 +48,47 @@ def _program(**changes: Any) -> Program:
     return Program(replace(job, **changes), SIZE, True, tuple(range(SIZE)))
 
 
-def _agree(rendezvous: Rendezvous, program: Program, started: list[Any]) -> str:
-    def start(ips: list[str]) -> str:
+def _agree(
+    rendezvous: Rendezvous, program: Program, started: list[Any], place: tuple[int, int] | None = None
+) -> Agreement:
+    def start(ips: list[list[str]]) -> tuple[str, Any]:
         started.append(ips)
-        return "the run"
+        return "the run", ips
 
-    return agree_on_run(rendezvous, 0, program, f"10.0.0.{rendezvous.rank}", start, WAITING)
+    shard, replica = place or (rendezvous.rank, 0)
+    member = Member(shard, replica, f"{replica} of {shard}", f"10.0.0.{rendezvous.rank}")
+    return agree_on_run(rendezvous, 0, program, member, start, WAITING)
 
 
 def test_ranks_that_agree_share_one_run() -> None:
     started: list[Any] = []
-    assert _run_ranks(lambda meeting: _agree(meeting, _program(), started)) == ["the run"] * SIZE
-    assert started == [["10.0.0.0", "10.0.0.1", "10.0.0.2"]]
+    found = _run_ranks(lambda meeting: _agree(meeting, _program(), started))
+    assert [run.name for run in found] == ["the run"] * SIZE
+    assert started == [[["10.0.0.0"], ["10.0.0.1"], ["10.0.0.2"]]]
+
+
+def test_replicas_share_one_run() -> None:
+    started: list[Any] = []
+    program = replace(_program(), shards=1, members=(0,), replicas=SIZE)
+    found = _run_ranks(lambda meeting: _agree(meeting, program, started, (0, 2 - meeting.rank)))
+    nodes = [["10.0.0.2", "10.0.0.1", "10.0.0.0"]]
+    assert started == [nodes]
+    assert [list(map(list, run.nodes)) for run in found] == [nodes] * SIZE
+    assert [run.replicas for run in found] == [[["0 of 0", "1 of 0", "2 of 0"]]] * SIZE
+
+
+def test_ranks_in_the_same_place_are_named() -> None:
+    program = replace(_program(), shards=1, members=(0,), replicas=SIZE)
+    for error in _run_ranks(lambda meeting: _agree(meeting, program, [], (0, meeting.rank // 2))):
+        assert isinstance(error, PlanError)
+        assert "ranks 0 and 1 both read shard 0 as replica 0 of 0" in str(error)
+
+
+def test_a_run_that_has_too_few_ranks_is_an_error() -> None:
+    program = replace(_program(), replicas=2)
+    for error in _run_ranks(lambda meeting: _agree(meeting, program, [])):
+        assert isinstance(error, PlanError)
+        assert "3 ranks share a run of 3 shards with 2 replicas of each, which needs 6" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +102,7 @@ def test_ranks_that_agree_share_one_run() -> None:
 def test_differing_pipelines_are_the_same_error_on_every_rank(changes: dict[str, Any], message: str) -> None:
     started: list[Any] = []
 
-    def call(meeting: Rendezvous) -> str:
+    def call(meeting: Rendezvous) -> Agreement:
         return _agree(meeting, _program(**changes) if meeting.rank == 2 else _program(), started)
 
     errors = _run_ranks(call)
@@ -87,7 +116,7 @@ def test_differing_pipelines_are_the_same_error_on_every_rank(changes: dict[str,
 
 @pytest.mark.filterwarnings("ignore:rank . waits in shard:RuntimeWarning")
 def test_waiting_ranks_name_the_absent_rank() -> None:
-    def call(meeting: Rendezvous) -> str:
+    def call(meeting: Rendezvous) -> Any:
         return "absent" if meeting.rank == 1 else _agree(meeting, _program(), [])
 
     first, _, last = _run_ranks(call)
@@ -97,11 +126,11 @@ def test_waiting_ranks_name_the_absent_rank() -> None:
 
 
 def test_error_of_rank_0_is_raised_on_every_rank() -> None:
-    def call(meeting: Rendezvous) -> str:
-        def start(_: list[str]) -> str:
+    def call(meeting: Rendezvous) -> Any:
+        def start(_: list[list[str]]) -> Any:
             raise PlanError("a window does not fit")
 
-        return agree_on_run(meeting, 0, _program(), "", start, WAITING)
+        return agree_on_run(meeting, 0, _program(), Member(meeting.rank, 0, "", ""), start, WAITING)
 
     errors = _run_ranks(call)
     assert [type(error) for error in errors] == [PlanError] * SIZE

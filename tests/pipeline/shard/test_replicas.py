@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 import windrow
 from windrow.core.errors import PlanError, StallError, StateError
-from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.shard.replica_sessions import ReplicaSession
 from windrow.pipeline.shard.shard import Shard
 
 Batches = list[tuple[int, list[int]]]
@@ -32,10 +30,7 @@ def make_pipe(
 
 
 def make_replicas(pipe: windrow.DatasetPipeline, shards: int, replicas: int) -> list[list[Shard]]:
-    program = Program(pipe._job(), shards, True, tuple(range(shards)))
-    base = resolve_executor("threads").session(program, None)
-    sessions = ReplicaSession.all_of(program, base, [f"tp {i} of {replicas}" for i in range(replicas)])
-    return [[Shard(program, session, shard, Cursor()) for session in sessions] for shard in range(shards)]
+    return pipe.split(shards, equal=True, replicas=replicas)
 
 
 def read(shard: Any, batch_size: int, wait: Callable[[int], None] = lambda _: None) -> Batches:
@@ -153,9 +148,7 @@ def test_different_batch_sizes_are_an_error_on_all() -> None:
     [[one, other]] = make_replicas(make_pipe(400, 20, 5, 1), 1, 2)
     batches = one.iter_batches(10)
     next(batches)
-    with pytest.raises(
-        PlanError, match=r"batch_size=20.*replica tp 0 of 2 with batch_size=10.*the same values"
-    ):
+    with pytest.raises(PlanError, match=r"batch_size=20.*replica 0 with batch_size=10.*the same values"):
         next(other.iter_batches(20))
     with pytest.raises(PlanError, match="the same values"):
         list(batches)
@@ -167,7 +160,7 @@ def test_different_epochs_are_an_error() -> None:
     next(one.iter_batches(10))
     for _ in range(3):
         other.skip_epoch()
-    with pytest.raises(StateError, match="opens epoch 3, replica tp 0 of 2 reads epoch 0"):
+    with pytest.raises(StateError, match="opens epoch 3, replica 0 reads epoch 0"):
         next(other.iter_batches(10))
 
 
@@ -176,8 +169,8 @@ def test_a_missing_replica_is_named() -> None:
     pipe = make_pipe(40_000, 1_000, 40, 1, stall_timeout=2.0)
     [[one, _other]] = make_replicas(pipe, 1, 2)
     with (
-        pytest.warns(RuntimeWarning, match="waits for replica tp 1 of 2"),
-        pytest.raises(StallError, match="waits for replica tp 1 of 2, which is not connected"),
+        pytest.warns(RuntimeWarning, match="waits for replica 1"),
+        pytest.raises(StallError, match="waits for replica 1, which is not connected"),
     ):
         list(one.iter_batches(100))
 

@@ -8,7 +8,7 @@ threads or read a clock; its environment does (an actor on Ray, a simulation in 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
@@ -16,7 +16,7 @@ from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.checkpoint.resume import make_seed_error
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply
+from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply, group_by_nodes
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.coordinator.window_history import Capacity
@@ -63,15 +63,22 @@ class Environment(Protocol):
 class CoordinatorCore:
     """Serves the shards of a program; creates a new driver after a failure.
 
-    ``nodes`` holds the node that each shard is expected to be consumed on.
+    ``nodes`` holds the node that each client, by `Program.shard_of`, is expected on; None where it is not known.
+    ``here`` is the coordinator's own, which an unknown one is assumed to be.
     """
 
     def __init__(
-        self, program: Program, resources: Resources, nodes: dict[int, str], environment: Environment
+        self,
+        program: Program,
+        resources: Resources,
+        nodes: Mapping[int, str | None],
+        environment: Environment,
+        here: str = "",
     ) -> None:
         self._program = program
         self._resources = resources
-        self._nodes = nodes
+        self._nodes = dict(nodes)
+        self._here = here
         self._environment = environment
         self._incarnation = ""
         self._opened: dict[int, OpenRequest] = {}
@@ -90,8 +97,10 @@ class CoordinatorCore:
 
     @property
     def destinations(self) -> tuple[tuple[int, ...], ...]:
-        """Shards grouped by the node that they are consumed on."""
-        return group_by_node(self._nodes)
+        """Shards grouped by the nodes that they are consumed on."""
+        return group_by_nodes(
+            (self._program.shard_of(client), node or self._here) for client, node in self._nodes.items()
+        )
 
     # --- requests of shards; answered with a result or a `Failure`
 
@@ -178,7 +187,7 @@ class CoordinatorCore:
             logger.info("the run ends: its last shard, %d, has closed", shard)
         if not last and not self._opened and self._environment.is_restarted():
             # other shards may have closed with the coordinator that died; any that still reads opens its epoch again
-            for other in self._program.members:
+            for other in self._nodes:
                 self._driver.close_shard(other)
         return last
 
@@ -233,7 +242,7 @@ class CoordinatorCore:
         self._adopt_seed(request)
         user_warnings = self._environment.user_warnings()
         driver = self._ensure_driver(request.batch_rows)
-        self._nodes[request.shard] = request.node
+        self._note_node(driver, request)
         try:
             facts = driver.open_epoch(
                 request.shard, request.cursor, request.batch_rows, drop_last=request.drop_last
@@ -252,6 +261,19 @@ class CoordinatorCore:
         if token == request.token:
             self.acknowledge(request.shard, token, place)
         return replace(facts, user_warnings=(*user_warnings, *facts.user_warnings))
+
+    def _note_node(self, driver: Driver, request: OpenRequest) -> None:
+        """Note where a client is; one that was not expected takes the place of one that was, somewhere."""
+        if request.shard not in self._nodes:
+            shard = self._program.shard_of(request.shard)
+            for client in [
+                each
+                for each in self._nodes
+                if self._program.shard_of(each) == shard and not self._nodes[each]
+            ]:
+                del self._nodes[client]
+                driver.close_shard(client)
+        self._nodes[request.shard] = request.node
 
     def _adopt_seed(self, request: OpenRequest) -> None:
         """Use the seed that a state gave the shard, unless another shard reads by a different one."""
@@ -367,18 +389,11 @@ class CoordinatorCore:
                 clock=self._environment.now,
                 cache_bytes=budget.cache_bytes,
                 capacity=Capacity(resources.workers, resources.nodes),
+                clients=tuple(self._nodes),
             )
             for shard in self._closed.keys() - self._opened.keys():
                 self._driver.close_shard(shard)
         return self._driver
-
-
-def group_by_node(nodes: dict[int, str]) -> tuple[tuple[int, ...], ...]:
-    """Group shards by the node that they are consumed on."""
-    groups: dict[str, list[int]] = {}
-    for shard in sorted(nodes):
-        groups.setdefault(nodes[shard], []).append(shard)
-    return tuple(tuple(group) for group in groups.values())
 
 
 def _precedes(one: OpenRequest, other: OpenRequest) -> bool:

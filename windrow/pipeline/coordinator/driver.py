@@ -69,6 +69,7 @@ class Driver:
         clock: Callable[[], float],
         cache_bytes: int = 0,
         capacity: Capacity | None = None,
+        clients: tuple[int, ...] = (),
     ) -> None:
         job = program.job
         self._program = program
@@ -91,7 +92,7 @@ class Driver:
         self.history = WindowHistory(capacity or Capacity(workers), profiled=job.options.profile)
         prefetch = job.options.prefetch_windows
         limits = Limits(
-            shards=program.members,
+            shards=clients or program.members,
             stop_epoch=job.epochs,
             slots=workers,
             memory_bytes=budget.shared_bytes,
@@ -145,7 +146,7 @@ class Driver:
         buffered = self._buffered.get((epoch, window))
         if buffered is None:
             return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
-        reply = buffered.reply(shard, parts, have)
+        reply = buffered.reply(self._program.shard_of(shard), parts, have)
         if len(buffered.outputs) == parts:
             reply = replace(reply, history=self.history.describe((epoch, window)))
         assignment = self._scheduler.opened_assignment(epoch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,7 +28,8 @@ class OpenRequest:
     machine's clock).
 
     A reader that continues from its last epoch by itself (``goes_on``) does not take the shard back from
-    one that has replaced it. ``seed`` differs from the program's if a state brought another.
+    one that has replaced it. ``seed`` differs from the program's if a state brought another. ``shard`` is the number
+    of a client, see `Program.shard_of`.
     """
 
     shard: int
@@ -174,6 +175,17 @@ class BufferedWindow:
         destination = next(i for i, layout in enumerate(layouts) if shard in layout.shards)
         outputs = {part: slices[destination] for part, slices in self.outputs.items() if part not in have}
         return WindowReply(self.attempt, parts, layouts[destination], outputs, row_bytes=self.row_bytes)
+
+
+def group_by_nodes(places: Iterable[tuple[int, str]]) -> tuple[tuple[int, ...], ...]:
+    """Group shards that are consumed on the same nodes; ``places`` has a shard once for each of its nodes."""
+    nodes: dict[int, set[str]] = {}
+    for shard, node in sorted(places):
+        nodes.setdefault(shard, set()).add(node)
+    groups: dict[frozenset[str], list[int]] = {}
+    for shard, found in nodes.items():
+        groups.setdefault(frozenset(found), []).append(shard)
+    return tuple(tuple(group) for group in groups.values())
 
 
 def _clear_slices(destinations: list[list[Any]], slices: Collection[int]) -> None:

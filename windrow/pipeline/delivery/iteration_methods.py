@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -79,7 +79,7 @@ class Delivery:
     convert: Callable[[pa.RecordBatch], Iterable[Any]]
     check: Check | None = None
     background: bool = False
-    converter_key: object = None
+    converter_key: Any = None
     finish: Callable[[Any], Any] | None = None
     size_of: Callable[[Any], int] = lambda _: 0
     selection: Selection = Selection()
@@ -91,6 +91,14 @@ class Delivery:
         prefetch_batches = check_number("prefetch_batches", self.prefetch_batches, 0)
         object.__setattr__(self, "prefetch_batches", prefetch_batches)
         check_drop_last(self.drop_last)
+
+    def for_part(self, part: tuple[int, int] | None) -> Delivery:
+        """The same for a reader of part ``part[0]`` of the ``part[1]`` parts of each sequence; None: of any."""
+        selection = self.selection.for_part(part)
+        if selection == self.selection:
+            return self
+        key = None if self.converter_key is None else self.converter_key[0]
+        return replace(self, selection=selection, converter_key=key)
 
 
 def check_drop_last(value: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
-
-__all__ = ["Selection", "SequenceLayout", "SequenceSlice"]
 
 SequenceLayout = Literal["contiguous", "head_tail"]
 
@@ -34,7 +32,7 @@ class SequenceSlice:
     dim
         The dimension of a batch that sequences lie along: 1 for columns of shape (rows, length, ...).
     index, count
-        Which part, and the number of parts.
+        Which part, and the number of parts. None: by the ``sequence_dims`` of ``shard(mesh=...)``.
     layout
         ``"contiguous"``: part i of ``count``. ``"head_tail"``: chunks i and 2 * count - 1 - i of 2 * count, which
         gives all ranks equal work where attention is causal.
@@ -56,9 +54,9 @@ class SequenceSlice:
     ([[10, 11, 16, 17]], [[0, 1, 6, 7]])
     """
 
-    dim: int
-    index: int
-    count: int
+    dim: int = 1
+    index: int | None = None
+    count: int | None = None
     layout: SequenceLayout = "contiguous"
     columns: Sequence[str] | None = None
 
@@ -68,10 +66,15 @@ class SequenceSlice:
             raise PlanError(
                 f"dim={self.dim!r} must be an integer of 1 or more: dimension 0 of a batch is its rows"
             )
-        if count is None or count < 1:
-            raise PlanError(f"count={self.count!r} must be an integer of 1 or more")
-        if index is None or not 0 <= index < count:
-            raise PlanError(f"index={self.index!r} must be an integer from 0 to count - 1 = {count - 1}")
+        if (self.index is None) != (self.count is None):
+            raise PlanError(
+                f"SequenceSlice(index={self.index!r}, count={self.count!r}): give both, or neither"
+            )
+        if self.count is not None:
+            if count is None or count < 1:
+                raise PlanError(f"count={self.count!r} must be an integer of 1 or more")
+            if index is None or not 0 <= index < count:
+                raise PlanError(f"index={self.index!r} must be an integer from 0 to count - 1 = {count - 1}")
         if self.layout not in get_args(SequenceLayout):
             raise PlanError(
                 f"layout={self.layout!r} must be one of {', '.join(map(repr, get_args(SequenceLayout)))}"
@@ -84,17 +87,28 @@ class SequenceSlice:
         for name, value in (("dim", dim), ("index", index), ("count", count), ("columns", columns)):
             object.__setattr__(self, name, value)
 
+    def at(self, index: int, count: int) -> SequenceSlice:
+        """The same for part ``index`` of ``count``."""
+        return replace(self, index=index, count=count)
+
     def positions(self, length: int) -> NDArray[np.int64]:
         """The positions of this part in a sequence of ``length`` elements."""
         ranges = [np.arange(start, stop, dtype=np.int64) for start, stop in self._ranges(length)]
         return np.concatenate(ranges)
 
     def _ranges(self, length: int) -> list[tuple[int, int]]:
+        index, count = self._part
         if self.layout == "contiguous":
-            size = length // self.count
-            return [(self.index * size, (self.index + 1) * size)]
-        size = length // (2 * self.count)
-        return [(at * size, (at + 1) * size) for at in (self.index, 2 * self.count - 1 - self.index)]
+            size = length // count
+            return [(index * size, (index + 1) * size)]
+        size = length // (2 * count)
+        return [(at * size, (at + 1) * size) for at in (index, 2 * count - 1 - index)]
+
+    @property
+    def _part(self) -> tuple[int, int]:
+        assert self.index is not None, "a reader knows its part"
+        assert self.count is not None, "a reader knows its part"
+        return self.index, self.count
 
     def cut(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Cut the sequences of rows, and add the positions."""
@@ -178,7 +192,7 @@ class SequenceSlice:
         return pa.ExtensionArray.from_storage(cut, storage), length
 
     def _check_length(self, length: int, name: str) -> None:
-        parts = self.count * (2 if self.layout == "head_tail" else 1)
+        parts = self._part[1] * (2 if self.layout == "head_tail" else 1)
         if length >= 0 and length % parts:
             raise PlanError(
                 f"column {name!r}: sequences of {length} elements cannot be cut into {parts} equal parts, as "
@@ -202,6 +216,20 @@ class Selection:
         if self.sequence is not None and not isinstance(self.sequence, SequenceSlice):
             raise PlanError(f"sequence={self.sequence!r} must be a windrow.SequenceSlice")
         object.__setattr__(self, "columns", None if self.columns is None else tuple(self.columns))
+
+    def for_part(self, part: tuple[int, int] | None) -> Selection:
+        """The same where ``part`` says which part of a sequence a reader gets, by its place on a mesh."""
+        sequence = self.sequence
+        if part is None:
+            if sequence is not None and sequence.count is None:
+                raise PlanError(
+                    "SequenceSlice() without index and count needs a shard with sequence_dims, which say which part "
+                    "it reads: pass sequence_dims= to shard(), or index= and count="
+                )
+            return self
+        if sequence is None:
+            return replace(self, sequence=SequenceSlice(1, *part))
+        return self if sequence.count is not None else replace(self, sequence=sequence.at(*part))
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return what is selected of rows."""

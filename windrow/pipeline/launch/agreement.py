@@ -22,31 +22,55 @@ _READ_SECONDS = 3.0
 class _Facts:
     """What ranks have to agree on beyond the stream, as text."""
 
-    world_size: str
+    shards: str
+    replicas: str
     equal: str
     epochs: str
     transforms: str
     options: str
 
 
+@dataclass(frozen=True)
+class Member:
+    """A rank's place in a run: its shard, which of the shard's replicas it is, how it is named, and its address."""
+
+    shard: int
+    replica: int
+    name: str
+    ip: str
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A run that all ranks have agreed on: its name, and by shard its nodes and the names of its replicas."""
+
+    name: str
+    nodes: Any
+    replicas: list[list[str]]
+
+
 def agree_on_run(
     rendezvous: Rendezvous,
     number: int,
     program: Program,
-    ip: str,
-    start: Callable[[list[str]], str],
+    member: Member,
+    start: Callable[[list[list[str]]], tuple[str, Any]],
     waiting: Waiting,
-) -> str:
+) -> Agreement:
     """Wait until every rank has called `shard`, check that all build the same run, and start it once.
 
-    ``number`` counts the calls of each rank. Rank 0 calls ``start`` with the IP address of every rank; the
-    name that it returns is returned on all ranks. A difference, and an error of rank 0, is raised on every
-    rank.
+    ``number`` counts the calls of each rank. Rank 0 calls ``start`` with the IP addresses of each shard's ranks;
+    what it returns, the run's name and nodes, is returned on all ranks. A difference, and an error of rank 0, is
+    raised on every rank.
     """
     size, me = rendezvous.world_size, rendezvous.rank
     keys = [f"run/{number}/rank/{rank}" for rank in range(size)]
     started = f"run/{number}/started"
-    mine = {"stream": describe_stream(program.job).to_dict(), "facts": asdict(_describe(program)), "ip": ip}
+    mine = {
+        "stream": describe_stream(program.job).to_dict(),
+        "facts": asdict(_describe(program)),
+        "member": asdict(member),
+    }
     rendezvous.publish(keys[me], mine)
 
     def describe() -> str:
@@ -65,13 +89,17 @@ def agree_on_run(
             rendezvous.wait(keys, waiting, describe)
             others = [rendezvous.read(key) for key in keys]
             _check_same(others)
-            name = start([str(other["ip"]) for other in others])
-        rendezvous.publish(started, {"name": name})
-        return name
+            found = _place_members([Member(**other["member"]) for other in others], program)
+            ips = [list(dict.fromkeys(one.ip for one in of_shard)) for of_shard in found]
+            name, nodes = start(ips)
+            names = [[one.name for one in of_shard] for of_shard in found]
+        rendezvous.publish(started, {"name": name, "nodes": nodes, "replicas": names})
+        return Agreement(name, nodes, names)
     # rank 0 tells what is wrong, and before this rank gives up
     patient = Waiting(waiting.warn_seconds, waiting.fail_seconds * 1.25)
     rendezvous.wait([started], patient, describe)
-    return str(read_published(rendezvous, started)["name"])
+    told = read_published(rendezvous, started)
+    return Agreement(str(told["name"]), tuple(map(tuple, told["nodes"])), told["replicas"])
 
 
 @contextmanager
@@ -118,12 +146,35 @@ def _describe(program: Program) -> _Facts:
     ]
     options = job.options
     return _Facts(
-        world_size=str(program.shards),
+        shards=str(program.shards),
+        replicas=str(program.replicas),
         equal=repr(program.equal),
         epochs=str(job.epochs or "forever"),
         transforms=", ".join(names),
         options=f"on_error={options.on_error!r}, cache={options.cache!r}, row_id_column={options.row_id_column!r}",
     )
+
+
+def _place_members(members: list[Member], program: Program) -> list[list[Member]]:
+    """The members of each shard, by replica; raises a PlanError if two are the same, or one is missing."""
+    ranks: dict[tuple[int, int], int] = {}
+    for rank, member in enumerate(members):
+        first = ranks.setdefault((member.shard, member.replica), rank)
+        if first != rank:
+            raise PlanError(
+                f"ranks {first} and {rank} both read shard {member.shard} as replica {member.name}: with "
+                f"{program.shards} shards and {program.replicas} replicas of each, every rank has a place of its own"
+            )
+    if len(ranks) != program.shards * program.replicas:
+        raise PlanError(
+            f"{len(members)} ranks share a run of {program.shards} shards with {program.replicas} replicas of each, "
+            f"which needs {program.shards * program.replicas}: let every rank call shard(), or give the size of the "
+            "whole job to attach()"
+        )
+    return [
+        [members[ranks[shard, replica]] for replica in range(program.replicas)]
+        for shard in range(program.shards)
+    ]
 
 
 def _check_same(ranks: list[dict[str, Any]]) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.executors.base import Session, Waiting, waiting_of
-from windrow.pipeline.launch.agreement import agree_on_run
+from windrow.pipeline.launch.agreement import Agreement, Member, agree_on_run
 from windrow.pipeline.launch.find_supervisor import LOOPBACK, find_supervisor, running_cluster, start_head
 from windrow.pipeline.launch.launcher import find_attempt, find_rank, has_launcher
 from windrow.pipeline.launch.rendezvous import Rendezvous, find_store, has_store
 from windrow.pipeline.plan.job import Options
+from windrow.pipeline.plan.mesh_place import MeshPlace
 from windrow.pipeline.plan.program import Program
 
 
@@ -84,22 +85,28 @@ class Attachment:
             ray.shutdown()
         self._lifeline.close()
 
-    def session(self, program: Program) -> Session:
-        """The session of a run that all ranks share; they call this equally often."""
+    def session(self, program: Program, place: MeshPlace) -> tuple[Session, list[list[str]]]:
+        """The session of a run that all ranks share, and by shard the names of its replicas.
+
+        Ranks call this equally often, each with its place.
+        """
         from windrow.pipeline.executors.ray.executor import SharedSession, start_run
 
         waiting = waiting_of(program.job.options)
 
-        def start(ips: list[str]) -> str:
+        def start(ips: list[list[str]]) -> tuple[str, Any]:
             return start_run(self._lifeline, program, ips, waiting.fail_seconds)
 
         number, self._runs = self._runs, self._runs + 1
         ip = self._supervisor.ip or self._lifeline.local_ip
         if self._rendezvous is None:
-            name = start([ip])
+            name, nodes = start([[ip]])
+            run = Agreement(name, nodes, [[place.name]])
         else:
-            name = agree_on_run(self._rendezvous, number, program, ip, start, waiting)
-        return SharedSession(self._supervisor.cluster, name, program)
+            member = Member(place.rank, place.replica, place.name, ip)
+            run = agree_on_run(self._rendezvous, number, program, member, start, waiting)
+        several = run.nodes if program.replicas > 1 else ()
+        return SharedSession(self._supervisor.cluster, run.name, program, nodes=several), run.replicas
 
 
 class _Current:
@@ -164,24 +171,24 @@ def attach(
         return _Current.attachment
 
 
-def attachment_for(options: Options, rank: int, world_size: int, *, given: bool) -> Attachment | None:
+def attachment_for(options: Options, ranks: int) -> Attachment | None:
     """The attachment that a shard of this process uses, made if need be; None if the process reads for itself.
 
-    ``given``: rank and world size were arguments of the user. Warns if ranks could share a run but for
-    something that is missing.
+    ``ranks``: the number of all that read, replicas included; they share a run where the launcher has started as many.
+    Warns if they could but for something that is missing.
     """
     if options.executor not in ("auto", "ray"):
         return None
     current = _Current.attachment
-    if current is not None and (rank, world_size) == (current.rank, current.world_size):
+    if current is not None and ranks == current.world_size:
         _check_not_forked(current)
         return current
-    if given or world_size == 1:
+    if ranks == 1 or current is not None or _launched() != ranks:
         return None
     missing = _find_missing()
     if missing:
         warnings.warn(
-            f"each of the {world_size} ranks reads and decodes every window for itself, {world_size} times the work "
+            f"each of the {ranks} ranks reads and decodes every window for itself, {ranks} times the work "
             f"of one run that they share: {missing}",
             RuntimeWarning,
             stacklevel=3,
@@ -196,11 +203,15 @@ def will_share(options: Options, shards: int) -> bool:
         return False
     if _Current.attachment is not None:
         return _Current.attachment.world_size == shards
+    return _launched() == shards > 1 and not _find_missing()
+
+
+def _launched() -> int:
+    """The number of ranks that a launcher has started; 0 without one."""
     try:
-        _, size = find_rank(None, None)
+        return find_rank(None, None)[1]
     except PlanError:
-        return False
-    return size == shards > 1 and not _find_missing()
+        return 0
 
 
 def attached_place() -> tuple[int, int] | None:

@@ -1,45 +1,15 @@
-"""The place of a process on a mesh of devices: which shard it reads, and which of the shard's replicas it is."""
+"""Reads the place of this process from a mesh of devices."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from windrow.core.errors import PlanError
-
-__all__ = ["MeshPlace", "find_place"]
+from windrow.pipeline.plan.mesh_place import MeshPlace
 
 _DATA_PREFIXES = ("dp", "fsdp", "data", "batch")
-
-
-@dataclass(frozen=True)
-class MeshPlace:
-    """A process's place on a mesh.
-
-    Attributes
-    ----------
-    rank, world_size
-        Index and number of shards: the place along the data dimensions.
-    replica, replicas
-        Index and number of the processes that read the same shard: the place along all other dimensions.
-    sequence, sequences
-        Index and number of the parts of a sequence: the place along the sequence dimensions.
-    coordinates
-        Index and size by name of each dimension.
-    """
-
-    rank: int
-    world_size: int
-    replica: int
-    replicas: int
-    sequence: int
-    sequences: int
-    coordinates: Mapping[str, tuple[int, int]]
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {index} of {size}" for name, (index, size) in self.coordinates.items())
 
 
 def find_place(

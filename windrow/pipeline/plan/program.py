@@ -73,10 +73,20 @@ class Program:
         None  # decoded bytes per task; None: `TASK_BYTES`. The order does not depend on it
     )
     workers: int = 1  # the processes that divide each trainer's stream, see `ShardAssignment`
+    replicas: int = 1  # the readers that get the same rows, of each shard
 
     def __reduce__(self) -> tuple[Any, ...]:
         # recomputing the plans is cheaper than sending them
-        return Program, (self.job, self.shards, self.equal, self.members, self.part_bytes, self.workers)
+        job, shards, members = self.job, self.shards, self.members
+        return Program, (
+            job,
+            shards,
+            self.equal,
+            members,
+            self.part_bytes,
+            self.workers,
+            self.replicas,
+        )
 
     @property
     def context(self) -> TaskContext:
@@ -207,6 +217,14 @@ class Program:
         if window == len(ends):
             return Cursor(epoch + 1)
         return Cursor(epoch, row, window, int(ends[window - 1]) if window else 0)
+
+    def shard_of(self, client: int) -> int:
+        """The shard that a client of the coordinator reads.
+
+        The replicas of a shard on one node are one client. Its number is the shard's on the first of their nodes, and
+        greater by a multiple of `shards` on others.
+        """
+        return client % self.shards
 
     def divided(self, workers: int) -> Program:
         """The program in which ``workers`` processes divide each shard; all of its shards are members."""

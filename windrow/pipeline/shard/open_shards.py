@@ -10,7 +10,9 @@ from windrow.pipeline.executors.base import Session
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job, Launch
+from windrow.pipeline.plan.mesh_place import MeshPlace
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.shard.replica_sessions import open_replica_session, open_replica_sessions
 from windrow.pipeline.shard.run_record import LatestRun, RunRecord
 from windrow.pipeline.shard.shard import Shard
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
@@ -31,25 +33,52 @@ def open_shards(
     return _record([Shard(program, session, shard, start) for shard in range(shards)], session, latest)
 
 
+def open_replicas(
+    job: Job,
+    shards: int,
+    replicas: int,
+    *,
+    equal: Equal = False,
+    locality_hints: Sequence[Any] | None = None,
+    start: Cursor = Cursor(),
+    latest: LatestRun | None = None,
+) -> list[list[Shard]]:
+    """Make ``replicas`` readers of each shard of a job, which get the same rows."""
+    program = Program(job, shards, check_equal(equal), tuple(range(shards)), replicas=replicas)
+    session = resolve_executor(job.options.executor).session(program, locality_hints)
+    sessions = open_replica_sessions(program, session, [list(map(str, range(replicas)))] * shards)
+    made = [[Shard(program, each, shard, start) for each in sessions] for shard in range(shards)]
+    _record([each for of_shard in made for each in of_shard], session, latest)
+    return made
+
+
+# the session of a run that processes share, and by shard the names of its replicas
+SharedRuns = Callable[[Program, MeshPlace], tuple[Session, list[list[str]]]]
+
+
 def open_shard(
     job: Job,
+    place: MeshPlace,
     *,
-    rank: int,
-    world_size: int,
     equal: Equal = False,
     start: Cursor = Cursor(),
-    sessions: Callable[[Program], Session] | None = None,
+    sessions: SharedRuns | None = None,
     latest: LatestRun | None = None,
 ) -> Shard:
     """Make one shard of a job: of a run that processes share, from ``sessions``, or of this process's own."""
+    rank, world_size = place.rank, place.world_size
     if sessions is not None:
         job = replace(job, launch=Launch(shared=True))
-        program = Program(job, world_size, check_equal(equal), tuple(range(world_size)))
-        session = sessions(program)
+        program = Program(
+            job, world_size, check_equal(equal), tuple(range(world_size)), replicas=place.replicas
+        )
+        session, names = sessions(program, place)
+        if place.replicas > 1:
+            session = open_replica_session(session, names, place.replica)
     else:
         program = Program(job, world_size, check_equal(equal), (rank,))
         session = resolve_executor(job.options.executor).session(program, None)
-    return _record([Shard(program, session, rank, start)], session, latest)[0]
+    return _record([Shard(program, session, rank, start, place.part)], session, latest)[0]
 
 
 def _record(shards: list[Shard], session: Session, latest: LatestRun | None) -> list[Shard]:

@@ -20,8 +20,6 @@ from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
 from windrow.shuffle.order.runs import Run
 
-__all__ = ["ReplicaSession", "make_host"]
-
 
 def make_host(
     program: Program, session: Session, shard: int, names: Sequence[str], seed: int | None
@@ -54,17 +52,17 @@ def make_host(
 class _Hosts:
     """The hosts of all shards in this process."""
 
-    def __init__(self, program: Program, session: Session, names: Sequence[str]) -> None:
+    def __init__(self, program: Program, session: Session, names: Sequence[Sequence[str]]) -> None:
         self.session = session
         self._program = program
-        self._names = names
+        self.names = names
         self._lock = threading.Lock()
         self._hosts: dict[int, ReplicaHost] = {}
 
     def host(self, shard: int, seed: int | None) -> ReplicaHost:
         with self._lock:
             if shard not in self._hosts:
-                self._hosts[shard] = make_host(self._program, self.session, shard, self._names, seed)
+                self._hosts[shard] = make_host(self._program, self.session, shard, self.names[shard], seed)
             return self._hosts[shard]
 
 
@@ -75,15 +73,11 @@ class ReplicaSession:
         self._hosts = hosts
         self._replica = replica
 
-    @classmethod
-    def all_of(cls, program: Program, session: Session, names: Sequence[str]) -> list[ReplicaSession]:
-        """Sessions of all replicas, in this process."""
-        hosts = _Hosts(program, session, names)
-        return [cls(hosts, replica) for replica in range(len(names))]
-
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         host = self._hosts.host(shard, seed)
-        return ReplicaClient(DirectConnection(host, self._replica), shard, str(self._replica))
+        return ReplicaClient(
+            DirectConnection(host, self._replica), shard, self._hosts.names[shard][self._replica]
+        )
 
     def run_stats(self, *, spans: bool) -> RunStats | None:
         return self._hosts.session.run_stats(spans=spans)
@@ -96,3 +90,19 @@ class ReplicaSession:
 
     def for_workers(self, program: Program, shard: int) -> Session:
         return self._hosts.session.for_workers(program, shard)
+
+
+def open_replica_sessions(
+    program: Program, session: Session, names: Sequence[Sequence[str]]
+) -> Sequence[Session]:
+    """The sessions of all replicas of each shard; ``names`` has by shard those of its replicas."""
+    if hasattr(session, "for_replica"):
+        return [open_replica_session(session, names, replica) for replica in range(program.replicas)]
+    hosts = _Hosts(program, session, names)
+    return [ReplicaSession(hosts, replica) for replica in range(program.replicas)]
+
+
+def open_replica_session(session: Any, names: Sequence[Sequence[str]], replica: int) -> Session:
+    """The session of one replica of each shard, in a process of its own."""
+    found: Session = session.for_replica(make_host, names, replica)
+    return found

@@ -46,11 +46,20 @@ class Shard(LoaderMethods, ObservingMethods):
     1 [0, 1, 2, 3, 4, 5]
     """
 
-    def __init__(self, program: Program, session: Session, shard: int, start: Cursor = Cursor()) -> None:
+    def __init__(
+        self,
+        program: Program,
+        session: Session,
+        shard: int,
+        start: Cursor = Cursor(),
+        part: tuple[int, int] | None = None,
+    ) -> None:
         self._program = program
         self._session = session
         self._shard = shard
         self._start = start
+        # on a mesh with sequence dimensions: which part of each sequence is delivered, and the number of parts
+        self._part = part
         self._left_epoch: int | None = None
         self._closed = False
         self._prepare()
@@ -81,6 +90,7 @@ class Shard(LoaderMethods, ObservingMethods):
             "_session": self._session.export(self._shard),
             "_shard": self._shard,
             "_start": self._position.at,
+            "_part": self._part,
             "_left_epoch": self._position.left_epoch,
             "_closed": self._closed,
         }
@@ -342,6 +352,7 @@ class Shard(LoaderMethods, ObservingMethods):
             return self._divided
 
     def _begin(self, delivery: Delivery) -> EpochBatches:
+        delivery = delivery.for_part(self._part)
         with self._lock:
             self._check_free()
             opened, began = self._position.upcoming, time.time()

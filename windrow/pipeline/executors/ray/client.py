@@ -47,11 +47,18 @@ class RayClient:
     """One shard's client of the coordinator; the methods are those of `CoordinatorClient`."""
 
     def __init__(
-        self, coordinator: Any, program: Program, shard: int, batch_rows: int, seed: int | None
+        self,
+        coordinator: Any,
+        program: Program,
+        shard: int,
+        batch_rows: int,
+        seed: int | None,
+        client: int | None = None,
     ) -> None:
         self._coordinator = coordinator
         self._job = program.job
-        self._shard, self._who = shard, f"shard {shard}"
+        # to the coordinator; on several nodes that read the shard for its replicas, another one on each
+        self._shard, self._who = shard if client is None else client, f"shard {shard}"
         self._seed = seed
         self._waiting = waiting_of(program.job.options)
         self._token, self._since = uuid.uuid4().hex, time.time()

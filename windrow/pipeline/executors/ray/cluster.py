@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -106,12 +107,42 @@ def this_node() -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
-def resolve_hints(hints: Sequence[Any] | None, shards: int) -> tuple[str | None, ...]:
-    """Resolve locality hints (actor handles, node ids, None) to node ids; None where unknown."""
+# by shard: the nodes that it is read on, None for one that is not known
+ShardNodes = tuple[tuple["str | None", ...], ...]
+
+
+def resolve_hints(hints: Sequence[Any] | None, shards: int) -> ShardNodes:
+    """Resolve locality hints (actor handles, node ids, None), those of a shard's replicas in a list, to node ids."""
     if hints is None:
-        return (None,) * shards
+        return ((None,),) * shards
     nodes = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-    return tuple(_resolve(hint, nodes) for hint in hints)
+    found = []
+    for hint in hints:
+        of_shard = hint if isinstance(hint, (list, tuple)) else (hint,)
+        resolved = dict.fromkeys(_resolve(each, nodes) for each in of_shard)
+        found.append(tuple(node for node in resolved if node) or (None,))
+    return tuple(found)
+
+
+def expected_clients(nodes: ShardNodes) -> dict[int, str | None]:
+    """The clients of a run's coordinator, by `Program.shard_of`, and the node of each."""
+    shards = len(nodes)
+    return {
+        shard + shards * number: node
+        for shard, of_shard in enumerate(nodes)
+        for number, node in enumerate(of_shard)
+    }
+
+
+def find_client(shard: int, nodes: ShardNodes) -> int:
+    """The number as a client of what reads a shard on this node; the shard's where it is not read on several nodes."""
+    if not nodes:
+        return shard
+    here, known = this_node(), nodes[shard]
+    if here in known:
+        return shard + len(nodes) * known.index(here)
+    # a node that nobody named: a number that no other node is likely to have
+    return shard + len(nodes) * (len(known) + zlib.crc32(here.encode()))
 
 
 def _resolve(hint: Any, nodes: set[str]) -> str | None:

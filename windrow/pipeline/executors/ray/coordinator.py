@@ -21,6 +21,8 @@ from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.ray.cluster import (
+    ShardNodes,
+    expected_clients,
     format_starvation_warning,
     list_nodes,
     others_hold_cpus,
@@ -62,7 +64,7 @@ class Coordinator:
         self,
         program: Program | None,
         resources: Resources,
-        nodes: tuple[str | None, ...],
+        nodes: ShardNodes,
         disk: DiskCache | None = None,
         *packed: Any,
         starts_workers: bool = False,
@@ -70,12 +72,13 @@ class Coordinator:
     ) -> None:
         export_code()
         program = program or unpack_program(packed)
-        expected = {shard: nodes[shard] or this_node() for shard in program.members}
         environment = _ActorEnvironment(self)
-        self._core = CoordinatorCore(program, resources, expected, environment)
+        self._core = CoordinatorCore(program, resources, expected_clients(nodes), environment, this_node())
         self._program, self._resources, self._nodes = program, resources, nodes
         # by number of workers: the coordinator of the run in which workers divide each shard, and what it needs
         self._divided: dict[int, tuple[Any, Any]] = {}
+        # by shard: the node that each replica reads on
+        self._replicas: dict[int, dict[int, str]] = {}
         self._transforms = bool(program.context.before)
         self._ticking = False
         self._name, self._metrics = name, RunMetrics(name[-8:], published=program.job.options.profile)
@@ -186,6 +189,12 @@ class Coordinator:
             divided.await_workers.remote([])
             self._divided[workers] = (divided, held)
         return name
+
+    async def meet_replicas(self, shard: int, node: str, replicas: Sequence[int]) -> dict[int, str]:
+        """Note which replicas of a shard read on a node; returns the node of each that is known."""
+        places = self._replicas.setdefault(shard, {})
+        places.update(dict.fromkeys(replicas, node))
+        return places
 
     def destinations(self) -> tuple[tuple[int, ...], ...]:
         """Shards, grouped by the node that consumes them."""
@@ -329,7 +338,7 @@ def make_coordinator_name() -> str:
 
 
 def start_coordinator(
-    program: Program, resources: Resources, nodes: tuple[str | None, ...], *, name: str
+    program: Program, resources: Resources, nodes: ShardNodes, *, name: str
 ) -> tuple[Any, Any]:
     """Start a coordinator on this node, owned by this process; returns its handle, and what it needs to be restarted.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
@@ -22,7 +22,9 @@ from windrow.pipeline.executors.ray.client import RayClient
 from windrow.pipeline.executors.ray.cluster import (
     NAMESPACE,
     ClusterAddress,
+    ShardNodes,
     connect,
+    find_client,
     resolve_hints,
     starvation_warnings,
 )
@@ -32,6 +34,7 @@ from windrow.pipeline.executors.ray.lifeline import Channel
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable, export_code
 from windrow.pipeline.executors.ray.pools import warn_of_shortages
 from windrow.pipeline.executors.ray.ray_task import start_workers
+from windrow.pipeline.executors.ray.replica_hosts import MakeHost, RayReplicaSession, meet_replicas
 from windrow.pipeline.plan.job import Launch, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
@@ -112,12 +115,28 @@ class RayExecutor:
         # here, since the process that starts the run shall own what a sort puts into the object store
         prepare_source(program.job.source)
         nodes = resolve_hints(hints, program.shards)
+        if program.replicas > 1:
+            resources = add_replicas(resources, program, nodes)
+            budget_program(program, resources, 1)
         blocks = len(program.job.source.blocks.rows)
         started = start_workers(min(resources.workers, blocks), nodes=resources.nodes)
         name = name or make_coordinator_name()
         coordinator, held = start_coordinator(program, resources, nodes, name=name)
         notify(coordinator.await_workers, started)
-        return RaySession(coordinator, program, name, held)
+        return RaySession(coordinator, program, name, held, nodes)
+
+
+def add_replicas(resources: Resources, program: Program, nodes: ShardNodes) -> Resources:
+    """The same resources for a run with replicas: each node of a shard holds its rows, and has a host for it."""
+    hosts = sum(len(of_shard) for of_shard in nodes)
+    trainers = program.shards * program.replicas
+    return replace(
+        resources,
+        copies=max(resources.copies, *(len(of_shard) for of_shard in nodes)),
+        processes_bytes=resources.processes_bytes
+        + hosts * _WORKER_BYTES
+        + (trainers - program.shards) * _SHARD_BYTES,
+    )
 
 
 def ray_settings() -> dict[str, Any]:
@@ -141,20 +160,25 @@ class RaySession:
     """A job on a cluster, reached through its coordinator from any process of Ray's.
 
     ``held`` is what Ray needs to restart the coordinator, and has to be held by the process that started it.
+    ``nodes`` are those of the replicas of each shard.
     """
 
-    def __init__(self, coordinator: Any, program: Program, name: str = "", held: Any = None) -> None:
+    def __init__(
+        self, coordinator: Any, program: Program, name: str = "", held: Any = None, nodes: ShardNodes = ()
+    ) -> None:
         self._coordinator = coordinator
         self._program = program
         self._name = name
         self._held = held
+        self._nodes = nodes if program.replicas > 1 else ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RaySession, (self._coordinator, self._program, self._name)
+        return RaySession, (self._coordinator, self._program, self._name, None, self._nodes)
 
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Connect a shard in this process."""
-        return RayClient(self._coordinator, self._program, shard, batch_rows, seed)
+        client = find_client(shard, self._nodes)
+        return RayClient(self._coordinator, self._program, shard, batch_rows, seed, client)
 
     def run_stats(self, *, spans: bool) -> RunStats | None:
         """Statistics of the job, which the coordinator also has when every shard has been closed."""
@@ -168,8 +192,16 @@ class RaySession:
         """A session that finds the coordinator by name: handles cannot be sent to processes outside Ray."""
         context = ray.get_runtime_context()
         return SharedSession(
-            ClusterAddress(context.gcs_address), self._name, self._program, context.namespace
+            ClusterAddress(context.gcs_address), self._name, self._program, context.namespace, self._nodes
         )
+
+    def for_replica(self, make: MakeHost, names: Sequence[Sequence[str]], replica: int) -> Session:
+        """The session of one replica of each shard; ``names`` are those of all replicas of each."""
+        return RayReplicaSession(self, self._program, make, self._name, names, replica)
+
+    def meet_replicas(self, shard: int, node: str, replicas: Sequence[int]) -> dict[int, str]:
+        """Tell which replicas of a shard read on a node; returns the node of each that is known."""
+        return meet_replicas(self._coordinator, shard, node, replicas)
 
     def for_workers(self, program: Program, shard: int) -> Session:
         """The run of the workers of all trainers; the first worker that asks starts it."""
@@ -184,10 +216,14 @@ class SharedSession:
     name: str
     program: Program
     namespace: str = NAMESPACE
+    # those of the replicas of each shard
+    nodes: ShardNodes = ()
 
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Connect this process to Ray, and a shard to the run."""
-        return RayClient(self._find_coordinator(), self.program, shard, batch_rows, seed)
+        coordinator = self._find_coordinator()
+        client = find_client(shard, self.nodes)
+        return RayClient(coordinator, self.program, shard, batch_rows, seed, client)
 
     def run_stats(self, *, spans: bool) -> RunStats | None:
         """None: a process that has read nothing is not connected to Ray."""
@@ -205,7 +241,15 @@ class SharedSession:
         """The run of the workers of all trainers; the first worker that asks starts it."""
         answer = self._find_coordinator().divide.remote(program.workers)
         name = await_answer(answer, "a DataLoader worker", waiting_of(program.job.options))
-        return SharedSession(self.cluster, name, program, self.namespace)
+        return SharedSession(self.cluster, name, program, self.namespace, self.nodes * program.workers)
+
+    def for_replica(self, make: MakeHost, names: Sequence[Sequence[str]], replica: int) -> Session:
+        """The session of one replica of each shard; ``names`` are those of all replicas of each."""
+        return RayReplicaSession(self, self.program, make, self.name, names, replica, self.cluster)
+
+    def meet_replicas(self, shard: int, node: str, replicas: Sequence[int]) -> dict[int, str]:
+        """Tell which replicas of a shard read on a node; returns the node of each that is known."""
+        return meet_replicas(self._find_coordinator(), shard, node, replicas)
 
     def _find_coordinator(self) -> Any:
         connect(self.cluster)
@@ -217,8 +261,12 @@ class SharedSession:
             ) from error
 
 
-def start_run(channel: Channel, program: Program, ips: Sequence[str], seconds: float) -> str:
-    """Have the supervisor start a run for the shards of a program, on nodes with ``ips``; returns its name.
+def start_run(
+    channel: Channel, program: Program, ips: Sequence[Sequence[str]], seconds: float
+) -> tuple[str, ShardNodes]:
+    """Have the supervisor start a run for the shards of a program, each on nodes with some ``ips``.
+
+    Returns its name, and the ids of the nodes.
 
     Raises what the supervisor raises, and a `StallError` after ``seconds``.
     """
@@ -228,12 +276,12 @@ def start_run(channel: Channel, program: Program, ips: Sequence[str], seconds: f
     )
     name = f"windrow-run-{uuid.uuid4().hex}"
     try:
-        channel.send((name, pickled, list(ips)))
-        failure: Failure | None = channel.receive(seconds)
+        channel.send((name, pickled, ips))
+        answer: Failure | ShardNodes = channel.receive(seconds)
     except (EOFError, OSError) as error:
         raise StallError(
             f"the supervisor of the job did not start the run ({type(error).__name__}: {error}): see its output"
         ) from error
-    if failure is not None:
-        failure.rethrow()
-    return name
+    if isinstance(answer, Failure):
+        answer.rethrow()
+    return name, answer

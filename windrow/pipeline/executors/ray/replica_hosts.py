@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
@@ -14,21 +14,31 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from windrow.core.errors import StallError
 from windrow.pipeline.executors.base import CoordinatorClient, Session
-from windrow.pipeline.executors.ray.cluster import this_node
+from windrow.pipeline.executors.ray.cluster import NAMESPACE, ClusterAddress, connect, this_node
 from windrow.pipeline.executors.replicas.client import ReplicaClient
 from windrow.pipeline.executors.replicas.host import ReplicaHost
 from windrow.pipeline.executors.replicas.sockets import HostAddress, HostServer, SocketConnection
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.statistics.stats import RunStats
 
-__all__ = ["RayReplicaSession"]
-
 MakeHost = Callable[[Program, Session, int, Sequence[str], "int | None"], ReplicaHost]
 
 _START_SECONDS = 120.0
+_ANSWER_SECONDS = 10.0
 # a host without replicas waits this long for one that returns
 _ALONE_SECONDS = 120.0
-_LOOK_SECONDS = 5.0
+# and where all have closed, or read elsewhere, this long
+_CLOSED_SECONDS = 5.0
+_LOOK_SECONDS = 0.25
+# hosts tell the coordinator again which replicas they have: it may have restarted
+_MEET_SECONDS = 5.0
+
+
+def meet_replicas(coordinator: Any, shard: int, node: str, replicas: Sequence[int]) -> dict[int, str]:
+    """Tell a coordinator which replicas of a shard read on a node; returns the node of each that it knows."""
+    answer = coordinator.meet_replicas.remote(shard, node, list(replicas))
+    found: dict[int, str] = ray.get(answer, timeout=_ANSWER_SECONDS)
+    return found
 
 
 class _HostActor:
@@ -43,69 +53,90 @@ class _HostActor:
         names: Sequence[str],
         seed: int | None,
     ) -> None:
+        self._session: Any = session
+        self._shard = shard
         self._host = make(program, session, shard, names, seed)
         self._server = HostServer(self._host)
-        threading.Thread(target=self._end_when_alone, daemon=True).start()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def address(self) -> HostAddress:
         """Where replicas of this node reach it."""
         return self._server.address
 
-    def _end_when_alone(self) -> None:
-        since = time.monotonic()
+    def _watch(self) -> None:
+        """Learn which replicas read on other nodes, and end when none is left here."""
+        alone_since = met_at = time.monotonic()
+        here = this_node()
         while True:
             time.sleep(_LOOK_SECONDS)
+            now = time.monotonic()
+            if self._host.awaits_replicas or now - met_at >= _MEET_SECONDS:
+                met_at = now
+                # a coordinator that restarts answers later
+                with suppress(ray.exceptions.RayError, StallError):
+                    places = self._session.meet_replicas(self._shard, here, self._host.connected)
+                    self._host.note_elsewhere([number for number, node in places.items() if node != here])
             if self._server.readers:
-                since = time.monotonic()
-            elif time.monotonic() - since >= (_LOOK_SECONDS if self._host.is_closed else _ALONE_SECONDS):
+                alone_since = now
+            elif now - alone_since >= (_CLOSED_SECONDS if self._host.is_closed else _ALONE_SECONDS):
                 self._server.close()
-                os._exit(0)
+                self._host.end()
+                ray.kill(ray.get_runtime_context().current_actor)
+                return
 
 
 @dataclass(frozen=True)
 class RayReplicaSession:
-    """The session of one replica of each shard, in any process of Ray's."""
+    """The session of one replica of each shard, in any process of Ray's; ``cluster``: or any that can connect to it."""
 
     session: Session
     program: Program
     make: MakeHost
-    name: str
-    names: tuple[str, ...]
+    run_name: str
+    # by shard, those of all its replicas
+    names: Sequence[Sequence[str]]
     replica: int
+    cluster: ClusterAddress | None = None
 
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Connect to the host of a shard on this node; start it if there is none."""
-        session = self.session.export(shard)
-        # connects a process that a launcher has started
-        connect = getattr(session, "connect", None)
-        if connect is not None:
-            connect()
+        if self.cluster is not None:
+            connect(self.cluster)
         node = this_node()
         remote: Any = ray.remote(_HostActor)
         host = remote.options(
-            name=f"{self.name}-{shard}-{node}",
+            name=f"{self.run_name}-{shard}-{node}",
+            namespace=NAMESPACE,
             get_if_exists=True,
+            # no replica owns it: it serves the others when one of them ends
             lifetime="detached",
             num_cpus=0,
             max_concurrency=8,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-        ).remote(self.make, self.program, session, shard, self.names, seed)
+        ).remote(self.make, self.program, self.session.export(shard), shard, self.names[shard], seed)
         try:
             address = ray.get(host.address.remote(), timeout=_START_SECONDS)
         except ray.exceptions.RayError as error:
             raise StallError(
                 f"shard {shard}: the process that reads for its replicas on node {node} did not start: {error}"
             ) from error
-        return ReplicaClient(SocketConnection(address, self.replica), shard, str(self.replica))
+        name = self.names[shard][self.replica]
+        return ReplicaClient(SocketConnection(address, self.replica, name), shard, name)
 
     def run_stats(self, *, spans: bool) -> RunStats | None:
+        """Statistics of the run."""
         return self.session.run_stats(spans=spans)
 
     def export(self, shard: int) -> Session:
+        """Return this session: any process of a node with a host can connect."""
         return self
 
     def for_processes(self) -> Session:
-        return self.session.for_processes()
+        """The same for processes outside Ray."""
+        return replace(self, session=self.session.for_processes())
 
     def for_workers(self, program: Program, shard: int) -> Session:
-        return self.session.for_workers(program, shard)
+        """The replicas of the run of the workers of all trainers."""
+        workers: Any = self.session.for_workers(program, shard)
+        found: Session = workers.for_replica(self.make, [*self.names] * program.workers, self.replica)
+        return found

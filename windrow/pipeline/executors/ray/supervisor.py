@@ -29,7 +29,7 @@ from ray import cloudpickle
 
 from windrow.core.machine import available_cores
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.executors.ray.cluster import NAMESPACE, node_ip
+from windrow.pipeline.executors.ray.cluster import NAMESPACE, node_ip, resolve_hints
 from windrow.pipeline.executors.ray.executor import RayExecutor, ray_settings
 from windrow.pipeline.executors.ray.lifeline import Channel, accept_channel, open_channel
 
@@ -227,18 +227,20 @@ class _Supervisor:
 
     # --- requests of ranks
 
-    def _answer(self, name: str, pickled: bytes, ips: Sequence[str]) -> Failure | None:
-        """Start the run ``name`` of a pickled program, once; ``ips`` are the nodes of its shards."""
+    def _answer(
+        self, name: str, pickled: bytes, ips: Sequence[Sequence[str]]
+    ) -> Failure | Sequence[Sequence[str | None]]:
+        """Start the run ``name`` of a pickled program, once; ``ips`` are the nodes of each shard. Returns their ids."""
         try:
             program = cloudpickle.loads(pickled)
+            nodes = {one["NodeManagerAddress"]: one["NodeID"] for one in ray.nodes() if one["Alive"]}
+            hints = [[nodes.get(ip) for ip in of_shard] for of_shard in ips]
             with self._starting:
                 if name not in self._sessions:
-                    nodes = {one["NodeManagerAddress"]: one["NodeID"] for one in ray.nodes() if one["Alive"]}
-                    hints = [nodes.get(ip) for ip in ips]
                     self._sessions[name] = RayExecutor().session(program, hints, name=name)
+            return resolve_hints(hints, program.shards)
         except BaseException as error:
             return Failure.capture(error, cloudpickle.dumps)
-        return None
 
 
 def _check_listening(address: str) -> None:

@@ -26,8 +26,6 @@ from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.shuffle.order.runs import Run
 
-__all__ = ["DirectConnection", "HostConnection", "PlacedOutputs", "ReplicaClient"]
-
 T = TypeVar("T")
 # they wait for the host, and convert
 _WORKERS = 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,8 +26,6 @@ from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run
-
-__all__ = ["PlaceRun", "Reader", "ReplicaHost"]
 
 _LOOK_SECONDS = 0.5
 
@@ -67,7 +65,14 @@ class _Replica:
     is_paused: bool = False
     is_connected: bool = False
     is_closed: bool = False
+    # whether it reads on another node, from a host there
+    is_elsewhere: bool = False
     waits_for_others: bool = False
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the host need not wait for it."""
+        return self.is_closed or self.is_elsewhere
 
 
 @dataclass
@@ -130,18 +135,46 @@ class ReplicaHost:
     def is_closed(self) -> bool:
         """Whether every replica has stopped reading."""
         with self._changed:
-            return all(state.is_closed for state in self._replicas)
+            return all(state.is_absent for state in self._replicas)
 
     def connect(self, replica: int) -> Reader:
         """A replica starts, or starts again."""
         with self._changed:
             state = self._replicas[replica]
             state.readers += 1
-            state.is_connected, state.is_closed, state.heard = True, False, time.monotonic()
+            state.is_connected, state.heard = True, time.monotonic()
+            state.is_closed = state.is_elsewhere = False
             state.taken.clear()
             self._take_back(replica)
             self._changed.notify_all()
             return Reader(replica, state.readers)
+
+    @property
+    def connected(self) -> list[int]:
+        """The replicas that read from this host."""
+        with self._changed:
+            return [
+                number
+                for number, state in enumerate(self._replicas)
+                if state.is_connected and not state.is_absent
+            ]
+
+    @property
+    def awaits_replicas(self) -> bool:
+        """Whether a replica has not been heard of, here or on another node."""
+        with self._changed:
+            return any(not state.is_connected and not state.is_absent for state in self._replicas)
+
+    def note_elsewhere(self, replicas: Collection[int]) -> None:
+        """Some replicas read on other nodes: this host does not wait for them."""
+        with self._changed:
+            found = [self._replicas[number] for number in replicas]
+            changed = [state for state in found if not state.is_connected and not state.is_absent]
+            for state in changed:
+                state.is_elsewhere, state.opening = True, None
+            if changed:
+                self._advance()
+                self._changed.notify_all()
 
     def _find(self, reader: Reader) -> _Replica:
         """The replica of a reader, unless another one has taken its place."""
@@ -192,7 +225,7 @@ class ReplicaHost:
     def _check_agreement(self, replica: int, opening: _Opening) -> None:
         """Raise an error on all replicas if this one reads otherwise than the others."""
         for number, other in enumerate(self._replicas):
-            if number == replica or other.opening is None or other.is_closed:
+            if number == replica or other.opening is None or other.is_absent:
                 continue
             theirs, error = other.opening, None
             who = f"replica {self._replicas[replica].name} of shard {self._shard}"
@@ -356,7 +389,7 @@ class ReplicaHost:
         )
 
     def _needs(self, state: _Replica, key: Key, name: tuple[int, int]) -> bool:
-        if state.is_closed or (key, *name) in state.taken:
+        if state.is_absent or (key, *name) in state.taken:
             return False
         return state.place is None or state.place <= Place(*key, name[0])
 
@@ -411,7 +444,7 @@ class ReplicaHost:
             stop, client = self._stop, self._client
             if stop is None or client is None:
                 return
-            if not all(state.is_paused or state.is_closed for state in self._replicas):
+            if not all(state.is_paused or state.is_absent for state in self._replicas):
                 return
             self._stop_fetching()
             self._forget_windows(list(self._windows))
@@ -440,7 +473,7 @@ class ReplicaHost:
 
     def _advance(self) -> None:
         """Release what no replica needs any more."""
-        places = [state.place for state in self._replicas if not state.is_closed]
+        places = [state.place for state in self._replicas if not state.is_absent]
         if not places or any(place is None for place in places) or self._client is None:
             return
         first = min(place for place in places if place is not None)
@@ -468,10 +501,10 @@ class ReplicaHost:
         entered = [
             state.opening is not None and state.opening.cursor.epoch == first.epoch
             for state in self._replicas
-            if not state.is_closed
+            if not state.is_absent
         ]
         if all(entered):
-            opening = next(state.opening for state in self._replicas if state.opening and not state.is_closed)
+            opening = next(state.opening for state in self._replicas if state.opening and not state.is_absent)
             self._facts = facts.next_epoch
             opened = self._client.open_next(
                 Cursor(first.epoch), opening.batch_rows, drop_last=opening.drop_last
@@ -501,7 +534,7 @@ class ReplicaHost:
                 other
                 for other in self._replicas
                 if other is not state
-                and not other.is_closed
+                and not other.is_absent
                 and (other.place is None or (state.place is not None and other.place <= state.place))
             ]
             if state.waits_for_others and behind:
@@ -543,7 +576,7 @@ class ReplicaHost:
                 return False
             state = self._replicas[reader.replica]
             state.is_closed, state.opening = True, None
-            last = all(other.is_closed or other.place is None for other in self._replicas)
+            last = all(other.is_absent or other.place is None for other in self._replicas)
             if not last:
                 self._advance()
             client = self._client if last else None
@@ -555,6 +588,15 @@ class ReplicaHost:
         if client is not None:
             client.close(stats)
         return last
+
+    def end(self) -> None:
+        """No replica will come back: release what is held for them."""
+        with self._changed:
+            self._stop_fetching()
+            client, self._client, self._facts = self._client, None, None
+            self._forget_windows(list(self._windows))
+        if client is not None:
+            client.close(None)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -34,8 +34,6 @@ from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.shuffle.order.runs import Run
 
-__all__ = ["HostAddress", "HostServer", "SocketConnection"]
-
 _HEADER = struct.Struct("<Q")
 # a call that waits answers this often that it still does, so that a caller can stop
 _WAIT_SECONDS = 1.0
@@ -150,8 +148,8 @@ def _accept(listener: socket.socket, server: weakref.ReferenceType[HostServer]) 
 class SocketConnection:
     """A replica's connection to a host in another process; the methods are those of `HostConnection`."""
 
-    def __init__(self, address: HostAddress, replica: int) -> None:
-        self._address, self._replica = address, replica
+    def __init__(self, address: HostAddress, replica: int, name: str) -> None:
+        self._address, self._name = address, name
         self._idle: deque[socket.socket] = deque()
         self._leading = self._connect(replica)
         _, descriptors, _, _ = socket.recv_fds(self._leading, 1, 1)
@@ -174,7 +172,7 @@ class SocketConnection:
 
     def _make_error(self, error: Exception) -> StallError:
         return StallError(
-            f"replica {self._replica}: the process that reads for all replicas of the shard on this node has ended "
+            f"replica {self._name}: the process that reads for all replicas of the shard on this node has ended "
             f"({type(error).__name__}: {error}); look for its end in Ray's logs, and start again from the last state"
         )
 
