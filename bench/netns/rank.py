@@ -33,9 +33,13 @@ def digest_epoch(epoch: Any, batch_rows: int) -> tuple[str, int]:
 
 def main() -> None:
     """Read every epoch."""
-    paths, blocks, epochs, batch_rows, folder = sys.argv[1:]
+    paths, blocks, epochs, batch_rows, folder, replicas = sys.argv[1:]
     rank, target = os.environ["RANK"], Path(folder)
-    with make_pipe(paths, int(blocks), int(epochs)).shard() as shard:
+    # ranks side by side read the same shard, each on a node of its own
+    shard_number, replica = divmod(int(rank), int(replicas))
+    shards = int(os.environ["WORLD_SIZE"]) // int(replicas)
+    pipe = make_pipe(paths, int(blocks), int(epochs))
+    with pipe.shard(rank=shard_number, world_size=shards, replica=(replica, int(replicas))) as shard:
         for epoch in shard.iter_epochs():
             digest, rows = digest_epoch(epoch, int(batch_rows))
             traffic = {name: int((_COUNTERS / f"{name}_bytes").read_text()) for name in ("rx", "tx")}

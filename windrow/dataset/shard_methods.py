@@ -264,7 +264,17 @@ class ShardMethods(Readable):
             job = replace(job, epochs=stop if job.epochs is None else min(stop, job.epochs))
         return read_epochs(job, self._latest)
 
-    def explain(self, n: int = 1, *, equal: Equal = False, batch_size: int | None = None) -> Explanation:
+    def explain(
+        self,
+        n: int = 1,
+        *,
+        equal: Equal = False,
+        batch_size: int | None = None,
+        replicas: int = 1,
+        mesh: Any = None,
+        data_dims: Sequence[str] | None = None,
+        sequence_dims: Sequence[str] = (),
+    ) -> Explanation:
         """Return a printable execution plan (rows, windows, steps, memory) without running the pipeline.
 
         Parameters
@@ -275,6 +285,10 @@ class ShardMethods(Readable):
             process if each reads for itself.
         batch_size
             Rows per batch, needed to compute the number of steps; None: steps are omitted.
+        replicas
+            As in `split`.
+        mesh, data_dims, sequence_dims
+            As in `shard`: the numbers of shards and replicas then follow from the mesh.
 
         Raises
         ------
@@ -292,13 +306,15 @@ class ShardMethods(Readable):
         ...
         """
         rows = None if batch_size is None else check_count(batch_size, "batch_size")
-        shards = check_count(n, "n")
+        place = MeshPlace(0, check_count(n, "n"), 0, check_count(replicas, "replicas"))
+        if mesh is not None:
+            place = find_place(mesh, data_dims, sequence_dims)
         job = self._job()
-        if will_share(job.options, shards):
+        if will_share(job.options, place.ranks):
             job = replace(job, options=replace(job.options, executor="ray"))
         else:
-            job = replace(job, launch=find_launch(shards))
-        return explain_job(job, shards, find_resources(job), equal=check_equal(equal), batch_rows=rows)
+            job = replace(job, launch=find_launch(place.ranks))
+        return explain_job(job, place, find_resources(job), equal=check_equal(equal), batch_rows=rows)
 
     def epoch_lineage(self, epoch: int, start: int, stop: int) -> list[RowOrigin]:
         """Return where rows [start, stop) of an epoch's order are stored, computed from the plan.

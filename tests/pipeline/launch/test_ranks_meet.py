@@ -214,7 +214,7 @@ def test_lost_torch_store_is_a_stall_error(monkeypatch: pytest.MonkeyPatch) -> N
 def test_packing_is_named_among_the_transforms_of_ranks_that_differ() -> None:
     packing = SequencePacking(4, "id")
 
-    def call(meeting: Rendezvous) -> str:
+    def call(meeting: Rendezvous) -> Agreement:
         changes = {"after": _program_after()} if meeting.rank == 2 else {}
         return _agree(meeting, _program(packing=packing, **changes), [])
 

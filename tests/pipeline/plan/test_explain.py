@@ -11,6 +11,7 @@ from tests.dataset.example_sources import make_source
 from windrow.core.errors import PlanError
 from windrow.pipeline.plan.explain import Explanation, explain_job, explain_program
 from windrow.pipeline.plan.job import Job, Options, Resources
+from windrow.pipeline.plan.mesh_place import MeshPlace
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.actor_pool import ActorPool, WorkerResources
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -135,7 +136,7 @@ def test_warnings_of_the_executor() -> None:
 def test_window_that_cannot_fit_raises() -> None:
     job = Job(make_source(10_000_000), seed=1, options=Options(memory_limit="1MiB"))
     with pytest.raises(PlanError, match=r"use window\(bytes_per_window="):
-        explain_job(job, 1, RESOURCES, equal=False, batch_rows=None)
+        explain_job(job, MeshPlace(0, 1, 0, 1), RESOURCES, equal=False, batch_rows=None)
 
 
 def test_stages_tell_what_runs_where() -> None:

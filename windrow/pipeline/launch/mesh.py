@@ -40,7 +40,7 @@ def find_place(
     rank, world_size = _flatten(where, [name for name in names if name in data])
     replica, replicas = _flatten(where, [name for name in names if name not in data])
     part, parts = _flatten(where, [name for name in names if name in sequence])
-    return MeshPlace(rank, world_size, replica, replicas, part, parts, where)
+    return MeshPlace(rank, world_size, replica, replicas, part, parts, where, tuple(data), tuple(sequence))
 
 
 def _read_mesh(mesh: Any) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:

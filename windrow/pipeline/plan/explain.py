@@ -13,6 +13,7 @@ from windrow.core.terminal_text import escape_controls
 from windrow.pipeline.plan.cache_budget import CacheBudget, describe_cache
 from windrow.pipeline.plan.job import Job, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
+from windrow.pipeline.plan.mesh_place import MeshPlace
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.shuffle.order.epoch_plan import EpochPlan
@@ -67,6 +68,12 @@ class Explanation:
         Blocks per epoch.
     shards, equal
         Number of shards, and how the last step is assigned to them.
+    replicas
+        Number of readers of each shard, which get the same rows.
+    mesh
+        The dimensions of the mesh, and what they mean; empty without one.
+    rank_bytes
+        Bytes of an epoch that one reader gets, before it selects columns.
     batch_rows
         Rows per batch, or None if not given; then the next three are None too.
     steps
@@ -134,6 +141,9 @@ class Explanation:
     sort: str = ""
     stages: str = ""
     schema_changes: tuple[str, ...] = ()
+    replicas: int = 1
+    mesh: str = ""
+    rank_bytes: int = 0
 
     def __str__(self) -> str:
         lines = [
@@ -143,6 +153,8 @@ class Explanation:
             f"bytes    {'' if self.bytes_exact else 'about '}{format_bytes(self.decoded_bytes)} decoded an epoch",
             f"windows  {self._format_windows()}",
             f"shards   {self._format_shards()}",
+            *([f"mesh     {self.mesh}"] if self.mesh else []),
+            *([f"replicas {self._format_replicas()}"] if self.replicas > 1 else []),
             f"tasks    {self._format_tasks()}",
             *([f"stages   {self.stages}"] if self.stages else []),
             f"memory   {self._format_memory()}",
@@ -190,6 +202,12 @@ class Explanation:
             text += f", the last of {_format_count(self.last_step_rows, 'row')}"
         return text + f", {_format_count(self.left_out_rows or 0, 'row')} left out"
 
+    def _format_replicas(self) -> str:
+        return (
+            f"{self.replicas:,} of each shard, of which each gets {format_bytes(self.rank_bytes)} an epoch; a node "
+            "places the rows of a shard once for all of them"
+        )
+
     def _format_tasks(self) -> str:
         return f"up to {self.tasks:,} a window; {_format_count(self.objects, 'object')}"
 
@@ -218,14 +236,23 @@ class Explanation:
 
 
 def explain_job(
-    job: Job, shards: int, resources: Resources, *, equal: Equal, batch_rows: int | None
+    job: Job,
+    place: MeshPlace,
+    resources: Resources,
+    *,
+    equal: Equal,
+    batch_rows: int | None,
 ) -> Explanation:
-    """Explain a job on the resources of the executor that would run it. Starts nothing."""
-    program = Program(job, shards, equal, tuple(range(shards)))
+    """Explain a job on the resources of the executor that would run it, for a mesh of readers. Starts nothing."""
+    shards = place.world_size
+    program = Program(job, shards, equal, tuple(range(shards)), replicas=place.replicas)
     resources = replace(resources, user_warnings=(*resources.user_warnings, *missing_library_warnings()))
+    resources = resources.with_replicas(min(resources.nodes, place.replicas))
     resources = overlap_waiting(program, resources, batch_rows or _DEFAULT_BATCH_ROWS)
     sized = size_parts(program, resources, batch_rows or _DEFAULT_BATCH_ROWS)
-    return explain_program(sized, resources, batch_rows)
+    explanation = explain_program(sized, resources, batch_rows)
+    rank_bytes = explanation.rank_bytes // place.sequences
+    return replace(explanation, mesh=place.describe(), rank_bytes=rank_bytes)
 
 
 def explain_program(program: Program, resources: Resources, batch_rows: int | None) -> Explanation:
@@ -270,6 +297,8 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         cache=describe_cache(job, budget.cache_bytes),
         workers=resources.workers,
         processes=resources.processes,
+        replicas=program.replicas,
+        rank_bytes=int(blocks.decoded_bytes.sum()) // program.shards,
     )
 
 

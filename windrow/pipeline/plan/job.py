@@ -231,3 +231,9 @@ class Resources:
     small_windows_bytes: int = 0
     # number of processes that share the machine or cluster; the values above are one's share
     processes: int = 1
+    # the most nodes that read one shard for its replicas
+    replica_nodes: int = 1
+
+    def with_replicas(self, nodes: int) -> Resources:
+        """The same for a run in which replicas of a shard are on up to ``nodes`` nodes, which all hold its rows."""
+        return replace(self, replica_nodes=nodes, copies=max(self.copies, nodes))

@@ -215,7 +215,7 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
         "exact": _is_exact(job) and not program.packs,
         "size_within": lambda held_bytes: _size_within(program, int(held_bytes / resources.copies)),
         "window_call": job.cut.call,
-        "processes_bytes": resources.processes_bytes + len(program.members) * resources.shard_bytes,
+        "processes_bytes": resources.processes_bytes + _trainers_bytes(program, resources),
         "copies": resources.copies,
         "slices": _slices(program, resources),
     }
@@ -230,6 +230,17 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
         must_fit=is_certain,
         **options,
     )
+
+
+def _trainers_bytes(program: Program, resources: Resources) -> int:
+    """Memory other than data of the processes that read shards: trainers, and the hosts of replicas."""
+    shards, hosts = len(program.members), resources.replica_nodes if program.replicas > 1 else 0
+    return shards * (program.replicas * resources.shard_bytes + hosts * resources.worker_bytes)
+
+
+def _runs_of_shard(program: Program, resources: Resources) -> int:
+    """The runs of a shard that are held: one replica can be as far ahead of another as it reads ahead itself."""
+    return RUNS_AHEAD if program.replicas == 1 else 2 * RUNS_AHEAD * resources.replica_nodes
 
 
 def _check_lower_bound(
@@ -255,7 +266,7 @@ def _overhead(program: Program, resources: Resources, batch_size: int) -> RowOve
     batch_rows = min(program.batch_rows(batch_size), int(rows.sum()))
     block_bytes = _decoded_task_bytes(program, resources)
     return RowOverhead(
-        runs=len(program.members) * RUNS_AHEAD,
+        runs=len(program.members) * _runs_of_shard(program, resources),
         # no run is larger than its window
         run_rows=min(
             program.run_rows(max(1, batch_rows // program.job.sequence_rows)), largest_window(program, rows)

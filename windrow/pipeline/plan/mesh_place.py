@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,8 @@ class MeshPlace:
         Index and number of the parts of a sequence: the place along the sequence dimensions.
     coordinates
         Index and size by name of each dimension.
+    data_dims, sequence_dims
+        The data dimensions and the sequence dimensions.
     """
 
     rank: int
@@ -33,6 +35,8 @@ class MeshPlace:
     sequence: int = 0
     sequences: int = 1
     coordinates: Mapping[str, tuple[int, int]] = field(default_factory=dict, hash=False)
+    data_dims: tuple[str, ...] = ()
+    sequence_dims: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -45,10 +49,25 @@ class MeshPlace:
         where = ", ".join(f"{name} {index} of {size}" for name, (index, size) in self.coordinates.items())
         return f"{self.replica} ({where})" if where else str(self.replica)
 
+    def describe(self) -> str:
+        """The mesh, and what its dimensions mean; empty without one."""
+        if not self.coordinates:
+            return ""
+        shape = " x ".join(f"{name} {size}" for name, (_, size) in self.coordinates.items())
+        parts = [f"ranks along {_list(self.data_dims)} get different rows"] if self.data_dims else []
+        parts += [f"along {_list(self.sequence_dims)} parts of sequences"] if self.sequence_dims else []
+        same = [name for name in self.coordinates if name not in {*self.data_dims, *self.sequence_dims}]
+        parts += [f"along {_list(same)} the same"] if same else []
+        return f"{shape}: {', '.join(parts)}"
+
     @property
     def part(self) -> tuple[int, int] | None:
         """Index and number of the parts of a sequence; None without sequence dimensions."""
         return (self.sequence, self.sequences) if self.sequences > 1 else None
+
+
+def _list(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def check_replica(replica: Any) -> tuple[int, int]:

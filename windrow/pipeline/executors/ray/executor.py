@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -107,36 +107,20 @@ class RayExecutor:
         resources = self.resources(program.job.launch)
         if resources.memory_bytes == 0:
             raise PlanError("the Ray cluster has no object store memory: start it with object_store_memory")
-        resources = overlap_waiting(program, resources)
+        nodes = resolve_hints(hints, program.shards)
+        resources = overlap_waiting(program, resources.with_replicas(max(map(len, nodes))))
         program = size_parts(program, resources)
         # raises before anything runs if the job cannot fit; batches are outside the object store
         budget_program(program, resources, 1)
         warn_of_shortages(program.job.before)
         # here, since the process that starts the run shall own what a sort puts into the object store
         prepare_source(program.job.source)
-        nodes = resolve_hints(hints, program.shards)
-        if program.replicas > 1:
-            resources = add_replicas(resources, program, nodes)
-            budget_program(program, resources, 1)
         blocks = len(program.job.source.blocks.rows)
         started = start_workers(min(resources.workers, blocks), nodes=resources.nodes)
         name = name or make_coordinator_name()
         coordinator, held = start_coordinator(program, resources, nodes, name=name)
         notify(coordinator.await_workers, started)
         return RaySession(coordinator, program, name, held, nodes)
-
-
-def add_replicas(resources: Resources, program: Program, nodes: ShardNodes) -> Resources:
-    """The same resources for a run with replicas: each node of a shard holds its rows, and has a host for it."""
-    hosts = sum(len(of_shard) for of_shard in nodes)
-    trainers = program.shards * program.replicas
-    return replace(
-        resources,
-        copies=max(resources.copies, *(len(of_shard) for of_shard in nodes)),
-        processes_bytes=resources.processes_bytes
-        + hosts * _WORKER_BYTES
-        + (trainers - program.shards) * _SHARD_BYTES,
-    )
 
 
 def ray_settings() -> dict[str, Any]:
