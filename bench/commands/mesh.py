@@ -1,0 +1,131 @@
+"""``python -m bench mesh``: epochs of shards with and without replicas, in turns."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import windrow
+from bench.system.console import ProgressLine, align_table, read_size
+from bench.system.machine import describe_load, describe_machine
+from bench.system.processes import MemorySampler, ProcessTree
+from bench.system.ray_cluster import start_ray
+from bench.throughput.options import default_config, find_data
+
+_MOST_TASKS, _MOST_SECONDS = 1.02, 1.3
+_WINDOWS = 8
+_BATCH_ROWS = 16_384
+_STORE_BYTES = 2 * 2**30
+# the first epoch pays for processes that start and memory that is touched first
+_WARM = 1
+_HEADS = ("trainers", "epoch s", "of plain", "tasks", "of plain", "memory MB", "more MB")
+_NOTE = (
+    "epoch s: median of all epochs after the first of each run, until the last trainer has ended it. memory MB: the "
+    "peak of all processes after the first epoch, median of the runs."
+)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run: seconds of each epoch, the number of tasks, and the peak of memory."""
+
+    seconds: Sequence[float]
+    tasks: int
+    memory_bytes: int
+
+
+def add_mesh(parser: argparse.ArgumentParser) -> None:
+    """Options of ``mesh``."""
+    parser.add_argument("--size", default="1.4GB", help="decoded size of the data")
+    parser.add_argument("--shards", type=int, default=2, help="shards: the data-parallel size")
+    parser.add_argument("--replicas", default="2,4", help="replicas of each shard, one or more numbers")
+    parser.add_argument("--epochs", type=int, default=5, help="epochs of each run")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind, in turns")
+
+
+def run_mesh(options: argparse.Namespace) -> int:
+    """Measure and print the table; the exit status is 1 if replicas cost more time or tasks than they may."""
+    line = ProgressLine(sys.stderr)
+    counts = [1, *map(int, options.replicas.split(","))]
+    size = read_size(options.size, "--size")
+    paths = find_data(default_config(size_bytes=size), line)
+    print(describe_load(describe_machine()), flush=True)
+    start_ray(_STORE_BYTES)
+    runs: dict[int, list[_Run]] = {count: [] for count in counts}
+    for number in range(options.rounds):
+        for count in counts:
+            line.start(f"round {number + 1}: {options.shards} shards, {count} of each")
+            run = _measure(paths, size // _WINDOWS, options.shards, count, options.epochs)
+            runs[count].append(run)
+            line.finish(f"{statistics.median(run.seconds):.2f} s")
+    rows, is_met = [], True
+    base = _medians(runs[1])
+    for count, found in runs.items():
+        seconds, tasks, memory = _medians(found)
+        is_met = is_met and seconds <= _MOST_SECONDS * base[0] and tasks <= _MOST_TASKS * base[1]
+        rows.append(
+            (
+                f"{options.shards} x {count}",
+                f"{seconds:.2f}",
+                f"{seconds / base[0]:.2f}",
+                f"{tasks:,.0f}",
+                f"{tasks / base[1]:.3f}",
+                f"{memory / 1e6:,.0f}",
+                f"{(memory - base[2]) / 1e6:+,.0f}",
+            )
+        )
+    print(align_table(_HEADS, rows, ("trainers",)), _NOTE, sep="\n")
+    return int(not is_met)
+
+
+def _medians(runs: Sequence[_Run]) -> tuple[float, float, float]:
+    return (
+        statistics.median(second for run in runs for second in run.seconds),
+        statistics.median(run.tasks for run in runs),
+        statistics.median(run.memory_bytes for run in runs),
+    )
+
+
+def _measure(paths: Sequence[str], window_bytes: int, shards: int, replicas: int, epochs: int) -> _Run:
+    import ray
+
+    dataset = windrow.read_parquet(list(paths)).window(bytes_per_window=window_bytes)
+    pipe = dataset.repeat(epochs).random_shuffle_each_window(seed=7)
+    split = pipe.options(executor="ray", progress=False).split(shards, equal=True, replicas=replicas)
+    actor: Any = ray.remote(num_cpus=0)(_Trainer)
+    trainers = [[actor.remote() for _ in range(replicas)] for _ in range(shards)]
+    sampler = MemorySampler(ProcessTree(os.getpid()))
+    sampler.start()
+    reading = [
+        trainer.read.remote(shard)
+        for of_shard, readers in zip(split, trainers, strict=True)
+        for shard, trainer in zip(of_shard, readers, strict=True)
+    ]
+    ends = [max(of_epoch) for of_epoch in zip(*ray.get(reading), strict=True)]
+    sampler.stop()
+    return _Run(
+        seconds=[stop - start for start, stop in pairwise(ends[_WARM - 1 :])],
+        tasks=split[0][0].stats().run.tasks,
+        memory_bytes=sampler.peak(ends[_WARM - 1], ends[-1]) or 0,
+    )
+
+
+class _Trainer:
+    """Reads a shard; returns when it has ended each epoch."""
+
+    def read(self, shard: Any) -> list[float]:
+        """Read all epochs."""
+        ends = []
+        for epoch in shard.iter_epochs():
+            for _ in epoch.iter_torch_batches(batch_size=_BATCH_ROWS):
+                pass
+            ends.append(time.monotonic())
+        shard.close()
+        return ends
