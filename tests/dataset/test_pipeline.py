@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.dataset.example_sources import make_source
+import windrow
 from windrow.core.errors import PlanError, StateError
 from windrow.dataset import shard_methods
 from windrow.dataset.dataset import DatasetPipeline
@@ -86,11 +87,12 @@ def test_arguments_passed_to_open_shards(pipe: DatasetPipeline, monkeypatch: pyt
     shuffled = pipe.random_shuffle_each_window(seed=3).map_batches(_same)
     shuffled.split(2, equal="pad", locality_hints=("a", None))
     shuffled.shard()
-    ((job, n), split), ((own_job,), shard) = asked
+    ((job, n), split), ((own_job, place), shard) = asked
     assert n == 2
     latest = {"latest": shuffled._latest}
     assert split == {"equal": "pad", "locality_hints": ["a", None], "start": Cursor(), **latest}
-    assert shard == {"rank": 1, "world_size": 4, "equal": True, "start": Cursor(), "sessions": None, **latest}
+    assert (place.rank, place.world_size, place.replicas) == (1, 4, 1)
+    assert shard == {"equal": True, "start": Cursor(), "sessions": None, **latest}
     assert isinstance(job, Job)
     assert job == own_job
     assert (job.epochs, job.seed, job.on_demand, len(job.after)) == (2, 3, False, 1)
@@ -123,6 +125,16 @@ BAD_CALLS = {
     "random_shuffle_each_window().map_batches(len, preserves_rows=False)": r"call it before the shuffle",
     "split(0)": r"n=0 must be an integer of 1 or more",
     "split('2')": r"n='2' must be",
+    "split(2, replicas=0)": r"replicas=0 must be an integer of 1 or more",
+    "split(2, replicas=2, locality_hints=['a', 'b'])": r"locality_hints\[0\]='a' must be a list of 2 hints",
+    "split(2, replicas=2, locality_hints=[['a'], None])": r"locality_hints\[0\]=\['a'\] must be a list of 2 hints",
+    "shard(replica=(0, 2))": r"give rank= and world_size= too",
+    "shard(rank=0, world_size=2, replica=(2, 2))": r"an index from 0 to count - 1",
+    "shard(rank=0, world_size=2, replica=1)": r"replica=1 must be a pair of integers",
+    "shard(rank=0, world_size=2, sequence_dims=('cp',))": r"name dimensions of a mesh: pass mesh=",
+    "shard(rank=0, world_size=2, mesh='a mesh')": r"the mesh tells rank, world size and replica",
+    "shard(mesh='a mesh')": r"mesh='a mesh' is not a torch.distributed.device_mesh.DeviceMesh",
+    "iterator().iter_batches(sequence=windrow.SequenceSlice())": r"needs a shard with sequence_dims",
     "split(2, equal=2)": r"equal=2 must be",
     "split(2, locality_hints=[1, 2, 3])": r"3 entries for 2 shards",
     "iter_epochs(0)": r"max_epoch=0 must be an integer of 1 or more, or -1 for all",
@@ -141,7 +153,7 @@ BAD_CALLS = {
 @pytest.mark.parametrize("call", BAD_CALLS)
 def test_bad_calls(pipe: DatasetPipeline, call: str) -> None:
     with pytest.raises(PlanError, match=BAD_CALLS[call]):
-        eval(f"pipe.{call}", {"pipe": pipe})
+        eval(f"pipe.{call}", {"pipe": pipe, "windrow": windrow})
 
 
 def test_threads_executor_does_not_import_ray(pipe: DatasetPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
