@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.dataset.example_sources import make_source
 import windrow
+from tests.dataset.example_sources import make_source
 from windrow.core.errors import PlanError, StateError
 from windrow.dataset import shard_methods
 from windrow.dataset.dataset import DatasetPipeline
