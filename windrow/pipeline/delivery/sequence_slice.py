@@ -50,8 +50,8 @@ class SequenceSlice:
     >>> rows = windrow.from_items([{"tokens": [10, 11, 12, 13, 14, 15, 16, 17]}])
     >>> part = windrow.SequenceSlice(dim=1, index=0, count=2, layout="head_tail")
     >>> [batch] = rows.iter_batches(sequence=part)
-    >>> batch["tokens"].tolist(), batch["position_ids"].tolist()
-    ([[10, 11, 16, 17]], [[0, 1, 6, 7]])
+    >>> batch["tokens"][0].tolist(), batch["position_ids"][0].tolist()
+    ([10, 11, 16, 17], [0, 1, 6, 7])
     """
 
     dim: int = 1
