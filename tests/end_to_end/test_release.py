@@ -121,6 +121,7 @@ def test_iterator_is_dropped_while_the_shard_is_kept(pipe: windrow.DatasetPipeli
     assert sorted(column(read_pass(shard))) == list(range(ROWS))
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(
     ("executor", "how"),

@@ -57,6 +57,7 @@ def test_trainers_continue_from_their_last_save_when_one_dies(pipe: windrow.Data
         assert sorted(row for _, _, seen in found for row in seen[half]) == list(range(ROWS))
 
 
+@pytest.mark.nightly
 def test_trainers_know_each_other_and_torch_finds_them() -> None:
     def train(context: GangContext) -> Any:
         import torch

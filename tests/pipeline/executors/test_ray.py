@@ -101,6 +101,7 @@ def fetcher_of(shard_client: CoordinatorClient) -> Fetcher:
     return cast("Fetcher", cast("Any", shard_client)._fetcher)
 
 
+@pytest.mark.nightly
 def test_evicted_windows_return_and_nothing_is_fetched_meanwhile(
     shard_client: CoordinatorClient,
 ) -> None:
