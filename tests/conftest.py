@@ -40,9 +40,14 @@ MARK_OF_FIXTURE = {"ray_local": "ray", "ray_cluster": "cluster"}
 
 # the health check on speed is off because it would be a timing assertion
 settings.register_profile(
-    "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "ci",
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=60,
 )
-# ten times as many examples as in CI: fifty times as many did not finish in a night on two cores
+# seventeen times as many examples as in CI: a hundred times as many did not finish in a night on two cores
 settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False, max_examples=1_000)
 # under the sanitizers every example takes ten times as long
 settings.register_profile("sanitized", settings.get_profile("ci"), max_examples=10)

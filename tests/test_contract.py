@@ -112,12 +112,14 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("contract", sorted({contract for *_, contract in VIOLATIONS.values()}))
 def test_contract_holds(checkout: Path, contract: str) -> None:
     result = _lint(checkout, contract)
     assert result.returncode == 0, result.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("violation", VIOLATIONS)
 def test_violation_is_found(checkout: Path, violation: str) -> None:
     where, line, contract = VIOLATIONS[violation]

@@ -91,6 +91,7 @@ def test_import_loads_no_heavy_libraries() -> None:
     assert imported & HEAVY == set()
 
 
+@pytest.mark.nightly
 def test_low_rooms_are_tested_without_ray_and_torch() -> None:
     """Run in a fresh interpreter: a reader can try the arithmetic of windrow alone, in seconds."""
     arguments = ["--collect-only", "-qq", "-p", "no:cacheprovider", *WITHOUT_RAY_AND_TORCH]

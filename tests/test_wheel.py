@@ -58,6 +58,7 @@ def wheel(dist: Path) -> Path:
     return built
 
 
+@pytest.mark.nightly
 def test_wheel_is_for_every_python_on_manylinux(wheel: Path) -> None:
     name, version, python, abi, platform = wheel.stem.split("-")
     assert (name, version, python, abi) == ("windrow", windrow.__version__, "py3", "none")

@@ -170,6 +170,7 @@ def test_other_formats_become_parquet(tmp_path: Path, capsys: pytest.CaptureFixt
     assert sorted(row["x"] for row in windrow.read_parquet(tmp_path / "out").iter_rows()) == [1, 2, 3]
 
 
+@pytest.mark.nightly
 def test_order_on_ray_is_the_same(ray_local: Any, data: Path, tmp_path: Path) -> None:
     for executor in ("ray", "threads"):
         target = str(tmp_path / executor)

@@ -126,6 +126,7 @@ def test_batches_never_write_to_the_data() -> None:
     assert not next(tensor_rows(table["x"].chunk(0), np.asarray)).any()  # type: ignore[union-attr]
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.parametrize("executor", ["threads", pytest.param("ray", marks=pytest.mark.ray)])
 def test_shuffle_keeps_tensors_with_their_rows(
     executor: Any, tmp_path: Path, request: pytest.FixtureRequest

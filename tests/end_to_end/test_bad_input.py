@@ -66,6 +66,7 @@ def test_files_with_different_schemas(tmp_path: Path) -> None:
     assert windrow.read_parquet(str(tmp_path)).take() == [{"x": 1, "y": "a"}, {"x": 1, "y": None}]
 
 
+@pytest.mark.ray_at_night
 def test_compatible_schemas_unify(tmp_path: Path, executor: str) -> None:
     pq.write_table(pa.table({"x": pa.array([1, 2], pa.int32()), "y": pa.nulls(2)}), tmp_path / "0.parquet")
     pq.write_table(pa.table({"y": ["a", "b"], "x": pa.array([3, 4], pa.int64())}), tmp_path / "1.parquet")
@@ -108,6 +109,7 @@ def test_rejected_at_plan_time(numbers: Path, ask: Callable[[windrow.Dataset], A
         ask(ds)
 
 
+@pytest.mark.ray_at_night
 def test_two_batch_sizes_in_one_epoch(numbers: Path, executor: str) -> None:
     left, right = _shuffled(numbers, executor).repeat(2).split(2)
     batches = left.iter_batches(10)
@@ -122,6 +124,7 @@ def test_two_batch_sizes_in_one_epoch(numbers: Path, executor: str) -> None:
     assert sorted(column(read_pass(left, 25)) + column(read_pass(right, 25))) == list(range(1000))
 
 
+@pytest.mark.ray_at_night
 def test_shard_iterated_twice_at_the_same_time(numbers: Path, executor: str) -> None:
     shard = _shuffled(numbers, executor).repeat(2).iterator()
     batches = shard.iter_batches(10)
@@ -131,6 +134,7 @@ def test_shard_iterated_twice_at_the_same_time(numbers: Path, executor: str) -> 
     assert sorted(first + column(list(batches))) == list(range(1000))
 
 
+@pytest.mark.ray_at_night
 def test_more_epochs_than_configured(numbers: Path, executor: str) -> None:
     shard = _shuffled(numbers, executor).iterator()
     assert len(column(read_pass(shard))) == 1000
@@ -139,6 +143,7 @@ def test_more_epochs_than_configured(numbers: Path, executor: str) -> None:
     assert list(shard.iter_epochs()) == []
 
 
+@pytest.mark.ray_at_night
 def test_epoch_is_one_pass(numbers: Path, executor: str) -> None:
     epochs = _shuffled(numbers, executor).repeat(2).iterator().iter_epochs()
     first = next(epochs)
@@ -217,6 +222,7 @@ WRONG_RETURNS: dict[str, tuple[Callable[[Any], Any], str]] = {
 _ON_RAY = ("nothing", "fewer rows", "another type at times", "other columns at times")
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.parametrize(
     ("executor", "after", "case"),
     [
@@ -244,6 +250,7 @@ def test_invalid_return_values(numbers: Path, executor: str, case: str, after: b
     _fails(pipe, windrow.TransformError, f"(?s){message}")
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.parametrize("case", ["another type at times", "other columns at times"])
 def test_changing_schemas_with_unknown_row_counts(numbers: Path, executor: str, case: str) -> None:
     fn, message = WRONG_RETURNS[case]
@@ -258,6 +265,7 @@ def test_row_changes_after_the_shuffle_are_rejected(numbers: Path) -> None:
         pipe.map_batches(lambda batch: batch, preserves_rows=False)
 
 
+@pytest.mark.ray_at_night
 def test_failing_collate_function(numbers: Path, executor: str) -> None:
     def collate(batch: Any) -> Any:
         raise ZeroDivisionError("mine")

@@ -105,6 +105,7 @@ def test_disk_that_fills_up_during_a_run(
     assert run.cache_hits > 0
 
 
+@pytest.mark.ray_at_night
 def test_disk_that_is_full_from_the_start(
     executor: str, data: Path, expected: Rows, small_disk: Path
 ) -> None:
@@ -116,6 +117,7 @@ def test_disk_that_is_full_from_the_start(
     assert run.cache_hits == 0
 
 
+@pytest.mark.ray_at_night
 def test_read_only_disk(executor: str, data: Path, expected: Rows, small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     rows, run, warned = read(make(data, executor, cache="disk", cache_dir=small_disk))
@@ -125,6 +127,7 @@ def test_read_only_disk(executor: str, data: Path, expected: Rows, small_disk: P
     assert run.cache_errors >= 1
 
 
+@pytest.mark.ray_at_night
 def test_folder_deleted_during_a_run(executor: str, data: Path, expected: Rows, tmp_path: Path) -> None:
     def delete() -> None:
         (folder,) = tmp_path.glob("windrow-run-*")
@@ -178,6 +181,7 @@ def test_cached_files_that_change_during_a_run(
     assert (run.cache_misses, run.cache_corrupt_blocks, warned) == (0, 0, [])
 
 
+@pytest.mark.ray_at_night
 def test_cached_blocks_of_a_run_are_private(
     executor: str, data: Path, expected: Rows, tmp_path: Path
 ) -> None:

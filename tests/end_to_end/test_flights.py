@@ -34,6 +34,7 @@ def _shards(path: Path, executor: str, *columns: str) -> list[Shard]:
     return pipe.options(executor=executor).split(2)
 
 
+@pytest.mark.ray_at_night
 def test_every_row_once_per_epoch(executor: str, data_path: Path) -> None:
     stored = pq.read_table(data_path)
     expected = _in_one_order(stored)
@@ -50,6 +51,7 @@ def test_every_row_once_per_epoch(executor: str, data_path: Path) -> None:
     assert not orders[0].slice(0, 1000).equals(stored.slice(0, 1000))
 
 
+@pytest.mark.ray_at_night
 def test_numeric_columns_as_tensors(executor: str, data_path: Path) -> None:
     import torch
 

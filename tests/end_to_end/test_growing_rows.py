@@ -120,6 +120,7 @@ def write_text(path: Path, *, group_rows: int = 20) -> pa.Table:
     return plain
 
 
+@pytest.mark.ray_at_night
 def test_dictionary_encoded_text_grows_when_decoded(executor: str, tmp_path: Path) -> None:
     plain = write_text(tmp_path / "x.parquet")
     assert plain.nbytes > 30_000_000 > 1000 * (tmp_path / "x.parquet").stat().st_size / 3
@@ -202,6 +203,7 @@ def record_rows(batch: dict[str, Any], folder: Path) -> dict[str, Any]:
     return zeros(batch)
 
 
+@pytest.mark.ray_at_night
 def test_rows_that_shrink_are_accepted(executor: str) -> None:
     ds = windrow.from_numpy({"x": np.arange(40_000), "y": np.zeros((40_000, 300))}, target_block_bytes="4MB")
     ds = ds.map_batches(lambda batch: {"x": batch["x"]})

@@ -74,7 +74,7 @@ def pipe(tmp_path: Path) -> windrow.DatasetPipeline:
     return ds.window(blocks_per_window=5).random_shuffle_each_window(seed=5)
 
 
-@pytest.fixture(params=["actors", "placement group"])
+@pytest.fixture(params=["actors", pytest.param("placement group", marks=pytest.mark.nightly)])
 def trainers(ray_local: Any, request: pytest.FixtureRequest) -> Iterator[list[Any]]:
     """Four trainers that hold all four CPUs; in some cases in a placement group that captures child tasks."""
     from ray.util.placement_group import placement_group, remove_placement_group

@@ -109,6 +109,7 @@ def test_epoch_after_an_early_stop_is_complete(pipe: windrow.DatasetPipeline) ->
     assert sorted(value for _, second in whole for value in second) == list(range(ROWS))
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.usefixtures("nothing_left")
 def test_iterator_is_dropped_while_the_shard_is_kept(pipe: windrow.DatasetPipeline) -> None:
     shard = pipe.iterator()
@@ -120,6 +121,7 @@ def test_iterator_is_dropped_while_the_shard_is_kept(pipe: windrow.DatasetPipeli
     assert sorted(column(read_pass(shard))) == list(range(ROWS))
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize(
     ("executor", "how"),
@@ -154,6 +156,7 @@ def test_shard_is_dropped_during_an_epoch(pipe: windrow.DatasetPipeline, how: st
     _check_new_run(pipe)
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.usefixtures("nothing_left")
 def test_unread_shards(pipe: windrow.DatasetPipeline) -> None:
     shards = pipe.split(3)
@@ -201,6 +204,7 @@ def fail_at_seven(batch: dict[str, Any]) -> dict[str, Any]:
     return batch
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.usefixtures("nothing_left")
 def test_exception_before_the_shuffle(numbers: Path, executor: str) -> None:
     ds = windrow.read_parquet(str(numbers), target_block_bytes=1).map_batches(fail_at_seven)
@@ -208,6 +212,7 @@ def test_exception_before_the_shuffle(numbers: Path, executor: str) -> None:
     _expect_failure(pipe.options(executor=executor), r"x\.parquet, row group 7")
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.usefixtures("nothing_left")
 def test_exception_after_the_shuffle(numbers: Path, executor: str) -> None:
     pipe = windrow.read_parquet(str(numbers), target_block_bytes=1).window(blocks_per_window=5)
@@ -246,6 +251,7 @@ def test_every_shard_gets_the_error(numbers: Path, executor: str) -> None:
     assert len(set(messages)) == 1
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.usefixtures("nothing_left")
 def test_run_after_a_failed_epoch(numbers: Path, executor: str, tmp_path: Path) -> None:
     flag = tmp_path / "fixed"

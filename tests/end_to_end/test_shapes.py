@@ -85,6 +85,7 @@ def test_empty_dataset_without_a_run(empty: windrow.Dataset) -> None:
     assert empty.columns()[0] == "x"
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.parametrize("equal", [False, True, "pad"])
 def test_more_shards_than_rows(executor: str, tmp_path: Path, equal: Any) -> None:
     path = write_numbers(tmp_path / "x.parquet", 3, row_group_size=1)
@@ -106,6 +107,7 @@ def test_shards_read_one_after_another(executor: str, tmp_path: Path) -> None:
         assert sorted(value for shard in shards for value in column(read_pass(shard))) == list(range(3_000))
 
 
+@pytest.mark.ray_at_night
 def test_shards_read_alternately(executor: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "x.parquet", 3_000)
     pipe = windrow.read_parquet(str(path), target_block_bytes=1).window(blocks_per_window=6)
@@ -159,6 +161,7 @@ def test_shard_sent_to_an_actor(ray_local: Any, tmp_path: Path) -> None:
 # --- lengths and statistics
 
 
+@pytest.mark.ray_at_night
 def test_lengths_starts_and_statistics(executor: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "x.parquet", 1_003)
     pipe = windrow.read_parquet(str(path), target_block_bytes=1).window(blocks_per_window=4).repeat(3)
@@ -185,6 +188,7 @@ def test_lengths_starts_and_statistics(executor: str, tmp_path: Path) -> None:
     assert (stats.epochs, stats.batches, stats.rows) == (2, 26 + 1_003, 1_253 + 1_003)
 
 
+@pytest.mark.ray_at_night
 def test_lengths_with_unknown_row_counts(executor: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "x.parquet", 1_000)
     ds = windrow.read_parquet(str(path), target_block_bytes=1, filter=pc.field("x") + pc.field("y") < 500)
@@ -203,6 +207,7 @@ def test_lengths_with_unknown_row_counts(executor: str, tmp_path: Path) -> None:
         assert sorted(column(list(batches))) == list(range(500))
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize(("equal", "left_out", "padded"), [(True, 2, 0), ("pad", 0, 1), (False, 0, 0)])
 def test_rows_that_equal_drops_and_repeats(

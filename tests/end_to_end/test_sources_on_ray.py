@@ -16,8 +16,8 @@ from tests.end_to_end.reading import at_once
 
 _ROWS, _BLOCK_ROWS = 90, 12
 # all other formats use the same readers
-_ALWAYS = ("numpy", "generator", "dask")
-_FORMATS_ALWAYS = ("parquet", "json", "text", "images", "range")
+_ALWAYS = ("generator", "dask")
+_FORMATS_ALWAYS = ("parquet", "json", "range")
 
 
 def _rows() -> windrow.Dataset:

@@ -127,6 +127,7 @@ def _cases() -> Iterator[Any]:
         yield pytest.param(executor, filtered, stop, id=name, marks=marks)
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.parametrize(("executor", "filtered", "stop"), list(_cases()), indirect=["executor"])
 def test_no_row_is_lost(executor: str, trips_path: Path, stop: Stop, *, filtered: bool) -> None:
     pipe = _pipe(trips_path, executor, filtered=filtered)
@@ -202,6 +203,7 @@ def test_shard_continues_after_an_early_stop(executor: str, trips_path: Path) ->
         shard.close()
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.parametrize("batch_format", ["numpy", "pandas"])
 def test_interrupted_wait_is_an_early_stop(
     executor: str, trips_path: Path, batch_format: Any, monkeypatch: pytest.MonkeyPatch
@@ -231,6 +233,7 @@ def _interrupt(self: Any) -> Any:
     raise KeyboardInterrupt
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.parametrize("executor", ["threads", "ray"])
 @pytest.mark.parametrize("held", [True, False], ids=["iterator held", "iterator dropped"])
 def test_epoch_ended_at_its_last_batch_is_skipped_once(

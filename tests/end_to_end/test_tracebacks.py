@@ -163,6 +163,7 @@ def test_errors_while_reading(
     assert_readable(lambda: read(pipe))
 
 
+@pytest.mark.ray_at_night
 @EXECUTORS
 @pytest.mark.parametrize("place", ["before", "after", "collate"])
 def test_failing_line_of_a_user_function_is_shown(
@@ -179,6 +180,7 @@ def test_failing_line_of_a_user_function_is_shown(
     assert_shows_the_users_frames(text)
 
 
+@pytest.mark.ray_at_night
 @EXECUTORS
 def test_mismatched_states(ray_local: Any, folder: Path, executor: str) -> None:
     assert_readable(lambda: _bad_state(pipeline(folder, executor)))

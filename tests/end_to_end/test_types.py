@@ -52,6 +52,7 @@ def test_all_types_pass_unchanged(executor: str, all_types: Path, blocks_per_win
         assert found[name].to_pylist() == expected[name].to_pylist(), name
 
 
+@pytest.mark.ray_at_night
 def test_all_types_pass_a_transform_unchanged(executor: str, all_types: Path) -> None:
     def add(batch: pa.Table) -> pa.Table:
         return batch.append_column("twice", pa.array(batch["key"].to_numpy() * 2))
@@ -67,6 +68,7 @@ def test_all_types_pass_a_transform_unchanged(executor: str, all_types: Path) ->
         assert found[name].to_pylist() == expected[name].to_pylist(), name
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.parametrize(
     ("column", "message"),
     [
@@ -91,6 +93,7 @@ def test_types_that_do_not_fit_into_tensors(
     assert sorted(value for batch in batches for value in batch) == [1, 2, 3]
 
 
+@pytest.mark.ray_at_night
 def test_tensors_are_writable_and_outlive_the_run(executor: str, tmp_path: Path) -> None:
     rows = 20_000
     images = pa.FixedShapeTensorArray.from_numpy_ndarray(

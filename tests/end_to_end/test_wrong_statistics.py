@@ -38,6 +38,7 @@ def wrong_statistics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.ray_at_night
 @pytest.mark.parametrize("options", [{}, {"memory_limit": "150MB"}, {"cache": "memory"}])
 def test_wrong_statistics_lose_no_rows(
     executor: str, wrong_statistics: Path, options: dict[str, Any]

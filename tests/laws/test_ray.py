@@ -16,6 +16,14 @@ from windrow.shuffle.order.epoch_plan import WindowCut
 BLOCKS = WindowCut(blocks_per_window=2)
 # their guarantees are also those of another case here, or of the same case on threads
 AT_NIGHT = {
+    "empty blocks",
+    "one block, padded",
+    "more shards than rows, padded",
+    "drop_last",
+    "stored order",
+    "bytes windows",
+    "dropped",
+    "doubled",
     "one row, more shards",
     "filtered",
     "partly cached in memory",

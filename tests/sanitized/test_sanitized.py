@@ -56,7 +56,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("names", "profile"),
     [
-        (SHORT, "sanitized"),
+        pytest.param(SHORT, "sanitized", marks=pytest.mark.nightly),
         pytest.param(SHORT, "ci", marks=pytest.mark.nightly),
         pytest.param(OTHERS, "ci", marks=pytest.mark.nightly),
     ],

@@ -6,7 +6,7 @@ from hypothesis import settings
 
 __all__ = ["by_day"]
 
-_CI_EXAMPLES = 100
+_CI_EXAMPLES = 60
 
 
 def by_day(count: int) -> settings:

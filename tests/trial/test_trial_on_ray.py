@@ -47,6 +47,7 @@ def test_too_few_cpus(ray_local: Any, tmp_path: Path) -> None:
     check(limited, "cpus", "hold fewer CPUs", fixed)
 
 
+@pytest.mark.nightly
 def test_a_narrow_network(ray_local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     get = Fetcher._get
 

@@ -50,7 +50,7 @@ def run_cases(first: int, count: int, seconds: int) -> None:
 
 
 def test_corrupt_files_give_the_right_rows_or_an_error() -> None:
-    run_cases(0, 150, 170)
+    run_cases(0, 90, 170)
 
 
 @pytest.mark.nightly

@@ -193,7 +193,11 @@ def _fail(batch: Any) -> Any:
 @pytest.mark.parametrize(
     ("fn", "match"),
     [
-        (Unmakable, "while making an object of the class: FileNotFoundError: weights.pt"),
+        pytest.param(
+            Unmakable,
+            "while making an object of the class: FileNotFoundError: weights.pt",
+            marks=pytest.mark.nightly,
+        ),
         (_fail, r"map_batches\(_fail\), .*2\.parquet.*ZeroDivisionError: at 250"),
     ],
 )

@@ -57,6 +57,7 @@ def test_trainers_continue_from_their_last_save_when_one_dies(pipe: windrow.Data
         assert sorted(row for _, _, seen in found for row in seen[half]) == list(range(ROWS))
 
 
+@pytest.mark.nightly
 def test_trainers_know_each_other_and_torch_finds_them() -> None:
     def train(context: GangContext) -> Any:
         import torch
@@ -111,6 +112,7 @@ def test_error_of_a_trainer_ends_the_gang() -> None:
     assert isinstance(caught.value.__cause__, KeyError)
 
 
+@pytest.mark.nightly
 def test_wrong_use_of_windrow_is_not_tried_again(pipe: windrow.DatasetPipeline) -> None:
     def train(context: GangContext) -> None:
         next(context.shard.iter_batches(batch_size=0))
@@ -119,6 +121,7 @@ def test_wrong_use_of_windrow_is_not_tried_again(pipe: windrow.DatasetPipeline) 
         windrow.run_gang(train, 2, dataset=pipe, max_restarts=5)
 
 
+@pytest.mark.nightly
 def test_barrier_names_who_has_not_come(tmp_path: Path) -> None:
     given_up = tmp_path / "given_up"
 

@@ -101,6 +101,7 @@ def fetcher_of(shard_client: CoordinatorClient) -> Fetcher:
     return cast("Fetcher", cast("Any", shard_client)._fetcher)
 
 
+@pytest.mark.nightly
 def test_evicted_windows_return_and_nothing_is_fetched_meanwhile(
     shard_client: CoordinatorClient,
 ) -> None:
@@ -234,6 +235,7 @@ def test_a_failed_shard_can_be_read_again(ray_local: Any, tmp_path: Path) -> Non
             shard.close()
 
 
+@pytest.mark.nightly
 def test_epochs_whose_last_windows_hold_nothing_of_any_step_follow_each_other(ray_local: Any) -> None:
     case = Case((10,) * 10, ONE_BLOCK, epochs=6, batch_rows=64)
     (shard,) = open_shards(case.job("ray"), 1)

@@ -12,7 +12,7 @@ import windrow
 from windrow.pipeline.executors.ray import executor, ray_task
 
 
-@pytest.mark.parametrize(("rows", "workers"), [(200, 2), (1_000, 4)])
+@pytest.mark.parametrize(("rows", "workers"), [(200, 2), pytest.param(1_000, 4, marks=pytest.mark.nightly)])
 def test_as_many_workers_are_started_as_there_are_blocks_and_cpus(
     ray_local: Any, monkeypatch: pytest.MonkeyPatch, rows: int, workers: int
 ) -> None:

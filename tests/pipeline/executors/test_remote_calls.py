@@ -148,6 +148,7 @@ class NoteCpus:
         return float(ray.get_runtime_context().get_assigned_resources().get("CPU", 0.0))
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:no CPU of the cluster is free:RuntimeWarning")
 def test_cpu_is_requested_again_once_one_is_free(ray_local: Any, tmp_path: Path, holders: list[Any]) -> None:
     calls = 16 * CPUS
