@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import pickle
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import windrow
 from windrow.core.errors import PlanError
 from windrow.pipeline.launch.mesh import find_place
 from windrow.pipeline.plan.mesh_place import MeshPlace
@@ -94,3 +97,32 @@ def test_errors(mesh: Any, options: dict[str, Any], message: str) -> None:
 
 def test_place_as_text() -> None:
     assert find_place(Mesh((2, 3), ("dp", "tp"), (1, 2))).name == "2 (dp 1 of 2, tp 2 of 3)"
+
+
+def _parts(deliver: Callable[[windrow.Shard], Iterable[Any]]) -> list[list[list[int]]]:
+    """What each of two context-parallel ranks gets."""
+    rows = windrow.from_items([{"tokens": list(range(start, start + 8))} for start in (0, 8, 16)])
+    pipe = rows.repeat(1).options(executor="threads", progress=False)
+    found = []
+    for index in range(2):
+        mesh = Mesh((1, 2), ("dp", "cp"), (0, index))
+        with pipe.shard(mesh=mesh, sequence_dims=("cp",)) as shard:
+            found.append([row.tolist() for batch in deliver(shard) for row in batch["tokens"]])
+    return found
+
+
+def test_sequence_dimensions_give_parts() -> None:
+    first = [[start + at for at in range(4)] for start in (0, 8, 16)]
+    second = [[start + at for at in range(4, 8)] for start in (0, 8, 16)]
+    assert _parts(lambda shard: shard.iter_batches(2)) == [first, second]
+    assert _parts(lambda shard: shard.iter_torch_batches(2)) == [first, second]
+    assert _parts(lambda shard: shard.as_torch_dataset(2)) == [first, second]
+    with pytest.warns(RuntimeWarning, match="runs its own engine"):
+        assert _parts(lambda shard: pickle.loads(pickle.dumps(shard)).iter_batches(2)) == [first, second]
+
+
+def test_layout_and_columns_are_those_of_the_slice() -> None:
+    sequence = windrow.SequenceSlice(layout="head_tail", columns=["tokens"])
+    first, second = _parts(lambda shard: shard.iter_batches(2, sequence=sequence))
+    assert first == [[start + at for at in (0, 1, 6, 7)] for start in (0, 8, 16)]
+    assert second == [[start + at for at in (2, 3, 4, 5)] for start in (0, 8, 16)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from windrow.core.errors import PlanError, StateError
@@ -348,7 +349,9 @@ class Shard(LoaderMethods, ObservingMethods):
         with self._lock:
             self._check_free()
             session = self._session.for_processes()
-            self._divided = WorkerShards(Shard, self._program, session, self._shard, self._position.upcoming)
+            self._divided = WorkerShards(
+                partial(Shard, part=self._part), self._program, session, self._shard, self._position.upcoming
+            )
             return self._divided
 
     def _begin(self, delivery: Delivery) -> EpochBatches:
