@@ -86,7 +86,7 @@ HINTS: dict[str, Callable[[list[Any], list[str]], list[Any] | None]] = {
 # the others differ in where objects are, which `test_locality` watches
 @pytest.mark.parametrize(
     "hint",
-    [hint if hint in ("mixed", "wrong") else pytest.param(hint, marks=pytest.mark.nightly) for hint in HINTS],
+    [hint if hint == "mixed" else pytest.param(hint, marks=pytest.mark.nightly) for hint in HINTS],
 )
 def test_order_matches_threads(
     pipe: windrow.DatasetPipeline, nodes: list[str], expected: list[list[list[int]]], hint: str
@@ -121,6 +121,7 @@ def test_map_tasks_run_on_every_node(pipe: windrow.DatasetPipeline, nodes: list[
     assert places <= {node[:6] for node in nodes}
 
 
+@pytest.mark.nightly
 def test_torch_batches_on_other_nodes(pipe: windrow.DatasetPipeline, nodes: list[str]) -> None:
     import ray
 

@@ -275,6 +275,7 @@ def _slow(batch: Any) -> Any:
     return batch
 
 
+@pytest.mark.nightly
 def test_window_of_few_tasks_uses_every_node(ray_cluster: Any, wide_path: Path) -> None:
     """Even if one node could run all of them and runs the coordinator."""
     ds = windrow.read_parquet(str(wide_path), target_block_bytes=1).map_batches(_slow, batch_format="pyarrow")
