@@ -9,6 +9,7 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def test_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 # it starts several pools of actors, one after the other
-SLOW = {"guides/batch-inference.md"}
+SLOW = {"guides/batch-inference.md", "guides/mesh.md"}
 
 
 @pytest.mark.parametrize(
@@ -103,6 +104,17 @@ def test_torchrun_script_resumes(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.nightly
+def test_mesh_script_resumes_on_another_mesh(tmp_path: Path) -> None:
+    for part in range(4):
+        rows = np.arange(part * 1_280, (part + 1) * 1_280)
+        pq.write_table(pa.table({"x": rows / 5_120}), tmp_path / f"part-{part}.parquet")
+    (tmp_path / "mesh.py").write_text((DOCS / "examples" / "mesh.py").read_text(encoding="utf-8"))
+    pattern = re.compile(r"mesh of .*")
+    assert _launch(tmp_path, "mesh.py", 4, ["2", "2", "8"], pattern) == ["mesh of 2 x 2: rows 0 to 2048"]
+    assert _launch(tmp_path, "mesh.py", 4, ["4", "1", "15"], pattern) == ["mesh of 4 x 1: rows 2048 to 3840"]
+
+
 @pytest.mark.parametrize("source", ["generated", "flights"])
 def test_shuffle_example_finds_what_a_shuffle_gains(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -168,7 +180,13 @@ def test_files_example_measures_every_layout(
     assert tiny[6:9] == ["10", "10", "10"]
 
 
-def _launch(folder: Path, script: str, processes: int) -> list[str]:
+def _launch(
+    folder: Path,
+    script: str,
+    processes: int,
+    arguments: Sequence[str] = (),
+    pattern: re.Pattern[str] = REPORT,
+) -> list[str]:
     torchrun = [
         sys.executable,
         "-m",
@@ -178,8 +196,13 @@ def _launch(folder: Path, script: str, processes: int) -> list[str]:
     ]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*torchrun, script], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [*torchrun, script, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     # two ranks write to the same pipe, so their lines may be concatenated
-    return sorted(REPORT.findall(done.stdout))
+    return sorted(pattern.findall(done.stdout))

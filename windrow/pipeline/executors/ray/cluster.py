@@ -102,6 +102,11 @@ def _set_token(auth_token: str) -> None:
         raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
+def session_folder() -> str:
+    """The folder of Ray's session on this node; windrow removes it with a cluster that it has started."""
+    return str(ray._private.worker.global_worker.node.get_session_dir_path())
+
+
 def this_node() -> str:
     """The id of the node that this process runs on."""
     return str(ray.get_runtime_context().get_node_id())

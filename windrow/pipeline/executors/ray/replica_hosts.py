@@ -14,7 +14,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from windrow.core.errors import StallError
 from windrow.pipeline.executors.base import CoordinatorClient, Session
-from windrow.pipeline.executors.ray.cluster import NAMESPACE, ClusterAddress, connect, this_node
+from windrow.pipeline.executors.ray.cluster import (
+    NAMESPACE,
+    ClusterAddress,
+    connect,
+    session_folder,
+    this_node,
+)
 from windrow.pipeline.executors.replicas.client import ReplicaClient
 from windrow.pipeline.executors.replicas.host import ReplicaHost
 from windrow.pipeline.executors.replicas.sockets import HostAddress, HostServer, SocketConnection
@@ -56,7 +62,7 @@ class _HostActor:
         self._session: Any = session
         self._shard = shard
         self._host = make(program, session, shard, names, seed)
-        self._server = HostServer(self._host)
+        self._server = HostServer(self._host, within=session_folder())
         threading.Thread(target=self._watch, daemon=True).start()
 
     def address(self) -> HostAddress:

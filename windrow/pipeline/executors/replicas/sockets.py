@@ -62,12 +62,17 @@ class HostAddress:
 
 
 class HostServer:
-    """Serves a host's replicas; ``ended`` is called when a replica's process ends, or closes."""
+    """Serves a host's replicas; ``ended`` is called when a replica's process ends, or closes.
 
-    def __init__(self, host: ReplicaHost, ended: Callable[[], None] = lambda: None) -> None:
+    ``within``: the folder of its socket, for a process that may be killed before it removes it.
+    """
+
+    def __init__(
+        self, host: ReplicaHost, ended: Callable[[], None] = lambda: None, within: str | None = None
+    ) -> None:
         self._host = host
         self._ended = ended
-        self._folder = tempfile.mkdtemp(prefix="windrow-")
+        self._folder = tempfile.mkdtemp(prefix="windrow-" if within is None else "w-", dir=within)
         self.address = HostAddress(os.path.join(self._folder, "host"), secrets.token_hex(16))
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(self.address.path)
