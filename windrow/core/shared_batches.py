@@ -46,6 +46,8 @@ class SharedBatch:
     columns: dict[int, _Column]
     # all other columns, as an Arrow stream
     rest: _Range | None
+    # of the host that has placed it, which is told when it is not mapped any more
+    number: int = -1
 
     @property
     def ranges(self) -> list[_Range]:

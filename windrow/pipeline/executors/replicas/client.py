@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -46,7 +47,7 @@ class HostConnection(Protocol):
 
     def take(self, key: Key, run: Run, stop: threading.Event) -> SharedBatch | None: ...
 
-    def released(self, key: Key, slice_number: int, index: int) -> None: ...
+    def released(self, number: int) -> None: ...
 
     def release(self) -> None: ...
 
@@ -87,18 +88,39 @@ class PlacedOutputs:
         self._key = key
         self._stop = stop
         self._dropped = dropped
+        self._lock = threading.Lock()
+        # by index: runs of which portions are still to be taken
+        self._begun: dict[int, _BegunRun] = {}
 
     def __del__(self) -> None:
         self._dropped()
 
     def take(self, run: Run, rows: slice) -> pa.RecordBatch:
-        """Wait for the rows of a run."""
+        """Wait for some rows of a run, of which the portions are taken in order, but may be at once."""
+        with self._lock:
+            begun = self._begun.setdefault(run.index, _BegunRun())
+            if rows.stop >= run.rows:
+                # no portion comes after this one
+                del self._begun[run.index]
+        with begun.lock:
+            if begun.rows is None:
+                begun.rows = self._open(run)
+            return begun.rows.slice(rows.start, rows.stop - rows.start)
+
+    def _open(self, run: Run) -> pa.RecordBatch:
         shared = self._connection.take(self._key, run, self._stop)
         if shared is None:
             raise PlanError("the shard was closed while its rows were being placed")
-        released = partial(self._connection.released, self._key, run.slice, run.index)
-        found = self._connection.memory.open_batch(shared, released)
-        return found.slice(rows.start, rows.stop - rows.start)
+        released = partial(self._connection.released, shared.number)
+        return self._connection.memory.open_batch(shared, released)
+
+
+@dataclass
+class _BegunRun:
+    """A run whose portions are being taken; its rows once the first of them is."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    rows: pa.RecordBatch | None = None
 
 
 class _Progress:

@@ -9,18 +9,25 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Future, wait
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from windrow.core.errors import PlanError, StateError, WindrowError
+from windrow.core.errors import PlanError, StallError, StateError, WindrowError
 from windrow.core.shared_batches import SharedBatch, SharedPool, share_batch
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.executors.base import CoordinatorClient, Pace, WindowData
+from windrow.pipeline.executors.base import CoordinatorClient, Pace, Waiting, WindowData
+from windrow.pipeline.executors.replicas.placed_runs import HeldWindow, LentRuns, PlacedRun
+from windrow.pipeline.executors.replicas.replica_states import (
+    Opening,
+    Reader,
+    ReplicaState,
+    find_disagreement,
+)
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
@@ -28,70 +35,12 @@ from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run
 
 _LOOK_SECONDS = 0.5
+_OPEN_LOOK_SECONDS = 0.1
+# replicas that read different epochs, or in different ways, may be about to load a state
+_AGREE_SECONDS = 10.0
 
 # makes the rows of a run from the map outputs of its slice, given the window's data and its key
 PlaceRun = Callable[[WindowData, Key, Any, Run, SharedPool], pa.RecordBatch]
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A process that reads for a replica: the ``number``-th one; a later one takes the place of it."""
-
-    replica: int
-    number: int
-
-
-@dataclass
-class _Opening:
-    """The epoch that a replica has opened last."""
-
-    cursor: Cursor
-    batch_rows: int
-    drop_last: bool
-
-
-@dataclass
-class _Replica:
-    """One of those that get the shard."""
-
-    name: str
-    readers: int = 0
-    opening: _Opening | None = None
-    # everything before it is not needed any more
-    place: Place | None = None
-    # runs that it has got, since its last opening
-    taken: set[tuple[Key, int, int]] = field(default_factory=set)
-    heard: float = 0.0
-    is_paused: bool = False
-    is_connected: bool = False
-    is_closed: bool = False
-    # whether it reads on another node, from a host there
-    is_elsewhere: bool = False
-    waits_for_others: bool = False
-
-    @property
-    def is_absent(self) -> bool:
-        """Whether the host need not wait for it."""
-        return self.is_closed or self.is_elsewhere
-
-
-@dataclass
-class _PlacedRun:
-    """A run in shared memory, or on the way there."""
-
-    future: Future[SharedBatch]
-    # references that keep its memory
-    kept: list[Any] = field(default_factory=list)
-    # replicas that map it
-    lent: set[int] = field(default_factory=set)
-
-
-@dataclass
-class _Window:
-    """A window that the coordinator has delivered."""
-
-    data: WindowData
-    runs: dict[tuple[int, int], _PlacedRun] = field(default_factory=dict)
 
 
 class ReplicaHost:
@@ -107,25 +56,29 @@ class ReplicaHost:
         limit_bytes: int,
         max_ahead: int,
         leads_on: Callable[[int], bool],
+        fail_seconds: float = Waiting().fail_seconds,
     ) -> None:
         self.pool = SharedPool(limit_bytes)
         self._connect = connect
         self._place_run = place_run
         self._shard = shard
-        self._replicas = [_Replica(name) for name in names]
+        self._replicas = [ReplicaState(name) for name in names]
         self._max_ahead = max_ahead
         self._leads_on = leads_on
+        # how long a replica waits for others before an epoch is opened
+        self.fail_seconds = fail_seconds
         self._changed = threading.Condition()
         self._client: CoordinatorClient | None = None
         self._failure: BaseException | None = None
+        # whether replicas disagree, which does not pass
+        self._disagrees = False
         # the epoch that is open at the coordinator
         self._facts: EpochFacts | None = None
         self._is_opening = False
         # everything before it is released at the coordinator
         self._acknowledged = Place(0, 0)
-        self._windows: dict[Key, _Window] = {}
-        # runs that every replica has taken, and that some still map
-        self._lent: dict[tuple[Key, int, int], _PlacedRun] = {}
+        self._windows: dict[Key, HeldWindow] = {}
+        self._lent = LentRuns()
         self._stop: threading.Event | None = None
         self._pace = Pace()
 
@@ -140,14 +93,9 @@ class ReplicaHost:
     def connect(self, replica: int) -> Reader:
         """A replica starts, or starts again."""
         with self._changed:
-            state = self._replicas[replica]
-            state.readers += 1
-            state.is_connected, state.heard = True, time.monotonic()
-            state.is_closed = state.is_elsewhere = False
-            state.taken.clear()
-            self._take_back(replica)
+            number = self._replicas[replica].begin(time.monotonic())
             self._changed.notify_all()
-            return Reader(replica, state.readers)
+            return Reader(replica, number)
 
     @property
     def connected(self) -> list[int]:
@@ -171,12 +119,13 @@ class ReplicaHost:
             found = [self._replicas[number] for number in replicas]
             changed = [state for state in found if not state.is_connected and not state.is_absent]
             for state in changed:
-                state.is_elsewhere, state.opening = True, None
+                state.forget()
+                state.is_elsewhere = True
             if changed:
                 self._advance()
                 self._changed.notify_all()
 
-    def _find(self, reader: Reader) -> _Replica:
+    def _find(self, reader: Reader) -> ReplicaState:
         """The replica of a reader, unless another one has taken its place."""
         state = self._replicas[reader.replica]
         if state.readers != reader.number:
@@ -196,15 +145,19 @@ class ReplicaHost:
 
         ``goes_on``: it is the next one, and what the replica has taken of it stays valid.
         """
-        opening = _Opening(cursor, batch_rows, drop_last)
+        opening, stays_valid = Opening(cursor, batch_rows, drop_last), goes_on
         with self._changed:
-            self._changed.wait_for(lambda: not self._is_opening)
+            if not goes_on:
+                self._forget_failures()
             self._raise_failure()
             state = self._find(reader)
-            self._check_agreement(reader.replica, opening)
+            before = state.opening
+            goes_on = goes_on or (before is not None and before.cursor.epoch < cursor.epoch)
             state.opening, state.place = opening, Place(cursor.epoch, cursor.window)
-            if not goes_on:
+            if not stays_valid:
                 state.taken.clear()
+            self._changed.notify_all()
+            self._wait_for_others(reader, opening, goes_on=goes_on)
             facts = self._known_facts(opening)
             if facts is not None:
                 self._advance()
@@ -222,37 +175,58 @@ class ReplicaHost:
                 self._is_opening = False
                 self._changed.notify_all()
 
-    def _check_agreement(self, replica: int, opening: _Opening) -> None:
-        """Raise an error on all replicas if this one reads otherwise than the others."""
-        for number, other in enumerate(self._replicas):
-            if number == replica or other.opening is None or other.is_absent:
-                continue
-            theirs, error = other.opening, None
-            who = f"replica {self._replicas[replica].name} of shard {self._shard}"
-            if abs(theirs.cursor.epoch - opening.cursor.epoch) > 1:
-                error = (
-                    f"{who} opens epoch {opening.cursor.epoch}, replica {other.name} reads epoch "
-                    f"{theirs.cursor.epoch}: replicas read the same epochs; load the same state into all of them"
-                )
-                self._fail(StateError(error))
-            same_epoch = theirs.cursor.epoch == opening.cursor.epoch
-            if same_epoch and (theirs.batch_rows, theirs.drop_last) != (
-                opening.batch_rows,
-                opening.drop_last,
-            ):
-                error = (
-                    f"{who} reads epoch {opening.cursor.epoch} with batch_size={opening.batch_rows}, "
-                    f"drop_last={opening.drop_last}, and replica {other.name} with batch_size={theirs.batch_rows}, "
-                    f"drop_last={theirs.drop_last}: replicas must read an epoch with the same values"
-                )
-                self._fail(PlanError(error))
+    def _wait_for_others(self, reader: Reader, opening: Opening, *, goes_on: bool) -> None:
+        """Wait until an epoch can be opened, or need not be; a failure of all replicas if they disagree.
+
+        ``goes_on``: this reader has read an earlier epoch, which others may still read. Otherwise it comes from a
+        state, which others may be about to load.
+        """
+        began = time.monotonic()
+        while True:
             self._raise_failure()
+            state = self._find(reader)
+            disagreement = find_disagreement(self._replicas, reader.replica, opening, self._shard)
+            others = [] if self._known_facts(opening) else self._find_behind(opening, goes_on=goes_on)
+            if disagreement is None and not others and not self._is_opening:
+                return
+            waited = time.monotonic() - began
+            if disagreement is not None and waited >= min(_AGREE_SECONDS, self.fail_seconds):
+                if not (goes_on and isinstance(disagreement, StateError)):
+                    self._disagrees = True
+                    self._fail(disagreement)
+            if waited >= self.fail_seconds:
+                names = ", ".join(other.name for other in others) or "another one"
+                raise StallError(
+                    f"replica {state.name} of shard {self._shard} has waited {self.fail_seconds:,.0f} s to open epoch "
+                    f"{opening.cursor.epoch}: replica {names} has not read the one before it"
+                )
+            self._changed.wait(_OPEN_LOOK_SECONDS)
+
+    def _find_behind(self, opening: Opening, *, goes_on: bool) -> list[ReplicaState]:
+        """The replicas that need windows before an epoch, which would be lost if it was opened now."""
+        facts = self._facts
+        if facts is None or opening.cursor.epoch <= facts.epoch:
+            return []
+        end = Place(opening.cursor.epoch - 1, facts.windows)
+        return [
+            other
+            for other in self._replicas
+            if not other.is_absent
+            and (goes_on if other.opening is None else not other.has_left(end))
+        ]
+
+    def _forget_failures(self) -> None:
+        """A replica opens an epoch anew: what failed for other reasons than the replicas' is tried again."""
+        if self._failure is not None and not self._disagrees:
+            self._failure = self._facts = None
+        for window in self._windows.values():
+            window.runs = {name: placed for name, placed in window.runs.items() if not placed.has_failed}
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self._changed.notify_all()
 
-    def _known_facts(self, opening: _Opening) -> EpochFacts | None:
+    def _known_facts(self, opening: Opening) -> EpochFacts | None:
         """The facts of an epoch that needs no opening at the coordinator; None: it does."""
         facts, cursor = self._facts, opening.cursor
         if facts is None or Place(cursor.epoch, cursor.window) < self._acknowledged:
@@ -260,14 +234,13 @@ class ReplicaHost:
         is_next = cursor.epoch == facts.epoch + 1 and self._leads_on(facts.epoch) and not cursor.row
         if is_next:
             facts = facts.next_epoch
-        ours = opening.batch_rows, opening.drop_last
-        if cursor.epoch != facts.epoch or ours != (facts.assignment.batch_size, facts.assignment.drop_last):
+        if cursor.epoch != facts.epoch or not opening.fits(facts.assignment):
             return None
         # the coordinator says the same for this cursor
         assignment = replace(facts.assignment, start_row=cursor.row)
         return replace(facts, first_window=cursor.window, assignment=assignment)
 
-    def _open(self, opening: _Opening) -> EpochFacts:
+    def _open(self, opening: Opening) -> EpochFacts:
         """Open an epoch at the coordinator, and fetch its windows from the cursor on."""
         self._stop_fetching()
         if self._client is None:
@@ -277,7 +250,7 @@ class ReplicaHost:
             self._facts = facts
             self._acknowledged = Place(opening.cursor.epoch, opening.cursor.window)
             # what replicas still need is placed again
-            self._forget_windows(list(self._windows))
+            self._windows.clear()
             self._start_fetching((facts.epoch, facts.first_window))
         return facts
 
@@ -315,7 +288,7 @@ class ReplicaHost:
     def _keep(self, stop: threading.Event, key: Key, data: WindowData) -> None:
         with self._changed:
             if not stop.is_set() and Place(key[0], key[1] + 1) > self._acknowledged:
-                self._windows[key] = _Window(data)
+                self._windows[key] = HeldWindow(data)
                 self._changed.notify_all()
 
     def _next_key(self, stop: threading.Event, key: Key) -> Key | None:
@@ -344,58 +317,71 @@ class ReplicaHost:
         with self._changed:
             while not stop.is_set():
                 self._raise_failure()
-                self._find(reader).is_paused = False
+                state = self._find(reader)
+                state.is_paused = False
                 found = self._windows.get(key)
                 self._fetch_again()
-                if found is not None:
+                if found is not None and self._fits(state, found.data):
                     return replace(found.data, slices=[MapOutputs()] * len(found.data.slices))
                 self._changed.wait(_LOOK_SECONDS)
         return None
 
+    def _fits(self, state: ReplicaState, data: WindowData) -> bool:
+        """Whether a window is cut as a replica has opened its epoch: with other values, it is fetched again later."""
+        opening = state.opening
+        return opening is None or data.layout is None or opening.fits(data.layout.assignment)
+
     def take(self, reader: Reader, key: Key, run: Run, stop: threading.Event) -> SharedBatch | None:
         """Wait for the rows of a run, until ``stop`` is set; the replica calls `released` when it is done with them."""
         name = run.slice, run.index
-        state = self._replicas[reader.replica]
+        placed = self._wait_to_place(reader, key, run, stop)
+        while placed is not None and not wait([placed.future], _LOOK_SECONDS).done:
+            if stop.is_set():
+                return None
+        if placed is None:
+            return None
+        placed.future.result()
+        with self._changed:
+            state = self._find(reader)
+            if not state.is_connected:
+                return None
+            state.taken.add((key, *name))
+            shared = self._lent.lend(placed, reader)
+            self._drop_taken(key, name)
+            self._changed.notify_all()
+        return shared
+
+    def _wait_to_place(
+        self, reader: Reader, key: Key, run: Run, stop: threading.Event
+    ) -> PlacedRun | None:
+        """Wait until a run is being placed, and the replica may have it; None if ``stop`` is set first."""
+        name = run.slice, run.index
         with self._changed:
             while True:
                 self._raise_failure()
-                self._find(reader).is_paused = False
+                state = self._find(reader)
+                state.is_paused = state.waits_for_others = False
                 if stop.is_set():
                     return None
                 self._fetch_again()
                 window = self._windows.get(key)
                 placed = None if window is None else window.runs.get(name)
                 if placed is not None:
-                    break
+                    return placed
                 if window is not None and self._lead(state) < self._max_ahead:
-                    placed = self._begin_placing(window, key, run)
-                    break
+                    return self._begin_placing(window, key, run)
                 state.waits_for_others = window is not None
                 self._changed.wait(_LOOK_SECONDS)
-            state.waits_for_others = False
-            placed.lent.add(reader.replica)
-        shared = placed.future.result()
-        with self._changed:
-            if self._is_latest(reader):
-                state.taken.add((key, *name))
-                self._drop_taken(key, name)
-                self._changed.notify_all()
-        return shared
 
-    def _lead(self, state: _Replica) -> int:
+    def _lead(self, state: ReplicaState) -> int:
         """How many runs a replica has taken that another one still needs."""
         return sum(
-            not self._needs(state, key, name) for key, window in self._windows.items() for name in window.runs
+            not state.needs(key, name) for key, window in self._windows.items() for name in window.runs
         )
 
-    def _needs(self, state: _Replica, key: Key, name: tuple[int, int]) -> bool:
-        if state.is_absent or (key, *name) in state.taken:
-            return False
-        return state.place is None or state.place <= Place(*key, name[0])
-
-    def _begin_placing(self, window: _Window, key: Key, run: Run) -> _PlacedRun:
+    def _begin_placing(self, window: HeldWindow, key: Key, run: Run) -> PlacedRun:
         name = run.slice, run.index
-        placed = window.runs[name] = _PlacedRun(Future())
+        placed = window.runs[name] = self._lent.make()
         client = self._client
         assert client is not None, "a window was fetched"
 
@@ -409,33 +395,25 @@ class ReplicaHost:
             else:
                 placed.future.set_result(shared)
 
-        client.submit(place, self._pace)
+        def ended(submitted: Future[None]) -> None:
+            if submitted.cancelled():
+                placed.future.set_exception(PlanError("the shard was closed while its rows were being placed"))
+
+        client.submit(place, self._pace).add_done_callback(ended)
         return placed
 
-    def released(self, reader: Reader, key: Key, slice_number: int, index: int) -> None:
-        """A replica does not map the rows of a run any more."""
-        name = slice_number, index
+    def released(self, reader: Reader, number: int) -> None:
+        """A reader does not map a run any more, given by the number that `take` returned with it."""
         with self._changed:
-            window = self._windows.get(key)
-            placed = None if window is None else window.runs.get(name)
-            placed = placed or self._lent.get((key, *name))
-            if placed is not None and self._is_latest(reader):
-                placed.lent.discard(reader.replica)
-                if not placed.lent:
-                    self._lent.pop((key, *name), None)
+            self._lent.released(reader, number)
 
     def _drop_taken(self, key: Key, name: tuple[int, int]) -> None:
         """Drop a run that every replica has taken; its memory is used again once they have released it."""
         window = self._windows.get(key)
         placed = None if window is None else window.runs.get(name)
-        if window is None or placed is None or any(self._needs(each, key, name) for each in self._replicas):
+        if window is None or placed is None or any(each.needs(key, name) for each in self._replicas):
             return
         del window.runs[name]
-        self._keep_lent(key, name, placed)
-
-    def _keep_lent(self, key: Key, name: tuple[int, int], placed: _PlacedRun) -> None:
-        if placed.lent:
-            self._lent[key, name[0], name[1]] = placed
 
     def release(self, reader: Reader) -> None:
         """A replica's consumer takes nothing; if that holds for all, the coordinator may use the memory of windows."""
@@ -447,18 +425,14 @@ class ReplicaHost:
             if not all(state.is_paused or state.is_absent for state in self._replicas):
                 return
             self._stop_fetching()
-            self._forget_windows(list(self._windows))
-        client.release(threading.Event())
+            self._windows.clear()
+            # under the lock, since a replica can go on right away
+            client.release(threading.Event())
 
     def _fetch_again(self) -> None:
         """Go on to fetch windows after a pause."""
         if self._stop is None and self._facts is not None and not self._is_opening:
             self._start_fetching((self._acknowledged.epoch, self._acknowledged.window))
-
-    def _forget_windows(self, keys: Sequence[Key]) -> None:
-        for key in keys:
-            for name, placed in self._windows.pop(key).runs.items():
-                self._keep_lent(key, name, placed)
 
     # --- progress
 
@@ -482,7 +456,8 @@ class ReplicaHost:
         self._acknowledged = first
         for state in self._replicas:
             state.taken = {name for name in state.taken if Place(*name[0], name[1]) >= first}
-        self._forget_windows([key for key in self._windows if Place(key[0], key[1] + 1) <= first])
+        for key in [key for key in self._windows if Place(key[0], key[1] + 1) <= first]:
+            del self._windows[key]
         current = self._windows.get((first.epoch, first.window))
         if current is not None:
             for number in range(first.slice):
@@ -499,12 +474,14 @@ class ReplicaHost:
         if facts is None or first.epoch != facts.epoch + 1 or not self._leads_on(facts.epoch):
             return
         entered = [
-            state.opening is not None and state.opening.cursor.epoch == first.epoch
+            state.opening is not None and state.opening.cursor.epoch >= first.epoch
             for state in self._replicas
             if not state.is_absent
         ]
         if all(entered):
-            opening = next(state.opening for state in self._replicas if state.opening and not state.is_absent)
+            openings = [state.opening for state in self._replicas if state.opening and not state.is_absent]
+            # others may wait to open the epoch after it
+            opening = min(openings, key=lambda opening: opening.cursor.epoch)
             self._facts = facts.next_epoch
             opened = self._client.open_next(
                 Cursor(first.epoch), opening.batch_rows, drop_last=opening.drop_last
@@ -551,23 +528,14 @@ class ReplicaHost:
         return RunStats() if self._client is None else self._client.run_stats(spans=spans)
 
     def disconnect(self, reader: Reader) -> None:
-        """A replica's process has ended without closing: the others wait for its return."""
+        """A reader's process has ended, or maps nothing any more; unless it has closed, others wait for its return."""
         with self._changed:
-            if not self._is_latest(reader):
-                return
-            self._replicas[reader.replica].is_connected = False
-            self._take_back(reader.replica)
-            self._changed.notify_all()
-
-    def _take_back(self, replica: int) -> None:
-        """Note that a process maps nothing any more."""
-        for window in self._windows.values():
-            for placed in window.runs.values():
-                placed.lent.discard(replica)
-        for name, placed in list(self._lent.items()):
-            placed.lent.discard(replica)
-            if not placed.lent:
-                del self._lent[name]
+            self._lent.take_back(reader)
+            if self._is_latest(reader):
+                state = self._replicas[reader.replica]
+                state.is_connected = False
+                state.forget()
+                self._changed.notify_all()
 
     def close(self, reader: Reader, stats: TrainerStats | None) -> bool:
         """A replica has stopped reading; returns whether it was the last."""
@@ -575,7 +543,8 @@ class ReplicaHost:
             if not self._is_latest(reader):
                 return False
             state = self._replicas[reader.replica]
-            state.is_closed, state.opening = True, None
+            state.is_closed = True
+            state.forget()
             last = all(other.is_absent or other.place is None for other in self._replicas)
             if not last:
                 self._advance()
@@ -583,7 +552,8 @@ class ReplicaHost:
             if last:
                 self._stop_fetching()
                 self._client, self._facts, self._failure = None, None, None
-                self._forget_windows(list(self._windows))
+                self._disagrees = False
+                self._windows.clear()
             self._changed.notify_all()
         if client is not None:
             client.close(stats)
@@ -594,7 +564,7 @@ class ReplicaHost:
         with self._changed:
             self._stop_fetching()
             client, self._client, self._facts = self._client, None, None
-            self._forget_windows(list(self._windows))
+            self._windows.clear()
         if client is not None:
             client.close(None)
 

@@ -28,7 +28,8 @@ from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData
-from windrow.pipeline.executors.replicas.host import Reader, ReplicaHost
+from windrow.pipeline.executors.replicas.host import ReplicaHost
+from windrow.pipeline.executors.replicas.replica_states import Reader
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
@@ -161,7 +162,7 @@ class SocketConnection:
         self._reader: Reader = _receive(self._leading)
         self.memory = SharedMemory(descriptors[0])
         # releases are told by finalizers, which run in any thread at any time: they only append
-        self._released: deque[tuple[Key, int, int]] = deque()
+        self._released: deque[int] = deque()
         self._closer = weakref.finalize(self, _close_all, self._leading, self._idle, descriptors[0])
 
     def _connect(self, who: int | Reader) -> socket.socket:
@@ -205,7 +206,7 @@ class SocketConnection:
     def _tell_released(self) -> None:
         while self._released:
             with suppress(IndexError):
-                self._ask("released", *self._released.popleft())
+                self._ask("released", self._released.popleft())
 
     def _wait(self, name: str, *arguments: Any, stop: threading.Event) -> Any:
         while not stop.is_set():
@@ -230,8 +231,8 @@ class SocketConnection:
         shared: SharedBatch | None = self._wait("take", key, run, stop=stop)
         return shared
 
-    def released(self, key: Key, slice_number: int, index: int) -> None:
-        self._released.append((key, slice_number, index))
+    def released(self, number: int) -> None:
+        self._released.append(number)
 
     def release(self) -> None:
         self._call("release")

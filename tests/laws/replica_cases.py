@@ -1,0 +1,163 @@
+"""Random meshes: replicas of each shard, read at random paces, that die, return, close early or leave epochs."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from hypothesis import strategies as st
+
+from tests.laws.cases import CASES, JOIN_SECONDS, Case, Reading, Rows, take_rows
+from windrow.pipeline.executors.base import Executor
+from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.shard.open_shards import open_replicas
+from windrow.pipeline.shard.shard import Shard
+
+# what happens to a reader after some steps: its process dies, it loads its own state, or it closes and starts again
+Fault = Literal["dies", "reloads", "closes"]
+
+
+@dataclass(frozen=True)
+class MeshCase:
+    """A case, and the replicas that read each of its shards; those without a plan read everything.
+
+    Attributes
+    ----------
+    prefetch
+        By replica, batches that it prefetches.
+    faults
+        What happens to a replica, given by shard and replica, after how many steps.
+    seed
+        Of the pauses between batches.
+    """
+
+    case: Case
+    replicas: int
+    prefetch: tuple[int, ...] = (2, 2, 2, 2)
+    faults: tuple[tuple[int, int, int, Fault], ...] = ()
+    seed: int = 0
+
+    def fault(self, shard: int, replica: int) -> list[tuple[int, Fault]]:
+        """The faults of one replica, in order, of shards and replicas that there are."""
+        case = self.case
+        found = [
+            (steps, fault)
+            for at, which, steps, fault in self.faults
+            if (at % case.shards, which % self.replicas) == (shard, replica)
+        ]
+        return sorted(found)
+
+
+FAULTS = st.tuples(
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.integers(0, 12),
+    st.sampled_from(["dies", "reloads", "closes"]),
+)
+MESH_CASES = st.builds(
+    MeshCase,
+    case=CASES,
+    replicas=st.integers(1, 4),
+    prefetch=st.tuples(*[st.sampled_from([1, 2, 9])] * 4),
+    seed=st.integers(0, 2**16),
+)
+FAULTY_CASES = st.builds(
+    replace, MESH_CASES, faults=st.lists(FAULTS, min_size=1, max_size=4).map(tuple)
+)
+
+
+@dataclass
+class ReplicaReading:
+    """What one replica has got: batches by epoch, of all processes that have read for it."""
+
+    shard: Shard
+    mesh: MeshCase
+    number: tuple[int, int]
+    epochs: list[list[Rows]] = field(default_factory=list)
+
+    def read(self) -> list[list[Rows]]:
+        """Read all epochs, with faults between."""
+        turns = random.Random(f"{self.mesh.seed} {self.number}")
+        faults = self.mesh.fault(*self.number)
+        steps = 0
+        self.epochs = [[] for _ in range(self.mesh.case.epochs)]
+        while True:
+            until = faults[0][0] if faults else None
+            steps, ended = self._read_until(steps, until, turns)
+            if ended:
+                self.shard.close()
+                return self.epochs
+            self._suffer(faults.pop(0)[1])
+
+    def _read_until(self, steps: int, until: int | None, turns: random.Random) -> tuple[int, bool]:
+        case = self.mesh.case
+        if until is not None and steps >= until:
+            return steps, False
+        for epoch in self.shard.iter_epochs():
+            batches = epoch.iter_batches(
+                case.batch_rows, drop_last=case.drop_last, prefetch_batches=self.mesh.prefetch[self.number[1]]
+            )
+            for batch in batches:
+                self.epochs[epoch.number].append(take_rows(batch))
+                scribble(batch)
+                steps += 1
+                time.sleep(turns.choice([0, 0, 0, 1e-4, 2e-3]))
+                if until is not None and steps >= until:
+                    self._state = self.shard.state_dict()
+                    self._open = batches
+                    return steps, False
+        return steps, True
+
+    def _suffer(self, fault: Fault) -> None:
+        state, before = self.shard.state_dict(), self.shard
+        if fault == "dies":
+            # nothing is closed
+            self.shard = Shard(before._program, before._session, before._shard, Cursor())
+            self._kept = before
+        else:
+            getattr(self, "_open", before).close()
+            if fault == "closes":
+                before.close()
+                self.shard = Shard(before._program, before._session, before._shard, Cursor())
+        self.shard.load_state_dict(state)
+
+
+def scribble(batch: Any) -> None:
+    """Overwrite a batch, which is its reader's own."""
+    if isinstance(batch, dict):
+        for values in batch.values():
+            if hasattr(values, "flags") and values.flags.writeable:
+                values[...] = 77
+
+
+def read_mesh(mesh: MeshCase, executor: str | Executor) -> list[list[list[list[Rows]]]]:
+    """By shard and replica, the batches of each epoch, read in threads."""
+    case = mesh.case
+    made = open_replicas(case.job(executor), case.shards, mesh.replicas, equal=case.equal)
+    readings = [
+        [ReplicaReading(each, mesh, (shard, number)) for number, each in enumerate(of_shard)]
+        for shard, of_shard in enumerate(made)
+    ]
+    pool = ThreadPoolExecutor(case.shards * mesh.replicas)
+    try:
+        running = [[pool.submit(each.read) for each in of_shard] for of_shard in readings]
+        return [[each.result(JOIN_SECONDS) for each in of_shard] for of_shard in running]
+    finally:
+        for of_shard in readings:
+            for each in of_shard:
+                each.shard.close()
+        pool.shutdown(wait=False)
+
+
+def assert_same_batches(mesh: MeshCase, found: Sequence[Sequence[list[list[Rows]]]]) -> None:
+    """Check that every replica has got the batches that the laws demand of its shard."""
+    for epoch in range(mesh.case.epochs):
+        assigned = mesh.case.assigned(epoch)
+        for of_shard, batches in zip(found, assigned.batches, strict=True):
+            for of_replica in of_shard:
+                assert of_replica[epoch] == batches

@@ -1,0 +1,23 @@
+"""Laws of replicas on threads: each gets its shard's batches, whatever the others do, and any mesh resumes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from tests.laws.replica_cases import FAULTY_CASES, MESH_CASES, MeshCase, assert_same_batches, read_mesh
+from windrow.pipeline.executors.threads import ThreadsExecutor
+
+pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
+
+
+@settings(max_examples=40)
+@given(MESH_CASES)
+def test_replicas_get_the_batches_of_their_shard(mesh: MeshCase) -> None:
+    assert_same_batches(mesh, read_mesh(mesh, ThreadsExecutor(2)))
+
+
+@settings(max_examples=40)
+@given(FAULTY_CASES)
+def test_replicas_that_die_or_leave_continue(mesh: MeshCase) -> None:
+    assert_same_batches(mesh, read_mesh(mesh, ThreadsExecutor(2)))

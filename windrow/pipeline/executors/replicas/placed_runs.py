@@ -1,0 +1,78 @@
+"""The windows that a host holds, with the runs that it has placed, and which readers map them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+from windrow.core.shared_batches import SharedBatch
+from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.executors.replicas.replica_states import Reader
+
+
+@dataclass
+class PlacedRun:
+    """A run in shared memory, or on the way there; ``number`` tells it from others, also of the same rows."""
+
+    number: int
+    future: Future[SharedBatch] = field(default_factory=Future)
+    # references that keep its memory
+    kept: list[Any] = field(default_factory=list)
+    # how often each reader maps it
+    lent: Counter[Reader] = field(default_factory=Counter)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its rows could not be placed."""
+        return self.future.done() and self.future.exception() is not None
+
+
+@dataclass
+class HeldWindow:
+    """A window that the coordinator has delivered; its runs by slice and index."""
+
+    data: WindowData
+    runs: dict[tuple[int, int], PlacedRun] = field(default_factory=dict)
+
+
+class LentRuns:
+    """The runs that readers map. Their memory is not used again before that ends, whoever still needs the rows."""
+
+    def __init__(self) -> None:
+        self._numbers = count()
+        self._runs: dict[int, PlacedRun] = {}
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def make(self) -> PlacedRun:
+        """A run that will be placed."""
+        return PlacedRun(next(self._numbers))
+
+    def lend(self, placed: PlacedRun, reader: Reader) -> SharedBatch:
+        """Note that a reader is about to map a run; returns what it needs."""
+        placed.lent[reader] += 1
+        self._runs[placed.number] = placed
+        return replace(placed.future.result(), number=placed.number)
+
+    def released(self, reader: Reader, number: int) -> None:
+        """A reader maps a run once less."""
+        placed = self._runs.get(number)
+        if placed is None:
+            return
+        placed.lent[reader] -= 1
+        if placed.lent[reader] <= 0:
+            self._return(placed, reader)
+
+    def take_back(self, reader: Reader) -> None:
+        """Note that a reader maps nothing any more."""
+        for placed in list(self._runs.values()):
+            self._return(placed, reader)
+
+    def _return(self, placed: PlacedRun, reader: Reader) -> None:
+        placed.lent.pop(reader, None)
+        if not placed.lent:
+            self._runs.pop(placed.number, None)

@@ -1,0 +1,111 @@
+"""What a host knows of each replica: where it is, whether it is there, and whether it reads as the others do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from windrow.core.errors import PlanError, StateError, WindrowError
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.plan.cursor import Cursor
+from windrow.shuffle.order.shard_assignment import ShardAssignment
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A process that reads for a replica: the ``number``-th one; a later one takes the place of it."""
+
+    replica: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The epoch that a replica has opened last."""
+
+    cursor: Cursor
+    batch_rows: int
+    drop_last: bool
+
+    def fits(self, assignment: ShardAssignment) -> bool:
+        """Whether rows that are assigned like this are what the replica asks for."""
+        return (self.batch_rows, self.drop_last) == (assignment.batch_size, assignment.drop_last)
+
+
+@dataclass
+class ReplicaState:
+    """One of those that get the shard."""
+
+    name: str
+    readers: int = 0
+    opening: Opening | None = None
+    # everything before it is not needed any more; None: not known, so that everything is
+    place: Place | None = None
+    # runs that it has got, since its last opening
+    taken: set[tuple[Key, int, int]] = field(default_factory=set)
+    heard: float = 0.0
+    is_paused: bool = False
+    is_connected: bool = False
+    is_closed: bool = False
+    # whether it reads on another node, from a host there
+    is_elsewhere: bool = False
+    waits_for_others: bool = False
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the host need not wait for it."""
+        return self.is_closed or self.is_elsewhere
+
+    def begin(self, now: float) -> int:
+        """Note that a process starts to read for it; returns the process's number."""
+        self.readers += 1
+        self.is_connected, self.heard = True, now
+        self.is_closed = self.is_elsewhere = self.is_paused = False
+        self.forget()
+        return self.readers
+
+    def forget(self) -> None:
+        """Note that its process is gone: the next one may start anywhere."""
+        self.opening = self.place = None
+        self.taken.clear()
+        self.waits_for_others = False
+
+    def needs(self, key: Key, name: tuple[int, int]) -> bool:
+        """Whether it needs a run of a window, given as slice and index."""
+        if self.is_absent or (key, *name) in self.taken:
+            return False
+        return self.place is None or self.place <= Place(*key, name[0])
+
+    def has_left(self, place: Place) -> bool:
+        """Whether it needs nothing before a place."""
+        is_later = self.opening is not None and self.opening.cursor.epoch > place.epoch
+        return is_later or (self.place is not None and self.place >= place)
+
+
+def find_disagreement(
+    states: Sequence[ReplicaState], replica: int, opening: Opening, shard: int
+) -> WindrowError | None:
+    """The error for all replicas if one reads otherwise than the others."""
+    who = f"replica {states[replica].name} of shard {shard}"
+    epoch = opening.cursor.epoch
+    for other, theirs in _openings(states, replica):
+        if abs(theirs.cursor.epoch - epoch) > 1:
+            return StateError(
+                f"{who} opens epoch {epoch}, replica {other.name} reads epoch {theirs.cursor.epoch}: replicas read "
+                "the same epochs; load the same state into all of them"
+            )
+        values = theirs.batch_rows, theirs.drop_last
+        if theirs.cursor.epoch == epoch and values != (opening.batch_rows, opening.drop_last):
+            return PlanError(
+                f"{who} reads epoch {epoch} with batch_size={opening.batch_rows}, drop_last={opening.drop_last}, and "
+                f"replica {other.name} with batch_size={theirs.batch_rows}, drop_last={theirs.drop_last}: replicas "
+                "must read an epoch with the same values"
+            )
+    return None
+
+
+def _openings(states: Sequence[ReplicaState], replica: int) -> Iterator[tuple[ReplicaState, Opening]]:
+    for number, other in enumerate(states):
+        if number != replica and other.opening is not None and not other.is_absent:
+            yield other, other.opening
