@@ -18,7 +18,7 @@ if tensor_ranks > 1:
 fully_shard(model, mesh=mesh["dp"])
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 dataset = windrow.read_parquet("part-*.parquet").window(blocks_per_window=4)
-pipe = dataset.repeat(3).random_shuffle_each_window(seed=7)  # the same seed on every rank
+pipe = dataset.repeat(1).random_shuffle_each_window(seed=7)  # the same seed on every rank
 with pipe.shard(mesh=mesh) as shard:
 
     def state():

@@ -96,7 +96,7 @@ def explicit() -> Any:
             return x.view_as(x)
 
         @staticmethod
-        def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:
             dist.all_reduce(gradient, group=tensor_group)
             return gradient
 
@@ -108,8 +108,11 @@ def explicit() -> Any:
             return x
 
         @staticmethod
-        def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:
             return gradient
+
+    copy: Any = Copy.apply
+    add: Any = Sum.apply
 
     class Model(torch.nn.Module):
         def __init__(self) -> None:
@@ -123,8 +126,8 @@ def explicit() -> Any:
             self.bias = torch.nn.Parameter(whole.down.bias.detach())
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            hidden = torch.relu(Copy.apply(x) @ self.up.T + self.up_bias)
-            y: torch.Tensor = Sum.apply(hidden @ self.down) + self.bias
+            hidden = torch.relu(copy(x) @ self.up.T + self.up_bias)
+            y: torch.Tensor = add(hidden @ self.down) + self.bias
             return y
 
     model, losses = Model(), []
@@ -169,7 +172,7 @@ def lightning() -> Any:
 
     class Model(pl.LightningModule):
         def configure_model(self) -> None:
-            mesh = self.device_mesh
+            mesh: Any = self.device_mesh
             self.layers = parallelize(Perceptron(), mesh["data_parallel"], mesh["tensor_parallel"])
 
         def train_dataloader(self) -> Any:
@@ -178,7 +181,8 @@ def lightning() -> Any:
 
         def training_step(self, batch: dict[str, torch.Tensor], _: int) -> torch.Tensor:
             loss = squared_error(self.layers(batch["x"]), batch["y"])
-            losses.append(mean_of(loss, self.device_mesh["data_parallel"].get_group()))
+            mesh: Any = self.device_mesh
+            losses.append(mean_of(loss, mesh["data_parallel"].get_group()))
             return loss
 
         def configure_optimizers(self) -> torch.optim.Optimizer:

@@ -25,7 +25,8 @@ def train(data: str, *, model_axis_spans_processes: bool) -> list[float]:
     if model_axis_spans_processes:
         place = {"rank": 0, "world_size": 1, "replica": (RANK, RANKS)}
     whole = Perceptron()
-    layouts = [PartitionSpec("model"), PartitionSpec("model"), PartitionSpec(None, "model"), PartitionSpec()]
+    part: Any = PartitionSpec
+    layouts = [part("model"), part("model"), part(None, "model"), part()]
     weights = [
         jax.make_array_from_callback(value.shape, NamedSharding(mesh, layout), value.__getitem__)
         for value, layout in zip((each.detach().numpy() for each in whole.parameters()), layouts, strict=True)
@@ -42,7 +43,7 @@ def train(data: str, *, model_axis_spans_processes: bool) -> list[float]:
         return loss, [each - RATE * gradient for each, gradient in zip(weights, gradients, strict=True)]
 
     losses: list[float] = []
-    by_data = NamedSharding(mesh, PartitionSpec("data"))
+    by_data = NamedSharding(mesh, part("data"))
     with make_pipe(data).shard(**place) as shard:
         rows = GLOBAL_BATCH // place["world_size"]
         for batch in shard.iter_jax_batches(rows, columns=["x", "y"], sharding=by_data):
@@ -57,8 +58,9 @@ def train(data: str, *, model_axis_spans_processes: bool) -> list[float]:
 def main(data: str, address: str) -> None:
     """Train on the mesh both ways round."""
     warnings.simplefilter("ignore")
-    jax.config.update("jax_num_cpu_devices", 2)
-    jax.config.update("jax_platforms", "cpu")
+    config: Any = jax.config
+    config.update("jax_num_cpu_devices", 2)
+    config.update("jax_platforms", "cpu")
     jax.distributed.initialize(address, RANKS, RANK)
     for spans in (False, True):
         report(train(data, model_axis_spans_processes=spans))

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save as save_checkpoint
 from torch.distributed.device_mesh import init_device_mesh
 
 from tests.end_to_end.mesh_models import (
@@ -43,7 +44,7 @@ def main(
 
         if resume:
             saved = state()
-            dcp.load(saved, checkpoint_id=folder)
+            load(saved, checkpoint_id=folder)
             set_state_dict(
                 model, optimizer, model_state_dict=saved["model"], optim_state_dict=saved["optimizer"]
             )
@@ -55,7 +56,7 @@ def main(
             optimizer.step()
             losses.append(mean_of(loss, mesh["dp"].get_group()))
             if len(losses) == save:
-                dcp.save(state(), checkpoint_id=folder)
+                save_checkpoint(state(), checkpoint_id=folder)
                 report([losses, shard.state_dict()])
             if len(losses) == die:
                 dist.barrier()
@@ -67,9 +68,7 @@ def main(
 
 
 if __name__ == "__main__":
-    rows, tensor, *numbers = map(int, sys.argv[3:])
-    main(
-        *sys.argv[1:3],
-        (rows, tensor),
-        **dict(zip(("resume", "save", "die", "stop"), numbers, strict=True)),
-    )
+    data_ranks, tensor_ranks, resumes, *steps = map(int, sys.argv[3:])
+    save, die, stop = steps
+    shape = data_ranks, tensor_ranks
+    main(sys.argv[1], sys.argv[2], shape, resume=bool(resumes), save=save, die=die, stop=stop)
