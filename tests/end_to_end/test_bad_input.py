@@ -131,6 +131,7 @@ def test_shard_iterated_twice_at_the_same_time(numbers: Path, executor: str) -> 
     assert sorted(first + column(list(batches))) == list(range(1000))
 
 
+@pytest.mark.ray_at_night
 def test_more_epochs_than_configured(numbers: Path, executor: str) -> None:
     shard = _shuffled(numbers, executor).iterator()
     assert len(column(read_pass(shard))) == 1000
@@ -179,6 +180,7 @@ def test_deleted_file(numbers: Path, executor: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [400, 500, 700])
+@pytest.mark.ray_at_night
 def test_file_replaced_after_planning(numbers: Path, executor: str, rows: int) -> None:
     pipe = _shuffled(numbers, executor)
     write_numbers(numbers / "1.parquet", rows, start=10_000)
@@ -245,6 +247,7 @@ def test_invalid_return_values(numbers: Path, executor: str, case: str, after: b
 
 
 @pytest.mark.parametrize("case", ["another type at times", "other columns at times"])
+@pytest.mark.ray_at_night
 def test_changing_schemas_with_unknown_row_counts(numbers: Path, executor: str, case: str) -> None:
     fn, message = WRONG_RETURNS[case]
     ds = windrow.read_parquet(str(numbers), target_block_bytes=1).map_batches(fn, preserves_rows=False)

@@ -86,6 +86,7 @@ def test_empty_dataset_without_a_run(empty: windrow.Dataset) -> None:
 
 
 @pytest.mark.parametrize("equal", [False, True, "pad"])
+@pytest.mark.ray_at_night
 def test_more_shards_than_rows(executor: str, tmp_path: Path, equal: Any) -> None:
     path = write_numbers(tmp_path / "x.parquet", 3, row_group_size=1)
     pipe = windrow.read_parquet(str(path)).repeat(1).random_shuffle_each_window(seed=1)
@@ -106,6 +107,7 @@ def test_shards_read_one_after_another(executor: str, tmp_path: Path) -> None:
         assert sorted(value for shard in shards for value in column(read_pass(shard))) == list(range(3_000))
 
 
+@pytest.mark.ray_at_night
 def test_shards_read_alternately(executor: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "x.parquet", 3_000)
     pipe = windrow.read_parquet(str(path), target_block_bytes=1).window(blocks_per_window=6)
