@@ -73,7 +73,7 @@ def scale(
     batch_size=st.sampled_from([32, 4_096]),
     epochs=st.sampled_from([None, 1, 3]),
 )
-@examples(25)
+@examples(12)
 def test_proposals_fit(
     small: FileSource,
     factor: int,

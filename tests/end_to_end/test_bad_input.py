@@ -184,6 +184,7 @@ def test_deleted_file(numbers: Path, executor: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [400, 500, 700])
+@pytest.mark.ray_at_night
 def test_file_replaced_after_planning(numbers: Path, executor: str, rows: int) -> None:
     pipe = _shuffled(numbers, executor)
     write_numbers(numbers / "1.parquet", rows, start=10_000)
@@ -250,8 +251,8 @@ def test_invalid_return_values(numbers: Path, executor: str, case: str, after: b
     _fails(pipe, windrow.TransformError, f"(?s){message}")
 
 
-@pytest.mark.ray_at_night
 @pytest.mark.parametrize("case", ["another type at times", "other columns at times"])
+@pytest.mark.ray_at_night
 def test_changing_schemas_with_unknown_row_counts(numbers: Path, executor: str, case: str) -> None:
     fn, message = WRONG_RETURNS[case]
     ds = windrow.read_parquet(str(numbers), target_block_bytes=1).map_batches(fn, preserves_rows=False)

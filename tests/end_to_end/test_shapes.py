@@ -85,8 +85,8 @@ def test_empty_dataset_without_a_run(empty: windrow.Dataset) -> None:
     assert empty.columns()[0] == "x"
 
 
-@pytest.mark.ray_at_night
 @pytest.mark.parametrize("equal", [False, True, "pad"])
+@pytest.mark.ray_at_night
 def test_more_shards_than_rows(executor: str, tmp_path: Path, equal: Any) -> None:
     path = write_numbers(tmp_path / "x.parquet", 3, row_group_size=1)
     pipe = windrow.read_parquet(str(path)).repeat(1).random_shuffle_each_window(seed=1)

@@ -39,6 +39,7 @@ def all_types(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("blocks_per_window", [1, 5, None])
+@pytest.mark.ray_at_night
 def test_all_types_pass_unchanged(executor: str, all_types: Path, blocks_per_window: int | None) -> None:
     ds = windrow.read_parquet(str(all_types), target_block_bytes=1)
     windowed = ds.window(blocks_per_window=blocks_per_window)

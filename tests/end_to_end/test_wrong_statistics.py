@@ -38,8 +38,8 @@ def wrong_statistics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.ray_at_night
 @pytest.mark.parametrize("options", [{}, {"memory_limit": "150MB"}, {"cache": "memory"}])
+@pytest.mark.ray_at_night
 def test_wrong_statistics_lose_no_rows(
     executor: str, wrong_statistics: Path, options: dict[str, Any]
 ) -> None:

@@ -96,6 +96,7 @@ def test_corrupt_block_is_by_default_an_error_that_names_it_and_the_fixes(folder
 @EXECUTORS
 @pytest.mark.parametrize("corrupt", [(4,), (0, 1, 2, 3, 11), (0, 1, 2, 3, 4, 5, 6, 7)])
 @expects_corruption
+@pytest.mark.ray_at_night
 def test_corrupt_block_counts_as_having_no_rows(
     ray_local: Any, folder: Path, executor: str, corrupt: tuple[int, ...]
 ) -> None:

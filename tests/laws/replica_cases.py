@@ -66,9 +66,7 @@ MESH_CASES = st.builds(
     prefetch=st.tuples(*[st.sampled_from([1, 2, 9])] * 4),
     seed=st.integers(0, 2**16),
 )
-FAULTY_CASES = st.builds(
-    replace, MESH_CASES, faults=st.lists(FAULTS, min_size=1, max_size=4).map(tuple)
-)
+FAULTY_CASES = st.builds(replace, MESH_CASES, faults=st.lists(FAULTS, min_size=1, max_size=4).map(tuple))
 
 
 @dataclass

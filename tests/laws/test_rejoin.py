@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.laws.cases import CASES, Case, Rows
+from tests.laws.examples import examples
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard
@@ -83,6 +84,7 @@ def _make_trainers(case: Case) -> list[Trainer]:
     ]
 
 
+@examples(50)
 @given(case=CASES, seed=st.integers(0, 2**16), lead=st.integers(1, 12))
 @example(COUNTED, 255, 1)
 def test_restarted_trainers_receive_the_expected_rows(case: Case, seed: int, lead: int) -> None:

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
 WORKERS = st.sampled_from([1, 4])
 
 
-@examples(200)
+@examples(100)
 @given(CASES, WORKERS, st.sampled_from(["together", "alternately"]), st.sampled_from(["batches", "torch"]))
 @example(Case(()), 1, "together", "batches")
 @example(Case((0, 0)), 1, "together", "batches")

@@ -142,7 +142,7 @@ WRITERS = st.fixed_dictionaries(
 )
 
 
-@examples(60)
+@examples(30)
 @given(
     rows=st.integers(2, 150),
     piece=st.integers(1, 60),

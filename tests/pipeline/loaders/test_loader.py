@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windrow
+from tests.laws.examples import examples
 from windrow import PlanError
 
 ROWS, BATCH_ROWS, EPOCHS = 50, 8, 3
@@ -48,6 +49,7 @@ def test_loop_without_batches_does_not_advance() -> None:
         assert _take(loader) == _expected()[0]
 
 
+@examples(40)
 @given(st.lists(st.integers(1, STEPS), min_size=1, max_size=EPOCHS))
 def test_abandoned_epoch_counts_as_consumed(taken: list[int]) -> None:
     with _pipe().iterator() as shard:
