@@ -90,7 +90,6 @@ def fill(folder: Path, left_bytes: int = 0) -> None:
 
 
 @pytest.mark.parametrize("keep", [False, True])
-@pytest.mark.ray_at_night
 def test_disk_that_fills_up_during_a_run(
     executor: str, data: Path, expected: Rows, small_disk: Path, keep: bool
 ) -> None:

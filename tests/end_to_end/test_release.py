@@ -237,7 +237,6 @@ def _format_causes(error: BaseException) -> str:
 
 
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.ray_at_night
 def test_every_shard_gets_the_error(numbers: Path, executor: str) -> None:
     ds = windrow.read_parquet(str(numbers), target_block_bytes=1).map_batches(fail_at_seven)
     pipe = ds.window(blocks_per_window=5).random_shuffle_each_window(seed=1).options(executor=executor)

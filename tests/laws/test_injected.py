@@ -17,7 +17,7 @@ from tests.laws.injected import CALLERS, CASES
 @pytest.mark.parametrize("executor", CALLERS)
 @pytest.mark.parametrize(
     ("name", "calls"),
-    [("known", "one"), *(pytest.param(name, "two", marks=pytest.mark.nightly) for name in CASES)],
+    [pytest.param(name, "two", marks=pytest.mark.nightly) for name in CASES],
 )
 def test_error_at_every_call_is_reported(name: str, calls: str, executor: str) -> None:
     # tracing and the double of Ray affect the whole process
