@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hypothesis import strategies as st
 
-from tests.laws.cases import CASES, JOIN_SECONDS, Case, Reading, Rows, take_rows
+from tests.laws.cases import CASES, JOIN_SECONDS, Case, Rows, take_rows
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.shard.open_shards import open_replicas

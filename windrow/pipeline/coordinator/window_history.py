@@ -129,7 +129,7 @@ class WindowHistory:
         self._described: dict[Key, Production] = {}
         self._trainer_spans: deque[Span] = deque(maxlen=_MAX_SPANS)
         # by shard, as it last reported
-        self._trainers: dict[int, TrainerStats] = {}
+        self._trainers: dict[tuple[int, int, str], TrainerStats] = {}
 
     def run_stats(self, *, spans: bool) -> RunStats:
         """What the history contributes to the statistics of the run."""
@@ -138,7 +138,7 @@ class WindowHistory:
             profile=self._sum_profiles(),
             workers=self.capacity.workers,
             nodes=self.capacity.nodes,
-            trainers=tuple(self._trainers[shard] for shard in sorted(self._trainers)),
+            trainers=tuple(self._trainers[key] for key in sorted(self._trainers)),
             spans=tuple(self.spans) if spans else (),
             trainer_spans=tuple(self._trainer_spans) if spans else (),
             missing_libraries=missing_libraries(),
@@ -148,7 +148,7 @@ class WindowHistory:
         """Note what a shard's consumer has received; None: it told nothing."""
         if stats is not None:
             self._trainer_spans += stats.spans
-            self._trainers[stats.shard] = replace(stats, spans=())
+            self._trainers[stats.key] = replace(stats, spans=())
 
     def submit(self, work: Work) -> None:
         """Note that a task has been handed to the executor."""

@@ -113,7 +113,7 @@ class Connection:
         """Return the coordinator client, creating it if the shard is not connected."""
         if self._resources is None:
             shard_client = self._session.shard_client(self._consumer.shard, batch_rows, seed)
-            ending = self.record.add_reader(self, self._consumer.shard, self._consumer.spans)
+            ending = self.record.add_reader(self, self._consumer.lane, self._consumer.spans)
             self._resources = _Resources(shard_client, self._consumer, ending)
             self._closer = weakref.finalize(self, in_background, self._resources.drop)
         return self._resources.shard_client

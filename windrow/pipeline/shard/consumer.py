@@ -26,9 +26,9 @@ class SpanLog:
     is merged until it waits, or begins another window. Unless spans are ``kept``, there are none.
     """
 
-    def __init__(self, shard: int, *, kept: bool = True) -> None:
+    def __init__(self, shard: int, *, kept: bool = True, replica: str = "") -> None:
         self._kept = kept
-        self._lane = f"shard {shard}"
+        self._lane = f"shard {TrainerStats(shard, replica=replica).name}"
         self._sent: deque[Span] = deque(maxlen=_MAX_SPANS)
         self._unsent: deque[tuple[Any, ...]] = deque(maxlen=_MAX_UNSENT)
         # of reading: `add` needs none
@@ -122,18 +122,25 @@ class Consumer:
     shard: int
     # whether to measure what is done for it, and what it waits for
     profiled: bool = True
+    # the replica of the shard that it reads for, if there are several
+    replica: str = ""
     pace: Pace = field(default_factory=Pace)
     spans: SpanLog = field(init=False)
     log: WaitLog = field(init=False)
     totals: Totals = field(init=False)
 
     def __post_init__(self) -> None:
-        spans = SpanLog(self.shard, kept=self.profiled)
+        spans = SpanLog(self.shard, kept=self.profiled, replica=self.replica)
         object.__setattr__(self, "spans", spans)
         log = WaitLog(spans.add_conversion, kept=self.profiled)
         object.__setattr__(self, "log", log)
-        totals = Totals(self.shard, log.take, log.divide_short, spans.add_wait)
+        totals = Totals(self.shard, log.take, log.divide_short, spans.add_wait, self.replica)
         object.__setattr__(self, "totals", totals)
+
+    @property
+    def lane(self) -> str:
+        """The lane of the timeline that its spans are on."""
+        return f"shard {TrainerStats(self.shard, replica=self.replica).name}"
 
     def report(self) -> TrainerStats:
         """Return what the coordinator shall know: the totals, and the spans since the last report."""

@@ -77,7 +77,7 @@ class PrefetchLoop:
         self.last_run: PlacedRun | None = None
         self._portions = portions
         self._client = shard_client
-        self._shard, self._lane = consumer.shard, f"shard {consumer.shard}"
+        self._shard, self._lane = consumer.shard, consumer.lane
         self._after = after
         self._seed = seed
         self._spans = consumer.spans

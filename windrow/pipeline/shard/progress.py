@@ -55,7 +55,7 @@ class ProgressView:
             return
         self._next = now + self._seconds
         run, own = self._client.run_stats(spans=False), self._totals.stats()
-        trainers = [own, *(other for other in run.trainers if other.shard != own.shard)]
+        trainers = [own, *(other for other in run.trainers if other.key != own.key)]
         since = _subtract(trainers, self._before)
         self._before = trainers
         place, rest = self._describe(run, since, window=window, step=step)
@@ -125,7 +125,7 @@ def _layout(place: str, rest: str, step: int, steps: int | None) -> Any:
 
 def _subtract(now: Sequence[TrainerStats], before: Sequence[TrainerStats]) -> list[TrainerStats]:
     """What each trainer has done meanwhile."""
-    earlier = {one.shard: one for one in before}
+    earlier = {one.key: one for one in before}
     return [
         TrainerStats(
             one.shard,
@@ -134,7 +134,7 @@ def _subtract(now: Sequence[TrainerStats], before: Sequence[TrainerStats]) -> li
             waits={name: seconds - old.waits.get(name, 0.0) for name, seconds in one.waits.items()},
         )
         for one in now
-        for old in (earlier.get(one.shard, TrainerStats(one.shard)),)
+        for old in (earlier.get(one.key, TrainerStats(one.shard)),)
     ]
 
 

@@ -75,9 +75,11 @@ class ReplicaSession:
 
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         host = self._hosts.host(shard, seed)
-        return ReplicaClient(
-            DirectConnection(host, self._replica), shard, self._hosts.names[shard][self._replica]
-        )
+        return ReplicaClient(DirectConnection(host, self._replica), shard, self.replica_name(shard))
+
+    def replica_name(self, shard: int) -> str:
+        """The name of this replica of a shard."""
+        return self._hosts.names[shard][self._replica]
 
     def run_stats(self, *, spans: bool) -> RunStats | None:
         return self._hosts.session.run_stats(spans=spans)

@@ -56,7 +56,7 @@ class RunRecord:
         self._owner: Any = lambda: None
         self._readers: list[tuple[weakref.ref[Reader], Ending]] = []
         self._stats: RunStats | None = None
-        self._spans: dict[int, Iterable[Span]] = {}
+        self._spans: dict[str, Iterable[Span]] = {}
 
     def set_owner(self, owner: LatestRun) -> None:
         """Note who may ask for the timeline when the shards are gone."""
@@ -66,12 +66,12 @@ class RunRecord:
         """Whether somebody may ask for the timeline when the shards are gone."""
         return self._owner() is not None
 
-    def add_reader(self, reader: Reader, shard: int, spans: Iterable[Span]) -> Ending:
+    def add_reader(self, reader: Reader, lane: str, spans: Iterable[Span]) -> Ending:
         """Note that this process reads a shard, whose spans grow; returns what to call when the reader is dropped."""
         ending = Ending(self)
         self._readers = [one for one in self._readers if not one[1].done.is_set()]
         self._readers.append((weakref.ref(reader), ending))
-        self._spans[shard] = spans
+        self._spans[lane] = spans
         return ending
 
     def note_stats(self, stats: RunStats) -> None:

@@ -67,7 +67,8 @@ class Shard(LoaderMethods, ObservingMethods):
 
     def _prepare(self) -> None:
         self._lock = threading.Lock()
-        self._consumer = Consumer(self._shard, self._program.job.options.profile)
+        replica = getattr(self._session, "replica_name", lambda _: "")(self._shard)
+        self._consumer = Consumer(self._shard, self._program.job.options.profile, replica)
         self._connection = Connection(self._session, self._consumer)
         self._position = Position(self._start, self._connection, left_epoch=self._left_epoch)
         # set once as_torch_dataset() has taken the shard over

@@ -215,8 +215,9 @@ class Totals:
         divide: Callable[[float, float], Mapping[str, float]] = lambda start, stop: {OTHER: stop - start},
         divide_short: Callable[[float, float], Mapping[str, float]] = lambda seconds, _: {OTHER: seconds},
         note: Callable[[tuple[int, int], float, float, Mapping[str, float]], None] = lambda *_: None,
+        replica: str = "",
     ) -> None:
-        self.shard = shard
+        self.shard, self._replica = shard, replica
         self._divide, self._divide_short, self._note = divide, divide_short, note
         # batches, rows and bytes of the epochs that have ended
         self._ended = (0, 0, 0)
@@ -294,7 +295,9 @@ class Totals:
 
     def stats(self) -> TrainerStats:
         """Everything so far."""
-        return TrainerStats(self.shard, *self._received(), self.work_seconds, self._divided_waits())
+        return TrainerStats(
+            self.shard, *self._received(), self.work_seconds, self._divided_waits(), self._replica
+        )
 
     def _received(self) -> tuple[int, int, int]:
         """Batches, rows and bytes of all epochs."""

@@ -151,7 +151,7 @@ def find_bottleneck(
     slowest = _find_slowest(trainers) if cause == MEMORY else None
     if slowest is not None:
         sentence = (
-            f"The trainer of shard {slowest.shard} limits this run: the others waited {share:.0%} of the time, mostly "
+            f"The trainer of shard {slowest.name} limits this run: the others waited {share:.0%} of the time, mostly "
             "for memory that windows take which it has not read yet. Give it less work or a faster machine, so that "
             "all trainers step together, or raise options(memory_limit=...)"
         )

@@ -149,6 +149,8 @@ class TrainerStats:
         Time that the trainer spent between batches, with what it does.
     waits
         Seconds that it waited for batches, by phase (`LABELS` has the phases).
+    replica
+        The name of the replica that it reads for; empty where a shard has one reader.
     spans
         In a report to the coordinator: what was not reported before.
     """
@@ -159,7 +161,23 @@ class TrainerStats:
     bytes: int = 0
     work_seconds: float = 0.0
     waits: Mapping[str, float] = field(default_factory=dict, hash=False)
+    replica: str = ""
     spans: tuple[Span, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def key(self) -> tuple[int, int, str]:
+        """Tells trainers apart; sorts them by shard, and then by replica."""
+        number = self.replica.partition(" ")[0]
+        return self.shard, int(number) if number.isdecimal() else -1, self.replica
+
+    @property
+    def name(self) -> str:
+        """Its shard, and the replica if there are several.
+
+        >>> TrainerStats(3).name, TrainerStats(3, replica="1 (tp 1 of 2)").name
+        ('3', '3, replica 1 (tp 1 of 2)')
+        """
+        return f"{self.shard}, replica {self.replica}" if self.replica else str(self.shard)
 
     @property
     def wait_seconds(self) -> float:

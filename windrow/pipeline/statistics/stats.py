@@ -166,10 +166,10 @@ class Stats:
     @property
     def trainers(self) -> tuple[TrainerStats, ...]:
         """All trainers of the run that have told about themselves; this one as of now."""
-        others = {trainer.shard: trainer for trainer in self.run.trainers}
-        if self.trainer.seconds or self.shard not in others:
-            others[self.shard] = self.trainer
-        return tuple(others[shard] for shard in sorted(others) if others[shard].seconds)
+        others = {trainer.key: trainer for trainer in self.run.trainers}
+        if self.trainer.seconds or self.trainer.key not in others:
+            others[self.trainer.key] = self.trainer
+        return tuple(others[key] for key in sorted(others) if others[key].seconds)
 
     @property
     def bottleneck(self) -> Bottleneck:
@@ -198,7 +198,7 @@ def _format_stats(stats: Stats) -> str:
         return escape_controls(f"shard {stats.shard}: {stats.bottleneck.sentence}")
     epochs = "1 epoch" if stats.epochs == 1 else f"{stats.epochs:,} epochs"
     lines = [
-        f"shard {stats.shard}: {epochs}, {one.batches:,} batches, {one.rows:,} rows, {format_bytes(one.bytes)}",
+        f"shard {one.name}: {epochs}, {one.batches:,} batches, {one.rows:,} rows, {format_bytes(one.bytes)}",
         f"rates     {_all_rates(stats.trainers)}",
         *_run_lines(stats.run),
     ]
@@ -248,7 +248,7 @@ def _trainer_table(trainers: Sequence[TrainerStats]) -> Iterator[str]:
     for one in trainers[:_MAX_TRAINERS]:
         waits = [f"{one.waits.get(name, 0.0):,.2f}" for name in phases]
         rates = [f"{one.rows:,}", f"{one.rows_per_second:,.0f}"]
-        rows.append([str(one.shard), *rates, f"{one.work_seconds:,.2f}", f"{one.wait_seconds:,.2f}", *waits])
+        rows.append([one.name, *rates, f"{one.work_seconds:,.2f}", f"{one.wait_seconds:,.2f}", *waits])
     widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
     for row in rows:
         yield "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))

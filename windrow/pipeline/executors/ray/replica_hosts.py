@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,8 +22,9 @@ from windrow.pipeline.executors.ray.cluster import (
     session_folder,
     this_node,
 )
-from windrow.pipeline.executors.replicas.client import ReplicaClient
+from windrow.pipeline.executors.replicas.client import HostConnection, ReplicaClient
 from windrow.pipeline.executors.replicas.host import ReplicaHost
+from windrow.pipeline.executors.replicas.reconnecting import ReconnectingConnection
 from windrow.pipeline.executors.replicas.sockets import HostAddress, HostServer, SocketConnection
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.statistics.stats import RunStats
@@ -82,7 +84,7 @@ class _HostActor:
                 with suppress(ray.exceptions.RayError, StallError):
                     places = self._session.meet_replicas(self._shard, here, self._host.connected)
                     self._host.note_elsewhere([number for number, node in places.items() if node != here])
-            if self._server.readers:
+            if self._server.readers and not self._host.is_closed:
                 alone_since = now
             elif now - alone_since >= (_CLOSED_SECONDS if self._host.is_closed else _ALONE_SECONDS):
                 self._server.close()
@@ -108,26 +110,57 @@ class RayReplicaSession:
         """Connect to the host of a shard on this node; start it if there is none."""
         if self.cluster is not None:
             connect(self.cluster)
+        name = self.replica_name(shard)
+
+        def connect_to_host() -> HostConnection:
+            return SocketConnection(self._find_host(shard, seed), self.replica, name)
+
+        return ReplicaClient(ReconnectingConnection(connect_to_host), shard, name)
+
+    def _find_host(self, shard: int, seed: int | None) -> HostAddress:
+        """The address of the host of a shard on this node, which is started if there is none."""
         node = this_node()
         remote: Any = ray.remote(_HostActor)
-        host = remote.options(
-            name=f"{self.run_name}-{shard}-{node}",
-            namespace=NAMESPACE,
-            get_if_exists=True,
+        options: dict[str, Any] = {
+            "name": f"{self.run_name}-{shard}-{node}",
+            "namespace": NAMESPACE,
+            "get_if_exists": True,
             # no replica owns it: it serves the others when one of them ends
-            lifetime="detached",
-            num_cpus=0,
-            max_concurrency=8,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-        ).remote(self.make, self.program, self.session.export(shard), shard, self.names[shard], seed)
-        try:
-            address = ray.get(host.address.remote(), timeout=_START_SECONDS)
-        except ray.exceptions.RayError as error:
-            raise StallError(
-                f"shard {shard}: the process that reads for its replicas on node {node} did not start: {error}"
-            ) from error
-        name = self.names[shard][self.replica]
-        return ReplicaClient(SocketConnection(address, self.replica, name), shard, name)
+            "lifetime": "detached",
+            "num_cpus": 0,
+            "max_concurrency": 8,
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
+        }
+        until = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                host = remote.options(**options).remote(
+                    self.make, self.program, self.session.export(shard), shard, self.names[shard], seed
+                )
+                address: HostAddress = ray.get(
+                    host.address.remote(), timeout=max(1.0, until - time.monotonic())
+                )
+            except ray.exceptions.RayError as error:
+                # one that has just ended can still have the name
+                has_ended = isinstance(error, ray.exceptions.RayActorError) and not error.actor_init_failed
+                if not has_ended or time.monotonic() > until:
+                    raise StallError(
+                        f"shard {shard}: the process that reads for its replicas on node {node} did not start: {error}"
+                    ) from error
+                time.sleep(_LOOK_SECONDS)
+            else:
+                if os.path.exists(address.path):
+                    return address
+                # it is about to end
+                time.sleep(_LOOK_SECONDS)
+                if time.monotonic() > until:
+                    raise StallError(
+                        f"shard {shard}: the process that reads for its replicas on node {node} ends"
+                    )
+
+    def replica_name(self, shard: int) -> str:
+        """The name of this replica of a shard."""
+        return self.names[shard][self.replica]
 
     def run_stats(self, *, spans: bool) -> RunStats | None:
         """Statistics of the run."""

@@ -16,7 +16,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: its name for Ray, what it is, the tags beside ``run``, and whether it only grows."""
+    """A metric: its name for Ray, what it is, the tags beside ``run``, and whether it only grows.
+
+    Where shards have replicas, those with the tag ``shard`` also have ``replica``.
+    """
 
     name: str
     description: str
@@ -84,9 +87,7 @@ class RunMetrics:
         if metric.grows and before == value:
             return
         if metric.name not in self._metrics:
-            made = (Counter if metric.grows else Gauge)(
-                metric.name, metric.description, ("run", *metric.tags)
-            )
+            made = (Counter if metric.grows else Gauge)(metric.name, metric.description, ("run", *tags))
             self._metrics[metric.name] = made
         every = {"run": self._run, **tags}
         if not metric.grows:
@@ -102,6 +103,8 @@ def read_values(stats: RunStats) -> Iterator[tuple[str, dict[str, str], float]]:
     """What statistics say about each metric: its name, its tags beside ``run``, and the value since the run began."""
     for trainer in stats.trainers:
         shard = {"shard": str(trainer.shard)}
+        if trainer.replica:
+            shard["replica"] = trainer.replica
         yield "windrow_rows", shard, trainer.rows
         yield "windrow_bytes", shard, trainer.bytes
         yield "windrow_batches", shard, trainer.batches

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError, StallError
-from windrow.core.shared_batches import SharedBatch, SharedMemory
+from windrow.core.shared_batches import SharedMemory
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
@@ -35,19 +35,14 @@ _WORKERS = 2
 class HostConnection(Protocol):
     """The calls of `ReplicaHost` for one replica, whichever process the host is in."""
 
-    @property
-    def memory(self) -> SharedMemory:
-        """The memory that runs lie in."""
-
     def open_epoch(
         self, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool = False
     ) -> EpochFacts: ...
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None: ...
 
-    def take(self, key: Key, run: Run, stop: threading.Event) -> SharedBatch | None: ...
-
-    def released(self, number: int) -> None: ...
+    def open_run(self, key: Key, run: Run, stop: threading.Event) -> pa.RecordBatch | None:
+        """Wait for the rows of a run, and map them; None if ``stop`` is set first."""
 
     def release(self) -> None: ...
 
@@ -67,7 +62,15 @@ class DirectConnection:
 
     def __init__(self, host: ReplicaHost, replica: int) -> None:
         self._host, self._reader = host, host.connect(replica)
-        self.memory = SharedMemory(host.pool.descriptor)
+        self._memory = SharedMemory(host.pool.descriptor)
+
+    def open_run(self, key: Key, run: Run, stop: threading.Event) -> pa.RecordBatch | None:
+        """Wait for the rows of a run, and map them; None if ``stop`` is set first."""
+        shared = self._host.take(self._reader, key, run, stop)
+        if shared is None:
+            return None
+        released = partial(self._host.released, self._reader, shared.number)
+        return self._memory.open_batch(shared, released)
 
     def __getattr__(self, name: str) -> Any:
         # run_stats is the same for all replicas
@@ -108,11 +111,10 @@ class PlacedOutputs:
             return begun.rows.slice(rows.start, rows.stop - rows.start)
 
     def _open(self, run: Run) -> pa.RecordBatch:
-        shared = self._connection.take(self._key, run, self._stop)
-        if shared is None:
+        rows = self._connection.open_run(self._key, run, self._stop)
+        if rows is None:
             raise PlanError("the shard was closed while its rows were being placed")
-        released = partial(self._connection.released, shared.number)
-        return self._connection.memory.open_batch(shared, released)
+        return rows
 
 
 @dataclass
@@ -150,7 +152,7 @@ class _Progress:
         self._tell()
 
     def acknowledge(self, place: Place) -> None:
-        """Nothing before a place will be asked for again."""
+        """The replica needs nothing before a place any more."""
         with self._lock:
             self._acknowledged = max(self._acknowledged, place)
         self._tell()

@@ -77,6 +77,8 @@ class ReplicaHost:
         self._is_opening = False
         # everything before it is released at the coordinator
         self._acknowledged = Place(0, 0)
+        # what is fetched next; nothing after it is released, even if replicas that had another host do not need it
+        self._fetching = Place(0, 0)
         self._windows: dict[Key, HeldWindow] = {}
         self._lent = LentRuns()
         self._stop: threading.Event | None = None
@@ -190,10 +192,12 @@ class ReplicaHost:
             if disagreement is None and not others and not self._is_opening:
                 return
             waited = time.monotonic() - began
-            if disagreement is not None and waited >= min(_AGREE_SECONDS, self.fail_seconds):
-                if not (goes_on and isinstance(disagreement, StateError)):
-                    self._disagrees = True
-                    self._fail(disagreement)
+            # a replica that goes on from epoch to epoch may just be far ahead
+            is_sure = disagreement is not None and not (goes_on and isinstance(disagreement, StateError))
+            if is_sure and waited >= min(_AGREE_SECONDS, self.fail_seconds):
+                self._disagrees = True
+                self._fail(disagreement)
+                continue
             if waited >= self.fail_seconds:
                 names = ", ".join(other.name for other in others) or "another one"
                 raise StallError(
@@ -211,18 +215,17 @@ class ReplicaHost:
         return [
             other
             for other in self._replicas
-            if not other.is_absent
-            and (goes_on if other.opening is None else not other.has_left(end))
+            if not other.is_absent and (goes_on if other.opening is None else not other.has_left(end))
         ]
 
     def _forget_failures(self) -> None:
-        """A replica opens an epoch anew: what failed for other reasons than the replicas' is tried again."""
+        """A replica opens an epoch again: what failed for other reasons than the replicas' is tried again."""
         if self._failure is not None and not self._disagrees:
             self._failure = self._facts = None
         for window in self._windows.values():
             window.runs = {name: placed for name, placed in window.runs.items() if not placed.has_failed}
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException | None) -> None:
         self._failure = self._failure or error
         self._changed.notify_all()
 
@@ -257,7 +260,7 @@ class ReplicaHost:
     # --- fetching windows
 
     def _start_fetching(self, first: Key) -> None:
-        self._stop = threading.Event()
+        self._stop, self._fetching = threading.Event(), Place(*first)
         thread = threading.Thread(
             target=self._fetch, args=(self._stop, first), name=f"windrow-replicas-{self._shard}", daemon=True
         )
@@ -287,8 +290,10 @@ class ReplicaHost:
 
     def _keep(self, stop: threading.Event, key: Key, data: WindowData) -> None:
         with self._changed:
-            if not stop.is_set() and Place(key[0], key[1] + 1) > self._acknowledged:
+            if not stop.is_set():
+                self._fetching = Place(key[0], key[1] + 1)
                 self._windows[key] = HeldWindow(data)
+                self._advance()
                 self._changed.notify_all()
 
     def _next_key(self, stop: threading.Event, key: Key) -> Key | None:
@@ -298,6 +303,7 @@ class ReplicaHost:
             while not stop.is_set():
                 assert self._facts is not None, "an epoch is open"
                 if window < self._facts.windows:
+                    self._fetching = Place(epoch, window)
                     return epoch, window
                 while not (stop.is_set() or self._may_lead_on(epoch)):
                     self._changed.wait(_LOOK_SECONDS)
@@ -351,9 +357,7 @@ class ReplicaHost:
             self._changed.notify_all()
         return shared
 
-    def _wait_to_place(
-        self, reader: Reader, key: Key, run: Run, stop: threading.Event
-    ) -> PlacedRun | None:
+    def _wait_to_place(self, reader: Reader, key: Key, run: Run, stop: threading.Event) -> PlacedRun | None:
         """Wait until a run is being placed, and the replica may have it; None if ``stop`` is set first."""
         name = run.slice, run.index
         with self._changed:
@@ -397,7 +401,9 @@ class ReplicaHost:
 
         def ended(submitted: Future[None]) -> None:
             if submitted.cancelled():
-                placed.future.set_exception(PlanError("the shard was closed while its rows were being placed"))
+                placed.future.set_exception(
+                    PlanError("the shard was closed while its rows were being placed")
+                )
 
         client.submit(place, self._pace).add_done_callback(ended)
         return placed
@@ -450,7 +456,9 @@ class ReplicaHost:
         places = [state.place for state in self._replicas if not state.is_absent]
         if not places or any(place is None for place in places) or self._client is None:
             return
-        first = min(place for place in places if place is not None)
+        first = min([place for place in places if place is not None])
+        if self._facts is not None and self._fetching.window < self._facts.windows:
+            first = min(first, self._fetching)
         if first <= self._acknowledged:
             return
         self._acknowledged = first

@@ -39,7 +39,7 @@ class HeldWindow:
 
 
 class LentRuns:
-    """The runs that readers map. Their memory is not used again before that ends, whoever still needs the rows."""
+    """The runs that readers map. Their memory is not used again before that ends, even if no replica needs the rows."""
 
     def __init__(self) -> None:
         self._numbers = count()

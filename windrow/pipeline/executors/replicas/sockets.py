@@ -19,7 +19,10 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import pyarrow as pa
 
 from windrow.core.errors import StallError
 from windrow.core.shared_batches import SharedBatch, SharedMemory
@@ -39,6 +42,9 @@ _HEADER = struct.Struct("<Q")
 # a call that waits answers this often that it still does, so that a caller can stop
 _WAIT_SECONDS = 1.0
 _CONNECT_SECONDS = 30.0
+# calls that the host passes on to the coordinator
+_ASK_SECONDS = 120.0
+_ASKING = ("diagnose", "run_stats", "close", "heartbeat", "release")
 # calls of a replica; the first two wait
 _WAITING = ("window", "take")
 _CALLS = (
@@ -60,6 +66,8 @@ class HostAddress:
 
     path: str
     token: str
+    # how long opening an epoch may take
+    open_seconds: float
 
 
 class HostServer:
@@ -74,7 +82,9 @@ class HostServer:
         self._host = host
         self._ended = ended
         self._folder = tempfile.mkdtemp(prefix="windrow-" if within is None else "w-", dir=within)
-        self.address = HostAddress(os.path.join(self._folder, "host"), secrets.token_hex(16))
+        self.address = HostAddress(
+            os.path.join(self._folder, "host"), secrets.token_hex(16), 2 * host.fail_seconds + _ASK_SECONDS
+        )
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(self.address.path)
         self._socket.listen(64)
@@ -151,6 +161,10 @@ def _accept(listener: socket.socket, server: weakref.ReferenceType[HostServer]) 
         del found
 
 
+class HostLostError(StallError):
+    """The process that reads for replicas has ended."""
+
+
 class SocketConnection:
     """A replica's connection to a host in another process; the methods are those of `HostConnection`."""
 
@@ -160,7 +174,8 @@ class SocketConnection:
         self._leading = self._connect(replica)
         _, descriptors, _, _ = socket.recv_fds(self._leading, 1, 1)
         self._reader: Reader = _receive(self._leading)
-        self.memory = SharedMemory(descriptors[0])
+        self._memory = SharedMemory(descriptors[0])
+        self._closed = False
         # releases are told by finalizers, which run in any thread at any time: they only append
         self._released: deque[int] = deque()
         self._closer = weakref.finalize(self, _close_all, self._leading, self._idle, descriptors[0])
@@ -176,8 +191,8 @@ class SocketConnection:
             raise self._make_error(error) from error
         return connection
 
-    def _make_error(self, error: Exception) -> StallError:
-        return StallError(
+    def _make_error(self, error: Exception) -> HostLostError:
+        return HostLostError(
             f"replica {self._name}: the process that reads for all replicas of the shard on this node has ended "
             f"({type(error).__name__}: {error}); look for its end in Ray's logs, and start again from the last state"
         )
@@ -187,21 +202,39 @@ class SocketConnection:
         return self._ask(name, *arguments, **options)
 
     def _ask(self, name: str, *arguments: Any, **options: Any) -> tuple[str, Any]:
+        if self._closed:
+            raise StallError(f"replica {self._name} has been closed")
         try:
             connection = self._idle.pop()
         except IndexError:
             connection = self._connect(self._reader)
         try:
-            connection.settimeout(None if name in ("open_epoch", "close") else _CONNECT_SECONDS)
+            connection.settimeout(self._limit_seconds(name))
             _send(connection, (name, arguments, options))
             kind, value = _receive(connection)
         except (EOFError, OSError) as error:
             connection.close()
             raise self._make_error(error) from error
+        except BaseException:
+            # interrupted: its answer would be taken for that of the next call
+            connection.close()
+            raise
         self._idle.append(connection)
+        if self._closed:
+            self._close_idle()
         if kind == "error":
             value.rethrow()
         return kind, value
+
+    def _limit_seconds(self, name: str) -> float:
+        if name == "open_epoch":
+            return self._address.open_seconds
+        return _ASK_SECONDS if name in _ASKING else _CONNECT_SECONDS
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            with suppress(IndexError):
+                self._idle.pop().close()
 
     def _tell_released(self) -> None:
         while self._released:
@@ -227,11 +260,16 @@ class SocketConnection:
         data: WindowData | None = self._wait("window", epoch, window, stop=stop)
         return data
 
-    def take(self, key: Key, run: Run, stop: threading.Event) -> SharedBatch | None:
+    def open_run(self, key: Key, run: Run, stop: threading.Event) -> pa.RecordBatch | None:
         shared: SharedBatch | None = self._wait("take", key, run, stop=stop)
-        return shared
+        # what is mapped keeps this connection open, which tells the host that it still is
+        return (
+            None
+            if shared is None
+            else self._memory.open_batch(shared, partial(self._released_run, shared.number))
+        )
 
-    def released(self, number: int) -> None:
+    def _released_run(self, number: int) -> None:
         self._released.append(number)
 
     def release(self) -> None:
@@ -252,10 +290,12 @@ class SocketConnection:
         return stats
 
     def close(self, stats: TrainerStats | None) -> None:
-        with suppress(StallError):
-            self._call("close", stats)
-        # what still maps runs keeps the memory, and the host waits for nothing of it
-        self._closer()
+        try:
+            with suppress(StallError):
+                self._call("close", stats)
+        finally:
+            self._closed = True
+            self._close_idle()
 
 
 def _close_all(leading: socket.socket, idle: deque[socket.socket], descriptor: int) -> None:
