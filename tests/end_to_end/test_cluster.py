@@ -147,3 +147,18 @@ def test_objects_are_released_on_every_node(pipe: windrow.DatasetPipeline, nodes
         return float(ray.cluster_resources()[name] - ray.available_resources().get(name, 0))
 
     assert eventually(lambda: used() == 0, 30), f"{used():,.0f} bytes are still stored"
+
+
+def test_replicas_on_several_nodes(pipe: windrow.DatasetPipeline, nodes: list[str]) -> None:
+    import ray
+
+    threads = pipe.options(executor="threads").split(2)
+    expected = at_once(threads, lambda shard: [column(read_pass(shard, 100)) for _ in range(EPOCHS)])
+    # one shard on two nodes, the other on two of which it shares one, and its third replica beside the first
+    placed = [_trainers(nodes, (0, 1, 0)), _trainers(nodes, (1, 2, 1))]
+    shards = pipe.options(executor="ray").split(2, replicas=3, locality_hints=placed)
+    reading = [
+        [trainer.read.remote(shard) for trainer, shard in zip(trainers, of_shard, strict=True)]
+        for trainers, of_shard in zip(placed, shards, strict=True)
+    ]
+    assert [ray.get(of_shard) for of_shard in reading] == [[rows] * 3 for rows in expected]

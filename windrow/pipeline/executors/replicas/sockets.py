@@ -203,7 +203,8 @@ class SocketConnection:
 
     def _ask(self, name: str, *arguments: Any, **options: Any) -> tuple[str, Any]:
         if self._closed:
-            raise StallError(f"replica {self._name} has been closed")
+            # also where another thread has replaced this connection meanwhile
+            raise HostLostError(f"replica {self._name} has been closed")
         try:
             connection = self._idle.pop()
         except IndexError:
