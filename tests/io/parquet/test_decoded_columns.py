@@ -94,7 +94,7 @@ def group_file(path: Path, seed: int) -> set[str]:
 
 @needs_library
 @given(data=st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_flat_columns_are_those_that_arrow_reads(tmp_path: Path, data: st.DataObject) -> None:
     seed = write_columns(tmp_path / "x.parquet", data, FLAT)
     assert not group_file(tmp_path / "x.parquet", seed)
