@@ -65,6 +65,7 @@ def test_wheel_is_for_every_python_on_manylinux(wheel: Path) -> None:
     assert "manylinux" in platform
 
 
+@pytest.mark.nightly
 def test_contents(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         shipped = {name for name in archive.namelist() if ".dist-info/" not in name and name[-1] != "/"}

@@ -107,7 +107,13 @@ main(sys.argv[3:])
 
 
 @pytest.mark.parametrize(
-    ("moment", "write"), [("before", "1"), ("after", "3"), ("before", "_manifest"), ("after", "_manifest")]
+    ("moment", "write"),
+    [
+        ("before", "1"),
+        pytest.param("after", "3", marks=pytest.mark.nightly),
+        pytest.param("before", "_manifest", marks=pytest.mark.nightly),
+        pytest.param("after", "_manifest", marks=pytest.mark.nightly),
+    ],
 )
 def test_killed_premix_goes_on(moment: str, write: str, data: Path, tmp_path: Path) -> None:
     target, spill = tmp_path / "mixed", tmp_path / "spill"

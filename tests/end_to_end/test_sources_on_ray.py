@@ -16,7 +16,7 @@ from tests.end_to_end.reading import at_once
 
 _ROWS, _BLOCK_ROWS = 90, 12
 # all other formats use the same readers
-_ALWAYS = ("generator", "dask")
+_ALWAYS = ("generator",)
 _FORMATS_ALWAYS = ("parquet", "json", "range")
 
 

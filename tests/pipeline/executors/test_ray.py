@@ -134,6 +134,7 @@ def test_stopped_client_takes_nothing(shard_client: CoordinatorClient) -> None:
     assert fetcher_of(shard_client)._ahead._requested is None
 
 
+@pytest.mark.nightly
 def test_client_closed_while_opening_an_epoch_fetches_nothing(
     shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +149,7 @@ def test_client_closed_while_opening_an_epoch_fetches_nothing(
     assert fetcher_of(shard_client) is None
 
 
+@pytest.mark.nightly
 def test_runs_placed_for_another_assignment_are_rejected_after_one_batch(ray_local: Any) -> None:
     case = Case((10,) * 6, ONE_BLOCK, shards=2, batch_rows=5, epochs=2)
     first, second = open_shards(case.job("ray"), 2)
