@@ -84,10 +84,11 @@ wheel: $(STAMP) ## build the sdist and a manylinux wheel into dist/
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
 	mv build/wheel/*.tar.gz dist/
 
+# What neither draws examples nor is marked nightly is the same as in `make test`.
 nightly: $(STAMP) ## long: the laws on many more examples, and what is marked nightly
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --no-build-isolation --editable '.[nightly]'
-	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly --numprocesses 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "not cluster"
-	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly -m cluster
+	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly --numprocesses 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "not cluster and (nightly or hypothesis)"
+	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly -m "cluster and (nightly or hypothesis)"
 	$(BIN)/python -m bench simulate --seeds 100000
 	$(BIN)/python -m bench chaos --minutes 10
 	$(BIN)/python -m bench netns

@@ -38,15 +38,15 @@ def open_dropping() -> list[windrow.Shard]:
     load, lost = Fetcher._load, set[Any]()
     window_fetch._LOSSES_PER_ATTEMPT = 2
 
-    def forget(self: Fetcher, reply: Any, patience_seconds: float) -> Any:
+    def forget(self: Fetcher, reply: Any, *arguments: Any) -> Any:
         refs = {ref for handles in reply.outputs.values() for ref in handles}
         if not lost:
             lost.update(refs)
         if refs & lost:
             raise ray.exceptions.ObjectLostError("ab" * 28, "", "")
-        return load(self, reply, patience_seconds)
+        return load(self, reply, *arguments)
 
-    Fetcher._load = forget  # type: ignore[method-assign]
+    Fetcher._load = forget  # type: ignore[method-assign, assignment]
     return windrow.range(1_000, block_rows=100).window(blocks_per_window=2).repeat(1).split(1)
 
 

@@ -33,13 +33,13 @@ def test_objects_that_never_arrive_are_computed_again(
     lost_attempts: list[str] = []
     load, ask = Fetcher._load, Fetcher._poll
 
-    def forget(self: Fetcher, reply: Any, patience_seconds: float) -> Any:
+    def forget(self: Fetcher, reply: Any, *arguments: Any) -> Any:
         refs = {ref for handles in reply.outputs.values() for ref in handles}
         if len(lost_attempts) == 1 and not lost_refs:
             lost_refs.update(refs)
         if refs & lost_refs:
             raise error("ab" * 28, "", "") if error is ray.exceptions.ObjectLostError else error
-        return load(self, reply, patience_seconds)
+        return load(self, reply, *arguments)
 
     def note(self: Fetcher, key: Key, attempt: str, have: Any, lost: str) -> Any:
         if lost or (key == (0, 1) and not lost_attempts):

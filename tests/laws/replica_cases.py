@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
 from hypothesis import strategies as st
 
 from tests.laws.cases import CASES, JOIN_SECONDS, Case, Rows, take_rows
@@ -33,6 +34,8 @@ class MeshCase:
         What happens to a replica, given by shard and replica, after how many steps.
     seed
         Of the pauses between batches.
+    columns
+        By replica and epoch in turn, the columns that it selects; None: all.
     """
 
     case: Case
@@ -40,6 +43,13 @@ class MeshCase:
     prefetch: tuple[int, ...] = (2, 2, 2, 2)
     faults: tuple[tuple[int, int, int, Fault], ...] = ()
     seed: int = 0
+    columns: tuple[tuple[tuple[str, ...] | None, ...], ...] = ((None,),)
+
+    def columns_of(self, replica: int, epoch: int) -> list[str] | None:
+        """What a replica selects in an epoch."""
+        by_epoch = self.columns[replica % len(self.columns)]
+        found = by_epoch[epoch % len(by_epoch)]
+        return None if found is None else list(found)
 
     def fault(self, shard: int, replica: int) -> list[tuple[int, Fault]]:
         """The faults of one replica, in order, of shards and replicas that there are."""
@@ -66,6 +76,14 @@ MESH_CASES = st.builds(
     seed=st.integers(0, 2**16),
 )
 FAULTY_CASES = st.builds(replace, MESH_CASES, faults=st.lists(FAULTS, min_size=1, max_size=4).map(tuple))
+SELECTED = st.sampled_from([("x",), ("half", "x"), ("x", "flag"), None])
+SELECTING_CASES = st.builds(
+    replace,
+    MESH_CASES | FAULTY_CASES,
+    columns=st.lists(st.lists(SELECTED, min_size=1, max_size=3).map(tuple), min_size=1, max_size=4).map(
+        tuple
+    ),
+)
 
 
 @dataclass
@@ -76,6 +94,7 @@ class ReplicaReading:
     mesh: MeshCase
     number: tuple[int, int]
     epochs: list[list[Rows]] = field(default_factory=list)
+    _open: Any = None
 
     def read(self) -> list[list[Rows]]:
         """Read all epochs, with faults between."""
@@ -97,10 +116,13 @@ class ReplicaReading:
             return steps, False
         for epoch in self.shard.iter_epochs():
             batches = epoch.iter_batches(
-                case.batch_rows, drop_last=case.drop_last, prefetch_batches=self.mesh.prefetch[self.number[1]]
+                case.batch_rows,
+                drop_last=case.drop_last,
+                prefetch_batches=self.mesh.prefetch[self.number[1]],
+                columns=(columns := self.mesh.columns_of(self.number[1], epoch.number)),
             )
             for batch in batches:
-                self.epochs[epoch.number].append(take_rows(batch))
+                self.epochs[epoch.number].append(take_rows(_with_all_columns(batch, columns)))
                 scribble(batch)
                 steps += 1
                 time.sleep(turns.choice([0, 0, 0, 1e-4, 2e-3]))
@@ -117,11 +139,23 @@ class ReplicaReading:
             self.shard = Shard(before._program, before._session, before._shard, Cursor())
             self._kept = before
         else:
-            getattr(self, "_open", before).close()
+            if self._open is not None:
+                self._open.close()
             if fault == "closes":
                 before.close()
                 self.shard = Shard(before._program, before._session, before._shard, Cursor())
         self.shard.load_state_dict(state)
+
+
+def _with_all_columns(batch: Any, columns: list[str] | None) -> Any:
+    """A batch with the columns that its reader did not select, as they follow from the number of the row."""
+    if columns is None:
+        return batch
+    assert list(batch) == columns
+    x = np.asarray(batch["x"])
+    flag = np.abs(x if x.ndim == 1 else x // 8) % 2
+    half = (np.abs(x) if x.ndim == 1 else x).astype(np.float32) / 2
+    return {"half": half, "flag": flag, **batch}
 
 
 def scribble(batch: Any) -> None:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given, settings
 
-from tests.laws.replica_cases import FAULTY_CASES, MESH_CASES, MeshCase, assert_same_batches, read_mesh
+from tests.laws.replica_cases import (
+    FAULTY_CASES,
+    MESH_CASES,
+    SELECTING_CASES,
+    MeshCase,
+    assert_same_batches,
+    read_mesh,
+)
+from tests.narrowing import narrowing_hosts
 from windrow.pipeline.executors.threads import ThreadsExecutor
 
 pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
@@ -20,4 +30,18 @@ def test_replicas_get_the_batches_of_their_shard(mesh: MeshCase) -> None:
 @settings(max_examples=40)
 @given(FAULTY_CASES)
 def test_replicas_that_die_or_leave_continue(mesh: MeshCase) -> None:
+    assert_same_batches(mesh, read_mesh(mesh, ThreadsExecutor(2)))
+
+
+@pytest.fixture(scope="module")
+def hosts_narrow() -> Iterator[None]:
+    """Hosts that get only what their replicas want, as from another node."""
+    with narrowing_hosts():
+        yield
+
+
+@pytest.mark.usefixtures("hosts_narrow")
+@settings(max_examples=40)
+@given(SELECTING_CASES)
+def test_replicas_with_columns_of_their_own(mesh: MeshCase) -> None:
     assert_same_batches(mesh, read_mesh(mesh, ThreadsExecutor(2)))

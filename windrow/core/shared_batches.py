@@ -40,7 +40,7 @@ class _Column:
 class SharedBatch:
     """Where a record batch lies in the file of a `SharedPool`; picklable."""
 
-    names: tuple[str, ...]
+    schema: pa.Schema
     rows: int
     # by number, those not in `rest`
     columns: dict[int, _Column]
@@ -142,7 +142,7 @@ def share_batch(rows: pa.RecordBatch, pool: SharedPool) -> tuple[SharedBatch, li
         rest = pool.find(pa.py_buffer(memory))
         assert rest is not None, "memory of the pool is in its file"
         kept.append(memory)
-    return SharedBatch(tuple(rows.schema.names), rows.num_rows, columns, rest), kept
+    return SharedBatch(rows.schema, rows.num_rows, columns, rest), kept
 
 
 def _write(part: pa.RecordBatch, sink: Any) -> None:
@@ -183,18 +183,18 @@ class SharedMemory:
     def open_batch(self, batch: SharedBatch, released: Callable[[], None]) -> pa.RecordBatch:
         """Map a batch; ``released`` is called once nothing refers to its memory any more."""
         owner = _Owner(released)
-        arrays: list[Any] = [None] * len(batch.names)
+        arrays: list[Any] = [None] * len(batch.schema)
         for number, column in batch.columns.items():
             arrays[number] = self._open_column(column, owner)
         if batch.rest is not None:
             with pa.ipc.open_stream(self._map(batch.rest, owner)) as stream:
                 part = stream.read_next_batch()
-            if not batch.names:
+            if not batch.schema.names:
                 return part
             others = (number for number, array in enumerate(arrays) if array is None)
             for number, array in zip(others, part.columns, strict=True):
                 arrays[number] = array
-        return pa.RecordBatch.from_arrays(arrays, names=list(batch.names))
+        return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
     def _open_column(self, column: _Column, owner: _Owner) -> Any:
         children = [self._open_column(child, owner) for child in column.children]

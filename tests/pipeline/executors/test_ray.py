@@ -467,10 +467,10 @@ def test_silent_objects_are_requested_again(
             deaf.clear()
         return ask(self, key, attempt, have, lost)
 
-    def note_load(self: Fetcher, reply: Any, patience_seconds: float) -> Any:
+    def note_load(self: Fetcher, reply: Any, patience_seconds: float, wanted: Any) -> Any:
         replies.append(weakref.ref(reply))
         patience.append(patience_seconds)
-        return load(self, reply, patience_seconds)
+        return load(self, reply, patience_seconds, wanted)
 
     monkeypatch.setattr(window_fetch, "_LOAD_TIMEOUT_SECONDS", 0.2)
     monkeypatch.setattr(window_fetch, "_MAX_LOAD_TIMEOUT_SECONDS", 0.5)

@@ -13,7 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import windrow
+from tests.narrowing import narrowing_hosts
 from windrow.core.errors import PlanError, StallError, StateError
+from windrow.pipeline.delivery.sequence_slice import Selection
+from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
 from windrow.pipeline.plan.program import Program
@@ -194,3 +197,37 @@ def test_a_replica_that_dies_continues_from_its_state() -> None:
     assert [batch for _, batch in expected[:10]] == got
     assert [batch for _, batch in expected[10:15]] == got_after
     assert rest == expected[10:]
+
+
+def test_a_late_replica_that_wants_other_columns() -> None:
+    # more windows than the first may be ahead
+    rows = windrow.range(2000, block_rows=20).map_batches(
+        lambda batch: {"id": batch["id"], "a": batch["id"] * 2, "b": batch["id"] * 3}
+    )
+    pipe = rows.window(blocks_per_window=2).repeat(2)
+    pipe = pipe.random_shuffle_each_window(seed=5).options(executor="threads", progress=False)
+    (plain,) = pipe.split(1)
+    expected = [batch["id"].tolist() for epoch in plain.iter_epochs() for batch in epoch.iter_batches(16)]
+
+    def read_column(shard: Shard, name: str, factor: int) -> list[list[int]]:
+        found = []
+        for epoch in shard.iter_epochs():
+            for batch in epoch.iter_batches(16, columns=[name]):
+                assert list(batch) == [name]
+                found.append((batch[name] // factor).tolist())
+        shard.close()
+        return found
+
+    with narrowing_hosts() as fetched, ThreadPoolExecutor(2) as pool:
+        [[first, second]] = make_replicas(pipe, 1, 2)
+        begun = pool.submit(read_column, first, "a", 2)
+        # the host does not wait longer for what the other one wants
+        until = time.monotonic() + 30
+        while not fetched:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        assert not fetched[0].covers(Wanted.by([Selection(["b"])]))
+        late = pool.submit(read_column, second, "b", 3)
+        assert begun.result(60) == expected
+        assert late.result(60) == expected
+        assert Wanted.by([Selection(["a"]), Selection(["b"])]) in fetched

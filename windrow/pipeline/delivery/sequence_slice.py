@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
+from windrow.pipeline.delivery.sequence_chunks import Chunks, cut_column, dimensions
 
 SequenceLayout = Literal["contiguous", "head_tail"]
 
@@ -91,49 +90,44 @@ class SequenceSlice:
         """The same for part ``index`` of ``count``."""
         return replace(self, index=index, count=count)
 
-    def positions(self, length: int) -> NDArray[np.int64]:
-        """The positions of this part in a sequence of ``length`` elements."""
-        ranges = [np.arange(start, stop, dtype=np.int64) for start, stop in self._ranges(length)]
-        return np.concatenate(ranges)
-
-    def _ranges(self, length: int) -> list[tuple[int, int]]:
-        index, count = self._part
-        if self.layout == "contiguous":
-            size = length // count
-            return [(index * size, (index + 1) * size)]
-        size = length // (2 * count)
-        return [(at * size, (at + 1) * size) for at in (index, 2 * count - 1 - index)]
-
     @property
-    def _part(self) -> tuple[int, int]:
+    def chunks(self) -> Chunks:
+        """Which equal parts of a sequence these are."""
         assert self.index is not None, "a reader knows its part"
         assert self.count is not None, "a reader knows its part"
-        return self.index, self.count
+        why = f", as layout={self.layout!r} with count={self.count} does"
+        if self.layout == "contiguous":
+            return Chunks(self.count, (self.index,), why)
+        return Chunks(2 * self.count, (self.index, 2 * self.count - 1 - self.index), why)
+
+    def positions(self, length: int) -> NDArray[np.int64]:
+        """The positions of this part in a sequence of ``length`` elements."""
+        return self.chunks.positions(length)
 
     def cut(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Cut the sequences of rows, and add the positions."""
-        names = self._names(rows.schema)
+        names = self.names(rows.schema)
         columns, fields = rows.columns, list(rows.schema)
         length = -1
         for at, field in enumerate(rows.schema):
             if field.name not in names:
                 continue
-            columns[at], own = self._cut(rows.column(at), field.name)
+            columns[at], fields[at], own = cut_column(rows.column(at), field, self.dim, self.chunks)
             if length >= 0 <= own != length and POSITION_IDS not in rows.schema.names:
                 raise PlanError(
                     f"column {field.name!r} has sequences of {own} elements along dimension {self.dim}, and "
                     f"{names[0]!r} of {length}: name those to cut, SequenceSlice(columns=[...])"
                 )
             length = own if length < 0 else length
-            fields[at] = field.with_type(columns[at].type)
         if POSITION_IDS not in rows.schema.names:
             columns.append(_repeat(self.positions(max(length, 0)), rows.num_rows))
             fields.append(pa.field(POSITION_IDS, columns[-1].type))
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, rows.schema.metadata))
 
-    def _names(self, schema: pa.Schema) -> list[str]:
+    def names(self, schema: pa.Schema) -> list[str]:
+        """The columns that are cut; a PlanError if one cannot be."""
         if self.columns is None:
-            found = [field.name for field in schema if _dimensions(field.type) >= self.dim]
+            found = [field.name for field in schema if dimensions(field.type) >= self.dim]
             if not found:
                 raise PlanError(
                     f"no column has a dimension {self.dim} to cut sequences along; there are "
@@ -144,61 +138,12 @@ class SequenceSlice:
             if name not in schema.names:
                 raise PlanError(f"SequenceSlice(columns=): there is no column {name!r}, only {schema.names}")
             kind = schema.field(name).type
-            if _dimensions(kind) < self.dim:
+            if dimensions(kind) < self.dim:
                 raise PlanError(
                     f"column {name!r} of type {kind} has no dimension {self.dim} to cut sequences along: it needs "
                     "lists of one length, or tensors of one shape"
                 )
         return list(self.columns)
-
-    def _cut(self, array: Any, name: str) -> tuple[Any, int]:
-        """Cut one column; returns it and the length of its sequences, -1 without rows."""
-        kind = array.type
-        if array.null_count:
-            raise PlanError(
-                f"column {name!r} has rows that are null, which have no sequence to cut: fill or filter them"
-            )
-        if isinstance(kind, pa.FixedShapeTensorType):
-            return self._cut_tensors(array, name)
-        length, values = _flatten(array, name)
-        if self.dim > 1:
-            # the outer lists keep their length
-            inner, own = SequenceSlice(self.dim - 1, self.index, self.count, self.layout)._cut(values, name)
-            return _wrap(kind, inner, length, len(array)), own
-        self._check_length(length, name)
-        ranges = self._ranges(max(length, 0))
-        kept = _take_ranges(values, ranges, max(length, 0), len(array))
-        size = sum(stop - start for start, stop in ranges)
-        return _wrap(kind, kept, size, len(array)), length
-
-    def _cut_tensors(self, array: Any, name: str) -> tuple[Any, int]:
-        kind = array.type
-        if kind.permutation is not None and list(kind.permutation) != sorted(kind.permutation):
-            raise PlanError(
-                f"column {name!r} of type {kind}: sequences of permuted tensors cannot be cut; store them as they lie"
-            )
-        shape = list(kind.shape)
-        length = shape[self.dim - 1]
-        self._check_length(length, name)
-        ranges = self._ranges(length)
-        outer = math.prod(shape[: self.dim - 1])
-        inner = math.prod(shape[self.dim :])
-        values = array.storage.flatten()
-        scaled = [(start * inner, stop * inner) for start, stop in ranges]
-        kept = _take_ranges(values, scaled, length * inner, len(array) * outer)
-        shape[self.dim - 1] = sum(stop - start for start, stop in ranges)
-        cut = pa.fixed_shape_tensor(kind.value_type, shape, dim_names=kind.dim_names)
-        storage = pa.FixedSizeListArray.from_arrays(kept, math.prod(shape))
-        return pa.ExtensionArray.from_storage(cut, storage), length
-
-    def _check_length(self, length: int, name: str) -> None:
-        parts = self._part[1] * (2 if self.layout == "head_tail" else 1)
-        if length >= 0 and length % parts:
-            raise PlanError(
-                f"column {name!r}: sequences of {length} elements cannot be cut into {parts} equal parts, as "
-                f"layout={self.layout!r} with count={self.count} does: make their length a "
-                f"multiple of {parts}, by pack() or padding"
-            )
 
 
 @dataclass(frozen=True)
@@ -250,71 +195,9 @@ class Selection:
         return self.apply(pa.RecordBatch.from_pylist([], schema=schema)).schema
 
 
-def _dimensions(kind: Any) -> int:
-    """The number of dimensions of a column's rows."""
-    if isinstance(kind, pa.FixedShapeTensorType):
-        return len(kind.shape)
-    return 1 + _dimensions(kind.value_type) if _is_list(kind) else 0
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
-
-
-def _flatten(array: Any, name: str) -> tuple[int, Any]:
-    """The common length of lists, -1 without rows, and the values of all of them."""
-    if pt.is_fixed_size_list(array.type):
-        return array.type.list_size, array.flatten()
-    if not len(array):
-        return -1, array.flatten()
-    lengths = np.diff(np.asarray(array.offsets))
-    if lengths.min() != lengths.max():
-        raise PlanError(
-            f"column {name!r} has lists of {lengths.min()} to {lengths.max()} elements, which cannot be cut into parts "
-            "of one length: pack() them, or pad them in map_batches after the shuffle"
-        )
-    return int(lengths[0]), array.flatten()
-
-
-def _wrap(kind: Any, values: Any, size: int, rows: int) -> Any:
-    """Lists of one length, of the same kind of list."""
-    if pt.is_fixed_size_list(kind):
-        field = kind.value_field.with_type(values.type)
-        return pa.FixedSizeListArray.from_arrays(values, type=pa.list_(field, size))
-    large = pt.is_large_list(kind)
-    offsets = pa.array(np.arange(rows + 1) * max(size, 0), pa.int64() if large else pa.int32())
-    make = pa.LargeListArray if large else pa.ListArray
-    field = kind.value_field.with_type(values.type)
-    return make.from_arrays(offsets, values, type=(pa.large_list if large else pa.list_)(field))
-
-
-def _take_ranges(values: Any, ranges: Sequence[tuple[int, int]], length: int, rows: int) -> Any:
-    """The same ranges of every ``length`` values."""
-    if rows == 1 and len(ranges) == 1:
-        return values.slice(ranges[0][0], ranges[0][1] - ranges[0][0])
-    width = _byte_width(values)
-    if width is not None and rows:
-        table = np.frombuffer(values.buffers()[1], np.uint8)[values.offset * width :][: rows * length * width]
-        table = table.reshape(rows, length, width)
-        kept = np.concatenate([table[:, start:stop] for start, stop in ranges], axis=1)
-        return pa.Array.from_buffers(
-            values.type, kept.shape[0] * kept.shape[1], [None, pa.py_buffer(kept)], null_count=0
-        )
-    inside = np.concatenate([np.arange(start, stop, dtype=np.int64) for start, stop in ranges])
-    at = (np.arange(rows, dtype=np.int64)[:, None] * length + inside).ravel()
-    return values.take(pa.array(at))
-
-
 def _repeat(positions: NDArray[np.int64], rows: int) -> Any:
     """The same positions for each row."""
     if not len(positions):
         # Arrow has no lists of the fixed size 0
         return pa.array([[]] * rows, pa.list_(pa.int64()))
     return pa.FixedSizeListArray.from_arrays(pa.array(np.tile(positions, rows)), len(positions))
-
-
-def _byte_width(values: Any) -> int | None:
-    """The bytes of a value, if values lie side by side and none is null."""
-    kind = values.type
-    is_plain = pt.is_primitive(kind) and not pt.is_boolean(kind) and not values.null_count
-    return int(kind.bit_width // 8) if is_plain else None

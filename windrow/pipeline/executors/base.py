@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Launch, Options, Resources
 from windrow.pipeline.plan.program import Program
@@ -121,6 +122,12 @@ class CoordinatorClient(Protocol):
     @property
     def pool(self) -> BufferPool:
         """Memory for runs."""
+
+    def want(self, wanted: Wanted) -> None:
+        """Say what the consumer takes of each row, of windows that it requests from now on; before: everything.
+
+        Nothing else need be fetched. Windows that were requested before are fetched again.
+        """
 
     def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
         """Open an epoch at ``cursor``."""

@@ -25,6 +25,7 @@ from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.window_history import Capacity
+from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import CoordinatorClient, Pace, Session, WindowData
 from windrow.pipeline.executors.window_fetch import WindowCollector
 from windrow.pipeline.executors.workers import WorkerPool
@@ -313,6 +314,9 @@ class _ThreadsClient:
     def pool(self) -> BufferPool:
         """The pool that all shards of the job share."""
         return self._job.memory
+
+    def want(self, wanted: Wanted) -> None:
+        """Do nothing: nothing is moved between processes."""
 
     def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
         with self._job.changed:

@@ -17,6 +17,7 @@ from windrow.core.errors import PlanError, StallError, StateError
 from windrow.core.finalizers import in_background
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.delivery.iteration_methods import Delivery
+from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.executors.base import CoordinatorClient, Session, waiting_of
 from windrow.pipeline.executors.replicas.client import ReplicaClient
 from windrow.pipeline.plan.cursor import Cursor
@@ -108,6 +109,8 @@ class Connection:
         self._resources: _Resources | None = None
         self._closer: weakref.finalize[Any, Any] | None = None
         self._last_stats: RunStats | None = None
+        # what prefetched runs hold of each row at least
+        self._wanted = EVERYTHING
 
     def open(self, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Return the coordinator client, creating it if the shard is not connected."""
@@ -162,8 +165,10 @@ class Connection:
         if delivery.converter_key is not None and is_single_batch and not (job.packing and job.after):
             converter = Converter(delivery.converter_key, lambda rows: list(convert(rows)))
 
+        is_replica = isinstance(shard_client, ReplicaClient)
+        wanted = _find_wanted(job, delivery) if is_replica else EVERYTHING
         prefetch_loop, runs, opening = self.prefetch_loop, None, None
-        if prefetch_loop is not None:
+        if prefetch_loop is not None and self._wanted.covers(wanted):
             assignment = program.assignment(batch_size, drop_last=delivery.drop_last)
             runs = prefetch_loop.find_epoch(at, assignment, depth)
         if prefetch_loop is not None and runs is not None:
@@ -173,9 +178,11 @@ class Connection:
             if prefetch_loop is not None:
                 # stop the old loop before the new epoch has windows that it could take
                 prefetch_loop.stop()
+            self._wanted = wanted
+            shard_client.want(wanted)
             facts = shard_client.open_epoch(at, batch_size, drop_last=delivery.drop_last)
             # with packing, runs hold tokens, and transforms are applied to sequences later
-            is_placed = job.packing is not None or isinstance(shard_client, ReplicaClient)
+            is_placed = job.packing is not None or is_replica
             after = () if is_placed else job.after
             portions = Portions(
                 is_transformed=bool(after), min_batches=-(-max(1, delivery.prefetch_batches) // depth)
@@ -273,6 +280,16 @@ class _Resources:
         self.shard_client.close(self._consumer.report())
         if self.prefetch_loop is not None:
             self.prefetch_loop.join(_JOIN_SECONDS)
+
+
+def _find_wanted(job: Job, delivery: Delivery) -> Wanted:
+    """What a reader takes of the rows of runs."""
+    if job.after:
+        # transforms get whole rows
+        return EVERYTHING
+    wanted = Wanted.by([delivery.selection])
+    # with packing, rows are tokens
+    return wanted if job.packing is None else wanted.with_whole_sequences()
 
 
 def _convert_span(delivery: Delivery, job: Job, span: pa.RecordBatch) -> Iterable[Any]:

@@ -22,9 +22,15 @@ from windrow.shuffle.order.runs import Run
 
 
 def make_host(
-    program: Program, session: Session, shard: int, names: Sequence[str], seed: int | None
+    program: Program,
+    session: Session,
+    shard: int,
+    names: Sequence[str],
+    seed: int | None,
+    *,
+    narrows: bool = False,
 ) -> ReplicaHost:
-    """The host of a shard's replicas in this process."""
+    """The host of a shard's replicas in this process; ``narrows``: it gets only what they want of the rows."""
     job = program.job
     after = () if job.packing is not None else job.after
 
@@ -46,6 +52,7 @@ def make_host(
         limit_bytes=2 * RUNS_AHEAD * RUN_BYTES,
         max_ahead=RUNS_AHEAD,
         leads_on=job.leads_on,
+        narrows=narrows,
     )
 
 

@@ -84,6 +84,51 @@ class MapOutput:
             others=pa.RecordBatch.from_arrays(moved, schema=others.schema),
         )
 
+    def select(
+        self,
+        numbers: Sequence[int],
+        replaced: Mapping[int, tuple[pa.Array, pa.Field]],
+        *,
+        copies: bool,
+    ) -> MapOutput:
+        """The same rows with some of the columns, given by number.
+
+        ``replaced`` has other values for columns without a fixed width. ``copies``: no memory of other columns is kept.
+        """
+        widths = column_widths(self.schema)
+        fixed = [at for at, number in enumerate(widths.fixed) if number in numbers]
+        places = {number: at for at, number in enumerate(widths.others)}
+        packing, values = self.packing[fixed].reshape(-1, 3), self.values
+        if copies:
+            starts, sizes = packing[:, 0].copy(), packing[:, 1] * self.num_rows
+            aligned = _aligned(sizes, ALIGNMENT_BYTES)
+            packing[:, 0] = np.cumsum(aligned) - aligned
+            values = np.empty(int(aligned.sum()), np.uint8)
+            for start, target, size in zip(
+                starts.tolist(), packing[:, 0].tolist(), sizes.tolist(), strict=True
+            ):
+                values[target : target + size] = self.values[start : start + size]
+        kept = {
+            number: replaced.get(number)
+            or (self.others.column(places[number]), self.others.schema.field(places[number]))
+            for number in numbers
+            if number in places
+        }
+        fields = [kept[number][1] if number in kept else self.schema.field(number) for number in numbers]
+        return MapOutput(
+            schema=pa.schema(fields, self.schema.metadata),
+            run_starts=self.run_starts,
+            places=self.places,
+            values=values,
+            packing=packing,
+            validity={
+                at: self.validity[number] for at, number in enumerate(numbers) if number in self.validity
+            },
+            others=pa.RecordBatch.from_arrays(
+                [array for array, _ in kept.values()], schema=pa.schema([field for _, field in kept.values()])
+            ),
+        )
+
     @cached_property
     def places_address(self) -> int:
         return address_of(self.places)

@@ -21,6 +21,7 @@ from windrow.core.machine import available_cores, use_batch_scheduling
 from windrow.io.storage.retries import call_ahead
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.executors.base import Pace, Waiting, WindowData, waiting_of
 from windrow.pipeline.executors.ray.cluster import this_node
 from windrow.pipeline.executors.ray.coordinator_calls import (
@@ -73,6 +74,13 @@ class RayClient:
         self._workers = WorkerPool(placers, f"windrow-place-{shard}")
         self._finalizer = weakref.finalize(self, in_background, self._workers.close)
         self._fetcher: Fetcher | None = None
+        self._wanted = EVERYTHING
+
+    def want(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        fetcher = self._fetcher
+        if fetcher is not None:
+            fetcher.want(wanted)
 
     def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
         """Open an epoch, and start to fetch its first window."""
@@ -83,7 +91,9 @@ class RayClient:
         facts: EpochFacts = await_answer(answer, self._who, self._waiting)
         self._pending_calls.remove(answer)
         leads_on = self._job.leads_on(cursor.epoch)
-        self._fetcher = Fetcher(self._coordinator, request, facts, self._pending_calls, leads_on=leads_on)
+        self._fetcher = Fetcher(
+            self._coordinator, request, facts, self._pending_calls, leads_on=leads_on, wanted=self._wanted
+        )
         if self._closed:
             # another thread called close() before there was a fetcher to stop
             self._stop_fetching()

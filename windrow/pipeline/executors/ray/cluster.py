@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import zlib
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
+from ray._private import services
 from ray.actor import ActorHandle
 
 from windrow.core.errors import PlanError, StallError
@@ -19,6 +21,8 @@ from windrow.pipeline.executors.ray.placement import Node
 # of the actors that processes find by name
 NAMESPACE = "windrow"
 _LOOPBACK = "127.0.0.1"
+# to a cluster on this machine
+_CONNECT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,23 @@ def _find_actor_node(actor: ActorHandle[Any]) -> str | None:
 
     entry = actors(actor._actor_id.hex()) or {}
     return str(entry.get("Address", {}).get("NodeID") or "") or None
+
+
+def find_lost_cluster() -> str | None:
+    """The address of the cluster that Ray would connect to by default, if nothing listens there any more."""
+    if os.environ.get("RAY_ADDRESS"):
+        # the user's choice, which may be about to start
+        return None
+    # Ray keeps the address of the last cluster in a file that outlives a killed one
+    address = services.find_bootstrap_address(None)
+    if not address:
+        return None
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS):
+            return None
+    except (OSError, ValueError):
+        return str(address)
 
 
 def list_nodes() -> list[Node]:

@@ -5,6 +5,7 @@ A session has the coordinator's handle, or finds it by name in processes that sh
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from windrow.pipeline.executors.ray.cluster import (
     ShardNodes,
     connect,
     find_client,
+    find_lost_cluster,
     resolve_hints,
     starvation_warnings,
 )
@@ -39,6 +41,8 @@ from windrow.pipeline.plan.job import Launch, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.statistics.stats import RunStats
+
+logger = logging.getLogger(__name__)
 
 # Ray's object store starts spilling above this share (object_spilling_threshold).
 _STORE_SHARE = 0.8
@@ -133,6 +137,14 @@ def ray_settings() -> dict[str, Any]:
 
 def start_ray() -> None:
     """Start Ray on this machine, or connect to a cluster that runs there."""
+    gone = find_lost_cluster()
+    if gone is not None:
+        # Ray would wait for it for many minutes
+        logger.warning(
+            "the Ray cluster at %s has ended without `ray stop`; one is started on this machine", gone
+        )
+        ray.init(address="local", _system_config=ray_settings())
+        return
     try:
         ray.init(_system_config=ray_settings())
     except ValueError:

@@ -12,9 +12,11 @@ from typing import Any
 
 import ray
 
+from windrow.core.errors import PlanError
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.ray.coordinator_calls import (
     POLL_SECONDS,
@@ -22,8 +24,10 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
     await_answer_until,
     notify,
 )
+from windrow.pipeline.executors.ray.narrowed_objects import narrow_remote
 from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 from windrow.pipeline.statistics.phases import TRANSFER, Interval, cover
+from windrow.pipeline.tasks.narrow_outputs import narrow_outputs
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +49,10 @@ class Fetcher:
         pending_calls: PendingCalls,
         *,
         leads_on: bool,
+        wanted: Wanted = EVERYTHING,
     ) -> None:
         self._coordinator = coordinator
+        self._wanted = wanted
         self._pending_calls = pending_calls
         self._request = request
         self._stopped = threading.Event()
@@ -64,6 +70,14 @@ class Fetcher:
         with self._changed:
             self._request = request
             self._ahead.open(request.cursor, leads_on=leads_on)
+            self._changed.notify_all()
+
+    def want(self, wanted: Wanted) -> None:
+        """Fetch only this of each row from now on, and what was fetched once more when it is requested."""
+        with self._changed:
+            self._wanted = wanted
+            self._ahead.fetched.clear()
+            self._cancelled.set()
             self._changed.notify_all()
 
     def take(self, key: Key, stop: threading.Event) -> WindowData | None:
@@ -159,6 +173,8 @@ class Fetcher:
 
     def _fetch(self, key: Key) -> WindowData | None:
         fetching = fetch_window(self._request.shard, *key)
+        # the same for all parts; a change cancels this fetch
+        wanted = self._wanted
         result: Any = None
         transfers: list[Interval] = []
         while not self._cancelled.is_set():
@@ -169,22 +185,30 @@ class Fetcher:
                 _add_transfers(data, transfers)
                 return data
             began = time.time()
-            result = self._perform(key, step)
+            result = self._perform(key, step, wanted)
             if not isinstance(step, Ask):
                 transfers.append(Interval(began, time.time(), {TRANSFER: 1.0}))
         return None
 
-    def _perform(self, key: Key, step: Ask | Load | Pause) -> Any:
+    def _perform(self, key: Key, step: Ask | Load | Pause, wanted: Wanted) -> Any:
         if isinstance(step, Ask):
             return self._poll(key, step.attempt, step.have, step.lost)
         if isinstance(step, Pause):
             return self._cancelled.wait(step.seconds)
         try:
-            return self._load(step.reply, step.patience_seconds)
+            return self._load(step.reply, step.patience_seconds, wanted)
+        except PlanError as error:
+            # some sequences cannot be cut: whoever reads them says so
+            logger.info("epoch %d, window %d: sequences are fetched whole (%s)", *key, error)
+            self.want(wanted.with_whole_sequences())
+            return None
         except ray.exceptions.GetTimeoutError:
             logger.info("epoch %d, window %d: objects are silent, and requested again", *key)
             return UNHEARD
-        except ray.exceptions.ObjectLostError as error:
+        except ray.exceptions.RayError as error:
+            if wanted.is_everything and not isinstance(error, ray.exceptions.ObjectLostError):
+                raise
+            # tasks that narrow can also fail with their node
             logger.warning("epoch %d, window %d: objects are lost (%s)", *key, type(error).__name__)
             return Lost(error)
 
@@ -198,15 +222,16 @@ class Fetcher:
             self._pending_calls.remove(ref)
         return answer
 
-    def _load(self, reply: Any, patience_seconds: float) -> Any:
+    def _load(self, reply: Any, patience_seconds: float, wanted: Wanted) -> Any:
         """Map the outputs of a reply into this process, without a copy; None if cancelled first."""
         # a slice that every shard has acknowledged is released
         refs = [ref for handles in reply.outputs.values() for ref in handles if ref is not None]
-        values = self._get(refs, patience_seconds)
+        sent = {} if wanted.is_everything else narrow_remote(refs, wanted)
+        values = self._get([sent.get(ref, ref) for ref in refs], patience_seconds)
         if values is None:
             return None
         loaded = {
-            part: [[] if ref is None else values[ref] for ref in handles]
+            part: [[] if ref is None else _narrowed(values[sent.get(ref, ref)], wanted) for ref in handles]
             for part, handles in reply.outputs.items()
         }
         return replace(reply, outputs=loaded)
@@ -229,6 +254,13 @@ class Fetcher:
             elif time.monotonic() - arrived_at > patience_seconds:
                 raise ray.exceptions.GetTimeoutError(f"{len(left)} map outputs did not arrive")
         return values
+
+
+def _narrowed(outputs: Any, wanted: Wanted) -> Any:
+    """What is wanted of map outputs, which may have been narrowed where they were made."""
+    if isinstance(outputs, PlanError):
+        raise outputs
+    return outputs if wanted.is_everything else narrow_outputs(outputs, wanted, copies=False)
 
 
 def _add_transfers(data: WindowData, transfers: Sequence[Interval]) -> None:

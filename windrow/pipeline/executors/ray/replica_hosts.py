@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -29,7 +29,21 @@ from windrow.pipeline.executors.replicas.sockets import HostAddress, HostServer,
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.statistics.stats import RunStats
 
-MakeHost = Callable[[Program, Session, int, Sequence[str], "int | None"], ReplicaHost]
+
+class MakeHost(Protocol):
+    """Makes a shard's host in this process; ``narrows``: it gets only what its replicas want of the rows."""
+
+    def __call__(
+        self,
+        program: Program,
+        session: Session,
+        shard: int,
+        names: Sequence[str],
+        seed: int | None,
+        *,
+        narrows: bool,
+    ) -> ReplicaHost: ...
+
 
 _START_SECONDS = 120.0
 _ANSWER_SECONDS = 10.0
@@ -63,7 +77,8 @@ class _HostActor:
     ) -> None:
         self._session: Any = session
         self._shard = shard
-        self._host = make(program, session, shard, names, seed)
+        several_nodes = sum(node["Alive"] for node in ray.nodes()) > 1
+        self._host = make(program, session, shard, names, seed, narrows=several_nodes)
         self._server = HostServer(self._host, within=session_folder())
         threading.Thread(target=self._watch, daemon=True).start()
 

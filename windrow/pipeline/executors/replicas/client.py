@@ -19,6 +19,7 @@ from windrow.core.shared_batches import SharedMemory
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.executors.base import Pace, WindowData
 from windrow.pipeline.executors.replicas.host import ReplicaHost
 from windrow.pipeline.executors.workers import WorkerPool
@@ -36,7 +37,7 @@ class HostConnection(Protocol):
     """The calls of `ReplicaHost` for one replica, whichever process the host is in."""
 
     def open_epoch(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool = False
+        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, wanted: Wanted, goes_on: bool = False
     ) -> EpochFacts: ...
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None: ...
@@ -85,10 +86,16 @@ class PlacedOutputs:
     """
 
     def __init__(
-        self, connection: HostConnection, key: Key, stop: threading.Event, dropped: Callable[[], None]
+        self,
+        connection: HostConnection,
+        key: Key,
+        wanted: Wanted,
+        stop: threading.Event,
+        dropped: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._key = key
+        self._wanted = wanted
         self._stop = stop
         self._dropped = dropped
         self._lock = threading.Lock()
@@ -114,7 +121,8 @@ class PlacedOutputs:
         rows = self._connection.open_run(self._key, run, self._stop)
         if rows is None:
             raise PlanError("the shard was closed while its rows were being placed")
-        return rows
+        # what the host holds can be more, and change
+        return self._wanted.narrow(rows)
 
 
 @dataclass
@@ -176,16 +184,22 @@ class ReplicaClient:
         self.pool = BufferPool(0)
         self._workers = WorkerPool(_WORKERS, f"windrow-replica-{shard}-{name}")
         self._progress = _Progress(connection)
+        self._wanted = EVERYTHING
+
+    def want(self, wanted: Wanted) -> None:
+        self._wanted = wanted
 
     def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
         self._progress = _Progress(self._connection)
-        return self._connection.open_epoch(cursor, batch_rows, drop_last=drop_last)
+        return self._connection.open_epoch(cursor, batch_rows, drop_last=drop_last, wanted=self._wanted)
 
     def open_next(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> Future[EpochFacts]:
         """Open the next epoch, which the host answers at once."""
         opened: Future[EpochFacts] = Future()
         try:
-            facts = self._connection.open_epoch(cursor, batch_rows, drop_last=drop_last, goes_on=True)
+            facts = self._connection.open_epoch(
+                cursor, batch_rows, drop_last=drop_last, wanted=self._wanted, goes_on=True
+            )
             opened.set_result(facts)
         except Exception as error:
             opened.set_exception(error)
@@ -199,7 +213,9 @@ class ReplicaClient:
         if data is not None:
             progress, key = self._progress, (epoch, window)
             data.slices = [
-                PlacedOutputs(self._connection, key, stop, progress.begin(Place(*key, slice=number)))
+                PlacedOutputs(
+                    self._connection, key, self._wanted, stop, progress.begin(Place(*key, slice=number))
+                )
                 for number in range(len(data.slices))
             ]
         return data

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from concurrent.futures import Future, wait
 from dataclasses import replace
-from typing import Any
 
-import pyarrow as pa
-
-from windrow.core.errors import PlanError, StallError, StateError, WindrowError
-from windrow.core.shared_batches import SharedBatch, SharedPool, share_batch
+from windrow.core.errors import PlanError, StallError, StateError
+from windrow.core.shared_batches import SharedBatch, share_batch
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.executors.base import CoordinatorClient, Pace, Waiting, WindowData
-from windrow.pipeline.executors.replicas.placed_runs import HeldWindow, LentRuns, PlacedRun
+from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
+from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.executors.replicas.host_windows import HostWindows
+from windrow.pipeline.executors.replicas.placed_runs import HeldWindow, PlacedRun
 from windrow.pipeline.executors.replicas.replica_states import (
     Opening,
     Reader,
@@ -36,53 +35,14 @@ from windrow.shuffle.order.runs import Run
 
 _LOOK_SECONDS = 0.5
 _OPEN_LOOK_SECONDS = 0.1
+# how long a host waits for the wishes of its other replicas before it fetches the first window
+_WISH_SECONDS = 2.0
 # replicas that read different epochs, or in different ways, may be about to load a state
 _AGREE_SECONDS = 10.0
 
-# makes the rows of a run from the map outputs of its slice, given the window's data and its key
-PlaceRun = Callable[[WindowData, Key, Any, Run, SharedPool], pa.RecordBatch]
 
-
-class ReplicaHost:
+class ReplicaHost(HostWindows):
     """Serves the replicas of a shard; thread-safe."""
-
-    def __init__(
-        self,
-        connect: Callable[[int], CoordinatorClient],
-        place_run: PlaceRun,
-        shard: int,
-        names: Sequence[str],
-        *,
-        limit_bytes: int,
-        max_ahead: int,
-        leads_on: Callable[[int], bool],
-        fail_seconds: float = Waiting().fail_seconds,
-    ) -> None:
-        self.pool = SharedPool(limit_bytes)
-        self._connect = connect
-        self._place_run = place_run
-        self._shard = shard
-        self._replicas = [ReplicaState(name) for name in names]
-        self._max_ahead = max_ahead
-        self._leads_on = leads_on
-        # how long a replica waits for others before an epoch is opened
-        self.fail_seconds = fail_seconds
-        self._changed = threading.Condition()
-        self._client: CoordinatorClient | None = None
-        self._failure: BaseException | None = None
-        # whether replicas disagree, which does not pass
-        self._disagrees = False
-        # the epoch that is open at the coordinator
-        self._facts: EpochFacts | None = None
-        self._is_opening = False
-        # everything before it is released at the coordinator
-        self._acknowledged = Place(0, 0)
-        # what is fetched next; nothing after it is released, even if replicas that had another host do not need it
-        self._fetching = Place(0, 0)
-        self._windows: dict[Key, HeldWindow] = {}
-        self._lent = LentRuns()
-        self._stop: threading.Event | None = None
-        self._pace = Pace()
 
     # --- opening
 
@@ -141,13 +101,20 @@ class ReplicaHost:
         return self._replicas[reader.replica].readers == reader.number
 
     def open_epoch(
-        self, reader: Reader, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool = False
+        self,
+        reader: Reader,
+        cursor: Cursor,
+        batch_rows: int,
+        *,
+        drop_last: bool,
+        wanted: Wanted = EVERYTHING,
+        goes_on: bool = False,
     ) -> EpochFacts:
-        """A replica opens an epoch at a cursor, the first time or again.
+        """A replica opens an epoch at a cursor, the first time or again, and says what it wants of the rows.
 
         ``goes_on``: it is the next one, and what the replica has taken of it stays valid.
         """
-        opening, stays_valid = Opening(cursor, batch_rows, drop_last), goes_on
+        opening, stays_valid = Opening(cursor, batch_rows, drop_last, wanted), goes_on
         with self._changed:
             if not goes_on:
                 self._forget_failures()
@@ -159,9 +126,14 @@ class ReplicaHost:
             if not stays_valid:
                 state.taken.clear()
             self._changed.notify_all()
-            self._wait_for_others(reader, opening, goes_on=goes_on)
+            state.is_opening = True
+            try:
+                self._wait_for_others(reader, opening, goes_on=goes_on)
+            finally:
+                state.is_opening = False
             facts = self._known_facts(opening)
             if facts is not None:
+                self._fetch_wanted()
                 self._advance()
                 self._changed.notify_all()
                 return facts
@@ -187,11 +159,16 @@ class ReplicaHost:
         while True:
             self._raise_failure()
             state = self._find(reader)
-            disagreement = find_disagreement(self._replicas, reader.replica, opening, self._shard)
-            others = [] if self._known_facts(opening) else self._find_behind(opening, goes_on=goes_on)
-            if disagreement is None and not others and not self._is_opening:
-                return
+            disagreement, others = None, []
+            # what is open already suits it, even where epochs without windows let others run ahead
+            if self._known_facts(opening) is None:
+                disagreement = find_disagreement(self._replicas, reader.replica, opening, self._shard)
+                others = self._find_behind(opening, goes_on=goes_on)
             waited = time.monotonic() - began
+            if disagreement is None and not (
+                others or self._is_opening or self._awaits_wishes(opening, waited)
+            ):
+                return
             # a replica that goes on from epoch to epoch may just be far ahead
             is_sure = disagreement is not None and not (goes_on and isinstance(disagreement, StateError))
             if is_sure and waited >= min(_AGREE_SECONDS, self.fail_seconds):
@@ -205,6 +182,14 @@ class ReplicaHost:
                     f"{opening.cursor.epoch}: replica {names} has not read the one before it"
                 )
             self._changed.wait(_OPEN_LOOK_SECONDS)
+
+    def _awaits_wishes(self, opening: Opening, waited: float) -> bool:
+        """Whether others may soon want more than this replica, so that windows would be fetched a second time."""
+        if not self._narrows or self._facts is not None or opening.wanted.is_everything:
+            return False
+        return waited < _WISH_SECONDS and any(
+            state.opening is None and not state.is_absent for state in self._replicas
+        )
 
     def _find_behind(self, opening: Opening, *, goes_on: bool) -> list[ReplicaState]:
         """The replicas that need windows before an epoch, which would be lost if it was opened now."""
@@ -224,96 +209,6 @@ class ReplicaHost:
             self._failure = self._facts = None
         for window in self._windows.values():
             window.runs = {name: placed for name, placed in window.runs.items() if not placed.has_failed}
-
-    def _fail(self, error: BaseException | None) -> None:
-        self._failure = self._failure or error
-        self._changed.notify_all()
-
-    def _known_facts(self, opening: Opening) -> EpochFacts | None:
-        """The facts of an epoch that needs no opening at the coordinator; None: it does."""
-        facts, cursor = self._facts, opening.cursor
-        if facts is None or Place(cursor.epoch, cursor.window) < self._acknowledged:
-            return None
-        is_next = cursor.epoch == facts.epoch + 1 and self._leads_on(facts.epoch) and not cursor.row
-        if is_next:
-            facts = facts.next_epoch
-        if cursor.epoch != facts.epoch or not opening.fits(facts.assignment):
-            return None
-        # the coordinator says the same for this cursor
-        assignment = replace(facts.assignment, start_row=cursor.row)
-        return replace(facts, first_window=cursor.window, assignment=assignment)
-
-    def _open(self, opening: Opening) -> EpochFacts:
-        """Open an epoch at the coordinator, and fetch its windows from the cursor on."""
-        self._stop_fetching()
-        if self._client is None:
-            self._client = self._connect(opening.batch_rows)
-        facts = self._client.open_epoch(opening.cursor, opening.batch_rows, drop_last=opening.drop_last)
-        with self._changed:
-            self._facts = facts
-            self._acknowledged = Place(opening.cursor.epoch, opening.cursor.window)
-            # what replicas still need is placed again
-            self._windows.clear()
-            self._start_fetching((facts.epoch, facts.first_window))
-        return facts
-
-    # --- fetching windows
-
-    def _start_fetching(self, first: Key) -> None:
-        self._stop, self._fetching = threading.Event(), Place(*first)
-        thread = threading.Thread(
-            target=self._fetch, args=(self._stop, first), name=f"windrow-replicas-{self._shard}", daemon=True
-        )
-        thread.start()
-
-    def _stop_fetching(self) -> None:
-        stop, self._stop = self._stop, None
-        if stop is not None:
-            stop.set()
-
-    def _fetch(self, stop: threading.Event, first: Key) -> None:
-        client = self._client
-        assert client is not None, "an epoch is open"
-        try:
-            client.begin_prefetch()
-            key = self._next_key(stop, first)
-            while key is not None:
-                data = client.window(*key, stop)
-                if data is None:
-                    return
-                self._keep(stop, key, data)
-                key = self._next_key(stop, (key[0], key[1] + 1))
-        except BaseException as error:
-            with self._changed:
-                if not stop.is_set():
-                    self._fail(error)
-
-    def _keep(self, stop: threading.Event, key: Key, data: WindowData) -> None:
-        with self._changed:
-            if not stop.is_set():
-                self._fetching = Place(key[0], key[1] + 1)
-                self._windows[key] = HeldWindow(data)
-                self._advance()
-                self._changed.notify_all()
-
-    def _next_key(self, stop: threading.Event, key: Key) -> Key | None:
-        """The window to fetch: ``key``, or the first of the next epoch once the coordinator has its own open."""
-        epoch, window = key
-        with self._changed:
-            while not stop.is_set():
-                assert self._facts is not None, "an epoch is open"
-                if window < self._facts.windows:
-                    self._fetching = Place(epoch, window)
-                    return epoch, window
-                while not (stop.is_set() or self._may_lead_on(epoch)):
-                    self._changed.wait(_LOOK_SECONDS)
-                epoch, window = epoch + 1, 0
-                if not self._facts.windows:
-                    return None
-        return None
-
-    def _may_lead_on(self, epoch: int) -> bool:
-        return self._facts is not None and self._facts.epoch >= epoch and self._leads_on(epoch)
 
     # --- windows and runs of replicas
 
@@ -413,14 +308,6 @@ class ReplicaHost:
         with self._changed:
             self._lent.released(reader, number)
 
-    def _drop_taken(self, key: Key, name: tuple[int, int]) -> None:
-        """Drop a run that every replica has taken; its memory is used again once they have released it."""
-        window = self._windows.get(key)
-        placed = None if window is None else window.runs.get(name)
-        if window is None or placed is None or any(each.needs(key, name) for each in self._replicas):
-            return
-        del window.runs[name]
-
     def release(self, reader: Reader) -> None:
         """A replica's consumer takes nothing; if that holds for all, the coordinator may use the memory of windows."""
         with self._changed:
@@ -435,11 +322,6 @@ class ReplicaHost:
             # under the lock, since a replica can go on right away
             client.release(threading.Event())
 
-    def _fetch_again(self) -> None:
-        """Go on to fetch windows after a pause."""
-        if self._stop is None and self._facts is not None and not self._is_opening:
-            self._start_fetching((self._acknowledged.epoch, self._acknowledged.window))
-
     # --- progress
 
     def acknowledge(self, reader: Reader, place: Place) -> None:
@@ -450,57 +332,6 @@ class ReplicaHost:
                 state.place = place
                 self._advance()
                 self._changed.notify_all()
-
-    def _advance(self) -> None:
-        """Release what no replica needs any more."""
-        places = [state.place for state in self._replicas if not state.is_absent]
-        if not places or any(place is None for place in places) or self._client is None:
-            return
-        first = min([place for place in places if place is not None])
-        if self._facts is not None and self._fetching.window < self._facts.windows:
-            first = min(first, self._fetching)
-        if first <= self._acknowledged:
-            return
-        self._acknowledged = first
-        for state in self._replicas:
-            state.taken = {name for name in state.taken if Place(*name[0], name[1]) >= first}
-        for key in [key for key in self._windows if Place(key[0], key[1] + 1) <= first]:
-            del self._windows[key]
-        current = self._windows.get((first.epoch, first.window))
-        if current is not None:
-            for number in range(first.slice):
-                current.data.slices[number] = MapOutputs()
-            for name in list(current.runs):
-                self._drop_taken((first.epoch, first.window), name)
-        self._client.acknowledge(first)
-        self._open_next(first)
-
-    def _open_next(self, first: Place) -> None:
-        """Open the next epoch at the coordinator once every replica has entered it."""
-        facts = self._facts
-        assert self._client is not None
-        if facts is None or first.epoch != facts.epoch + 1 or not self._leads_on(facts.epoch):
-            return
-        entered = [
-            state.opening is not None and state.opening.cursor.epoch >= first.epoch
-            for state in self._replicas
-            if not state.is_absent
-        ]
-        if all(entered):
-            openings = [state.opening for state in self._replicas if state.opening and not state.is_absent]
-            # others may wait to open the epoch after it
-            opening = min(openings, key=lambda opening: opening.cursor.epoch)
-            self._facts = facts.next_epoch
-            opened = self._client.open_next(
-                Cursor(first.epoch), opening.batch_rows, drop_last=opening.drop_last
-            )
-            opened.add_done_callback(self._note_opened)
-
-    def _note_opened(self, opened: Future[EpochFacts]) -> None:
-        error = None if opened.cancelled() else opened.exception()
-        if error is not None:
-            with self._changed:
-                self._fail(error)
 
     def heartbeat(self, reader: Reader, stats: TrainerStats) -> None:
         """A replica's consumer is alive."""
@@ -575,10 +406,3 @@ class ReplicaHost:
             self._windows.clear()
         if client is not None:
             client.close(None)
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            failure = self._failure
-            if isinstance(failure, WindrowError):
-                raise type(failure)(*failure.args) from failure
-            raise failure

@@ -13,6 +13,7 @@ from windrow.core.errors import StallError
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.replicas.client import HostConnection
 from windrow.pipeline.executors.replicas.sockets import HostLostError
@@ -36,7 +37,7 @@ class ReconnectingConnection:
         self._connect = connect
         self._current = connect()
         self._lock = threading.Lock()
-        self._opening: tuple[Cursor, int, bool] | None = None
+        self._opening: tuple[Cursor, int, bool, Wanted] | None = None
         self._place = Place(0, 0)
         self._lost = 0
         self._closed = False
@@ -60,19 +61,21 @@ class ReconnectingConnection:
             lost.close(None)
             self._current = self._connect()
             if self._opening is not None:
-                cursor, batch_rows, drop_last = self._opening
+                cursor, batch_rows, drop_last, wanted = self._opening
                 with suppress(HostLostError):
                     # if this one has ended too, the next call finds that
-                    self._current.open_epoch(cursor, batch_rows, drop_last=drop_last)
+                    self._current.open_epoch(cursor, batch_rows, drop_last=drop_last, wanted=wanted)
                     self._current.acknowledge(self._place)
 
     def open_epoch(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool = False
+        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, wanted: Wanted, goes_on: bool = False
     ) -> EpochFacts:
         if not goes_on:
             self._opening, self._place = None, Place(cursor.epoch, cursor.window)
-        facts: EpochFacts = self._call("open_epoch", cursor, batch_rows, drop_last=drop_last, goes_on=goes_on)
-        self._opening = cursor, batch_rows, drop_last
+        facts: EpochFacts = self._call(
+            "open_epoch", cursor, batch_rows, drop_last=drop_last, wanted=wanted, goes_on=goes_on
+        )
+        self._opening = cursor, batch_rows, drop_last, wanted
         return facts
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from windrow.core.errors import PlanError, StateError, WindrowError
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
@@ -27,6 +28,7 @@ class Opening:
     cursor: Cursor
     batch_rows: int
     drop_last: bool
+    wanted: Wanted = EVERYTHING
 
     def fits(self, assignment: ShardAssignment) -> bool:
         """Whether rows that are assigned like this are what the replica asks for."""
@@ -40,6 +42,8 @@ class ReplicaState:
     name: str
     readers: int = 0
     opening: Opening | None = None
+    # whether it still waits for the others there, so that it reads no later epoch than the one before
+    is_opening: bool = False
     # everything before it is not needed any more; None: not known, so that everything is
     place: Place | None = None
     # runs that it has got, since its last opening
@@ -68,6 +72,7 @@ class ReplicaState:
     def forget(self) -> None:
         """Note that its process is gone: the next one may start anywhere."""
         self.opening = self.place = None
+        self.is_opening = False
         self.taken.clear()
         self.waits_for_others = False
 
@@ -90,7 +95,8 @@ def find_disagreement(
     who = f"replica {states[replica].name} of shard {shard}"
     epoch = opening.cursor.epoch
     for other, theirs in _openings(states, replica):
-        if abs(theirs.cursor.epoch - epoch) > 1:
+        ahead = theirs.cursor.epoch - epoch
+        if not -1 <= ahead <= 1 + other.is_opening:
             return StateError(
                 f"{who} opens epoch {epoch}, replica {other.name} reads epoch {theirs.cursor.epoch}: replicas read "
                 "the same epochs; load the same state into all of them"

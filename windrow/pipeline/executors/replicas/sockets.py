@@ -30,6 +30,7 @@ from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.replicas.host import ReplicaHost
 from windrow.pipeline.executors.replicas.replica_states import Reader
@@ -250,10 +251,10 @@ class SocketConnection:
         return None
 
     def open_epoch(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool = False
+        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, wanted: Wanted, goes_on: bool = False
     ) -> EpochFacts:
         facts: EpochFacts = self._call(
-            "open_epoch", cursor, batch_rows, drop_last=drop_last, goes_on=goes_on
+            "open_epoch", cursor, batch_rows, drop_last=drop_last, wanted=wanted, goes_on=goes_on
         )[1]
         return facts
 

@@ -1,0 +1,47 @@
+"""Replicas on threads whose hosts get only what is wanted of the rows, as hosts do from other nodes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
+from windrow.pipeline.executors import threads
+from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.shard import replica_sessions
+from windrow.pipeline.tasks.narrow_outputs import narrow_outputs
+from windrow.shuffle.kernels.place_rows import MapOutputs
+
+
+@contextmanager
+def narrowing_hosts() -> Iterator[list[Wanted]]:
+    """Narrow what hosts get; yields what was wanted of the windows, in turn."""
+    fetched: list[Wanted] = []
+    fetch = threads._ThreadsClient.window
+
+    def want(client: Any, wanted: Wanted) -> None:
+        client.wanted = wanted
+
+    def window(client: Any, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
+        data = fetch(client, epoch, window, stop)
+        wanted = getattr(client, "wanted", EVERYTHING)
+        fetched.append(wanted)
+        if data is not None and not wanted.is_everything:
+            data.slices = [
+                MapOutputs(narrow_outputs(found, wanted, copies=True))
+                if isinstance(found, MapOutputs)
+                else found
+                for found in data.slices
+            ]
+        return data
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threads._ThreadsClient, "want", want)
+        patch.setattr(threads._ThreadsClient, "window", window)
+        patch.setattr(replica_sessions, "make_host", partial(replica_sessions.make_host, narrows=True))
+        yield fetched

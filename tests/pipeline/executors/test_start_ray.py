@@ -1,0 +1,29 @@
+"""Which Ray is used where the user has started none."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from ray._private import services
+
+from windrow.pipeline.executors.ray.cluster import find_lost_cluster
+
+
+def test_a_cluster_that_ended_without_notice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setattr(services, "find_bootstrap_address", lambda _: address)
+        assert find_lost_cluster() is None
+    # nothing listens there any more
+    assert find_lost_cluster() == address
+    # one that the user names may be about to start
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    assert find_lost_cluster() is None
+
+
+def test_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(services, "find_bootstrap_address", lambda _: None)
+    assert find_lost_cluster() is None

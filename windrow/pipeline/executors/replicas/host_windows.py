@@ -1,0 +1,266 @@
+"""The windows that a host has fetched for its replicas, and what it may release of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.core.errors import WindrowError
+from windrow.core.shared_batches import SharedPool
+from windrow.pipeline.coordinator.requests import EpochFacts
+from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
+from windrow.pipeline.executors.base import CoordinatorClient, Pace, Waiting, WindowData
+from windrow.pipeline.executors.replicas.placed_runs import HeldWindow, LentRuns
+from windrow.pipeline.executors.replicas.replica_states import Opening, ReplicaState
+from windrow.pipeline.plan.cursor import Cursor
+from windrow.shuffle.kernels.place_rows import MapOutputs
+from windrow.shuffle.order.runs import Run
+
+_LOOK_SECONDS = 0.5
+
+# makes the rows of a run from the map outputs of its slice, given the window's data and its key
+PlaceRun = Callable[[WindowData, Key, Any, Run, SharedPool], pa.RecordBatch]
+
+
+class HostWindows:
+    """The windows that a host holds, and the thread that fetches them; `ReplicaHost` adds what replicas call."""
+
+    def __init__(
+        self,
+        connect: Callable[[int], CoordinatorClient],
+        place_run: PlaceRun,
+        shard: int,
+        names: Sequence[str],
+        *,
+        limit_bytes: int,
+        max_ahead: int,
+        leads_on: Callable[[int], bool],
+        narrows: bool = False,
+        fail_seconds: float = Waiting().fail_seconds,
+    ) -> None:
+        self.pool = SharedPool(limit_bytes)
+        self._connect = connect
+        self._place_run = place_run
+        self._shard = shard
+        self._replicas = [ReplicaState(name) for name in names]
+        self._max_ahead = max_ahead
+        self._leads_on = leads_on
+        # how long a replica waits for others before an epoch is opened
+        self.fail_seconds = fail_seconds
+        self._changed = threading.Condition()
+        self._client: CoordinatorClient | None = None
+        self._failure: BaseException | None = None
+        # whether replicas disagree, which does not pass
+        self._disagrees = False
+        # the epoch that is open at the coordinator
+        self._facts: EpochFacts | None = None
+        self._is_opening = False
+        # whether the client leaves out what no replica here wants, and what is fetched now
+        self._narrows = narrows
+        self._wanted = EVERYTHING
+        # everything before it is released at the coordinator
+        self._acknowledged = Place(0, 0)
+        # what is fetched next; nothing after it is released, even if replicas that had another host do not need it
+        self._fetching = Place(0, 0)
+        self._windows: dict[Key, HeldWindow] = {}
+        self._lent = LentRuns()
+        self._stop: threading.Event | None = None
+        self._pace = Pace()
+
+    # --- what replicas want
+
+    def _union(self) -> Wanted:
+        """What the replicas that have opened an epoch want together."""
+        openings = [state.opening for state in self._replicas if state.opening and not state.is_absent]
+        if not self._narrows or not openings:
+            return EVERYTHING
+        return reduce(or_, [opening.wanted for opening in openings])
+
+    def _fetch_wanted(self) -> None:
+        """Fetch windows again, as they were narrowed, if they lack what a replica wants now."""
+        wanted = self._union()
+        if self._client is None or self._wanted.covers(wanted):
+            return
+        self._wanted = self._wanted | wanted
+        self._stop_fetching()
+        self._windows.clear()
+        self._client.want(self._wanted)
+
+    # --- opening at the coordinator
+
+    def _known_facts(self, opening: Opening) -> EpochFacts | None:
+        """The facts of an epoch that needs no opening at the coordinator; None: it does."""
+        facts, cursor = self._facts, opening.cursor
+        if facts is None or Place(cursor.epoch, cursor.window) < self._acknowledged:
+            return None
+        is_next = cursor.epoch == facts.epoch + 1 and self._leads_on(facts.epoch) and not cursor.row
+        if is_next:
+            facts = facts.next_epoch
+        if cursor.epoch != facts.epoch or not opening.fits(facts.assignment):
+            return None
+        # the coordinator says the same for this cursor
+        assignment = replace(facts.assignment, start_row=cursor.row)
+        return replace(facts, first_window=cursor.window, assignment=assignment)
+
+    def _open(self, opening: Opening) -> EpochFacts:
+        """Open an epoch at the coordinator, and fetch its windows from the cursor on."""
+        self._stop_fetching()
+        if self._client is None:
+            self._client = self._connect(opening.batch_rows)
+        with self._changed:
+            self._wanted = self._union()
+        self._client.want(self._wanted)
+        facts = self._client.open_epoch(opening.cursor, opening.batch_rows, drop_last=opening.drop_last)
+        with self._changed:
+            self._facts = facts
+            self._acknowledged = Place(opening.cursor.epoch, opening.cursor.window)
+            # what replicas still need is placed again
+            self._windows.clear()
+            # others may have said meanwhile that they want more
+            self._fetch_wanted()
+            self._start_fetching((facts.epoch, facts.first_window))
+        return facts
+
+    # --- fetching windows
+
+    def _start_fetching(self, first: Key) -> None:
+        self._stop, self._fetching = threading.Event(), Place(*first)
+        thread = threading.Thread(
+            target=self._fetch, args=(self._stop, first), name=f"windrow-replicas-{self._shard}", daemon=True
+        )
+        thread.start()
+
+    def _stop_fetching(self) -> None:
+        stop, self._stop = self._stop, None
+        if stop is not None:
+            stop.set()
+
+    def _fetch(self, stop: threading.Event, first: Key) -> None:
+        client = self._client
+        assert client is not None, "an epoch is open"
+        try:
+            client.begin_prefetch()
+            key = self._next_key(stop, first)
+            while key is not None:
+                data = client.window(*key, stop)
+                if data is None:
+                    return
+                self._keep(stop, key, data)
+                key = self._next_key(stop, (key[0], key[1] + 1))
+        except BaseException as error:
+            with self._changed:
+                if not stop.is_set():
+                    self._fail(error)
+
+    def _keep(self, stop: threading.Event, key: Key, data: WindowData) -> None:
+        with self._changed:
+            if not stop.is_set():
+                self._fetching = Place(key[0], key[1] + 1)
+                self._windows[key] = HeldWindow(data)
+                self._advance()
+                self._changed.notify_all()
+
+    def _next_key(self, stop: threading.Event, key: Key) -> Key | None:
+        """The window to fetch: ``key``, or the first of the next epoch once the coordinator has its own open."""
+        epoch, window = key
+        with self._changed:
+            while not stop.is_set():
+                assert self._facts is not None, "an epoch is open"
+                if window < self._facts.windows:
+                    self._fetching = Place(epoch, window)
+                    return epoch, window
+                while not (stop.is_set() or self._may_lead_on(epoch)):
+                    self._changed.wait(_LOOK_SECONDS)
+                epoch, window = epoch + 1, 0
+                if not self._facts.windows:
+                    return None
+        return None
+
+    def _may_lead_on(self, epoch: int) -> bool:
+        return self._facts is not None and self._facts.epoch >= epoch and self._leads_on(epoch)
+
+    def _fetch_again(self) -> None:
+        """Go on to fetch windows after a pause."""
+        if self._stop is None and self._facts is not None and not self._is_opening:
+            self._start_fetching((self._acknowledged.epoch, self._acknowledged.window))
+
+    # --- progress
+
+    def _advance(self) -> None:
+        """Release what no replica needs any more."""
+        places = [state.place for state in self._replicas if not state.is_absent]
+        if not places or any(place is None for place in places) or self._client is None:
+            return
+        first = min([place for place in places if place is not None])
+        if self._facts is not None and self._fetching.window < self._facts.windows:
+            first = min(first, self._fetching)
+        if first <= self._acknowledged:
+            return
+        self._acknowledged = first
+        for state in self._replicas:
+            state.taken = {name for name in state.taken if Place(*name[0], name[1]) >= first}
+        for key in [key for key in self._windows if Place(key[0], key[1] + 1) <= first]:
+            del self._windows[key]
+        current = self._windows.get((first.epoch, first.window))
+        if current is not None:
+            for number in range(first.slice):
+                current.data.slices[number] = MapOutputs()
+            for name in list(current.runs):
+                self._drop_taken((first.epoch, first.window), name)
+        self._client.acknowledge(first)
+        self._open_next(first)
+
+    def _open_next(self, first: Place) -> None:
+        """Open the next epoch at the coordinator once every replica has entered it."""
+        facts = self._facts
+        assert self._client is not None
+        if facts is None or first.epoch != facts.epoch + 1 or not self._leads_on(facts.epoch):
+            return
+        entered = [
+            state.opening is not None and state.opening.cursor.epoch >= first.epoch
+            for state in self._replicas
+            if not state.is_absent
+        ]
+        if all(entered):
+            openings = [state.opening for state in self._replicas if state.opening and not state.is_absent]
+            # others may wait to open the epoch after it
+            opening = min(openings, key=lambda opening: opening.cursor.epoch)
+            self._facts = facts.next_epoch
+            opened = self._client.open_next(
+                Cursor(first.epoch), opening.batch_rows, drop_last=opening.drop_last
+            )
+            opened.add_done_callback(self._note_opened)
+
+    def _note_opened(self, opened: Future[EpochFacts]) -> None:
+        error = None if opened.cancelled() else opened.exception()
+        if error is not None:
+            with self._changed:
+                self._fail(error)
+
+    def _drop_taken(self, key: Key, name: tuple[int, int]) -> None:
+        """Drop a run that every replica has taken; its memory is used again once they have released it."""
+        window = self._windows.get(key)
+        placed = None if window is None else window.runs.get(name)
+        if window is None or placed is None or any(each.needs(key, name) for each in self._replicas):
+            return
+        del window.runs[name]
+
+    def _fail(self, error: BaseException | None) -> None:
+        self._failure = self._failure or error
+        self._changed.notify_all()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            failure = self._failure
+            if isinstance(failure, WindrowError):
+                raise type(failure)(*failure.args) from failure
+            raise failure
