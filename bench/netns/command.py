@@ -15,18 +15,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
+
 from bench.netns.network import Link, Network, open_network, why_not
-from bench.netns.rank import digest_epoch, make_pipe
+from bench.netns.rank import digest_epoch, make_pipe, select_columns
 from bench.scale.cluster import GBIT, Cluster, Costs
 from bench.scale.run import Outcome, simulate
 from bench.scale.validation import measure_costs, measure_ray_costs
 from bench.system.console import ProgressLine, align_table, read_size
 from bench.system.machine import count_cores, describe_machine, read_memory_bytes
 from bench.throughput.options import default_config, find_data
+from windrow.core.buffer_pool import BufferPool
 from windrow.io.catalog.file_source import open_files
 from windrow.io.parquet.block_reader import ParquetFormat
+from windrow.pipeline.delivery.sequence_slice import Selection
+from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.tasks.narrow_outputs import narrow_outputs
+from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 _MOST_TRAFFIC, _MAX_ERROR = 1.05, 0.15
@@ -81,6 +89,7 @@ def add_netns(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", default="700MB", help="decoded size of the data")
     parser.add_argument("--epochs", type=int, default=3, help="epochs over undisturbed links")
     parser.add_argument("--replicas", type=int, default=1, help="nodes that read the same shard: 1, 2 or 4")
+    parser.add_argument("--divide-columns", action="store_true", help="replicas select columns of their own")
     parser.add_argument("--short", action="store_true", help="two nodes, little data, one short fault")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
 
@@ -112,7 +121,7 @@ def run_netns(options: argparse.Namespace) -> int:
             f", {1e3 * _DELAY_SECONDS:g} ms" if network.has_netem else " (this kernel has no netem: no delay)"
         )
         print(f"{options.nodes} nodes, {_MBIT:g} Mbit/s{delay}")
-        epochs = _run(network, paths, options.replicas, conditions, Path(tmp), line)
+        epochs = _run(network, paths, options, conditions, Path(tmp), line)
     rows = [_check(number, condition, epochs, expected) for number, condition in enumerate(conditions)]
     print(align_table(_HEADS, rows, ("condition", "order")))
     failures = [f"{row[0]}: {row[-1]}" for row in rows if row[-1] != "same"]
@@ -175,7 +184,7 @@ def _batch_rows(nodes: int) -> int:
 def _run(
     network: Network,
     paths: Sequence[str],
-    replicas: int,
+    options: argparse.Namespace,
     conditions: Sequence[_Condition],
     folder: Path,
     line: ProgressLine,
@@ -183,8 +192,9 @@ def _run(
     """Run torchrun on every node, and set each epoch's condition when it begins."""
     job = _Job(network, folder)
     arguments = [str(Path(paths[0]).parent.resolve()), str(_blocks(paths)), str(len(conditions))]
-    batch_rows = _batch_rows(len(network.addresses) // replicas)
-    arguments += [str(batch_rows), str(folder), str(replicas)]
+    batch_rows = _batch_rows(len(network.addresses) // options.replicas)
+    divides = "divided" if options.divide_columns else "all"
+    arguments += [str(batch_rows), str(folder), str(options.replicas), divides]
     line.start("starting ranks")
     deadline = time.monotonic() + _JOB_SECONDS
     try:
@@ -269,7 +279,10 @@ def _compare_with_prediction(
     received = _received(epochs, first, last) / options.epochs
     source = open_files(list(paths), ParquetFormat())
     program = Program(Job(source), options.nodes, True, tuple(range(options.nodes)))
-    minimum = float(program.output_bytes.sum()) * options.replicas * (1 - 1 / options.nodes)
+    copies = float(options.replicas)
+    if options.divide_columns:
+        copies = sum(_share(paths[0], replica, options.replicas) for replica in range(options.replicas))
+    minimum = float(program.output_bytes.sum()) * copies * (1 - 1 / options.nodes)
     traffic = received / minimum
     print(
         f"bytes over the links in an epoch: {received / 1e6:.1f} MB, {traffic:.3f} of the minimum of "
@@ -291,6 +304,16 @@ def _compare_with_prediction(
     if abs(ratio - 1) > _MAX_ERROR:
         failures.append(f"predicted over measured epoch: {ratio:.2f}, within {_MAX_ERROR:.0%} of 1")
     return failures
+
+
+def _share(path: str, replica: int, replicas: int) -> float:
+    """The share of a map output's bytes in what one of the replicas selects."""
+    table = pq.ParquetFile(path).read_row_group(0)
+    runs, places = np.zeros(table.num_rows, np.uint16), np.arange(table.num_rows, dtype=np.uint32)
+    whole = group_rows(table, None, runs, places, np.array([0, 1]), BufferPool(0))
+    wanted = Wanted.by([Selection(select_columns(table.schema.names, replica, replicas))])
+    (narrowed,) = narrow_outputs(whole, wanted, copies=True)
+    return float(narrowed.nbytes / whole[0].nbytes)
 
 
 def _predict(options: argparse.Namespace, source: Any, costs: Costs, blocks: int) -> Outcome:

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import windrow
 from tests.end_to_end.data import write_numbers
 from tests.end_to_end.reading import at_once, column, eventually, read_pass
-from windrow import Shard
+from windrow import SequenceSlice, Shard
 
 pytestmark = pytest.mark.timeout(150)
 
 ROWS = 12_000
 EPOCHS = 2
+
+
+def read_selected(shard: Shard, columns: list[str], sequence: Any) -> list[dict[str, Any]]:
+    """The batches of a reader, in hashes of each column."""
+    found = [
+        {name: zlib.crc32(np.ascontiguousarray(values).tobytes()) for name, values in batch.items()}
+        for epoch in shard.iter_epochs()
+        for batch in epoch.iter_batches(100, columns=columns, sequence=sequence)
+    ]
+    shard.close()
+    return found
 
 
 class Trainer:
@@ -28,6 +44,9 @@ class Trainer:
 
     def read(self, shard: Shard) -> list[list[int]]:
         return [column(read_pass(shard, 100)) for _ in range(EPOCHS)]
+
+    def read_selected(self, shard: Shard, columns: list[str], sequence: Any) -> list[dict[str, Any]]:
+        return read_selected(shard, columns, sequence)
 
     def read_torch(self, shard: Shard) -> int:
         return sum(int(batch["x"].sum()) for batch in shard.iter_torch_batches(100))
@@ -162,3 +181,40 @@ def test_replicas_on_several_nodes(pipe: windrow.DatasetPipeline, nodes: list[st
         for trainers, of_shard in zip(placed, shards, strict=True)
     ]
     assert [ray.get(of_shard) for of_shard in reading] == [[rows] * 3 for rows in expected]
+
+
+def test_only_what_replicas_select_crosses_to_their_node(nodes: list[str], tmp_path: Path) -> None:
+    import ray
+    from ray._private.state import actors
+
+    rng, rows, length = np.random.default_rng(3), 8_000, 64
+    lists = [
+        pa.FixedSizeListArray.from_arrays(pa.array(rng.integers(0, 2**30, rows * length)), length)
+        for _ in range(2)
+    ]
+    table = pa.table({"x": np.arange(rows), "tokens": lists[0], "labels": lists[1]})
+    # objects of some hundred kilobytes: Ray sends small ones with its answers
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=500)
+    pipe = windrow.read_parquet(str(tmp_path), target_block_bytes=1).window(blocks_per_window=4)
+    pipe = pipe.repeat(EPOCHS).random_shuffle_each_window(seed=4)
+    selected: list[tuple[list[str], Any]] = [
+        (["tokens"], SequenceSlice(1, 0, 2, "head_tail")),
+        (["tokens", "x"], SequenceSlice(1, 1, 2, "head_tail")),
+        (["labels"], None),
+    ]
+    expected = [
+        read_selected(pipe.options(executor="threads").split(1)[0], *selection) for selection in selected
+    ]
+    placed = _trainers(nodes, (0, 1, 2))
+    [shards] = pipe.options(executor="ray").split(1, replicas=3, locality_hints=[placed])
+    reading = [
+        trainer.read_selected.remote(shard, *selection)
+        for trainer, shard, selection in zip(placed, shards, selected, strict=True)
+    ]
+    assert ray.get(reading) == expected
+
+    def narrowing() -> list[str]:
+        return [one["State"] for one in actors().values() if one["ActorClassName"] == "_NarrowActor"]
+
+    assert narrowing()
+    assert eventually(lambda: set(narrowing()) == {"DEAD"}, 60)

@@ -11,9 +11,11 @@ import pytest
 
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.delivery.wanted import EVERYTHING
 from windrow.pipeline.executors.ray import fetch_thread as module
 from windrow.pipeline.executors.ray.coordinator_calls import PendingCalls
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
+from windrow.pipeline.executors.ray.narrowed_objects import Narrower
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
@@ -58,7 +60,16 @@ def begin(monkeypatch: pytest.MonkeyPatch, *, spare: int, lacks: int) -> tuple[F
     monkeypatch.setattr(module, "notify", lambda method, *args: method.remote(*args))
     request = OpenRequest(0, "node", "token", 0, Cursor(), 4, False, False, 7)
     facts = EpochFacts(0, 0, WINDOWS, ShardAssignment(1, 4, False, False), 4, None, extra_windows=spare)
-    return Fetcher(coordinator, request, facts, PendingCalls(), leads_on=False), coordinator
+    fetcher = Fetcher(
+        coordinator,
+        request,
+        facts,
+        PendingCalls(),
+        leads_on=False,
+        wanted=EVERYTHING,
+        narrower=Narrower(coordinator),
+    )
+    return fetcher, coordinator
 
 
 def wait_until(found: Callable[[], bool]) -> None:

@@ -32,6 +32,7 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
     notify,
 )
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
+from windrow.pipeline.executors.ray.narrowed_objects import Narrower
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
@@ -75,6 +76,7 @@ class RayClient:
         self._finalizer = weakref.finalize(self, in_background, self._workers.close)
         self._fetcher: Fetcher | None = None
         self._wanted = EVERYTHING
+        self._narrower = Narrower(coordinator)
 
     def want(self, wanted: Wanted) -> None:
         self._wanted = wanted
@@ -92,7 +94,13 @@ class RayClient:
         self._pending_calls.remove(answer)
         leads_on = self._job.leads_on(cursor.epoch)
         self._fetcher = Fetcher(
-            self._coordinator, request, facts, self._pending_calls, leads_on=leads_on, wanted=self._wanted
+            self._coordinator,
+            request,
+            facts,
+            self._pending_calls,
+            leads_on=leads_on,
+            wanted=self._wanted,
+            narrower=self._narrower,
         )
         if self._closed:
             # another thread called close() before there was a fetcher to stop

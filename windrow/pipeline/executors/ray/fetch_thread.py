@@ -16,7 +16,7 @@ from windrow.core.errors import PlanError
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
+from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.ray.coordinator_calls import (
     POLL_SECONDS,
@@ -24,7 +24,7 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
     await_answer_until,
     notify,
 )
-from windrow.pipeline.executors.ray.narrowed_objects import narrow_remote
+from windrow.pipeline.executors.ray.narrowed_objects import Narrower
 from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 from windrow.pipeline.statistics.phases import TRANSFER, Interval, cover
 from windrow.pipeline.tasks.narrow_outputs import narrow_outputs
@@ -49,10 +49,12 @@ class Fetcher:
         pending_calls: PendingCalls,
         *,
         leads_on: bool,
-        wanted: Wanted = EVERYTHING,
+        wanted: Wanted,
+        narrower: Narrower,
     ) -> None:
         self._coordinator = coordinator
         self._wanted = wanted
+        self._narrower = narrower
         self._pending_calls = pending_calls
         self._request = request
         self._stopped = threading.Event()
@@ -208,7 +210,8 @@ class Fetcher:
         except ray.exceptions.RayError as error:
             if wanted.is_everything and not isinstance(error, ray.exceptions.ObjectLostError):
                 raise
-            # tasks that narrow can also fail with their node
+            # what narrows can also fail with its node
+            self._narrower.forget()
             logger.warning("epoch %d, window %d: objects are lost (%s)", *key, type(error).__name__)
             return Lost(error)
 
@@ -226,7 +229,7 @@ class Fetcher:
         """Map the outputs of a reply into this process, without a copy; None if cancelled first."""
         # a slice that every shard has acknowledged is released
         refs = [ref for handles in reply.outputs.values() for ref in handles if ref is not None]
-        sent = {} if wanted.is_everything else narrow_remote(refs, wanted)
+        sent = {} if wanted.is_everything else self._narrower.send(refs, wanted)
         values = self._get([sent.get(ref, ref) for ref in refs], patience_seconds)
         if values is None:
             return None

@@ -12,33 +12,59 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from windrow.core.errors import PlanError
 from windrow.pipeline.delivery.wanted import Wanted
-from windrow.pipeline.executors.ray.cluster import this_node
+from windrow.pipeline.executors.ray.cluster import NAMESPACE, this_node
 from windrow.pipeline.tasks.narrow_outputs import narrow_outputs
 
 logger = logging.getLogger(__name__)
 
 _LOCATE_MILLISECONDS = 10_000
+# nodes that ask at once
+_CALLS_AT_ONCE = 4
 
 
-def narrow_remote(refs: Sequence[Any], wanted: Wanted) -> Mapping[Any, Any]:
-    """Have objects of map outputs narrowed by a task on each node that has some; returns their references.
+class Narrower:
+    """Has objects narrowed where they are, by one actor on each node for all hosts of a run.
 
-    Left out are objects that are here already, or whose node is not known: those are fetched whole.
+    Tasks would start a process for almost each call, since map tasks keep the others busy. An actor ends with the
+    host that has started it; one that others still need is then started again.
     """
-    by_node = defaultdict(list)
-    for ref, node in _find_nodes(refs).items():
-        by_node[node].append(ref)
-    found: dict[Any, Any] = {}
-    for node, there in by_node.items():
-        # no CPU, since tasks may hold all of them until the consumer goes on
-        task: Any = _narrow_remote.options(
-            num_returns=len(there),
-            name="windrow:narrow",
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-        )
-        narrowed = task.remote(wanted, *there)
-        found.update(zip(there, narrowed if len(there) > 1 else [narrowed], strict=True))
-    return found
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+        self._actors: dict[str, Any] = {}
+
+    def send(self, refs: Sequence[Any], wanted: Wanted) -> Mapping[Any, Any]:
+        """Have objects of map outputs narrowed; returns their references, or errors as values.
+
+        Left out are objects that are here already, or whose node is not known: those are fetched whole.
+        """
+        by_node = defaultdict(list)
+        for ref, node in _find_nodes(refs).items():
+            by_node[node].append(ref)
+        found: dict[Any, Any] = {}
+        for node, there in by_node.items():
+            call = self._actor(node).narrow.options(num_returns=len(there))
+            narrowed = call.remote(wanted, *there)
+            found.update(zip(there, narrowed if len(there) > 1 else [narrowed], strict=True))
+        return found
+
+    def forget(self) -> None:
+        """Find the actors again: one of them may have ended."""
+        self._actors.clear()
+
+    def _actor(self, node: str) -> Any:
+        if node not in self._actors:
+            remote: Any = ray.remote(_NarrowActor)
+            self._actors[node] = remote.options(
+                name=f"windrow-narrow-{self._coordinator._actor_id.hex()}-{node}",
+                namespace=NAMESPACE,
+                get_if_exists=True,
+                # no CPU, since tasks may hold all of them until the consumer goes on
+                num_cpus=0,
+                max_concurrency=_CALLS_AT_ONCE,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            ).remote()
+        return self._actors[node]
 
 
 def _find_nodes(refs: Sequence[Any]) -> dict[Any, str]:
@@ -57,14 +83,15 @@ def _find_nodes(refs: Sequence[Any]) -> dict[Any, str]:
     return found
 
 
-def _narrow(wanted: Wanted, *objects: Any) -> Any:
-    narrowed: list[Any] = []
-    for outputs in objects:
-        try:
-            narrowed.append(narrow_outputs(outputs, wanted, copies=True))
-        except PlanError as error:
-            narrowed.append(error)
-    return narrowed if len(narrowed) > 1 else narrowed[0]
+class _NarrowActor:
+    """Narrows the map outputs of one node."""
 
-
-_narrow_remote: Any = ray.remote(num_cpus=0, max_retries=2)(_narrow)
+    def narrow(self, wanted: Wanted, *objects: Any) -> Any:
+        """What is wanted of each object, or the error that says why its sequences cannot be cut."""
+        narrowed: list[Any] = []
+        for outputs in objects:
+            try:
+                narrowed.append(narrow_outputs(outputs, wanted, copies=True))
+            except PlanError as error:
+                narrowed.append(error)
+        return narrowed if len(narrowed) > 1 else narrowed[0]

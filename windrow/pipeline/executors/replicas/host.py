@@ -191,18 +191,6 @@ class ReplicaHost(HostWindows):
             state.opening is None and not state.is_absent for state in self._replicas
         )
 
-    def _find_behind(self, opening: Opening, *, goes_on: bool) -> list[ReplicaState]:
-        """The replicas that need windows before an epoch, which would be lost if it was opened now."""
-        facts = self._facts
-        if facts is None or opening.cursor.epoch <= facts.epoch:
-            return []
-        end = Place(opening.cursor.epoch - 1, facts.windows)
-        return [
-            other
-            for other in self._replicas
-            if not other.is_absent and (goes_on if other.opening is None else not other.has_left(end))
-        ]
-
     def _forget_failures(self) -> None:
         """A replica opens an epoch again: what failed for other reasons than the replicas' is tried again."""
         if self._failure is not None and not self._disagrees:

@@ -111,6 +111,18 @@ class HostWindows:
         assignment = replace(facts.assignment, start_row=cursor.row)
         return replace(facts, first_window=cursor.window, assignment=assignment)
 
+    def _find_behind(self, opening: Opening, *, goes_on: bool) -> list[ReplicaState]:
+        """The replicas that need windows before an epoch, which would be lost if it was opened now."""
+        facts = self._facts
+        if facts is None or opening.cursor.epoch <= facts.epoch:
+            return []
+        end = Place(opening.cursor.epoch - 1, facts.windows)
+        return [
+            other
+            for other in self._replicas
+            if not other.is_absent and (goes_on if other.opening is None else not other.has_left(end))
+        ]
+
     def _open(self, opening: Opening) -> EpochFacts:
         """Open an epoch at the coordinator, and fetch its windows from the cursor on."""
         self._stop_fetching()
