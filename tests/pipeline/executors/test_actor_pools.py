@@ -49,21 +49,29 @@ def _alive() -> list[str]:
 class Model:
     """Adds a column with its process."""
 
-    def __init__(self, factor: int, pause: float = 0.0) -> None:
+    def __init__(self, factor: int, pause: float = 0.0, meets: Path | None = None) -> None:
         self.factor, self.pause = factor, pause
+        self.meets = meets
         self.calls = 0
 
     def __call__(self, batch: Any) -> Any:
         self.calls += 1
         time.sleep(self.pause)
+        folder = self.meets
+        if folder is not None:
+            # until a second actor has work too, however late it starts
+            (folder / str(os.getpid())).touch()
+            assert eventually(lambda: len(list(folder.iterdir())) > 1, 60)
         pid = np.full(len(batch["x"]), os.getpid())
         return {"x": batch["x"] * self.factor, "pid": pid, "calls": np.full(len(pid), self.calls)}
 
 
 @pytest.mark.nightly
 def test_every_row_passes_through_the_pool_in_order(numbers: Path, tmp_path: Path) -> None:
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
     ds = windrow.read_parquet(numbers).map_batches(
-        Model, fn_constructor_args=(3, 0.02), batch_size=10, compute=windrow.ActorPool(size=2)
+        Model, fn_constructor_args=(3, 0.0, meeting), batch_size=10, compute=windrow.ActorPool(size=2)
     )
     ds.options(executor="ray").write_parquet(tmp_path / "out")
     found = windrow.read_parquet(tmp_path / "out").to_arrow()

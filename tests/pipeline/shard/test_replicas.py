@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 import windrow
 from tests.narrowing import narrowing_hosts
 from windrow.core.errors import PlanError, StallError, StateError
+from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.delivery.sequence_slice import Selection
 from windrow.pipeline.delivery.wanted import Wanted
+from windrow.pipeline.executors.replicas.host import ReplicaHost
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.shard import Shard
+from windrow.pipeline.statistics.phases import TrainerStats
 
 Batches = list[tuple[int, list[int]]]
 
@@ -231,3 +234,41 @@ def test_a_late_replica_that_wants_other_columns() -> None:
         assert begun.result(60) == expected
         assert late.result(60) == expected
         assert Wanted.by([Selection(["a"]), Selection(["b"])]) in fetched
+
+
+def test_the_coordinator_hears_of_all_replicas_at_once() -> None:
+    told: list[list[str]] = []
+
+    class Client:
+        def heartbeat(self, *stats: TrainerStats) -> None:
+            told.append([each.replica for each in stats])
+
+        def close(self, stats: TrainerStats | None = None) -> None:
+            told.append(["closed"])
+
+    def place(*_: Any) -> Any:
+        raise NotImplementedError
+
+    host = ReplicaHost(
+        lambda _: cast(Any, Client()), place, 0, list("abc"), limit_bytes=1, max_ahead=1, leads_on=bool
+    )
+    host._client = cast(Any, Client())
+    readers = [host.connect(replica) for replica in range(3)]
+
+    def report(*replicas: int) -> None:
+        for replica in replicas:
+            host.heartbeat(readers[replica], TrainerStats(0, replica="abc"[replica]))
+
+    report(0, 1, 2)
+    assert told == [["a", "b", "c"]]
+    # the third is silent
+    report(0, 1, 1)
+    assert told[1:] == [["a", "b"]]
+    host.disconnect(readers[2])
+    report(0)
+    assert told[2:] == [["b", "a"]]
+    # the second still reads
+    host._replicas[1].place = Place(0, 0)
+    host.close(readers[0], TrainerStats(0, replica="a at its end"))
+    host.close(readers[1], None)
+    assert told[3:] == [["a at its end"], ["closed"]]

@@ -179,9 +179,10 @@ class Driver:
         state = self._scheduler.window(epoch, window)
         return state is not None and state.complete
 
-    def heartbeat(self, shard: int, stats: TrainerStats | None = None) -> None:
-        """A shard's consumer is alive: it takes rows or waits for them; ``stats`` is what it has received."""
-        self.history.note_trainer(stats)
+    def heartbeat(self, shard: int, *stats: TrainerStats) -> None:
+        """A shard's consumers are alive: they take rows or wait for them; ``stats`` is what each has received."""
+        for each in stats:
+            self.history.note_trainer(each)
         self._handle(Heartbeat(shard))
 
     def acknowledge(self, shard: int, place: Place) -> None:

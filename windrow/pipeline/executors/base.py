@@ -157,8 +157,11 @@ class CoordinatorClient(Protocol):
     def acknowledge(self, place: Place) -> None:
         """Report that nothing before ``place`` is needed any more."""
 
-    def heartbeat(self, stats: TrainerStats) -> None:
-        """Report that the consumer is alive: it takes rows or waits for them, and what it has received."""
+    def heartbeat(self, *stats: TrainerStats) -> None:
+        """Report that the consumer is alive: it takes rows or waits for them, and what it has received.
+
+        A shard with replicas reports what each of some of them has received.
+        """
 
     def note_delivered(self, row_bytes: float) -> None:
         """Report the size of a delivered row, where transforms after the shuffle change it."""

@@ -351,9 +351,9 @@ class _ThreadsClient:
             if not self._closed:
                 self._job.driver.acknowledge(self._shard, place)
 
-    def heartbeat(self, stats: TrainerStats) -> None:
+    def heartbeat(self, *stats: TrainerStats) -> None:
         with self._job.changed:
-            self._job.driver.heartbeat(self._shard, stats)
+            self._job.driver.heartbeat(self._shard, *stats)
 
     def note_delivered(self, row_bytes: float) -> None:
         with self._job.changed:

@@ -161,8 +161,8 @@ class RayClient:
         else:
             fetcher.acknowledge(place)
 
-    def heartbeat(self, stats: TrainerStats) -> None:
-        notify(self._coordinator.heartbeat, self._shard, stats)
+    def heartbeat(self, *stats: TrainerStats) -> None:
+        notify(self._coordinator.heartbeat, self._shard, *stats)
 
     def note_delivered(self, row_bytes: float) -> None:
         notify(self._coordinator.note_delivered, row_bytes)

@@ -145,10 +145,10 @@ class Coordinator:
             if incarnation == self._incarnation:
                 self._dispatcher.note_heartbeat(key, copy)
 
-    async def heartbeat(self, shard: int, stats: TrainerStats) -> None:
-        """Record that a shard's consumer is alive, and what it has received."""
+    async def heartbeat(self, shard: int, *stats: TrainerStats) -> None:
+        """Record that a shard's consumers are alive, and what each has received."""
         with self._failing_run():
-            self._core.heartbeat(shard, stats)
+            self._core.heartbeat(shard, *stats)
 
     async def note_delivered(self, row_bytes: float) -> None:
         """Record the measured size of a delivered row."""

@@ -200,7 +200,7 @@ class Fetcher:
         try:
             return self._load(step.reply, step.patience_seconds, wanted)
         except PlanError as error:
-            # some sequences cannot be cut: whoever reads them says so
+            # some sequences cannot be cut, which their reader will say
             logger.info("epoch %d, window %d: sequences are fetched whole (%s)", *key, error)
             self.want(wanted.with_whole_sequences())
             return None

@@ -227,8 +227,9 @@ class ReplicaClient:
     def acknowledge(self, place: Place) -> None:
         self._progress.acknowledge(place)
 
-    def heartbeat(self, stats: TrainerStats) -> None:
-        self._connection.heartbeat(stats)
+    def heartbeat(self, *stats: TrainerStats) -> None:
+        for each in stats:
+            self._connection.heartbeat(each)
 
     def note_delivered(self, row_bytes: float) -> None:
         """Do nothing: transforms run in the host."""

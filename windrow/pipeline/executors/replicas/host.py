@@ -35,8 +35,6 @@ from windrow.shuffle.order.runs import Run
 
 _LOOK_SECONDS = 0.5
 _OPEN_LOOK_SECONDS = 0.1
-# how long a host waits for the wishes of its other replicas before it fetches the first window
-_WISH_SECONDS = 2.0
 # replicas that read different epochs, or in different ways, may be about to load a state
 _AGREE_SECONDS = 10.0
 
@@ -183,14 +181,6 @@ class ReplicaHost(HostWindows):
                 )
             self._changed.wait(_OPEN_LOOK_SECONDS)
 
-    def _awaits_wishes(self, opening: Opening, waited: float) -> bool:
-        """Whether others may soon want more than this replica, so that windows would be fetched a second time."""
-        if not self._narrows or self._facts is not None or opening.wanted.is_everything:
-            return False
-        return waited < _WISH_SECONDS and any(
-            state.opening is None and not state.is_absent for state in self._replicas
-        )
-
     def _forget_failures(self) -> None:
         """A replica opens an epoch again: what failed for other reasons than the replicas' is tried again."""
         if self._failure is not None and not self._disagrees:
@@ -322,13 +312,18 @@ class ReplicaHost(HostWindows):
                 self._changed.notify_all()
 
     def heartbeat(self, reader: Reader, stats: TrainerStats) -> None:
-        """A replica's consumer is alive."""
+        """A replica's consumer is alive; the coordinator is told once for all that are."""
         with self._changed:
             if not self._is_latest(reader):
                 return
             self._replicas[reader.replica].heard = time.monotonic()
-        if self._client is not None:
-            self._client.heartbeat(stats)
+            # one that reports a second time does not wait for those that are silent
+            told = self._take_reports() if reader.replica in self._reports else []
+            self._reports[reader.replica] = stats
+            if self._reports.keys() >= set(self.connected):
+                told += self._take_reports()
+        if told and self._client is not None:
+            self._client.heartbeat(*told)
 
     def diagnose(self, reader: Reader) -> tuple[str, float]:
         """Describe what a replica waits for, and return the seconds since the last progress."""
@@ -375,14 +370,18 @@ class ReplicaHost(HostWindows):
             last = all(other.is_absent or other.place is None for other in self._replicas)
             if not last:
                 self._advance()
-            client = self._client if last else None
+            client, told = self._client, self._take_reports()
             if last:
                 self._stop_fetching()
                 self._client, self._facts, self._failure = None, None, None
                 self._disagrees = False
                 self._windows.clear()
             self._changed.notify_all()
-        if client is not None:
+        if client is not None and not last and stats is not None:
+            told.append(stats)
+        if client is not None and told:
+            client.heartbeat(*told)
+        if client is not None and last:
             client.close(stats)
         return last
 

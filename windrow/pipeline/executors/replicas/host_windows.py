@@ -22,10 +22,13 @@ from windrow.pipeline.executors.base import CoordinatorClient, Pace, Waiting, Wi
 from windrow.pipeline.executors.replicas.placed_runs import HeldWindow, LentRuns
 from windrow.pipeline.executors.replicas.replica_states import Opening, ReplicaState
 from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run
 
 _LOOK_SECONDS = 0.5
+# how long a host waits for the wishes of its other replicas before it fetches the first window
+_WISH_SECONDS = 2.0
 
 # makes the rows of a run from the map outputs of its slice, given the window's data and its key
 PlaceRun = Callable[[WindowData, Key, Any, Run, SharedPool], pa.RecordBatch]
@@ -73,6 +76,8 @@ class HostWindows:
         self._fetching = Place(0, 0)
         self._windows: dict[Key, HeldWindow] = {}
         self._lent = LentRuns()
+        # of the replicas that have reported since the coordinator was last told of them
+        self._reports: dict[int, TrainerStats] = {}
         self._stop: threading.Event | None = None
         self._pace = Pace()
 
@@ -94,6 +99,14 @@ class HostWindows:
         self._stop_fetching()
         self._windows.clear()
         self._client.want(self._wanted)
+
+    def _awaits_wishes(self, opening: Opening, waited: float) -> bool:
+        """Whether others may soon want more than this replica, so that windows would be fetched a second time."""
+        if not self._narrows or self._facts is not None or opening.wanted.is_everything:
+            return False
+        return waited < _WISH_SECONDS and any(
+            state.opening is None and not state.is_absent for state in self._replicas
+        )
 
     # --- opening at the coordinator
 
@@ -257,6 +270,10 @@ class HostWindows:
         if error is not None:
             with self._changed:
                 self._fail(error)
+
+    def _take_reports(self) -> list[TrainerStats]:
+        found, self._reports = list(self._reports.values()), {}
+        return found
 
     def _drop_taken(self, key: Key, name: tuple[int, int]) -> None:
         """Drop a run that every replica has taken; its memory is used again once they have released it."""
