@@ -112,6 +112,9 @@ class Cluster:
         Stored bytes over decoded bytes.
     trainers, placers
         Trainers per node, and threads per trainer that place runs.
+    replicas
+        Ranks of a node that read each of its shards, such as those of a tensor-parallel group. The node's host is
+        the only client of the coordinator, and places each run once; each rank converts it.
     trainer_bytes
         Maximum bytes per second that a trainer consumes; None: no limit.
     threads
@@ -130,6 +133,7 @@ class Cluster:
     stored_share: float = 0.36
     trainers: int = 1
     placers: int = 2
+    replicas: int = 1
     trainer_bytes: float | None = None
     threads: bool = False
 

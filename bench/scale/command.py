@@ -118,6 +118,14 @@ SETTINGS = {
             epochs=3,
         ),
         Setting("1.5 TB, 16 nodes, 10 windows", 12_000, 125_000_000, 10, replace(_NODE, nodes=16), epochs=3),
+        Setting("1.5 TB, 64 nodes, 10 windows", 12_000, 125_000_000, 10, replace(_NODE, nodes=64)),
+        Setting(
+            "1.5 TB, 64 nodes x 8 tensor-parallel ranks, 10 windows",
+            12_000,
+            125_000_000,
+            10,
+            replace(_NODE, nodes=64, replicas=8),
+        ),
         Setting(
             "100 TB, 100 nodes, 50 windows",
             1_000_000,

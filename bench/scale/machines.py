@@ -237,4 +237,6 @@ class CostlyMachines:
             self.ledger.take(node, -self._placed[shard].popleft())
             done()
 
-        self.work(node, size * self._costs.consume, lambda: self._world.after(least, taken))
+        self.work(
+            node, size * self._costs.consume * self._cluster.replicas, lambda: self._world.after(least, taken)
+        )
