@@ -210,7 +210,7 @@ def test_the_place_of_a_fetcher_never_goes_back(shard_client: CoordinatorClient)
 def test_objects_that_stay_lost_end_in_an_error(
     shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lose(self: Fetcher, reply: Any, patience_seconds: float) -> Any:
+    def lose(self: Fetcher, reply: Any, *arguments: Any) -> Any:
         raise ObjectLostError("ab" * 28, "", "")
 
     monkeypatch.setattr(Fetcher, "_load", lose)
