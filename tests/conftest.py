@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,10 @@ def ray_local() -> Iterator[Any]:
             if attempt == 2 or "timed out during startup" not in str(error):
                 raise
             ray.shutdown()
+        with warnings.catch_warnings():
+            # it has killed the processes of that try, and not waited for their ends
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
     try:
         yield ray
     finally:
