@@ -93,6 +93,16 @@ def test_only_named_columns_are_cut() -> None:
     assert cut.to_pylist() == [{"x": [1], "embedding": [1.0, 2.0, 3.0], "position_ids": [0]}]
 
 
+def test_a_slice_of_lists_within_fixed_lists() -> None:
+    # Arrow 26 itself takes the values of other rows
+    whole: NDArray[Any] = np.arange(3 * 4 * 2 * 2).reshape(3, 4, 2, 2)
+    batch = pa.record_batch({"x": _lists(whole, "fixed")}).slice(1)
+    for layout in ("contiguous", "head_tail"):
+        part = SequenceSlice(1, 0, 2, layout)
+        found = np.array(part.cut(batch).column("x").to_pylist())
+        assert found.tolist() == whole[1:, part.positions(4)].tolist()
+
+
 def test_strings_within_lists() -> None:
     batch = pa.record_batch({"x": [["a", None, "c", "d"], ["e", "f", "g", "h"]]})
     cut = SequenceSlice(1, 1, 2).cut(batch)

@@ -187,6 +187,9 @@ def _take_ranges(values: Any, ranges: Sequence[tuple[int, int]], length: int, ro
         )
     inside = np.concatenate([np.arange(start, stop, dtype=np.int64) for start, stop in ranges])
     at = (np.arange(rows, dtype=np.int64)[:, None] * length + inside).ravel()
+    if values.offset:
+        # a copy without offsets: Arrow 26 ignores those of fixed-size lists of fixed-size lists, and takes other values
+        values = pa.concat_arrays([values, values.slice(0, 0)])
     return values.take(pa.array(at))
 
 
