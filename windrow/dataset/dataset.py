@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_count, check_hints, check_table
 from windrow.dataset.epoch_iteration import read_windows
@@ -198,7 +199,7 @@ class Dataset(CombineMethods, OrderMethods, GroupMethods, BoostingMethods):
         check_format(batch_format)
         table = read_head(self._plan.read_source, self._plan.maps, check_count(batch_size, "batch_size"))
         # take() copies; a slice would keep its whole block in memory
-        table = table.take(np.arange(table.num_rows)).combine_chunks()
+        table = take_rows(table, np.arange(table.num_rows)).combine_chunks()
         columns = [column.combine_chunks() for column in table.columns]
         batch = pa.RecordBatch.from_arrays(columns, schema=table.schema)
         return convert(batch, batch_format, writable=True)

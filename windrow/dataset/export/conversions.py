@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from windrow.core.arrow_support import empty_table
 from windrow.core.byte_sizes import format_bytes
+from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import PlanError
 from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.core.optional_dependencies import require
@@ -60,7 +61,7 @@ def collect(plan: LogicalPlan, job: Job, limit: int | None, caller: str, *, copi
         )
     table = pa.concat_tables(tables) if tables else empty_table(find_schema(job))
     # take() copies; a slice would keep its whole run in memory
-    return table if limit is None else table.take(pa.array(np.arange(table.num_rows)))
+    return table if limit is None else take_rows(table, np.arange(table.num_rows))
 
 
 def stream_tables(job: Job) -> Iterator[pa.Table]:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.byte_sizes import parse_bytes
+from windrow.core.chosen_rows import filter_rows
 from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_blocks, check_count, check_places, check_seed
 from windrow.dataset.logical_plan import check_columns, exchange_plan, make_parent, rearranged_plan
@@ -54,7 +55,7 @@ class HashSide:
         key = int.from_bytes(derive_key(self.seed, "train_test_split", 0, 0)[:8], "little")
         hashes = mix_key(hash_values(table.column(self.column)), key)
         kept = (hashes < np.uint64(int(2**64 * self.share))) == self.is_test
-        return table.filter(pa.array(kept))
+        return filter_rows(table, pa.array(kept))
 
 
 class CombineMethods(Readable):

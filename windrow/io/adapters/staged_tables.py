@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import SourceError
 from windrow.core.offsets import check_layout
 from windrow.core.source import BlockAddress, BlockTable
@@ -173,7 +174,7 @@ def _cut(tables: Iterable[pa.Table], target_bytes: int) -> Iterator[pa.Table]:
         stop = rows - rows % whole
         yield from (joined.slice(start, whole) for start in range(0, stop, whole))
         # take() copies; a slice would keep the whole joined table in memory
-        rest = joined.slice(stop).take(pa.array(np.arange(rows - stop)))
+        rest = take_rows(joined.slice(stop), np.arange(rows - stop))
         buffered, rows, size = [rest], rest.num_rows, weigh_table(rest)
     if rows or table is not None:
         yield pa.concat_tables(buffered)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.chosen_rows import take_rows
 from windrow.core.source import BlockAddress, BlockReader
 from windrow.io.catalog.blocks import CutSizes
 from windrow.io.catalog.filters import filter_columns, kept_places, with_filter_columns
@@ -54,7 +55,7 @@ class FileReading:
         """Select the block's columns from the rows that pass the filter."""
         if self.filter is None:
             return table.select(self.schema.names)
-        return cast_table(table.take(pa.array(kept_places(self.filter, table))), self.schema, locate)
+        return cast_table(take_rows(table, kept_places(self.filter, table)), self.schema, locate)
 
     def origin_of(self, groups: RowGroups, address: BlockAddress) -> str:
         """What errors name: the block, or the single file where a block has several."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
+from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import PlanError
 from windrow.core.frame_of_reference import Packing
 from windrow.core.machine import available_cores
@@ -128,7 +129,7 @@ class _RowIdReader:
             table = self.inner.read(within)
             return table.append_column(self.schema[-1], _row_id_array(first, table.num_rows))
         table, kept = read_kept_rows(self.inner, self.filter, within)
-        table = table.select(self.schema.names[:-1]).take(pa.array(kept)).combine_chunks()
+        table = take_rows(table.select(self.schema.names[:-1]), kept).combine_chunks()
         return table.append_column(self.schema[-1], pa.array(kept + first)).cast(self.schema)
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:

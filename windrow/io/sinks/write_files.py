@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.arrow_support import empty_table
+from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import PlanError
 from windrow.io.sinks.commit import WriteJob
 from windrow.io.sinks.open_store import mapped_errors
@@ -134,7 +135,7 @@ class Layout:
             return
         directories, codes = _directories([table.column(name) for name in self.partition_by])
         order = np.argsort(codes, kind="stable")
-        rows = table.drop_columns(list(self.partition_by)).take(pa.array(order))
+        rows = take_rows(table.drop_columns(list(self.partition_by)), order)
         starts = np.searchsorted(codes[order], np.arange(len(directories) + 1))
         keys = zip(
             *(table.column(name).take(pa.array(directories)) for name in self.partition_by), strict=True

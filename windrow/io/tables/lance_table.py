@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.arrow_support import empty_table
+from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
 from windrow.core.source import BlockAddress, BlockTable
@@ -135,13 +136,13 @@ class LanceReader(WholeBlockReader):
         first = self._scan(fragment, self.needed, start, rows)
         kept = kept_places(self.filter, first)
         rest = [name for name in self.schema.names if name not in self.needed]
-        table = first.take(pa.array(kept))
+        table = take_rows(first, kept)
         if rest and len(kept):
             few = self.can_take and len(kept) * _TAKE_COST_ROWS < rows
             others = (
                 fragment.take((kept + start).tolist(), columns=rest)
                 if few
-                else self._scan(fragment, rest, start, rows).take(pa.array(kept))
+                else take_rows(self._scan(fragment, rest, start, rows), kept)
             )
             for name in rest:
                 table = table.append_column(others.schema.field(name), others[name])

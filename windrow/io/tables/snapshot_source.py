@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
+from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import PlanError
 from windrow.core.frame_of_reference import Packing
 from windrow.core.source import (
@@ -163,9 +164,9 @@ class TableFilesReader:
         table = pa.Table.from_arrays(stored.columns, schema=selected)
         with self.files.mapped_errors(address.origin, filters=self.filter is not None):
             if groups.deleted:
-                table = table.take(pa.array(groups.live_rows()))
+                table = take_rows(table, groups.live_rows())
             if self.filter is not None:
-                table = table.take(pa.array(kept_places(self.filter, table)))
+                table = take_rows(table, kept_places(self.filter, table))
             return cast_table(table, self.schema, lambda row: address.origin)
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
+from windrow.core.chosen_rows import copy_slice
 from windrow.core.errors import PlanError
 
 # in the metadata of a field whose sequences lack parts, those that they have
@@ -189,7 +190,7 @@ def _take_ranges(values: Any, ranges: Sequence[tuple[int, int]], length: int, ro
     at = (np.arange(rows, dtype=np.int64)[:, None] * length + inside).ravel()
     if values.offset:
         # a copy without offsets: Arrow 26 ignores those of fixed-size lists of fixed-size lists, and takes other values
-        values = pa.concat_arrays([values, values.slice(0, 0)])
+        values = copy_slice(values)
     return values.take(pa.array(at))
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.chosen_rows import take_rows
 from windrow.core.source import prepare_source
 from windrow.pipeline.exchange.derived_source import Parent, ParentReader
 from windrow.pipeline.exchange.operations import Divided, MapTask, Operation
@@ -94,7 +95,7 @@ class _Sampler:
         table = join_table(pa.concat_tables(tables))
         count = min(self.samples, table.num_rows)
         places = (2 * np.arange(count) + 1) * table.num_rows // max(1, 2 * count)
-        return table.take(pa.array(places)).combine_chunks(), table.num_rows / max(1, count)
+        return take_rows(table, places).combine_chunks(), table.num_rows / max(1, count)
 
 
 class Exchange:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
+from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.pipeline.exchange.operations import Divided, KeyRanges, MapTask, find_ranges
@@ -225,19 +226,19 @@ class GroupOperation:
         order, cuts = self.ranges.divide(
             plain_columns(partials, self.keys), task.number, task.tasks, divides_equal=False
         )
-        return Divided(partials.take(pa.array(order)), cuts)
+        return Divided(take_rows(partials, order), cuts)
 
     def merge(self, table: pa.Table, partition: int) -> pa.Table:
         if self.keys:
             order = sort_rows(plain_columns(table, self.keys), self._ascending)
-            table = table.take(pa.array(order)).combine_chunks()
+            table = take_rows(table, order).combine_chunks()
             starts = find_group_starts(plain_columns(table, self.keys))
         else:
             if not table.num_rows:
                 # no rows are a group too
                 table = pa.table([pa.nulls(1, kind) for kind in table.schema.types], schema=table.schema)
             starts = np.zeros(1, np.int64)
-        found = table.select(list(range(len(self.keys)))).take(pa.array(starts))
+        found = take_rows(table.select(list(range(len(self.keys)))), starts)
         results = _combine_partials(table, starts, self.aggregates, len(self.keys))
         names = [*self.keys, *(aggregate.name for aggregate in self.aggregates)]
         return pa.table([*found.columns, *results], names=names)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.chosen_rows import take_rows
 from windrow.core.source import BlockAddress
 from windrow.pipeline.exchange.derived_source import Parent
 from windrow.pipeline.tasks.key_columns import check_column, find_group_starts, plain_columns, sort_rows
@@ -132,7 +133,7 @@ def find_ranges(
     reached = np.cumsum(weights[order])
     wanted = np.arange(1, partitions) * reached[-1] / partitions
     chosen = order[np.minimum(np.searchsorted(reached, wanted), len(order) - 1)]
-    return KeyRanges(samples.take(pa.array(chosen)).combine_chunks(), tuple(descending))
+    return KeyRanges(take_rows(samples, chosen).combine_chunks(), tuple(descending))
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class HashOperation:
         hashes = hash_values(table.column(self.column))
         numbers = (hashes % np.uint64(self.partitions)).astype(np.int64)
         order = _order_by_partition(numbers, self.partitions)
-        return Divided(table.take(pa.array(order)), _cuts_of(numbers, self.partitions))
+        return Divided(take_rows(table, order), _cuts_of(numbers, self.partitions))
 
     def merge(self, table: pa.Table, partition: int) -> pa.Table:
         return table
@@ -197,11 +198,11 @@ class SortOperation:
             cuts[0] = 0
             return Divided(table, cuts)
         order, cuts = self.ranges.divide(keys, task.number, task.tasks, divides_equal=not self.keeps_groups)
-        return Divided(table.take(pa.array(order)), cuts)
+        return Divided(take_rows(table, order), cuts)
 
     def merge(self, table: pa.Table, partition: int) -> pa.Table:
         order = sort_rows(plain_columns(table, self.keys), self.descending)
-        return table.take(pa.array(order))
+        return take_rows(table, order)
 
 
 @dataclass(frozen=True)
@@ -226,10 +227,10 @@ class ShuffleOperation:
         order = _order_by_partition(numbers, self.partitions)
         # the last column; it is dropped by its place, so any name will do
         placed = table.append_column("position", pa.array(positions))
-        return Divided(placed.take(pa.array(order)), _cuts_of(numbers, self.partitions))
+        return Divided(take_rows(placed, order), _cuts_of(numbers, self.partitions))
 
     def merge(self, table: pa.Table, partition: int) -> pa.Table:
         positions = table.column(table.num_columns - 1).to_numpy()
         order = np.empty(table.num_rows, np.int64)
         order[positions - partition * self.rows // self.partitions] = np.arange(table.num_rows)
-        return table.select(list(range(table.num_columns - 1))).take(pa.array(order))
+        return take_rows(table.select(list(range(table.num_columns - 1))), order)

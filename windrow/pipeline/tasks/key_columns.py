@@ -15,6 +15,7 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from windrow.core.arrow_bytes import arrow_bytes
+from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import PlanError, TransformError
 from windrow.io.catalog.column_selection import make_unknown_column_error
 
@@ -174,7 +175,7 @@ class WindowSort:
             return [np.zeros(0, np.int64) for _ in keys]
         unsorted = np.empty(len(rows), np.int64)
         unsorted[rows - first_row] = np.arange(len(rows))
-        joined = pa.concat_tables(filled).take(pa.array(unsorted))
+        joined = take_rows(pa.concat_tables(filled), unsorted)
         order = unsorted[sort_rows(joined, self.descending)]
         del joined, unsorted
         placed = np.empty(len(rows), np.int64)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from windrow.core.chosen_rows import filter_rows
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.io.catalog.filters import evaluate_filter
@@ -138,7 +139,7 @@ class FilterRows(RowFunction):
         return bool(result)
 
     def _combine(self, table: pa.Table, results: list[Any]) -> Any:
-        return table.filter(pa.array(results, pa.bool_()))
+        return filter_rows(table, pa.array(results, pa.bool_()))
 
 
 def _check_row(row: Any, first: _Row | None) -> _Row:
@@ -174,7 +175,7 @@ class FilterExpression:
     expression: Any
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        return table.filter(self.expression)
+        return filter_rows(table, self.expression)
 
 
 @dataclass(frozen=True)
@@ -259,4 +260,4 @@ class SampleRows:
     seed: int
 
     def __call__(self, table: pa.Table, *, rng: RowGenerator) -> pa.Table:
-        return table.filter(pa.array(rng.with_seed(self.seed).random() < self.fraction))
+        return filter_rows(table, pa.array(rng.with_seed(self.seed).random() < self.fraction))

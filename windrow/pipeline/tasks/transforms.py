@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.arrow_support import empty_table
+from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import TransformError
 from windrow.core.phase_clock import phase
 from windrow.core.user_functions import function_error, raise_function_error
@@ -165,7 +166,7 @@ def call_function(stage: MapBatches, fn: Callable[..., Any], call: Call) -> Resu
     errors = [(one.row, function_error(one.error, call.where)) for one in failing]
     if not len(kept):
         return call.rows.slice(0, 0), errors
-    return _call(stage, fn, batch.take(pa.array(kept)), _restarted(call.rng, kept), call.where), errors
+    return _call(stage, fn, take_rows(batch, kept), _restarted(call.rng, kept), call.where), errors
 
 
 def _restarted(rng: RowGenerator | None, rows: NDArray[np.int64]) -> RowGenerator | None:

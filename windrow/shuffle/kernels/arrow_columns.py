@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import BufferPool
+from windrow.core.chosen_rows import copy_slice, has_fixed_lists_in_fixed_lists
 from windrow.core.errors import PlanError
 from windrow.shuffle.kernels.fixed_width import list_rows_of, row_bytes, rows_view, wrap_list_rows
 
@@ -68,9 +69,9 @@ def _index(rows: NDArray[np.int64]) -> pa.Array:
 
 def _take(array: pa.Array, index: pa.Array) -> pa.Array:
     substitute = _without_views(array.type)
-    if _has_fixed_lists_in_fixed_lists(array.type):
+    if has_fixed_lists_in_fixed_lists(array.type):
         # a copy without offsets: Arrow 26 ignores those of the inner lists, and takes other values
-        array = pa.concat_arrays([array, array.slice(0, 0)])
+        array = copy_slice(array)
     if substitute is not None:
         # Arrow has no `take` for string views, and views would keep the whole source buffer alive
         return _restore_views(_drop_views(array, substitute).take(index), array.type)
@@ -126,17 +127,6 @@ def _convert_children(array: Any, kind: Any, convert: Callable[[Any, Any], Any])
 def _validity(array: Any) -> pa.Buffer | None:
     """The validity bitmap of an array, without the array's offset."""
     return array.is_valid().buffers()[1] if array.null_count else None
-
-
-def _has_fixed_lists_in_fixed_lists(kind: pa.DataType) -> bool:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _has_fixed_lists_in_fixed_lists(kind.storage_type)
-    inner = [] if pa.types.is_dictionary(kind) else [kind.field(at).type for at in range(kind.num_fields)]
-    is_fixed = pa.types.is_fixed_size_list(kind)
-    return any(
-        (is_fixed and pa.types.is_fixed_size_list(each)) or _has_fixed_lists_in_fixed_lists(each)
-        for each in inner
-    )
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType | None:

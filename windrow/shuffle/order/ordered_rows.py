@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.buffer_pool import BufferPool
+from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import WindrowError
 from windrow.shuffle.kernels.arrow_columns import join, move_column
 from windrow.shuffle.kernels.fixed_width import column_widths
@@ -71,7 +72,7 @@ def cut_into_runs(table: pa.Table, first_row: int, layout: WindowRuns) -> list[l
         The runs of the window, for the only shard.
     """
     if table.get_total_buffer_size() > _MAX_KEPT * arrow_bytes(table):
-        table = table.take(pa.array(np.arange(table.num_rows)))
+        table = take_rows(table, np.arange(table.num_rows))
     by_slice: list[list[OrderedRows]] = [[] for _ in range(layout.slices)]
     for run in layout.runs(layout.shards[0]):
         start, stop = max(run.place, first_row), min(run.place + run.rows, first_row + table.num_rows)
