@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from windrow.core.errors import PlanError
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.delivery.wanted import EVERYTHING
@@ -124,4 +125,15 @@ def test_waits_releases_and_failures_send_pending_acknowledgements(
         wait_until(lambda: coordinator.told == [Place(0, 1)])
         fetcher.acknowledge(Place(0, 2))
         assert coordinator.told == [Place(0, 1), Place(0, 2)]
+    fetcher.stop()
+
+
+def test_an_error_of_sequences_is_raised_where_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise PlanError("cannot be cut")
+
+    monkeypatch.setattr(Fetcher, "_load", refuse)
+    fetcher, _ = begin(monkeypatch, spare=0, lacks=WINDOWS)
+    with pytest.raises(PlanError, match="cannot be cut"):
+        fetcher.take((0, 0), NEVER)
     fetcher.stop()

@@ -200,9 +200,12 @@ class Fetcher:
         try:
             return self._load(step.reply, step.patience_seconds, wanted)
         except PlanError as error:
+            whole = wanted.with_whole_sequences()
+            if whole == wanted:
+                raise
             # some sequences cannot be cut, which their reader will say
             logger.info("epoch %d, window %d: sequences are fetched whole (%s)", *key, error)
-            self.want(wanted.with_whole_sequences())
+            self.want(whole)
             return None
         except ray.exceptions.GetTimeoutError:
             logger.info("epoch %d, window %d: objects are silent, and requested again", *key)
@@ -233,8 +236,11 @@ class Fetcher:
         values = self._get([sent.get(ref, ref) for ref in refs], patience_seconds)
         if values is None:
             return None
+        found = {
+            ref: _check(values[sent[ref]]) if ref in sent else _narrow(values[ref], wanted) for ref in refs
+        }
         loaded = {
-            part: [[] if ref is None else _narrowed(values[sent.get(ref, ref)], wanted) for ref in handles]
+            part: [[] if ref is None else found[ref] for ref in handles]
             for part, handles in reply.outputs.items()
         }
         return replace(reply, outputs=loaded)
@@ -259,10 +265,15 @@ class Fetcher:
         return values
 
 
-def _narrowed(outputs: Any, wanted: Wanted) -> Any:
-    """What is wanted of map outputs, which may have been narrowed where they were made."""
-    if isinstance(outputs, PlanError):
-        raise outputs
+def _check(narrowed: Any) -> Any:
+    """Map outputs that were narrowed on their node; raises the error that they could not be."""
+    if isinstance(narrowed, PlanError):
+        raise narrowed
+    return narrowed
+
+
+def _narrow(outputs: Any, wanted: Wanted) -> Any:
+    """What is wanted of whole map outputs."""
     return outputs if wanted.is_everything else narrow_outputs(outputs, wanted, copies=False)
 
 
