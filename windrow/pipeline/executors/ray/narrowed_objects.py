@@ -25,7 +25,7 @@ _CALLS_AT_ONCE = 4
 class Narrower:
     """Has objects narrowed where they are, by one actor on each node for all hosts of a run.
 
-    Tasks would start a process for almost each call, since map tasks keep the others busy. An actor ends with the
+    A task for each call would need a process that is free, and map tasks keep the others busy. An actor ends with the
     host that has started it; one that others still need is then started again.
     """
 
@@ -34,9 +34,10 @@ class Narrower:
         self._actors: dict[str, Any] = {}
 
     def send(self, refs: Sequence[Any], wanted: Wanted) -> Mapping[Any, Any]:
-        """Have objects of map outputs narrowed; returns their references, or errors as values.
+        """Have objects of map outputs narrowed; returns the references of what is wanted of each.
 
-        Left out are objects that are here already, or whose node is not known: those are fetched whole.
+        The value is a PlanError where sequences cannot be cut. Left out are objects that are here already, or whose
+        node is not known: those are fetched whole.
         """
         by_node = defaultdict(list)
         for ref, node in _find_nodes(refs).items():
