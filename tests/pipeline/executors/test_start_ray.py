@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
+import ray
 from ray._private import services
 
+from windrow.pipeline.executors.ray import executor
 from windrow.pipeline.executors.ray.cluster import find_lost_cluster
 
 
@@ -27,3 +30,13 @@ def test_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(services, "find_bootstrap_address", lambda _: None)
     assert find_lost_cluster() is None
+
+
+def test_another_one_is_started_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[dict[str, Any]] = []
+    monkeypatch.setattr(ray, "init", lambda **options: started.append(options))
+    monkeypatch.setattr(executor, "find_lost_cluster", lambda: "127.0.0.1:1")
+    executor.start_ray()
+    monkeypatch.setattr(executor, "find_lost_cluster", lambda: None)
+    executor.start_ray()
+    assert [options.get("address") for options in started] == ["local", None]

@@ -17,7 +17,7 @@ from windrow.core.shared_batches import SharedBatch, share_batch
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
+from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.replicas.host_windows import HostWindows
 from windrow.pipeline.executors.replicas.placed_runs import HeldWindow, PlacedRun
@@ -105,7 +105,7 @@ class ReplicaHost(HostWindows):
         batch_rows: int,
         *,
         drop_last: bool,
-        wanted: Wanted = EVERYTHING,
+        wanted: Wanted,
         goes_on: bool = False,
     ) -> EpochFacts:
         """A replica opens an epoch at a cursor, the first time or again, and says what it wants of the rows.

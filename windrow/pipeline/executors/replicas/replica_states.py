@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from windrow.core.errors import PlanError, StateError, WindrowError
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
+from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
@@ -28,7 +28,7 @@ class Opening:
     cursor: Cursor
     batch_rows: int
     drop_last: bool
-    wanted: Wanted = EVERYTHING
+    wanted: Wanted
 
     def fits(self, assignment: ShardAssignment) -> bool:
         """Whether rows that are assigned like this are what the replica asks for."""
