@@ -15,6 +15,7 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+CLUSTER_FILES = $(shell grep -rlE --include='test_*.py' 'ray_cluster\b|mark\.cluster' tests)
 LIBRARIES := $(wildcard windrow/io/parquet/*.[ch] windrow/shuffle/kernels/*.[ch])
 
 .DEFAULT_GOAL := help
@@ -64,12 +65,14 @@ doctests: $(STAMP)
 docs: $(STAMP) ## build the documentation into build/docs
 	$(BIN)/python -m sphinx --quiet --fresh-env --jobs auto -W --keep-going -b html docs build/docs
 
-# Most of their time tests wait for processes, so three go at once on two cores; a file's tests share fixtures.
+# Most of their time tests wait for processes, so three go at once on two cores; a file's tests share fixtures, and
+# all tests on Ray share one (tests/conftest.py).
 # Several raylets and the shared local Ray do not live in one process, so clusters have a pass of their own.
+# Collecting all tests takes a minute of each process, so that pass gets only the files that have some of its tests.
 # A process that dies ends the pass: with another in its place pytest-xdist can wait forever for the dead one's tests.
 tests: $(STAMP) ## the tests alone
-	$(BIN)/python -m pytest --quiet --numprocesses 3 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
-	$(BIN)/python -m pytest --quiet -m "cluster and not nightly" --numprocesses 3 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --quiet --numprocesses 3 --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest --quiet -m "cluster and not nightly" --numprocesses 3 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder $(CLUSTER_FILES)
 
 # The first line also restores the newest versions where it renews the environment, so the second is always run.
 oldest: ## long: the tests with the oldest supported versions, in .venv-oldest (Python 3.10 to 3.12)
@@ -87,8 +90,8 @@ wheel: $(STAMP) ## build the sdist and a manylinux wheel into dist/
 # What neither draws examples nor is marked nightly is the same as in `make test`.
 nightly: $(STAMP) ## long: the laws on many more examples, and what is marked nightly
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --no-build-isolation --editable '.[nightly]'
-	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly --numprocesses 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "not cluster and (nightly or hypothesis)"
-	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly -m "cluster and (nightly or hypothesis)"
+	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly --numprocesses 2 --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder -m "not cluster and (nightly or hypothesis)"
+	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly -m "cluster and (nightly or hypothesis)" $(CLUSTER_FILES)
 	$(BIN)/python -m bench simulate --seeds 100000
 	$(BIN)/python -m bench chaos --minutes 10
 	$(BIN)/python -m bench netns

@@ -38,6 +38,18 @@ LONG_FILES = (
     "tests/pipeline/loaders/test_torch_dataset.py",
     "tests/test_wheel.py",
 )
+# their tests start Rays of their own
+OWN_RAY_FILES = (
+    "tests/bench/test_executors.py",
+    "tests/bench/test_stacks.py",
+    "tests/end_to_end/test_driver_death.py",
+    "tests/end_to_end/test_exit.py",
+    "tests/end_to_end/test_torchrun.py",
+    "tests/pipeline/executors/test_ray_start.py",
+    "tests/pipeline/executors/test_start_ray.py",
+    "tests/test_readme.py",
+    "tests/trial/test_trial.py",
+)
 MARK_OF_FIXTURE = {"ray_local": "ray", "ray_cluster": "cluster"}
 
 # the health check on speed is off because it would be a timing assertion
@@ -79,8 +91,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         on_ray = hasattr(item, "callspec") and item.callspec.params.get("executor") == "ray"
         if on_ray and item.get_closest_marker("ray_at_night"):
             item.add_marker("nightly")
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
     # a worker takes the next file when it is free: long ones at the end would keep one of them busy alone
     items.sort(key=lambda item: _starts_late(item.path))
+
+
+def _group(item: pytest.Item) -> str:
+    """What one process runs: all tests on Ray, since a Ray takes as much of a core as a test, or those of a file."""
+    name = item.path.relative_to(REPOSITORY).as_posix()
+    return "ray" if item.get_closest_marker("ray") or name in OWN_RAY_FILES else name
 
 
 def _starts_late(path: Path) -> int:

@@ -52,7 +52,7 @@ def _split(data: str, n: int) -> tuple[list[Any], int]:
     ("ranks", "cases"),
     [
         (1, ["stream"]),
-        (2, ["attached", "stream"]),
+        (2, ["stream"]),
         pytest.param(2, ["dataloader", "attached", "stream"], marks=pytest.mark.nightly),
         pytest.param(4, ["stream"], marks=pytest.mark.nightly),
     ],

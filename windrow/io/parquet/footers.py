@@ -90,8 +90,11 @@ def _footer_bytes(read: Callable[[int, int], Any], size: int, name: str) -> byte
 def _parse(raw: bytes, name: str) -> tuple[Any, NDArray[np.int64]]:
     import pyarrow.parquet as pq
 
+    # half the time of read_metadata(), which looks up the nested fields of every column
+    reader = pq.ParquetReader()
     try:
-        metadata = pq.read_metadata(pa.BufferReader(raw))
+        reader.open(pa.BufferReader(raw))
+        metadata = reader.metadata
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{name} has no readable Parquet footer: {error}; {_FIX}") from error
     texts = np.full((metadata.num_row_groups, metadata.num_columns), _UNKNOWN, np.int64)
