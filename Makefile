@@ -15,11 +15,12 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TOGETHER := --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 CLUSTER_FILES = $(shell grep -rlE --include='test_*.py' 'ray_cluster\b|mark\.cluster' tests)
 LIBRARIES := $(wildcard windrow/io/parquet/*.[ch] windrow/shuffle/kernels/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint types imports doctests docs tests oldest wheel nightly peers format clean
+.PHONY: help venv demo test check lint types imports doctests docs tests on-ray without-ray oldest wheel nightly peers format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -65,14 +66,19 @@ doctests: $(STAMP)
 docs: $(STAMP) ## build the documentation into build/docs
 	$(BIN)/python -m sphinx --quiet --fresh-env --jobs auto -W --keep-going -b html docs build/docs
 
-# Most of their time tests wait for processes, so three go at once on two cores; a file's tests share fixtures, and
-# all tests on Ray share one (tests/conftest.py).
+# Tests on Ray take one process beside two for the others: three Rays on two cores starve each other.
 # Several raylets and the shared local Ray do not live in one process, so clusters have a pass of their own.
-# Collecting all tests takes a minute of each process, so that pass gets only the files that have some of its tests.
-# A process that dies ends the pass: with another in its place pytest-xdist can wait forever for the dead one's tests.
+# Collecting all tests takes a minute of each process; a file's tests share fixtures.
+# A process that dies ends its pass: with another in its place pytest-xdist can wait forever for the dead one's tests.
 tests: $(STAMP) ## the tests alone
-	$(BIN)/python -m pytest --quiet --numprocesses 3 --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder
-	$(BIN)/python -m pytest --quiet -m "cluster and not nightly" --numprocesses 3 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder $(CLUSTER_FILES)
+	@$(MAKE) --no-print-directory --jobs 2 without-ray on-ray
+	$(BIN)/python -m pytest --quiet -m "cluster and not nightly" --numprocesses 3 $(TOGETHER) $(CLUSTER_FILES)
+
+on-ray: $(STAMP)
+	$(BIN)/python -m pytest --quiet -m "ray and not cluster and not nightly"
+
+without-ray: $(STAMP)
+	$(BIN)/python -m pytest --quiet -m "not ray and not cluster and not nightly" --numprocesses 2 $(TOGETHER)
 
 # The first line also restores the newest versions where it renews the environment, so the second is always run.
 oldest: ## long: the tests with the oldest supported versions, in .venv-oldest (Python 3.10 to 3.12)
@@ -90,7 +96,7 @@ wheel: $(STAMP) ## build the sdist and a manylinux wheel into dist/
 # What neither draws examples nor is marked nightly is the same as in `make test`.
 nightly: $(STAMP) ## long: the laws on many more examples, and what is marked nightly
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --no-build-isolation --editable '.[nightly]'
-	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly --numprocesses 2 --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder -m "not cluster and (nightly or hypothesis)"
+	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly --numprocesses 2 $(TOGETHER) -m "not cluster and (nightly or hypothesis)"
 	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly -m "cluster and (nightly or hypothesis)" $(CLUSTER_FILES)
 	$(BIN)/python -m bench simulate --seeds 100000
 	$(BIN)/python -m bench chaos --minutes 10

@@ -73,6 +73,8 @@ os.environ.update(RAY_ENVIRONMENT)
 # idle processes of Ray, of which three sessions have about thirty, use a third less CPU than with a report every ten
 # seconds
 os.environ.update({"RAY_metrics_report_interval_ms": "60000"})
+# at Ray's own niceness of 15, its processes get a thirtieth of a core beside two busy tests, and starts time out
+os.environ.update({"RAY_worker_niceness": "0"})
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -83,23 +85,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the Ray fixture that they use, before pytest selects by mark."""
+    """Mark tests by the Ray that they use, before pytest selects by mark."""
     for item in items:
+        if item.path.relative_to(REPOSITORY).as_posix() in OWN_RAY_FILES:
+            item.add_marker("ray")
         for fixture, mark in MARK_OF_FIXTURE.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
-        on_ray = hasattr(item, "callspec") and item.callspec.params.get("executor") == "ray"
-        if on_ray and item.get_closest_marker("ray_at_night"):
-            item.add_marker("nightly")
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
+        if any(isinstance(value, str) and value == "ray" for value in _params(item)):
+            item.add_marker("ray")
+            if item.get_closest_marker("ray_at_night"):
+                item.add_marker("nightly")
     # a worker takes the next file when it is free: long ones at the end would keep one of them busy alone
     items.sort(key=lambda item: _starts_late(item.path))
 
 
-def _group(item: pytest.Item) -> str:
-    """What one process runs: all tests on Ray, since a Ray takes as much of a core as a test, or those of a file."""
-    name = item.path.relative_to(REPOSITORY).as_posix()
-    return "ray" if item.get_closest_marker("ray") or name in OWN_RAY_FILES else name
+def _params(item: pytest.Item) -> list[Any]:
+    return list(item.callspec.params.values()) if hasattr(item, "callspec") else []
 
 
 def _starts_late(path: Path) -> int:

@@ -45,7 +45,7 @@ from windrow.dataset.sources.read_tfrecords import read_tfrecords as read_tfreco
 from windrow.dataset.sources.read_webdataset import read_webdataset as read_webdataset
 from windrow.io.sinks.written_manifest import WriteResult as WriteResult
 from windrow.pipeline.checkpoint.merge_states import merge_state_dicts as merge_state_dicts
-from windrow.pipeline.delivery.iteration_methods import BatchIterator as BatchIterator
+from windrow.pipeline.delivery.delivery import BatchIterator as BatchIterator
 from windrow.pipeline.delivery.sequence_slice import SequenceSlice as SequenceSlice
 from windrow.pipeline.delivery.tensors.ragged import Pad as Pad, Ragged as Ragged
 from windrow.pipeline.launch.attachment import Attachment as Attachment, attach as attach

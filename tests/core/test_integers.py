@@ -14,7 +14,7 @@ from windrow import PlanError
 from windrow.core.integers import as_integer
 from windrow.dataset.argument_checks import check_count, check_seed
 from windrow.io.formats.image_format import _check_size
-from windrow.pipeline.delivery.iteration_methods import Delivery
+from windrow.pipeline.delivery.delivery import Delivery
 from windrow.pipeline.launch.launcher import find_rank
 
 

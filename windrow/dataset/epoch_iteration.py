@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.pipeline.delivery.iteration_methods import Delivery
+from windrow.pipeline.delivery.delivery import Delivery
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.epoch import Epoch, EpochBatches
 from windrow.pipeline.shard.open_shards import open_shards

@@ -18,7 +18,8 @@ from windrow.dataset.transforms.transform_methods import Transformable
 from windrow.dataset.write.write_methods import Writable
 from windrow.io.catalog.row_ids import count_rows as count_blocks
 from windrow.pipeline.checkpoint.lineage import Lineage
-from windrow.pipeline.delivery.iteration_methods import BatchIterator, Deliverable, Delivery
+from windrow.pipeline.delivery.delivery import BatchIterator, Delivery
+from windrow.pipeline.delivery.iteration_methods import Deliverable
 from windrow.pipeline.plan.head import find_schema
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.tasks.map_task import TaskContext

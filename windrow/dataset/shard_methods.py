@@ -13,7 +13,7 @@ from windrow.dataset.epoch_iteration import Passes, read_epochs
 from windrow.dataset.readable import Readable
 from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.checkpoint.resume import resume
-from windrow.pipeline.delivery.iteration_methods import BatchIterator, Delivery
+from windrow.pipeline.delivery.delivery import BatchIterator, Delivery
 from windrow.pipeline.executors.choose_executor import find_resources
 from windrow.pipeline.launch.attachment import attached_place, attachment_for, will_share
 from windrow.pipeline.launch.launcher import find_launch, find_rank

@@ -215,8 +215,6 @@ class CoordinatorCore:
         assert driver is not None, "tasks are started by the driver"
         self._environment.submit(driver, task, tables, cached)
 
-    # --- internals
-
     def _capture(self, call: Callable[[], T]) -> T | Failure:
         try:
             return call()

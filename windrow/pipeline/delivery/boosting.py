@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
-from windrow.pipeline.delivery.iteration_methods import Deliverable, check_number
+from windrow.pipeline.delivery.delivery import check_number
+from windrow.pipeline.delivery.iteration_methods import Deliverable
 from windrow.pipeline.delivery.tensors.schema_check import check_label, check_names
 from windrow.pipeline.delivery.to_numpy import column_to_numpy
 

@@ -3,116 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from windrow.core.errors import PlanError
-from windrow.core.integers import as_integer
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows, to_numpy_batches
+from windrow.pipeline.delivery.delivery import BatchIterator, Delivery, check_number
 from windrow.pipeline.delivery.sequence_slice import Selection, SequenceSlice
 
 if TYPE_CHECKING:
     from windrow.pipeline.delivery.tensors.device import Device, DType
     from windrow.pipeline.delivery.tensors.ragged import RaggedFormat
-
-Check = Callable[[pa.Schema, Mapping[str, int | None]], None]
-
-
-@runtime_checkable
-class BatchIterator(Protocol):
-    """What ``iter_*`` and ``to_torch`` return: an iterator over batches with a length and a first step.
-
-    Examples
-    --------
-    >>> import windrow
-    >>> batches = windrow.range(5).iter_batches(batch_size=2)
-    >>> isinstance(batches, windrow.BatchIterator), batches.start, len(batches)
-    (True, 0, 3)
-    """
-
-    @property
-    def start(self) -> int:
-        """Number of steps of the epoch that were consumed before this iterator, as after a resume."""
-        ...
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-    def __next__(self) -> Any: ...
-
-    def __len__(self) -> int:
-        """Number of steps of the whole epoch, those before ``start`` included.
-
-        Raises
-        ------
-        TypeError
-            If row counts are not known yet, as with a filter in its first epoch; names ``count()``.
-        """
-        ...
-
-    def close(self) -> None:
-        """Stop before the end. A state still names what follows the last batch handed out."""
-        ...
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """The arguments of one ``iter_*`` call.
-
-    ``convert`` splits a span of whole batches and converts each; ``check`` raises PlanError, before anything is
-    read, for a schema that cannot be converted. ``background``: convert in a separate thread, which pays off
-    where conversion is slow.
-
-    ``converter_key`` identifies the batch format, for conversion in the worker threads that place runs. That
-    pays off where conversion is quick and takes no memory. Runs of the next epoch are placed and converted
-    before its ``iter_*`` call; they are used only if the keys are equal. None: convert on demand.
-
-    ``finish`` completes a converted batch in the consumer's thread. ``size_of`` gives the bytes by which batches
-    that wait for it are bounded, beside their number. ``selection`` is applied before ``convert`` and ``check``.
-    """
-
-    batch_rows: int
-    drop_last: bool
-    prefetch_batches: int
-    convert: Callable[[pa.RecordBatch], Iterable[Any]]
-    check: Check | None = None
-    background: bool = False
-    converter_key: Any = None
-    finish: Callable[[Any], Any] | None = None
-    size_of: Callable[[Any], int] = lambda _: 0
-    selection: Selection = Selection()
-
-    def __post_init__(self) -> None:
-        if self.converter_key is not None:
-            object.__setattr__(self, "converter_key", (self.converter_key, self.selection))
-        object.__setattr__(self, "batch_rows", check_number("batch_size", self.batch_rows, 1))
-        prefetch_batches = check_number("prefetch_batches", self.prefetch_batches, 0)
-        object.__setattr__(self, "prefetch_batches", prefetch_batches)
-        check_drop_last(self.drop_last)
-
-    def for_part(self, part: tuple[int, int] | None) -> Delivery:
-        """The same for a reader of part ``part[0]`` of the ``part[1]`` parts of each sequence; None: of any."""
-        selection = self.selection.for_part(part)
-        if selection == self.selection:
-            return self
-        key = None if self.converter_key is None else self.converter_key[0]
-        return replace(self, selection=selection, converter_key=key)
-
-
-def check_drop_last(value: object) -> None:
-    """Raise PlanError if the argument ``drop_last`` is not a bool."""
-    if not isinstance(value, bool):
-        raise PlanError(f"drop_last={value!r} must be True or False")
-
-
-def check_number(name: str, value: object, minimum: int) -> int:
-    """Return an argument as an integer; raise PlanError if it is not one, or below ``minimum``."""
-    number = as_integer(value)
-    if number is None or not minimum <= number < 2**62:
-        raise PlanError(f"{name}={value!r} must be an integer of {minimum} or more")
-    return number
 
 
 class Deliverable(ABC):

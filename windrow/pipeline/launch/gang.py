@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
-from windrow.pipeline.delivery.iteration_methods import check_number
+from windrow.pipeline.delivery.delivery import check_number
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
 if TYPE_CHECKING:

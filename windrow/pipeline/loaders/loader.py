@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.delivery.iteration_methods import BatchIterator
+from windrow.pipeline.delivery.delivery import BatchIterator
 
 
 class _Shard(Protocol):

@@ -11,7 +11,7 @@ from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format
 from windrow.pipeline.delivery.boosting import BoostingMethods
-from windrow.pipeline.delivery.iteration_methods import BatchIterator, check_drop_last, check_number
+from windrow.pipeline.delivery.delivery import BatchIterator, check_drop_last, check_number
 from windrow.pipeline.loaders.loader import Loader
 from windrow.pipeline.plan.job import Job
 

@@ -10,7 +10,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
-from windrow.pipeline.delivery.iteration_methods import BatchIterator
+from windrow.pipeline.delivery.delivery import BatchIterator
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.statistics.stats import Stats
 

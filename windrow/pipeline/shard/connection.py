@@ -16,7 +16,7 @@ from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError, StallError, StateError
 from windrow.core.finalizers import in_background
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.delivery.iteration_methods import Delivery
+from windrow.pipeline.delivery.delivery import Delivery
 from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.executors.base import CoordinatorClient, Session, waiting_of
 from windrow.pipeline.executors.replicas.client import ReplicaClient

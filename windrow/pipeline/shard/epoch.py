@@ -12,7 +12,8 @@ from windrow.core.errors import PlanError
 from windrow.core.finalizers import in_background
 from windrow.core.tracebacks import USER_ERRORS, cause_of, trim_traceback
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.delivery.iteration_methods import Deliverable, Delivery
+from windrow.pipeline.delivery.delivery import Delivery
+from windrow.pipeline.delivery.iteration_methods import Deliverable
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.epoch_reader import EpochReader

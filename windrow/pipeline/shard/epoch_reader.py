@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from windrow.core.errors import PlanError, StallError, StateError
 from windrow.pipeline.coordinator.skipped_blocks import blocks_passed
-from windrow.pipeline.delivery.iteration_methods import Delivery
+from windrow.pipeline.delivery.delivery import Delivery
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.consumer import CoreTime

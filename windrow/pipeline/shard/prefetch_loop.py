@@ -14,24 +14,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError
 from windrow.core.phase_clock import PhaseClock, measuring
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import CoordinatorClient, WindowData
-from windrow.pipeline.executors.replicas.client import PlacedOutputs
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
+from windrow.pipeline.shard.placing import find_positions, place_run
 from windrow.pipeline.shard.run_reader import Converter, EpochRuns, PlacedRun
 from windrow.pipeline.shard.waits import QUEUE_SECONDS, Spent, phases_of
 from windrow.pipeline.statistics.phases import COLLATE, SHUFFLE
 from windrow.pipeline.tasks.map_batches import MapBatches
-from windrow.pipeline.tasks.row_generator import EpochRows, RowPositions, StoredRows
+from windrow.pipeline.tasks.row_generator import RowPositions
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
-from windrow.shuffle.kernels.place_rows import MapOutputs, place_portion, place_rows
-from windrow.shuffle.order.ordered_rows import OrderedOutputs, join_run
+from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
@@ -328,7 +326,7 @@ class PrefetchLoop:
         run: Run,
         part: slice,
     ) -> pa.RecordBatch:
-        rows = _place(map_outputs.pop(), run, part, self._client.pool)
+        rows = place_run(map_outputs.pop(), run, part, self._client.pool)
         window.uses.used(run.slice)
         if self._after:
             place = run.place + part.start
@@ -369,33 +367,6 @@ def _skip_rows(runs: deque[Run], rows: int) -> None:
         rows -= run.rows - run.skip
     if runs and rows:
         runs[0] = replace(runs[0], skip=runs[0].skip + rows)
-
-
-def find_positions(
-    after: tuple[MapBatches, ...], layout: WindowRuns | None, shard: int, epoch: int, places: slice, seed: int
-) -> RowPositions:
-    """Where rows at some places of a shard's stream are in the epoch, if a transform draws random numbers."""
-    if not any(stage.rng for stage in after):
-        return StoredRows()
-    assert layout is not None, "placed rows have a layout"
-    found = layout.assignment.epoch_rows(places.start, places.stop, shard, layout.total)
-    return EpochRows(found, epoch, seed)
-
-
-def place_run(map_outputs: Any, run: Run, rows: slice, pool: BufferPool) -> pa.RecordBatch:
-    """The rows of a run, without transforms."""
-    return _place(map_outputs, run, rows, pool)
-
-
-def _place(map_outputs: Any, run: Run, rows: slice, pool: BufferPool) -> pa.RecordBatch:
-    if isinstance(map_outputs, PlacedOutputs):
-        return map_outputs.take(run, rows)
-    if isinstance(map_outputs, OrderedOutputs):
-        return join_run(map_outputs, run, rows)
-    schema = map_outputs[0].schema
-    if rows == slice(0, run.rows):
-        return place_rows(map_outputs, run.index, run.rows, schema, pool)
-    return place_portion(map_outputs, run.index, run.rows, rows, schema, pool)
 
 
 def _check_assignment(facts: EpochFacts, assignment: ShardAssignment) -> None:

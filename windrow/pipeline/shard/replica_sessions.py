@@ -15,7 +15,7 @@ from windrow.pipeline.executors.replicas.client import DirectConnection, Replica
 from windrow.pipeline.executors.replicas.host import ReplicaHost
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
 from windrow.pipeline.plan.program import RUN_BYTES, Program
-from windrow.pipeline.shard.prefetch_loop import find_positions, place_run
+from windrow.pipeline.shard.placing import find_positions, place_run
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
 from windrow.shuffle.order.runs import Run

@@ -14,7 +14,7 @@ from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.checkpoint.resume import resume, skip_steps
 from windrow.pipeline.checkpoint.state import State, describe_stream
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.delivery.iteration_methods import Delivery, check_drop_last, check_number
+from windrow.pipeline.delivery.delivery import Delivery, check_drop_last, check_number
 from windrow.pipeline.executors.base import Session
 from windrow.pipeline.loaders.loader_methods import LoaderMethods
 from windrow.pipeline.plan.cursor import Cursor
