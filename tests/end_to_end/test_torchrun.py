@@ -51,7 +51,7 @@ def _split(data: str, n: int) -> tuple[list[Any], int]:
 @pytest.mark.parametrize(
     ("ranks", "cases"),
     [
-        (1, ["stream"]),
+        pytest.param(1, ["stream"], marks=pytest.mark.nightly),
         (2, ["stream"]),
         pytest.param(2, ["dataloader", "attached", "stream"], marks=pytest.mark.nightly),
         pytest.param(4, ["stream"], marks=pytest.mark.nightly),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+import resource
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -164,17 +164,21 @@ def _read_fragments(files: Files, paths: Sequence[str], format: Format) -> Itera
         return name, fragment
 
     first = paths[:_FIRST_FILES] if files.local else []
-    wall, cpu = time.perf_counter(), time.thread_time()
+    before = _count_waits()
     yield from map(look, first)
-    wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
     rest = paths[len(first) :]
-    if files.local and cpu > wall / 2:
+    if files.local and _count_waits() - before < len(first) / 2:
         # the files are in memory: threads would only wait for each other's GIL
         yield from map(look, rest)
         return
     with ThreadPoolExecutor(_METADATA_THREADS, "windrow-metadata") as threads:
         for start in range(0, len(rest), _FILES_AT_ONCE):
             yield from threads.map(look, rest[start : start + _FILES_AT_ONCE])
+
+
+def _count_waits() -> int:
+    """How often this thread has waited, as for a disk; on a busy machine, too, time would tell less."""
+    return resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)).ru_nvcsw
 
 
 def merge_manifest(manifest: Manifest, format: FileFormat, name_file: Callable[[str], str]) -> MergedSchema:
@@ -211,7 +215,7 @@ class _Range(NamedTuple):
 
     def join(self, before: _Range | None) -> _Range:
         """The union of both ranges; files in which the column has another type are ignored."""
-        if before is None or before.kind != self.kind:
+        if before is None or (before.kind is not self.kind and before.kind != self.kind):
             return before or self
         low, high = min(self.low, before.low), max(self.high, before.high)
         return _Range(self.kind, low, high, before.files + self.files)
@@ -224,8 +228,8 @@ class _ManifestBuilder:
         # each schema with its place, and the first file that has it
         self._schemas: dict[bytes, tuple[int, str, pa.Schema]] = {}
         self._schema_numbers = array("q")
-        # most files share one object
-        self._last_schema: tuple[pa.Schema, int] | None = None
+        # most files share one object: it, its place, and the types of its columns
+        self._last_schema: tuple[pa.Schema, int, dict[str, pa.DataType]] | None = None
         self._sizes, self._ends = array("q"), array("q")
         self._digests, self._stamps = bytearray(), array("Q")
         self._rows, self._encoded = array("q"), array("q")
@@ -240,8 +244,10 @@ class _ManifestBuilder:
         if self._last_schema is None or self._last_schema[0] is not facts.schema:
             schema = facts.schema.remove_metadata()
             found = self._schemas.setdefault(bytes(schema.serialize()), (len(self._schemas), name, schema))
-            self._last_schema = facts.schema, found[0]
-        self._schema_numbers.append(self._last_schema[1])
+            # duplicate names raise an error later
+            self._last_schema = facts.schema, found[0], {field.name: field.type for field in facts.schema}
+        _, number, types = self._last_schema
+        self._schema_numbers.append(number)
         for column, sizes in facts.variable.items():
             for known, new in zip(self._variable_column(column), sizes, strict=True):
                 known.extend(new)
@@ -250,11 +256,7 @@ class _ManifestBuilder:
             self._nulls[column] = None if before is None or count is None else before + count
         self._filled += any(facts.rows)
         for column, (low, high) in facts.ranges.items():
-            place = facts.schema.get_field_index(column)
-            # -1 for duplicate names, which raise an error later
-            if place >= 0:
-                own = _Range(facts.schema.field(place).type, low, high)
-                self._ranges[column] = own.join(self._ranges.get(column))
+            self._ranges[column] = _Range(types[column], low, high).join(self._ranges.get(column))
         for codec, size in facts.codecs.items():
             self._codecs[codec] = self._codecs.get(codec, 0) + size
         self._rows.extend(facts.rows)
