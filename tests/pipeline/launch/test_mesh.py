@@ -126,3 +126,14 @@ def test_layout_and_columns_are_those_of_the_slice() -> None:
     first, second = _parts(lambda shard: shard.iter_batches(2, sequence=sequence))
     assert first == [[start + at for at in (0, 1, 6, 7)] for start in (0, 8, 16)]
     assert second == [[start + at for at in (2, 3, 4, 5)] for start in (0, 8, 16)]
+
+
+def test_one_part_is_the_whole_sequence() -> None:
+    pipe = windrow.from_items([{"tokens": [3, 1, 4]}]).repeat(2).options(executor="threads", progress=False)
+    mesh = Mesh((1, 1), ("dp", "cp"), (0, 0))
+    with pipe.shard(mesh=mesh, sequence_dims=("cp",)) as shard:
+        sequences = (None, windrow.SequenceSlice(layout="head_tail"))
+        for epoch, sequence in zip(shard.iter_epochs(), sequences, strict=True):
+            (batch,) = epoch.iter_batches(1, sequence=sequence)
+            assert [row.tolist() for row in batch["tokens"]] == [[3, 1, 4]]
+            assert [row.tolist() for row in batch["position_ids"]] == [[0, 1, 2]]

@@ -23,8 +23,9 @@ POSITION_IDS = "position_ids"
 class SequenceSlice:
     """The part of each row's sequence that a rank gets, for ranks that compute one sequence together.
 
-    Lengths must be divisible by ``count``, or by ``2 * count`` with the layout ``"head_tail"``. Batches get a column
-    ``position_ids`` of shape (rows, length): where in the whole sequence each element is, unless there is one already.
+    Lengths must be divisible by ``count``, or by ``2 * count`` with several parts of the layout ``"head_tail"``. Batches
+    get a column ``position_ids`` of shape (rows, length), unless there is one already: where in the whole sequence each
+    element is.
 
     Parameters
     ----------
@@ -96,7 +97,7 @@ class SequenceSlice:
         assert self.index is not None, "a reader knows its part"
         assert self.count is not None, "a reader knows its part"
         why = f", as layout={self.layout!r} with count={self.count} does"
-        if self.layout == "contiguous":
+        if self.layout == "contiguous" or self.count == 1:
             return Chunks(self.count, (self.index,), why)
         return Chunks(2 * self.count, (self.index, 2 * self.count - 1 - self.index), why)
 

@@ -63,7 +63,7 @@ class MeshPlace:
     @property
     def part(self) -> tuple[int, int] | None:
         """Index and number of the parts of a sequence; None without sequence dimensions."""
-        return (self.sequence, self.sequences) if self.sequences > 1 else None
+        return (self.sequence, self.sequences) if self.sequence_dims else None
 
 
 def _list(names: Sequence[str]) -> str:
