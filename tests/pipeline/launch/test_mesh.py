@@ -137,3 +137,15 @@ def test_one_part_is_the_whole_sequence() -> None:
             (batch,) = epoch.iter_batches(1, sequence=sequence)
             assert [row.tolist() for row in batch["tokens"]] == [[3, 1, 4]]
             assert [row.tolist() for row in batch["position_ids"]] == [[0, 1, 2]]
+
+
+def test_columns_without_sequences_are_whole_on_every_rank() -> None:
+    rows = windrow.from_items([{"tokens": [3, 1], "label": 7}]).repeat(2)
+    mesh = Mesh((1, 2), ("dp", "cp"), (0, 1))
+    with rows.options(executor="threads").shard(mesh=mesh, sequence_dims=("cp",)) as shard:
+        epochs = shard.iter_epochs()
+        (batch,) = next(epochs).iter_batches(1, columns=["label"])
+        assert {name: values.tolist() for name, values in batch.items()} == {"label": [7]}
+        part = windrow.SequenceSlice(columns=["label"])
+        with pytest.raises(PlanError, match="'label' of type int64 has no dimension 1"):
+            list(next(epochs).iter_batches(1, sequence=part))

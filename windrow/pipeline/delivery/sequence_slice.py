@@ -23,9 +23,9 @@ POSITION_IDS = "position_ids"
 class SequenceSlice:
     """The part of each row's sequence that a rank gets, for ranks that compute one sequence together.
 
-    Lengths must be divisible by ``count``, or by ``2 * count`` with several parts of the layout ``"head_tail"``. Batches
-    get a column ``position_ids`` of shape (rows, length), unless there is one already: where in the whole sequence each
-    element is.
+    Lengths must be divisible by ``count``, or by ``2 * count`` with several parts of the layout ``"head_tail"``.
+    Batches get a column ``position_ids`` of shape (rows, length), unless there is one already: where in the whole
+    sequence each element is.
 
     Parameters
     ----------
@@ -149,10 +149,14 @@ class SequenceSlice:
 
 @dataclass(frozen=True)
 class Selection:
-    """The columns, and the part of each sequence, that one reader gets of each batch."""
+    """The columns, and the part of each sequence, that one reader gets of each batch.
+
+    ``by_place``: the part follows from the reader's place alone, so that columns without sequences are no error.
+    """
 
     columns: Sequence[str] | None = None
     sequence: SequenceSlice | None = None
+    by_place: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str):
@@ -174,7 +178,7 @@ class Selection:
                 )
             return self
         if sequence is None:
-            return replace(self, sequence=SequenceSlice(1, *part))
+            return replace(self, sequence=SequenceSlice(1, *part), by_place=True)
         return self if sequence.count is not None else replace(self, sequence=sequence.at(*part))
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -186,8 +190,16 @@ class Selection:
                     f"columns={list(self.columns)!r}: batches have no column {missing[0]!r}, only {rows.schema.names}"
                 )
             rows = rows.select(list(self.columns))
+        sequence = self.sequence_of(rows.schema)
+        return rows if sequence is None else sequence.cut(rows)
+
+    def sequence_of(self, schema: pa.Schema) -> SequenceSlice | None:
+        """What cuts the sequences of the selected columns, given their schema; None: nothing does."""
         # a rank without columns counts steps only
-        return rows if self.sequence is None or not rows.num_columns else self.sequence.cut(rows)
+        if self.sequence is None or not schema.names:
+            return None
+        has_sequences = any(dimensions(field.type) >= self.sequence.dim for field in schema)
+        return self.sequence if has_sequences or not self.by_place else None
 
     def of_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of what is selected."""

@@ -92,9 +92,9 @@ class Wanted:
 
 
 def _parts(selection: Selection, schema: pa.Schema) -> Mapping[str, SequencePart | None]:
-    sequence = selection.sequence
+    sequence = selection.sequence_of(schema)
     parts: dict[str, SequencePart | None] = dict.fromkeys(schema.names)
-    if sequence is not None and schema.names:
+    if sequence is not None:
         try:
             cut = sequence.names(schema)
         except PlanError:
