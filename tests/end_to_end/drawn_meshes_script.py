@@ -80,16 +80,21 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.INFO)
     dist.init_process_group("gloo")
-    for case in json.loads(Path(sys.argv[1]).read_text()):
-        state = None
-        for leg in case["legs"]:
-            pipe = make_pipe(case, "auto")
-            shard, part, at = open_shard(pipe, leg, state)
-            with shard:
-                found = read(shard, leg, part, at)
-                state = shard.state_dict()
-            report([at, found, state])
+    # one Ray for all meshes
+    with windrow.attach():
+        for case in json.loads(Path(sys.argv[1]).read_text()):
+            _read_case(case)
     dist.destroy_process_group()
+
+
+def _read_case(case: dict[str, Any]) -> None:
+    state = None
+    for leg in case["legs"]:
+        shard, part, at = open_shard(make_pipe(case, "auto"), leg, state)
+        with shard:
+            found = read(shard, leg, part, at)
+            state = shard.state_dict()
+        report([at, found, state])
 
 
 if __name__ == "__main__":
