@@ -75,6 +75,7 @@ def test_contents(wheel: Path) -> None:
     assert licences
 
 
+@pytest.mark.nightly
 def test_sdist_has_all_sources(dist: Path) -> None:
     (sdist,) = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:

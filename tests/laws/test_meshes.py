@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from tests.laws.examples import examples
 from tests.laws.replica_cases import (
     FAULTY_CASES,
     MESH_CASES,
@@ -21,13 +22,13 @@ from windrow.pipeline.executors.threads import ThreadsExecutor
 pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
 
 
-@settings(max_examples=40)
+@examples(80)
 @given(MESH_CASES)
 def test_replicas_get_the_batches_of_their_shard(mesh: MeshCase) -> None:
     assert_same_batches(mesh, read_mesh(mesh, ThreadsExecutor(2)))
 
 
-@settings(max_examples=40)
+@examples(80)
 @given(FAULTY_CASES)
 def test_replicas_that_die_or_leave_continue(mesh: MeshCase) -> None:
     assert_same_batches(mesh, read_mesh(mesh, ThreadsExecutor(2)))
@@ -41,7 +42,7 @@ def hosts_narrow() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hosts_narrow")
-@settings(max_examples=40)
+@examples(80)
 @given(SELECTING_CASES)
 def test_replicas_with_columns_of_their_own(mesh: MeshCase) -> None:
     assert_same_batches(mesh, read_mesh(mesh, ThreadsExecutor(2)))
