@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.cached_properties import cached_property
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, BlockPart, BlockReader, BlockTable, RowOrigin, SourceIdentity
 from windrow.io.catalog.manifest import digest_parts, digest_schema

@@ -12,13 +12,13 @@ import io
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from windrow.core.cached_properties import cached_property
 from windrow.io.catalog.value_sizes import leaf_types
 from windrow.io.parquet.thrift_compact import (
     BINARY,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
+from windrow.core.cached_properties import cached_property
 from windrow.core.text_types import offset_width
 from windrow.io.catalog.column_selection import restrict_type
 from windrow.io.catalog.value_sizes import leaf_indices, leaf_types

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
+from windrow.core.cached_properties import cached_property
 from windrow.io.formats.row_group_format import PART_BYTES
 from windrow.io.formats.whole_file_format import read_contents
 from windrow.io.parquet.row_ranges import RowRange

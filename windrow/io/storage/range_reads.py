@@ -11,13 +11,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from windrow.core.cached_properties import cached_property
 from windrow.core.phase_clock import count_request, counting, current_clock, phase
 from windrow.io.storage.retries import Retries, ShortReadError, call_ahead
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.arrow_support import empty_table
+from windrow.core.cached_properties import cached_property
 from windrow.core.errors import PlanError
 from windrow.core.source import (
     BlockAddress,

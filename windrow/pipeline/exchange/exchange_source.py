@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from windrow.core.arrow_support import empty_table
 from windrow.core.byte_sizes import format_bytes
+from windrow.core.cached_properties import cached_property
 from windrow.core.source import BlockAddress, BlockTable
 from windrow.io.catalog.listed_source import WholeBlockReader
 from windrow.io.catalog.value_sizes import fixed_bits

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
 from windrow.core.arrow_support import empty_table
+from windrow.core.cached_properties import cached_property
 from windrow.core.source import BlockAddress, BlockPart, BlockTable, RemoteReader, maps_files
 from windrow.io.catalog.manifest import digest_parts
 from windrow.io.catalog.safe_casts import cast_table

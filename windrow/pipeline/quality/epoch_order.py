@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from windrow.core.cached_properties import cached_property
 from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.permutation import EXACT_ROWS
 from windrow.shuffle.order.window_order import order_window

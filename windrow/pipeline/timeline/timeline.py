@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from windrow.core.cached_properties import cached_property
 from windrow.core.errors import PlanError
 from windrow.pipeline.statistics.phases import Span
 from windrow.pipeline.timeline.draw import draw_timeline

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.buffer_pool import ALIGNMENT_BYTES, BufferPool
+from windrow.core.cached_properties import cached_property
 from windrow.core.errors import WindrowError
 from windrow.core.frame_of_reference import Packing
 from windrow.core.native_libraries import address_of

@@ -30,13 +30,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.random import Philox
 from numpy.typing import NDArray
 
+from windrow.core.cached_properties import cached_property
 from windrow.shuffle.kernels import native
 from windrow.shuffle.order.keys import KEY_BYTES
 

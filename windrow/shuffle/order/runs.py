@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from windrow.core.cached_properties import cached_property
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.order.shard_assignment import ShardAssignment
