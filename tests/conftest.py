@@ -70,8 +70,7 @@ settings.load_profile("ci")
 # the second is the default from Ray 2.57 on; versions before it warn of that at each start
 RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 os.environ.update(RAY_ENVIRONMENT)
-# idle processes of Ray, of which three sessions have about thirty, use a third less CPU than with a report every ten
-# seconds
+# idle processes of Ray, about ten a session, use a third less CPU than with a report every ten seconds
 os.environ.update({"RAY_metrics_report_interval_ms": "60000"})
 # at Ray's own niceness of 15, its processes get a thirtieth of a core beside two busy tests, and starts time out
 os.environ.update({"RAY_worker_niceness": "0"})
