@@ -7,7 +7,7 @@ import logging
 import weakref
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -484,3 +484,31 @@ def test_shards_are_grouped_by_node() -> None:
     coordination = make(Host())
     coordination.open_epoch(replace(request(1), node="there"))
     assert coordination.destinations == ((0,), (1,))
+
+
+def test_rows_of_a_shard_are_placed_while_an_unexpected_node_takes_it_over() -> None:
+    class Placing(Host):
+        placed: ClassVar[list[set[int]]] = []
+
+        def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
+            assert task.ordering is not None
+            self.placed.append({shard for layout in task.ordering.layouts for shard in layout.shards})
+            super().submit(driver, task, tables, cached)
+
+    host = Placing()
+    program = Program(CASE.job("threads"), 2, CASE.equal, (0, 1), part_bytes=1)
+    coordination = CoordinatorCore(
+        program,
+        Resources("simulated", 4, 2**30, limit_covers_all=False),
+        {0: "here", 1: None, 3: None},
+        host,
+    )
+    coordination.open_epoch(request(0))
+    host.finish()
+    # the next window is prepared as soon as no reader holds this one
+    coordination.acknowledge(0, "first", Place(0, 1))
+    assert isinstance(coordination.open_epoch(replace(request(1), shard=7, node="there")), EpochFacts)
+    host.finish()
+    assert parts(ask(coordination, replace(request(1), shard=7), Place(0, 0), (0, 0), "", NONE)) == {0, 1}
+    assert host.placed
+    assert all(placed == {0, 1} for placed in host.placed)

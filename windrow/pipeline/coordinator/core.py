@@ -240,7 +240,7 @@ class CoordinatorCore:
         self._adopt_seed(request)
         user_warnings = self._environment.user_warnings()
         driver = self._ensure_driver(request.batch_rows)
-        self._note_node(driver, request)
+        replaced = self._note_node(request)
         try:
             facts = driver.open_epoch(
                 request.shard, request.cursor, request.batch_rows, drop_last=request.drop_last
@@ -250,6 +250,8 @@ class CoordinatorCore:
                 self._disagreement = Failure.capture(error)
                 driver.task_failed(self._disagreement)
             raise
+        for client in replaced:
+            driver.close_shard(client)
         self._note_replaced(request)
         self._opened[request.shard] = request
         if not request.goes_on:
@@ -260,18 +262,21 @@ class CoordinatorCore:
             self.acknowledge(request.shard, token, place)
         return replace(facts, user_warnings=(*user_warnings, *facts.user_warnings))
 
-    def _note_node(self, driver: Driver, request: OpenRequest) -> None:
-        """Note where a client is; one that was not expected takes the place of one that was, somewhere."""
+    def _note_node(self, request: OpenRequest) -> list[int]:
+        """Note where a client is; one that was not expected takes the place of those returned, expected somewhere.
+
+        They are closed once it has opened its epoch: until then the shard has a reader, or rows would be placed
+        without it.
+        """
+        replaced: list[int] = []
         if request.shard not in self._nodes:
             shard = self._program.shard_of(request.shard)
-            for client in [
-                each
-                for each in self._nodes
-                if self._program.shard_of(each) == shard and not self._nodes[each]
-            ]:
-                del self._nodes[client]
-                driver.close_shard(client)
+            expected = [client for client in self._nodes if self._program.shard_of(client) == shard]
+            replaced = [client for client in expected if not self._nodes[client]]
         self._nodes[request.shard] = request.node
+        for client in replaced:
+            del self._nodes[client]
+        return replaced
 
     def _adopt_seed(self, request: OpenRequest) -> None:
         """Use the seed that a state gave the shard, unless another shard reads by a different one."""
