@@ -28,6 +28,7 @@ from windrow.dataset.sources.from_ray import from_ray as from_ray
 from windrow.dataset.sources.from_spark import from_spark as from_spark
 from windrow.dataset.sources.from_torch import from_torch as from_torch
 from windrow.dataset.sources.mix import mix as mix
+from windrow.dataset.sources.mixture import mixture as mixture
 from windrow.dataset.sources.read_arrow import read_arrow as read_arrow
 from windrow.dataset.sources.read_binary_files import read_binary_files as read_binary_files
 from windrow.dataset.sources.read_csv import read_csv as read_csv

@@ -10,8 +10,7 @@ from bench.simulation.prefetch_loop import PrefetchLoop
 from bench.simulation.world import World
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.program import Program
 
 _HEARTBEAT_SECONDS = 1.0

@@ -9,7 +9,7 @@ from bench.simulation.prefetch_loop import PrefetchLoop
 from bench.simulation.world import Violation, World
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.coordinator.scheduling.events import Place
+from windrow.pipeline.plan.cursor import Place
 
 _HEARTBEAT_SECONDS = 1.0
 _LONGEST_ABSENCE_SECONDS = 10.0

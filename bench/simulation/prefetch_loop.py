@@ -12,8 +12,8 @@ from bench.simulation.client import CoordinatorClient
 from bench.simulation.machines import Machines
 from bench.simulation.world import Violation, World
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.shard.partial_runs import SliceUses
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run, WindowRuns

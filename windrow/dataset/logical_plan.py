@@ -22,12 +22,14 @@ from windrow.core.terminal_text import escape_controls
 from windrow.core.user_functions import function_name
 from windrow.dataset.argument_checks import check_count, check_seed
 from windrow.io.adapters.in_memory_tables import InMemoryBlocks, hold_tables
+from windrow.io.catalog.manifest import digest_parts
 from windrow.pipeline.exchange.derived_source import Parent
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, exchange_source
 from windrow.pipeline.exchange.layouts import Layout, WindowLayout
 from windrow.pipeline.exchange.rearranged_source import RearrangedSource, combine_schemas
 from windrow.pipeline.executors.choose_executor import ray_is_initialized
 from windrow.pipeline.plan.job import Job, Options
+from windrow.pipeline.plan.mixture import Mixture
 from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
@@ -57,6 +59,7 @@ class LogicalPlan:
     shuffles_blocks: bool = False  # and leaves the rows of each block in order
     sort: WindowSort | None = None  # of each window, behind the shuffle
     packing: SequencePacking | None = None  # behind the shuffle
+    mixture: Mixture | None = None  # of the source's rows, which are those of several pipelines
     options: Options = field(default_factory=Options)
 
     def __str__(self) -> str:
@@ -70,10 +73,11 @@ class LogicalPlan:
     @property
     def delivers_blocks(self) -> bool:
         """Whether rows are delivered block by block, each as its transforms make it."""
-        return self.seed is None and self.sort is None and self.packing is None
+        return self.seed is None and self.sort is None and self.packing is None and self.mixture is None
 
     def windowed(self, blocks_per_window: int | None, bytes_per_window: int | str | None) -> LogicalPlan:
         """Cut epochs into windows."""
+        self._check_no_mixture("window()")
         if self.cut is not None:
             if self.cut.of_source:
                 raise PlanError(
@@ -104,6 +108,7 @@ class LogicalPlan:
 
     def repeated(self, times: int | None) -> LogicalPlan:
         """Multiply the number of passes; a pipeline that repeats forever stays so."""
+        self._check_no_mixture("repeat()")
         if times is not None:
             times = check_count(times, "times", "or None to repeat forever")
         forever = times is None or self.epochs is None
@@ -111,6 +116,7 @@ class LogicalPlan:
 
     def shuffled(self, seed: int | None) -> LogicalPlan:
         """Shuffle each window; if no seed is given, one is drawn now."""
+        self._check_no_mixture("a shuffle")
         if self.seed is not None:
             raise PlanError(
                 f"the pipeline already shuffles (seed={self.seed}): keep one {self._shuffle_call}() call"
@@ -131,6 +137,7 @@ class LogicalPlan:
 
     def sorted(self, sort: WindowSort) -> LogicalPlan:
         """Sort the rows of each window, once, behind the shuffle."""
+        self._check_no_mixture(str(sort))
         if self.sort is not None:
             raise PlanError(f"the pipeline already sorts ({self.sort}): keep one sort_each_window() call")
         if self.packing is not None:
@@ -146,6 +153,7 @@ class LogicalPlan:
 
     def packed(self, packing: SequencePacking) -> LogicalPlan:
         """Pack documents into sequences, once, in the order of the shuffle."""
+        self._check_no_mixture(str(packing))
         if self.packing is not None:
             raise PlanError(f"the pipeline already packs ({self.packing}): keep one pack() call")
         if self.sort is not None:
@@ -161,12 +169,23 @@ class LogicalPlan:
             packing.check_schema(self.read_source.schema, PlanError, "")
         return replace(self, packing=packing)
 
+    def _check_no_mixture(self, call: str) -> None:
+        if self.mixture is not None:
+            raise PlanError(
+                f"{call} comes after mixture(), whose sources have orders of their own: call it on each source"
+            )
+
+    def stream_digest(self) -> str:
+        """A digest of the data and of its order in all passes."""
+        order = (vars(self.window_cut) | {"is_chosen": False}, self.seed, self.shuffles_blocks)
+        return digest_parts([make_parent(self).digest, repr(order).encode()])
+
     def mapped(self, stage: MapBatches) -> LogicalPlan:
         """Add a transform: after the shuffle, or `packed`, if the plan already has one, else before it."""
         if self.delivers_blocks:
             return replace(self, before=(*self.before, stage))
         step = f"{self._shuffle_call}()" if self.packing is None else "pack()"
-        if stage.only_drops and self.sort is None and self.packing is None and not self.after:
+        if stage.only_drops and self.sort is None and not (self.packing or self.mixture or self.after):
             # which rows stay does not depend on their order
             return replace(self, before=(*self.before, stage))
         if not stage.preserves_rows:
@@ -209,10 +228,13 @@ class LogicalPlan:
             packing=self.packing,
             shuffles_blocks=self.shuffles_blocks,
             sort=self.sort,
+            mixture=self.mixture,
         )
 
     @property
     def _shuffle_call(self) -> str:
+        if self.mixture is not None:
+            return "mixture"
         if self.sort is not None:
             return "sort_each_window"
         return "randomize_block_order_each_window" if self.shuffles_blocks else "random_shuffle_each_window"

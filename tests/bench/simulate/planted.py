@@ -13,12 +13,12 @@ from windrow.pipeline.coordinator.core import CoordinatorCore
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import BufferedWindow, OpenRequest
-from windrow.pipeline.coordinator.scheduling.events import Drop, Place
+from windrow.pipeline.coordinator.scheduling.events import Drop
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.coordinator.scheduling.shard_tracker import ShardTracker
 from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
 from windrow.pipeline.executors.window_fetch import WindowCollector
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.epoch_shape import EpochCounts
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.shuffle.order.shard_assignment import ShardAssignment

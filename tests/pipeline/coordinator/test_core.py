@@ -17,8 +17,7 @@ from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, CoordinatorC
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply, group_by_nodes
-from windrow.pipeline.coordinator.scheduling.events import Place
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.job import Resources
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.task import Task, TaskReport

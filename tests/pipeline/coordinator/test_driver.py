@@ -12,9 +12,8 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.plan import program as program_module
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.tasks.map_task import run_task

@@ -11,13 +11,12 @@ import pytest
 
 from windrow.core.errors import PlanError
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.delivery.wanted import EVERYTHING
 from windrow.pipeline.executors.ray import fetch_thread as module
 from windrow.pipeline.executors.ray.coordinator_calls import PendingCalls
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.pipeline.executors.ray.narrowed_objects import Narrower
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 WAIT_SECONDS = 10.0

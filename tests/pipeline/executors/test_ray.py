@@ -31,7 +31,6 @@ from tests.laws.cases import BlocksSource, Case
 from tests.shuffle.tables import rows_of
 from windrow.core.errors import PlanError, SourceError, StallError, TransformError, WindrowError
 from windrow.core.source import BlockAddress
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors import window_fetch
 from windrow.pipeline.executors.base import CoordinatorClient, Waiting, WindowData
@@ -42,7 +41,7 @@ from windrow.pipeline.executors.ray.coordinator_calls import make_death_error
 from windrow.pipeline.executors.ray.executor import RayExecutor
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.pipeline.executors.ray.ray_task import _WorkerState
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.open_shards import open_shards

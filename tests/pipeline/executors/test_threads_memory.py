@@ -15,11 +15,10 @@ import pytest
 import windrow
 from tests.laws.cases import Case
 from windrow.pipeline.coordinator.driver import Driver
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors import threads
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan import memory_budget, program
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard import waits
 from windrow.pipeline.tasks.map_batches import MapBatches

@@ -8,10 +8,9 @@ import pytest
 
 from windrow.core.errors import StallError
 from windrow.pipeline.coordinator.requests import WindowReply
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 
 DATA = WindowData(None, [])
 

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 import windrow
 from tests.narrowing import narrowing_hosts
 from windrow.core.errors import PlanError, StallError, StateError
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.delivery.sequence_slice import Selection
 from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.replicas.host import ReplicaHost
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.shard import Shard

@@ -61,7 +61,7 @@ class State:
     def cursor(self) -> Cursor:
         """How far the stream has been consumed."""
         assigned = None if self.shards is None or self.batch_size is None else (self.shards, self.batch_size)
-        return Cursor(self.epoch, self.row, self.window, self.window_row, assigned, self.corrupt)
+        return Cursor(self.epoch, self.row, self.window, self.window_row, assigned, corrupt=self.corrupt)
 
     def at(self, cursor: Cursor, *, shards: int | None, batch_size: int | None) -> State:
         """The state of the same stream at a cursor."""

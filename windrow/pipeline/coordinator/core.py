@@ -17,9 +17,9 @@ from windrow.pipeline.checkpoint.resume import make_seed_error
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply, group_by_nodes
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.coordinator.window_history import Capacity
+from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.plan.job import Resources
 from windrow.pipeline.plan.memory_budget import budget_program
 from windrow.pipeline.plan.program import Program

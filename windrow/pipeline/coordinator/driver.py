@@ -20,6 +20,7 @@ from windrow.pipeline.coordinator.requests import (
     EpochStarts,
     WindowReply,
     diagnose,
+    reply_round,
 )
 from windrow.pipeline.coordinator.run_measurements import BlockRowCounts, MemoryEstimate, make_window_error
 from windrow.pipeline.coordinator.scheduling.events import (
@@ -35,13 +36,14 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Limits,
     Opened,
     Overflowed,
-    Place,
+    Replanned,
     Run,
     Tick,
 )
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.coordinator.window_history import Capacity, WindowHistory
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
+from windrow.pipeline.plan.memory_budget import prefetch_rounds
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.statistics.phases import TrainerStats
@@ -91,20 +93,22 @@ class Driver:
         self._handling = self._widened = False
         self.history = WindowHistory(capacity or Capacity(workers), profiled=job.options.profile)
         prefetch = job.options.prefetch_windows
+        if job.mixture is not None:
+            prefetch = prefetch_rounds(program)
         limits = Limits(
             shards=clients or program.members,
-            stop_epoch=job.epochs,
+            stop_epoch=job.epochs if job.mixture is None else None,
             slots=workers,
             memory_bytes=budget.shared_bytes,
             prefetch_windows=prefetch + budget.extra_windows,
-            crosses_epochs=not job.on_demand,
+            crosses_epochs=not job.on_demand and job.mixture is None,
             slices=budget.slices,
             heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_SECONDS,
             overhead=budget.overhead if budget.shared else None,
             row_bytes=budget.overhead.row_bytes if budget.overhead is not None else 0,
             exact=budget.exact,
             bounds_tasks=budget.overhead is not None,
-            read_ahead_bytes=budget.read_ahead_bytes if prefetch else 0,
+            read_ahead_bytes=budget.read_ahead_bytes if prefetch and job.mixture is None else 0,
         )
         self._scheduler = Scheduler(limits, lambda epoch: program.shape(epoch, self._rows.array))
 
@@ -112,6 +116,8 @@ class Driver:
 
     def open_epoch(self, shard: int, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
         """Start an epoch for a shard, if that agrees with how other shards read it (`EpochStarts`)."""
+        if self._program.job.mixture is not None and self._program.open_leg(cursor, batch_rows):
+            self._handle(Replanned(cursor.epoch))
         rest = self._program.assignment(batch_rows, drop_last=drop_last, start_row=cursor.row)
         self.admit(cursor, cursor.passed(self._program.job.sequence_rows))
         # runs are laid out from the epoch's start, so that a shard can resume at any step
@@ -129,7 +135,7 @@ class Driver:
         return EpochFacts(
             epoch=cursor.epoch,
             first_window=cursor.window,
-            windows=self._program.plan(cursor.epoch).windows,
+            windows=self._program.fetched_windows(cursor.epoch),
             assignment=self._program.assignment(batch_rows, drop_last=drop_last, start_row=cursor.row),
             run_rows=self._program.run_rows(batch_rows),
             total=self._total(cursor.epoch),
@@ -142,6 +148,8 @@ class Driver:
         self._handle(Tick())
         if self.failure is not None:
             self.failure.rethrow()
+        if self._program.job.mixture is not None:
+            return self._poll_round(shard, epoch, window, have)
         parts = len(self._scheduler.counts(epoch).shape.windows[window])
         buffered = self._buffered.get((epoch, window))
         if buffered is None:
@@ -154,6 +162,14 @@ class Driver:
             return reply
         starts = self._scheduler.counts(epoch).starts(window, assignment)
         return replace(reply, starts=starts, corrupt=self._rows.corrupt.blocks)
+
+    def _poll_round(self, shard: int, epoch: int, number: int, have: Collection[int]) -> WindowReply:
+        """Return what is ready of a mixture's round: of all windows that have rows in it."""
+        shape = self._scheduler.counts(epoch).shape
+        needed = [(epoch, window) for window in shape.windows_of(number)]
+        parts = [len(shape.windows[window]) for _, window in needed]
+        buffered = [self._buffered.get(key) for key in needed]
+        return reply_round(self._program.shard_of(shard), number, parts, buffered, have)
 
     def admit(self, cursor: Cursor, window: int) -> None:
         """Admit a shard that opened an epoch at a cursor and may have rows up to a window."""
@@ -175,9 +191,10 @@ class Driver:
         return self._scheduler.blocks_bytes
 
     def is_complete(self, epoch: int, window: int) -> bool:
-        """Whether every part of a window is ready."""
-        state = self._scheduler.window(epoch, window)
-        return state is not None and state.complete
+        """Whether every part of a window, or of what a mixture's round needs, is ready."""
+        windows = self._scheduler.counts(epoch).shape.windows_of(window)
+        states = [self._scheduler.window(epoch, needed) for needed in windows]
+        return all(state is not None and state.complete for state in states)
 
     def heartbeat(self, shard: int, *stats: TrainerStats) -> None:
         """A shard's consumers are alive: they take rows or wait for them; ``stats`` is what each has received."""
@@ -191,7 +208,18 @@ class Driver:
 
     def abandon(self, epoch: int, window: int, attempt: int) -> None:
         """Discard an attempt at a window whose outputs are lost; the window is prepared again."""
+        if self._program.job.mixture is not None:
+            self._abandon_round(epoch, window, attempt)
+            return
         self._handle(AttemptLost(epoch, window, attempt))
+
+    def _abandon_round(self, epoch: int, number: int, attempt: int) -> None:
+        shape = self._scheduler.counts(epoch).shape
+        states = [self._scheduler.window(epoch, window) for window in shape.windows_of(number)]
+        found = [state for state in states if state is not None]
+        if max((state.attempt for state in found), default=-1) == attempt:
+            for state in found:
+                self._handle(AttemptLost(epoch, state.window, state.attempt))
 
     def close_shard(self, shard: int, stats: TrainerStats | None = None) -> bool:
         """A shard has stopped reading; returns whether it was the last one."""
@@ -347,6 +375,8 @@ class Driver:
 
     def _total(self, epoch: int) -> int | None:
         # counts from an earlier epoch apply even if this one was started without them
+        if self._program.job.mixture is not None:
+            return self._program.total_rows(epoch)
         return self._rows.total if self._rows.known else self._scheduler.counts(epoch).total
 
     def _run(self, instruction: Run) -> None:

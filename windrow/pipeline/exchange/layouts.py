@@ -85,6 +85,20 @@ class WholeBlocks:
 
 
 @dataclass(frozen=True)
+class CountedBlocks(WholeBlocks):
+    """The same with the rows of each block, which are counted where they are not known: the sources of a mixture."""
+
+    counts_rows = True
+
+    def blocks(self, parents: Sequence[Parent]) -> list[Sides]:
+        return [
+            ((Segment(number, block, 0, rows),),)
+            for number, parent in enumerate(parents)
+            for block, rows in enumerate(parent.row_counts.tolist())
+        ]
+
+
+@dataclass(frozen=True)
 class Border:
     """A place between rows: behind a number of rows, or behind a share of all of them, rounded down."""
 

@@ -14,9 +14,8 @@ from typing import Any, Protocol, TypeVar
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.delivery.wanted import Wanted
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.job import Launch, Options, Resources
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.statistics.phases import Interval, TrainerStats

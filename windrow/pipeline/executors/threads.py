@@ -23,14 +23,13 @@ from windrow.pipeline.checkpoint.resume import make_seed_error
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.window_history import Capacity
 from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import CoordinatorClient, Pace, Session, WindowData
 from windrow.pipeline.executors.window_fetch import WindowCollector
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cache_budget import disk_cache
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.job import Launch, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program

@@ -13,10 +13,9 @@ from typing import Any
 
 from windrow.core.errors import StallError
 from windrow.pipeline.coordinator.requests import WindowReply
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.statistics.phases import Interval
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.place_rows import MapOutputs
@@ -151,6 +150,7 @@ class WindowCollector:
         self._parts: int | None = None
         self.layout: WindowRuns | None = None
         self.outputs: dict[int, list[Any]] = {}
+        self._runs: dict[int, tuple[int, int]] = {}
         self.starts: tuple[tuple[int, int], ...] = ()
         self.corrupt: tuple[int, ...] = ()
         self.row_bytes = 0.0
@@ -160,13 +160,14 @@ class WindowCollector:
         """Add the outputs of a reply; those of an earlier attempt are discarded."""
         self._parts = reply.parts
         if attempt != self._attempt:
-            self._attempt, self.outputs = attempt, {}
+            self._attempt, self.outputs, self._runs = attempt, {}, {}
         self.layout = reply.layout
         self.starts = reply.starts
         self.corrupt = reply.corrupt
         self.row_bytes = reply.row_bytes
         self.history = reply.history
         self.outputs.update(reply.outputs)
+        self._runs.update(reply.runs)
 
     @property
     def complete(self) -> bool:
@@ -181,9 +182,19 @@ class WindowCollector:
     def window(self, user_warnings: Sequence[str]) -> WindowData:
         """Return the complete window; its handles must have been replaced by map outputs."""
         slices = [_join_outputs(chain.from_iterable(filter(None, of_slice))) for of_slice in self.slices()]
+        if self._runs:
+            slices = [self._join_round()]
         return WindowData(
             self.layout, slices, user_warnings, self.starts, self.corrupt, self.row_bytes, self.history
         )
+
+    def _join_round(self) -> MapOutputs:
+        """The map outputs of a mixture's round, each with the runs of the round alone."""
+        found = []
+        for part in sorted(self.outputs):
+            (map_outputs,) = self.outputs[part]
+            found += [map_output.of_runs(*self._runs[part]) for map_output in map_outputs or ()]
+        return MapOutputs(found)
 
 
 def _join_outputs(outputs: Iterable[MapOutput | OrderedRows]) -> MapOutputs | OrderedOutputs:

@@ -1,9 +1,33 @@
-"""The cursor: a resumable point in a stream."""
+"""The cursor: a resumable point in a stream; and a place among its windows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True)
+class MixturePoint:
+    """Where the shares of a mixture last changed: all that has to be known of what came before.
+
+    ``counts`` holds the rows of each source up to ``row``. ``shares`` were set there, in place of the schedule;
+    None: it holds. The mixture's step ``steps`` begins at row ``steps_row``.
+    """
+
+    counts: tuple[int, ...]
+    row: int = 0
+    shares: tuple[int, ...] | None = None
+    steps: int = 0
+    steps_row: int = 0
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A place in the stream of windows, or of a mixture's rounds; slices below ``slice`` have been consumed."""
+
+    epoch: int
+    window: int
+    slice: int = 0
 
 
 @dataclass(frozen=True)
@@ -19,6 +43,8 @@ class Cursor:
     assigned: tuple[int, int] | None = field(default=None, compare=False)
     # the blocks skipped as corrupt up to here, by number; they stay skipped
     corrupt: tuple[int, ...] = field(default=(), compare=False)
+    # of a mixture: where its shares last changed; None: at its start
+    mixed: MixturePoint | None = None
 
     def passed(self, sequence_rows: int) -> int:
         """The last window whose corrupt blocks are all named, since rows of it were consumed; -1: none.
@@ -37,4 +63,7 @@ class Cursor:
 
     def next_epoch(self) -> Cursor:
         """The start of the next epoch."""
+        if self.mixed is not None:
+            # the rows of a mixture are numbered through
+            return replace(self, epoch=self.epoch + 1)
         return Cursor(self.epoch + 1, assigned=self.assigned, corrupt=self.corrupt)

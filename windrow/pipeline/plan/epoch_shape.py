@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.core.cached_properties import cached_property
+from windrow.pipeline.plan.cursor import Place
+from windrow.shuffle.order.round_runs import count_slices, find_slice
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 
@@ -36,12 +43,71 @@ class Part:
         return max(1, self.stored_rows or self.rows or 0)
 
 
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """The windows that each round of a mixture needs, those from ``start`` to ``stop``.
+
+    ``first`` and ``last`` hold the first and the last round of each window.
+    """
+
+    start: int
+    stop: int
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+
+    @cached_property
+    def _by_round(self) -> dict[int, list[int]]:
+        needed: dict[int, list[int]] = {}
+        for window, (first, last) in enumerate(zip(self.first.tolist(), self.last.tolist(), strict=True)):
+            for number in range(max(first, self.start), last + 1):
+                needed.setdefault(number, []).append(window)
+        return needed
+
+    def windows(self, number: int) -> Sequence[int]:
+        """The windows that a round needs, in order."""
+        return self._by_round.get(number, ())
+
+    def slices(self, window: int) -> int:
+        """The number of slices of a window."""
+        return count_slices(int(self.first[window]), int(self.last[window]) + 1)
+
+    def first_kept(self, window: int, number: int) -> int | None:
+        """The first slice of a window that is needed from a round on; None: the window is not."""
+        first, stop = int(self.first[window]), int(self.last[window]) + 1
+        return None if number >= stop else find_slice(max(number, first), first, stop)
+
+
 @dataclass(frozen=True)
 class EpochShape:
     """An epoch as the scheduler sees it: the parts of each window, and the stages of every part in order."""
 
     windows: tuple[tuple[Part, ...], ...]
     stages: tuple[Stage, ...]
+    # of a mixture, whose windows hold rows of several rounds each; shards then fetch rounds
+    rounds: Rounds | None = None
+    # where the last round ends
+    stop_row: int = 0
+
+    @property
+    def fetched(self) -> int:
+        """Up to where what shards fetch is numbered: windows, or rounds."""
+        return len(self.windows) if self.rounds is None else self.rounds.stop
+
+    def windows_of(self, fetched: int) -> Sequence[int]:
+        """The windows that hold what shards fetch by this number."""
+        return (fetched,) if self.rounds is None else self.rounds.windows(fetched)
+
+    def slices_of(self, window: int, slices: int) -> int:
+        """The number of slices of a window, ``slices`` where it is fetched by itself."""
+        return slices if self.rounds is None else self.rounds.slices(window)
+
+    def first_kept(self, window: int, place: Place) -> int | None:
+        """The first slice of a window that is needed from a place in this epoch on; None: the window is not needed."""
+        if self.rounds is None:
+            if place.window > window:
+                return None
+            return place.slice if place.window == window else 0
+        return self.rounds.first_kept(window, place.window)
 
 
 class EpochCounts:
@@ -77,7 +143,9 @@ class EpochCounts:
         return self._first
 
     def next_with_parts(self, window: int) -> int:
-        """The first window from ``window`` on that has parts; the number of windows if none has."""
+        """The first window from ``window`` on that has parts; the number of windows if none has. Rounds have rows."""
+        if self.shape.rounds is not None:
+            return window
         return self._next_with_parts[min(window, len(self._rows))]
 
     def record(self, window: int, part: int, rows: int) -> None:
@@ -110,7 +178,9 @@ class EpochCounts:
 
     @property
     def total(self) -> int | None:
-        """Rows of the epoch, or None while a part is unknown."""
+        """Rows of the epoch, or None while a part is unknown; of a mixture, the row at which it ends."""
+        if self.shape.rounds is not None:
+            return self.shape.stop_row
         return None if self._unknown_parts else self._known_total
 
     def starts(self, window: int, assignment: ShardAssignment) -> tuple[tuple[int, int], ...]:

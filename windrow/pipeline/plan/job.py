@@ -11,6 +11,7 @@ from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.core.source import Source
+from windrow.pipeline.plan.mixture import Mixture
 from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
@@ -146,6 +147,7 @@ class Job:
     packing: SequencePacking | None = None
     shuffles_blocks: bool = False  # whether the shuffle leaves the rows of each block in order
     sort: WindowSort | None = None  # of the rows of each window, after the shuffle
+    mixture: Mixture | None = None  # of the source's rows, which come from several sources
 
     @property
     def row_seed(self) -> int | None:
@@ -197,6 +199,8 @@ class Job:
 
         It does so only where the next epoch's layout is fully known in advance, and is prefetched.
         """
+        if self.mixture is not None:
+            return False
         is_last = self.epochs is not None and epoch + 1 >= self.epochs
         prepared = self.options.prefetch_windows > 0 and not self.on_demand
         return self.rows_known and prepared and not is_last

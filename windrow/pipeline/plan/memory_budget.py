@@ -292,7 +292,7 @@ def _max_windows(program: Program, resources: Resources, window_bytes: int) -> i
     0 where windows can turn out larger than known, or are counted first: the next one would wait
     for memory, or for its rows, until shards acknowledge what they have passed.
     """
-    prefetch = program.job.options.prefetch_windows
+    prefetch = program.job.options.prefetch_windows if program.job.mixture is None else 0
     if not prefetch or not window_bytes or not (_is_exact(program.job) and program.job.rows_known):
         return 0
     small = resources.small_windows_bytes // window_bytes
@@ -301,6 +301,8 @@ def _max_windows(program: Program, resources: Resources, window_bytes: int) -> i
 
 def largest_window(program: Program, sizes: NDArray[np.int64]) -> int:
     """The largest sum over a window of a value that is given for every block of the dataset."""
+    if program.job.mixture is not None:
+        return program.leg(0).largest_round(sizes)
     epochs = _EPOCHS_SAMPLED if program.job.seed is not None and program.plan(0).windows > 1 else 1
     largest = 0
     for epoch in range(epochs):
@@ -319,7 +321,21 @@ def _size_within(program: Program, held_bytes: int) -> int:
     return int(held_bytes * share) - int(decoded.max(initial=0))
 
 
+def prefetch_rounds(program: Program) -> int:
+    """How many rounds of a mixture are prepared ahead: those that the windows needed at once would fill."""
+    mixture, prefetch = program.job.mixture, program.job.options.prefetch_windows
+    assert mixture is not None, "the program is of a mixture"
+    if not prefetch:
+        return 0
+    round_bytes = max(1, mixture.round_rows * program.row_bytes)
+    window_bytes = largest_window(program, program.job.source.blocks.memory_bytes)
+    return max(1, -(-prefetch * window_bytes // round_bytes))
+
+
 def _windows_of_run(program: Program) -> int:
+    if program.job.mixture is not None:
+        # of those needed at once, as many again are prepared
+        return 2
     windows = program.plan(0).windows
     return windows if program.job.epochs == 1 else max(windows, 1) * 2
 

@@ -15,14 +15,17 @@ from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
 from windrow.core.errors import PlanError
+from windrow.core.source import Source
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape, Part, Stage
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.mixture import MixtureLeg
 from windrow.pipeline.plan.window_places import EpochParts, WindowPlaces, WindowPlan, cut_parts, place_window
 from windrow.pipeline.tasks.key_columns import KEY_COPIES, SORTED_ROW_BYTES
 from windrow.pipeline.tasks.map_task import TaskContext
 from windrow.pipeline.tasks.task import Task, Work
 from windrow.shuffle.order.epoch_plan import EpochPlan, plan_epoch
+from windrow.shuffle.order.round_runs import RoundRuns, scatter_window
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
 
@@ -60,6 +63,12 @@ _READ_THEN_PLACE = (Stage("read", needs_order=False), Stage("place", needs_order
 def _estimate_held_bytes(output_bytes: NDArray[np.float64]) -> NDArray[np.int64]:
     held: NDArray[np.int64] = (output_bytes * _ROUNDING).astype(np.int64) + _BLOCK_BYTES
     return held
+
+
+def stored_row_bytes(source: Source) -> int:
+    """The mean bytes of a source's stored rows in memory; at least 1."""
+    rows = int(source.blocks.rows.sum())
+    return max(1, -(-int(source.blocks.memory_bytes.sum()) // rows)) if rows else 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +123,7 @@ class Program:
         source = self.job.source
         if self.job.packing is not None:
             return self.job.packing.token_bytes(source.schema)
-        rows = int(source.blocks.rows.sum())
-        return max(1, -(-int(source.blocks.memory_bytes.sum()) // rows)) if rows else 1
+        return stored_row_bytes(source)
 
     @cached_property
     def estimated_rows(self) -> NDArray[np.int64]:
@@ -203,14 +211,65 @@ class Program:
         job = self.job.with_seed(seed)
         return self if job is self.job else replace(self, job=job)
 
+    # --- of a mixture
+
+    @cached_property
+    def _legs(self) -> dict[int, MixtureLeg]:
+        """The parts of a mixture that have been opened, by epoch, in this process."""
+        return {}
+
+    @cached_property
+    def _leg_parts(self) -> dict[int, EpochParts]:
+        return {}
+
+    def open_leg(self, cursor: Cursor, batch_size: int) -> bool:
+        """Plan a mixture from a cursor on, as its epoch; returns whether that was planned otherwise before."""
+        mixture = self.job.mixture
+        assert mixture is not None, "the program is of a mixture"
+        leg, known = self._legs.get(cursor.epoch), cursor.epoch in self._legs
+        step_rows = self.shards * self.batch_rows(batch_size)
+        if leg is not None and leg.serves(cursor.row, cursor.mixed or mixture.start, step_rows):
+            return False
+        self._legs[cursor.epoch] = MixtureLeg(mixture, cursor.mixed or mixture.start, cursor.row, step_rows)
+        self._leg_parts.pop(cursor.epoch, None)
+        return known
+
+    def leg(self, epoch: int) -> MixtureLeg:
+        """The part of a mixture that was opened as this epoch; before any was, its start."""
+        mixture = self.job.mixture
+        assert mixture is not None, "the program is of a mixture"
+        if epoch not in self._legs:
+            self._legs[epoch] = MixtureLeg(mixture, mixture.start, 0, self.shards)
+        return self._legs[epoch]
+
+    def has_rows_at(self, cursor: Cursor) -> bool:
+        """Whether a mixture has a row at a cursor."""
+        mixture = self.job.mixture
+        assert mixture is not None, "the program is of a mixture"
+        leg = MixtureLeg(mixture, cursor.mixed or mixture.start, cursor.row, self.shards)
+        return leg.stop > cursor.row
+
+    def total_rows(self, epoch: int) -> int:
+        """Rows of an epoch whose row counts are known; of a mixture, the row at which it ends."""
+        return int(self.stored_rows.sum()) if self.job.mixture is None else self.leg(epoch).stop
+
+    def fetched_windows(self, epoch: int) -> int:
+        """Up to where what shards fetch of an epoch is numbered: its windows, or a mixture's rounds."""
+        return self.plan(epoch).windows if self.job.mixture is None else self.leg(epoch).rounds.stop
+
     def window_starts(self, epoch: int) -> NDArray[np.int64]:
         """(windows + 1,) the first row of each window of an epoch whose row counts are known, and their total."""
+        if self.job.mixture is not None:
+            leg, size = self.leg(epoch), self.job.mixture.round_rows
+            return np.minimum(np.arange(leg.rounds.stop + 1, dtype=np.int64) * size, leg.stop)
         plan = self.plan(epoch)
         starts: NDArray[np.int64] = np.append(0, np.cumsum(self.stored_rows[plan.blocks]))[plan.starts]
         return starts
 
     def locate(self, epoch: int, row: int) -> Cursor:
         """The cursor at a row of an epoch whose row counts are known; at its end, the next epoch's first."""
+        if self.job.mixture is not None:
+            return self._locate_in_leg(epoch, row)
         if row == 0:
             return Cursor(epoch)
         ends = self.window_starts(epoch)[1:]
@@ -218,6 +277,12 @@ class Program:
         if window == len(ends):
             return Cursor(epoch + 1)
         return Cursor(epoch, row, window, int(ends[window - 1]) if window else 0)
+
+    def _locate_in_leg(self, epoch: int, row: int) -> Cursor:
+        leg = self.leg(epoch)
+        number = row // leg.mixture.round_rows
+        at = Cursor(epoch, row, number, leg.round_rows(number)[0], mixed=leg.point_at(row))
+        return at.next_epoch() if row >= leg.stop else at
 
     def shard_of(self, client: int) -> int:
         """The shard that a client of the coordinator reads.
@@ -238,6 +303,8 @@ class Program:
     def plan(self) -> Callable[[int], EpochPlan]:
         """Maps an epoch to the blocks of each of its windows."""
         job = self.job
+        if job.mixture is not None:
+            return lambda epoch: self.leg(epoch).plan
         return lru_cache(_CACHED_EPOCHS)(
             lambda epoch: plan_epoch(
                 job.source.blocks,
@@ -256,12 +323,22 @@ class Program:
             if blocks.files is None
             else blocks.memory_bytes + _FILE_BYTES * (blocks.files - 1)
         )
+        if self.job.mixture is not None:
+            return self._parts_of_leg
         return lru_cache(_CACHED_EPOCHS)(lambda epoch: cut_parts(plan(epoch), sizes, task_bytes))
+
+    def _parts_of_leg(self, epoch: int) -> EpochParts:
+        if epoch not in self._leg_parts:
+            sizes = self.job.source.blocks.memory_bytes
+            self._leg_parts[epoch] = cut_parts(self.plan(epoch), sizes, self.task_bytes)
+        return self._leg_parts[epoch]
 
     @cached_property
     def parts(self) -> Callable[[int, int], WindowPlan]:
         """Maps an epoch and a window to the blocks of each of its tasks."""
         epoch_parts = self._epoch_parts
+        if self.job.mixture is not None:
+            return lambda epoch, window: epoch_parts(epoch).window(window)
         return lru_cache(_CACHED_WINDOWS)(lambda epoch, window: epoch_parts(epoch).window(window))
 
     def shape(self, epoch: int, rows: NDArray[np.int64]) -> EpochShape:
@@ -285,6 +362,9 @@ class Program:
         borders = parts.windows.tolist()
         windows = tuple(flat[first:stop] for first, stop in pairwise(borders))
         stages = _MAP if known.all() else _READ_THEN_PLACE
+        if self.job.mixture is not None:
+            leg = self.leg(epoch)
+            return EpochShape(windows, _MAP, leg.rounds, leg.stop)
         return EpochShape(windows=windows, stages=stages if self.job.sort is None else _READ_THEN_SORT)
 
     def places(
@@ -300,6 +380,8 @@ class Program:
         keys: Mapping[int, Sequence[pa.Table]] = MappingProxyType({}),
     ) -> WindowPlaces:
         """Where the rows of a work's window go: one layout per destination; the rest is as in `place_window`."""
+        if self.job.mixture is not None:
+            return self._scatter(work, rows, assignment, destinations)
         first, stop = counts.first_row(work.window), counts.first_row(work.window + 1)
         assert first is not None, "rows are counted before they are placed"
         assert stop is not None, "rows are counted before they are placed"
@@ -317,6 +399,46 @@ class Program:
         )
         plan, key = self.parts(work.epoch, work.window), (work.epoch, work.window)
         return place_window(self.job, plan, key, layouts=layouts, rows=rows, lengths=lengths, keys=keys)
+
+    def _scatter(
+        self,
+        work: Work,
+        rows: NDArray[np.int64],
+        assignment: ShardAssignment,
+        destinations: Sequence[tuple[int, ...]],
+    ) -> WindowPlaces:
+        """Where the rows of a window of a mixture's source go: into the runs of several rounds."""
+        leg, plan = self.leg(work.epoch), self.parts(work.epoch, work.window)
+        needed, size = leg.windows[work.window], leg.mixture.round_rows
+        source = leg.mixture.sources[needed.source]
+        layouts = tuple(
+            RoundRuns(
+                WindowRuns(
+                    assignment=assignment,
+                    first_row=leg.row,
+                    stop_row=leg.stop,
+                    total=leg.stop,
+                    shards=shards,
+                    run_rows=self.run_rows(assignment.batch_size),
+                    slices=1,
+                ),
+                round_rows=size,
+                first_round=needed.first_row // size,
+                stop_round=-(-needed.stop_row // size),
+                first_row=leg.row,
+                stop_row=leg.stop,
+            )
+            for shards in destinations
+        )
+        before = plan.rows_before(rows)
+        order = scatter_window(
+            source.window_key(needed.window),
+            int(before[-1]),
+            needed.window.start,
+            needed.source,
+            leg.stretches_of(needed),
+        )
+        return WindowPlaces(plan, order, layouts, before, None, None)
 
     def task(
         self, work: Work, stage: Stage, rows: NDArray[np.int64], places: WindowPlaces | None = None

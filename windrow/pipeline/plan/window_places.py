@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.tasks.task import Documents, Ordering
 from windrow.shuffle.order.epoch_plan import EpochPlan
+from windrow.shuffle.order.round_runs import RoundRuns
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.window_order import WindowOrder, order_window, place_documents
 
@@ -103,7 +104,7 @@ class WindowPlaces:
     plan: WindowPlan
     order: WindowOrder
     # by destination
-    layouts: tuple[WindowRuns, ...]
+    layouts: tuple[WindowRuns, ...] | tuple[RoundRuns, ...]
     # (blocks + 1,) rows of the window before each of its blocks, and their total
     before: NDArray[np.int64]
     # with packing, the documents of each block

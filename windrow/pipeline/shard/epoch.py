@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from windrow.core.errors import PlanError
@@ -25,10 +25,19 @@ class EpochBatches:
     It only refers to the `EpochReader`, and nothing else refers to it, so that leaving a loop finalizes it.
     """
 
-    def __init__(self, reader: EpochReader) -> None:
-        self.epoch_reader = reader
+    def __init__(
+        self, reader: EpochReader, go_on: Callable[[EpochBatches], EpochReader | None] | None = None
+    ) -> None:
+        # the latest of them; of a mixture, parts follow one another
+        self._readers = [reader]
+        self._go_on = go_on
         # a bound method would keep the iterator alive
-        weakref.finalize(self, _drop, reader)
+        weakref.finalize(self, _drop, self._readers)
+
+    @property
+    def epoch_reader(self) -> EpochReader:
+        """The reader of the epoch, or of the part of a mixture that is being read."""
+        return self._readers[0]
 
     @property
     def start(self) -> int:
@@ -44,7 +53,14 @@ class EpochBatches:
 
     def __next__(self) -> Any:
         try:
-            return self.epoch_reader.next_batch()
+            while True:
+                try:
+                    return self.epoch_reader.next_batch()
+                except StopIteration:
+                    reader = None if self._go_on is None else self._go_on(self)
+                    if reader is None:
+                        raise
+                    self._readers[0] = reader
         except USER_ERRORS as error:
             raise trim_traceback(error) from cause_of(error)
 
@@ -53,7 +69,8 @@ class EpochBatches:
         self.epoch_reader.end()
 
 
-def _drop(reader: EpochReader) -> None:
+def _drop(readers: list[EpochReader]) -> None:
+    reader = readers[0]
     owner = reader.owner
     if owner is not None:
         owner.dropped(reader)
@@ -67,7 +84,11 @@ class Position:
     requested (`advance`, `enter`, `leave`). If an epoch fails, the connection is closed.
     """
 
-    def __init__(self, start: Cursor, connection: Connection, *, left_epoch: int | None = None) -> None:
+    def __init__(
+        self, start: Cursor, connection: Connection, *, left_epoch: int | None = None, is_one: bool = False
+    ) -> None:
+        # whether what is abandoned goes on later where it was left: a mixture
+        self._is_one = is_one
         # epochs read to their end
         self.epochs = 0
         # how often `move` changed the cursor, which makes epochs yielded by ``iter_epochs`` before stale
@@ -177,7 +198,8 @@ class Position:
         self.epochs += whole
         self._at = at
         # after an error, the rest of the epoch is delivered next; an interrupt (KeyboardInterrupt) abandons it
-        self._left_epoch = None if whole or isinstance(error, Exception) else reader.epoch
+        stays = whole or self._is_one or isinstance(error, Exception)
+        self._left_epoch = None if stays else reader.epoch
         if error is not None:
             self._connection.disconnect()
 

@@ -114,7 +114,7 @@ class EpochReader:
             window,
             window_row,
             assigned,
-            self._start_cursor_at(self._last_step_window).corrupt,
+            corrupt=self._start_cursor_at(self._last_step_window).corrupt,
         )
 
     @property
@@ -127,6 +127,9 @@ class EpochReader:
     def next_epoch(self, *, whole: bool) -> Cursor:
         """The start of the next epoch, for when this one is exhausted (``whole``: and was read to its end)."""
         opened = self._opened
+        if self._program.job.mixture is not None:
+            # the rows of a mixture are numbered through
+            return replace(self._program.locate(self.epoch, self.facts.total or 0), assigned=self._assigned)
         if self._reader.runs.corrupt:
             opened = self._start_cursor_at(self.facts.windows if whole else self._last_step_window)
         return replace(opened.next_epoch(), assigned=self._assigned)

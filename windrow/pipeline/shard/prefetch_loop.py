@@ -17,9 +17,8 @@ import pyarrow as pa
 from windrow.core.errors import PlanError
 from windrow.core.phase_clock import PhaseClock, measuring
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import CoordinatorClient, WindowData
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
 from windrow.pipeline.shard.placing import find_positions, place_run

@@ -24,8 +24,8 @@ import pyarrow as pa
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError, StallError
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.executors.base import CoordinatorClient, Waiting, WindowData
+from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.waits import Placing
 from windrow.pipeline.statistics.phases import Interval

@@ -70,7 +70,10 @@ class Shard(LoaderMethods, ObservingMethods):
         replica = getattr(self._session, "replica_name", lambda _: "")(self._shard)
         self._consumer = Consumer(self._shard, self._program.job.options.profile, replica)
         self._connection = Connection(self._session, self._consumer)
-        self._position = Position(self._start, self._connection, left_epoch=self._left_epoch)
+        is_mixture = self._program.job.mixture is not None
+        self._position = Position(
+            self._start, self._connection, left_epoch=self._left_epoch, is_one=is_mixture
+        )
         # set once as_torch_dataset() has taken the shard over
         self._divided: WorkerShards | None = None
         self._stream: State | None = None
@@ -124,6 +127,9 @@ class Shard(LoaderMethods, ObservingMethods):
                 return
             number, moves = self._position.at.epoch, self._position.moves
             yield Epoch(self, number)
+            if self._program.job.mixture is not None:
+                # it has one, which goes on where it was left
+                return
             # closing the shard does not request another epoch
             if moves == self._position.moves and not self._closed:
                 self._position.leave(number)
@@ -360,14 +366,28 @@ class Shard(LoaderMethods, ObservingMethods):
         with self._lock:
             self._check_free()
             opened, began = self._position.upcoming, time.time()
-            runs = self._connection.open_epoch(self._program, delivery, at=opened)
-            self._latest, took = runs.facts, time.time() - began
-            reader = EpochReader(
-                self._position, self._program, runs, delivery, opened=opened, opening_seconds=took
-            )
-            iterator = EpochBatches(reader)
+            reader = self._open_reader(delivery, opened, began)
+            go_on = None if self._program.job.mixture is None else partial(self._go_on, delivery)
+            iterator = EpochBatches(reader, go_on)
             self._position.enter(iterator, opened)
             return iterator
+
+    def _open_reader(self, delivery: Delivery, opened: Cursor, began: float) -> EpochReader:
+        if self._program.job.mixture is not None:
+            self._program.open_leg(opened, delivery.batch_rows)
+        runs = self._connection.open_epoch(self._program, delivery, at=opened)
+        self._latest, took = runs.facts, time.time() - began
+        return EpochReader(self._position, self._program, runs, delivery, opened=opened, opening_seconds=took)
+
+    def _go_on(self, delivery: Delivery, iterator: EpochBatches) -> EpochReader | None:
+        """Open the next part of a mixture for an iterator that has read one to its end; None if there is none."""
+        with self._lock:
+            if self._closed or not self._has_next():
+                return None
+            opened, began = self._position.upcoming, time.time()
+            reader = self._open_reader(delivery, opened, began)
+            self._position.enter(iterator, opened)
+            return reader
 
     def _check_free(self) -> None:
         if self._closed:
@@ -382,6 +402,8 @@ class Shard(LoaderMethods, ObservingMethods):
 
     def _has_next(self) -> bool:
         epochs = self._program.job.epochs
+        if self._program.job.mixture is not None:
+            return not self._closed and self._program.has_rows_at(self._position.upcoming)
         return not self._closed and (epochs is None or self._position.upcoming.epoch < epochs)
 
     @property
@@ -394,6 +416,6 @@ class Shard(LoaderMethods, ObservingMethods):
     def _total_rows(self) -> int | None:
         """Rows of an epoch over all shards, or None before they have been counted."""
         if self._program.job.rows_known:
-            return int(self._program.stored_rows.sum())
+            return self._program.total_rows(self._position.epoch)
         delivered = self._connection.run_stats(spans=False).epoch_rows
         return None if delivered is None else delivered * self._program.job.sequence_rows

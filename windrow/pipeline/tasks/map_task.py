@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from math import ceil
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +46,7 @@ from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.order.ordered_rows import OrderedRows, are_in_order, check_movable, cut_into_runs
+from windrow.shuffle.order.round_runs import RoundDestinations, RoundRuns, find_destinations
 from windrow.shuffle.order.runs import Destinations, WindowRuns
 
 # Evenly spaced rows of a block. Only the larger sample can stop a task.
@@ -164,7 +166,7 @@ class TaskContext:
             self.stays_here
             and bool(self.before)
             and ordering.is_stored_order
-            and are_in_order(ordering.layouts)
+            and are_in_order(cast("Sequence[WindowRuns]", ordering.layouts))
         )
 
     def transform(
@@ -217,7 +219,7 @@ def _run_task(
     read_tables: list[pa.Table] = []
     keys: list[pa.Table] = []
     layouts = ordering.layouts if ordering else ()
-    destinations = Destinations(layouts) if ordering else None
+    destinations = find_destinations(layouts) if ordering else None
     keeps_rows = ordering is not None and context.keeps_rows(ordering)
     output = _empty_output(layouts)
     slice_bytes = np.zeros(layouts[0].slices if layouts else 1, np.int64)
@@ -235,7 +237,9 @@ def _run_task(
                         slice_bytes += arrow_bytes(part)
                     elif keeps_rows and part.num_rows:
                         first = ordering.order.first_row + ordering.offsets[at] + block_rows
-                        slice_bytes += _keep_part(part, first, layouts[0], output[0], pool)
+                        slice_bytes += _keep_part(
+                            part, first, cast("WindowRuns", layouts[0]), output[0], pool
+                        )
                     elif part.num_rows:
                         for rows, epoch_rows in ordering.place(at, block_rows, part):
                             slice_bytes += _group_part(rows, epoch_rows, destinations, output, pool, pause)
@@ -269,7 +273,7 @@ def _run_task(
     return make_report, (read_tables if ordering is None else output), reader.cached_tables
 
 
-def _empty_output(layouts: Sequence[WindowRuns]) -> TaskOutput:
+def _empty_output(layouts: Sequence[WindowRuns] | Sequence[RoundRuns]) -> TaskOutput:
     return [[[] for _ in range(layout.slices)] for layout in layouts]
 
 
@@ -345,7 +349,7 @@ def _check_rows(task: Task, at: int, rows: int) -> None:
 def _group_part(
     part: BlockPart,
     epoch_rows: NDArray[np.int64],
-    destinations: Destinations,
+    destinations: Destinations | RoundDestinations,
     output: TaskOutput,
     pool: BufferPool,
     pause: Callable[[], None],

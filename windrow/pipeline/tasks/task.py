@@ -27,6 +27,7 @@ from windrow.pipeline.statistics.phases import (
     TaskProfile,
 )
 from windrow.pipeline.tasks.cache.disk_cache import CacheReport
+from windrow.shuffle.order.round_runs import RoundRuns
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.window_order import WindowOrder, token_rows
 
@@ -183,7 +184,7 @@ class Ordering:
     # for each block, the number of its first row among the stored rows of the window
     offsets: tuple[int, ...]
     # the window's runs, one layout for each destination
-    layouts: tuple[WindowRuns, ...]
+    layouts: tuple[WindowRuns, ...] | tuple[RoundRuns, ...]
     # with packing, the documents of each block, which are ordered instead of its rows
     documents: tuple[Documents, ...] | None = None
     # with a sort, (rows,) the epoch row of each row of each block, which `order` does not know
@@ -192,7 +193,7 @@ class Ordering:
     @property
     def is_stored_order(self) -> bool:
         """Whether rows keep the order of their blocks."""
-        return self.order.permutation is None and self.documents is None and self.sorted_rows is None
+        return self.order.is_stored and self.documents is None and self.sorted_rows is None
 
     def place(self, at: int, start: int, part: BlockPart) -> Iterator[tuple[BlockPart, NDArray[np.int64]]]:
         """Yield the rows of a part and their epoch rows; ``start`` is its first row in block ``at`` of the task.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,10 @@ class MapOutput:
     def __reduce__(self) -> tuple[Any, ...]:
         # cached properties hold addresses and views, which must not be pickled
         return MapOutput, tuple(getattr(self, each.name) for each in fields(self))
+
+    def of_runs(self, first: int, count: int) -> MapOutput:
+        """The same rows, of which only ``count`` runs from ``first`` on are named; they are numbered from 0."""
+        return replace(self, run_starts=self.run_starts[first : first + count + 1])
 
     def gather(self, rows: NDArray[np.int64], places: NDArray[np.uint32], pool: BufferPool) -> MapOutput:
         """Copy some rows, in any order, to a map output with a single run."""

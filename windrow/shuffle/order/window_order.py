@@ -19,6 +19,11 @@ class WindowOrder:
     first_row: int  # the epoch row at which the window starts
     permutation: Permutation | None  # from stored row number to position; None keeps the stored order
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether the rows come in stored order, one behind the other."""
+        return self.permutation is None
+
     def epoch_rows(self, start: int, stop: int) -> NDArray[np.int64]:
         """(stop - start,) the epoch rows of the window's stored rows [start, stop)."""
         if self.permutation is None:

@@ -19,11 +19,11 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Heartbeat,
     Limits,
     Opened,
-    Place,
     Run,
     Tick,
 )
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
+from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.plan.epoch_shape import EpochShape, Part, Stage
 from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment

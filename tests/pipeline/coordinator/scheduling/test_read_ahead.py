@@ -7,7 +7,8 @@ from dataclasses import replace
 from tests.pipeline.coordinator.scheduling.simulation import Cluster
 from tests.pipeline.coordinator.scheduling.test_scheduler import cluster, run_everything
 from tests.pipeline.coordinator.test_core import CASE, Host, make, request
-from windrow.pipeline.coordinator.scheduling.events import Opened, Place
+from windrow.pipeline.coordinator.scheduling.events import Opened
+from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.plan.epoch_shape import EpochShape
 from windrow.shuffle.order.epoch_plan import WindowCut
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.pipeline.coordinator.scheduling.simulation import Chunk, Cluster
-from windrow.pipeline.coordinator.scheduling.events import Drop, Opened, Place
+from windrow.pipeline.coordinator.scheduling.events import Drop, Opened
+from windrow.pipeline.plan.cursor import Place
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 SHAPE = ((Chunk(4, 100), Chunk(4, 100)), (Chunk(4, 100),))

@@ -18,10 +18,10 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Limits,
     Opened,
     Overflowed,
-    Place,
     Run,
 )
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
+from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.plan.epoch_shape import EpochShape, Part, Stage
 from windrow.pipeline.plan.window_budget import RowOverhead
 from windrow.pipeline.tasks.task import Work

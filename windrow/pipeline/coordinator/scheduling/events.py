@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.plan.epoch_shape import EpochShape
 from windrow.pipeline.plan.window_budget import RowOverhead, RowSizes
 from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-
-
-@dataclass(frozen=True, order=True)
-class Place:
-    """A place in the stream of windows; slices below ``slice`` have been consumed."""
-
-    epoch: int
-    window: int
-    slice: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,11 +104,18 @@ class AttemptLost:
 
 
 @dataclass(frozen=True)
+class Replanned:
+    """The shape of an epoch has changed: all of its windows are prepared anew."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time has passed."""
 
 
-Event = Opened | Acknowledged | Heartbeat | Closed | Finished | Overflowed | AttemptLost | Tick
+Event = Opened | Acknowledged | Heartbeat | Closed | Finished | Overflowed | AttemptLost | Replanned | Tick
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ No decision here affects the order of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, count
 
@@ -24,12 +24,14 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Limits,
     Opened,
     Overflowed,
+    Replanned,
     Run,
     ShapeOf,
 )
 from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryLimit
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, ShardTracker, WindowPriorities
 from windrow.pipeline.coordinator.scheduling.window_state import WindowState
+from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.plan.epoch_shape import EpochCounts
 from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
@@ -48,7 +50,7 @@ class Scheduler:
         self._windows: dict[Key, WindowState] = {}
         self._attempts = count()
         self._stale: dict[Work, int] = {}
-        self.shards = ShardTracker(limits)
+        self.shards = ShardTracker(limits, self._first_slice)
         self.memory = MemoryLimit(limits)
         self._priorities = WindowPriorities(limits, self.shards, self.counts)
         self._assignments: dict[int, ShardAssignment] = {}
@@ -88,6 +90,11 @@ class Scheduler:
         if epoch in self._assignments or self._latest_assignment is None:
             return self._assignments.get(epoch)
         return replace(self._latest_assignment, start_row=0)
+
+    def _first_slice(self, key: Key, place: Place) -> int | None:
+        counts = self._counts.get(key[0])
+        # an epoch that nobody has opened yet is needed from its first window on
+        return 0 if counts is None else counts.shape.first_kept(key[1], place)
 
     def opened_assignment(self, epoch: int) -> ShardAssignment | None:
         """The shard assignment an epoch was opened with, or None."""
@@ -137,6 +144,10 @@ class Scheduler:
             window = self._windows.get((event.epoch, event.window))
             if window is not None and window.attempt == event.attempt:
                 self._drop(window.key, rebuild=True)
+        elif isinstance(event, Replanned):
+            for key in [key for key in self._windows if key[0] == event.epoch]:
+                self._drop(key, rebuild=True)
+            self._counts.pop(event.epoch, None)
         self._start_work(now)
         instructions, self._instructions = self._instructions, []
         return instructions
@@ -233,7 +244,7 @@ class Scheduler:
         self._instructions.append(Drop(*key, rebuild=rebuild, evicts=evicts))
         self.dropped_windows += rebuild
 
-    def _evict_windows(self, key: Key, size_bytes: int, urgent: list[Key], now: float) -> None:
+    def _evict_windows(self, key: Key, size_bytes: int, urgent: Mapping[Key, None], now: float) -> None:
         """Evict windows to free memory for one that a shard waits for.
 
         First windows that no shard waits for, farthest first; then windows held only for shards
@@ -242,7 +253,8 @@ class Scheduler:
         """
         ahead = [other for other in self._windows if other not in urgent and other > key]
         lagging = [other for other in self._windows if other != key and self.shards.is_lagging(other, now)]
-        later = [other for other in urgent if other > key] if key == urgent[0] else []
+        first = self._needed_together(next(iter(urgent)))
+        later = [other for other in urgent if other not in first] if key in first else []
         for other in (*sorted(ahead, reverse=True), *sorted(lagging), *reversed(later)):
             if self.held_bytes - sum(self._stale.values()) + size_bytes <= self.memory.limit_bytes():
                 return
@@ -258,7 +270,7 @@ class Scheduler:
         if self._latest_assignment is None:
             return
         urgent = self._priorities.urgent(now)
-        near = [*urgent, *self._priorities.ahead(urgent, now)]
+        near = urgent | dict.fromkeys(self._priorities.ahead(urgent, now))
         free = self._limits.slots - self.running
         blocked = False
         for key in chain(near, self._read_ahead(near, now)):
@@ -288,7 +300,7 @@ class Scheduler:
             if free > 0 and not ordered and window.fully_read and key in urgent:
                 free -= self._count_next_part(key, assignment)
 
-    def _read_ahead(self, near: list[Key], now: float) -> Iterator[Key]:
+    def _read_ahead(self, near: Mapping[Key, None], now: float) -> Iterator[Key]:
         """Windows beyond the prefetched ones, where windows are smaller than the largest and workers idle.
 
         Windows of one or two tasks would otherwise leave workers idle until shards advance.
@@ -310,21 +322,33 @@ class Scheduler:
         return not self.counts(epoch).complete and any(not counts.complete for counts in earlier)
 
     def _find_memory(
-        self, window: WindowState, work: Work, size_bytes: int, urgent: list[Key], now: float
+        self, window: WindowState, work: Work, size_bytes: int, urgent: Mapping[Key, None], now: float
     ) -> int | None:
         """The bytes that a task may be expected to output, after eviction if needed; None: not enough memory now."""
         if not self._fits(size_bytes) and window.key in urgent:
             self._evict_windows(window.key, size_bytes, urgent, now)
         if self._fits(size_bytes):
             return size_bytes
-        left = self.memory.limit_bytes() - window.held_bytes
-        if window.running or size_bytes <= left:
+        together = [self._windows[key] for key in self._needed_together(window.key) if key in self._windows]
+        together_bytes = sum(each.held_bytes for each in together)
+        left = self.memory.limit_bytes() - together_bytes
+        if any(each.running for each in together) or size_bytes <= left:
             return None
         if left <= 0 or not self._limits.bounds_tasks or window.min_bytes(work.part) > left:
             self._abort(window)
             return None
         # the expected size is an estimate: a task that runs alone can have all that is left
-        return left if not self.running and self.held_bytes == window.held_bytes else None
+        return left if not self.running and self.held_bytes == together_bytes else None
+
+    def _needed_together(self, key: Key) -> list[Key]:
+        """The windows without which no shard can go on where a window is needed first; mostly itself alone."""
+        epoch, window = key
+        rounds = self.counts(epoch).shape.rounds
+        if rounds is None:
+            return [key]
+        places = (place.window for place, _, _ in self.shards.groups() if place.epoch == epoch)
+        first = min((number for number in places if window in rounds.windows(number)), default=None)
+        return [key] if first is None else [(epoch, other) for other in rounds.windows(first)]
 
     def _count_next_part(self, key: Key, assignment: ShardAssignment) -> int:
         """Read on, one part at a time, to count rows that a window's last step depends on.
@@ -381,7 +405,7 @@ class Scheduler:
                 next(self._attempts),
                 parts=shape.windows[key[1]],
                 stages=shape.stages,
-                slices=self._limits.slices,
+                slices=shape.slices_of(key[1], self._limits.slices),
                 assignment=assignment,
             )
             first_kept = self.shards.first_kept(key)

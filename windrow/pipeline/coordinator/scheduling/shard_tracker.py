@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
-from windrow.pipeline.coordinator.scheduling.events import Limits, Place
+from windrow.pipeline.coordinator.scheduling.events import Limits
+from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.plan.epoch_shape import EpochCounts
 
 # (epoch, window)
@@ -17,10 +18,12 @@ class ShardTracker:
     """The shards that are served: ``progress`` has the place of each that is open.
 
     One without a heartbeat for the timeout counts as silent. Where epochs are not crossed, a shard
-    that has no epoch open needs nothing.
+    that has no epoch open needs nothing. ``first_slice`` tells from which slice on a window, by epoch and number, is
+    needed at a place of its epoch; None: it is not needed.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, first_slice: Callable[[Key, Place], int | None]) -> None:
+        self._first_slice = first_slice
         self._on_demand = not limits.crosses_epochs
         start = Place(0, 0)
         self.progress = dict.fromkeys(limits.shards, start)
@@ -88,12 +91,13 @@ class ShardTracker:
 
     def first_kept(self, key: Key) -> int | None:
         """The first slice of a window that a shard still needs; None: no shard does."""
-        slices = [
-            place.slice if (place.epoch, place.window) == key else 0
-            for place, _ in self._holders()
-            if (place.epoch, place.window) <= key
-        ]
-        return min(slices, default=None)
+        found = (self._first_needed(key, place) for place, _ in self._holders())
+        return min((number for number in found if number is not None), default=None)
+
+    def _first_needed(self, key: Key, place: Place) -> int | None:
+        if place.epoch != key[0]:
+            return 0 if place.epoch < key[0] else None
+        return self._first_slice(key, place)
 
     def oldest_epoch(self) -> int | None:
         """The first epoch that a shard still needs; None: no shard needs any."""
@@ -116,7 +120,7 @@ class ShardTracker:
 
     def is_lagging(self, key: Key, now: float) -> bool:
         """Whether a window is held for silent shards only."""
-        holders = (shards for place, shards in self._holders() if (place.epoch, place.window) <= key)
+        holders = (shards for place, shards in self._holders() if self._first_needed(key, place) is not None)
         return all(self.are_silent(shards, now) for shards in holders)
 
     def format_heartbeat(self, shard: int, now: float) -> str:
@@ -145,19 +149,21 @@ class WindowPriorities:
         """Forget abandoned windows that no shard needs any more."""
         self._abandoned = {key for key in self._abandoned if self._shards.first_kept(key) is not None}
 
-    def urgent(self, now: float) -> list[Key]:
-        """The windows that shards are reading, oldest first, ignoring silent shards."""
+    def urgent(self, now: float) -> dict[Key, None]:
+        """The windows that shards are reading, as keys, oldest first, ignoring silent shards."""
         being_read = self._being_read()
-        return sorted({key for key, shards in being_read if not self._shards.are_silent(shards, now)})
+        return dict.fromkeys(
+            sorted({key for key, shards in being_read if not self._shards.are_silent(shards, now)})
+        )
 
-    def ahead(self, urgent: list[Key], now: float) -> list[Key]:
+    def ahead(self, urgent: Mapping[Key, None], now: float) -> list[Key]:
         """The windows to prefetch beyond the urgent ones, nearest first.
 
         Abandoned windows are excluded while their shards are silent.
         """
         return self._select(urgent, 0, self._limits.stop_epoch, now)
 
-    def read_ahead(self, near: list[Key], now: float) -> list[Key]:
+    def read_ahead(self, near: Mapping[Key, None], now: float) -> list[Key]:
         """Windows beyond the prefetched ones for shards that are reading, nearest first.
 
         They lie in no later epoch than the ``near`` windows do.
@@ -165,7 +171,9 @@ class WindowPriorities:
         stop_epoch = max((epoch for epoch, _ in near), default=-1) + 1
         return self._select(near, _READ_AHEAD_WINDOWS, stop_epoch, now)
 
-    def _select(self, nearer: list[Key], extra: int, stop_epoch: int | None, now: float) -> list[Key]:
+    def _select(
+        self, nearer: Mapping[Key, None], extra: int, stop_epoch: int | None, now: float
+    ) -> list[Key]:
         candidates = list(self._being_read())
         for place, reading, shards in self._shards.groups():
             has_started = self._limits.crosses_epochs and place.epoch > 0
@@ -186,9 +194,10 @@ class WindowPriorities:
             if not reading:
                 continue
             # windows without parts have nothing to wait for
-            window = self._counts(place.epoch).next_with_parts(place.window)
-            if window < self._window_count(place.epoch):
-                yield (place.epoch, window), shards
+            fetched = self._counts(place.epoch).next_with_parts(place.window)
+            if fetched < self._fetched_count(place.epoch):
+                for window in self._counts(place.epoch).shape.windows_of(fetched):
+                    yield (place.epoch, window), shards
 
     def _following(self, place: Place, reading: bool, left: int, stop_epoch: int | None) -> Iterator[Key]:
         epoch, window = place.epoch, place.window
@@ -196,14 +205,15 @@ class WindowPriorities:
             window = self._counts(epoch).next_with_parts(window) + 1
         while left > 0 and (stop_epoch is None or epoch < stop_epoch):
             window = self._counts(epoch).next_with_parts(window)
-            if window >= self._window_count(epoch):
+            if window >= self._fetched_count(epoch):
                 if not self._limits.crosses_epochs or epoch > place.epoch + left:
                     return
                 epoch, window = epoch + 1, 0
                 continue
-            yield epoch, window
+            for needed in self._counts(epoch).shape.windows_of(window):
+                yield epoch, needed
             left -= 1
             window += 1
 
-    def _window_count(self, epoch: int) -> int:
-        return len(self._counts(epoch).shape.windows)
+    def _fetched_count(self, epoch: int) -> int:
+        return self._counts(epoch).shape.fetched

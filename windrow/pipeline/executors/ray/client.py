@@ -20,7 +20,6 @@ from windrow.core.finalizers import in_background
 from windrow.core.machine import available_cores, use_batch_scheduling
 from windrow.io.storage.retries import call_ahead
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.executors.base import Pace, Waiting, WindowData, waiting_of
 from windrow.pipeline.executors.ray.cluster import this_node
@@ -34,7 +33,7 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.pipeline.executors.ray.narrowed_objects import Narrower
 from windrow.pipeline.executors.workers import WorkerPool
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
 from windrow.pipeline.plan.program import RUN_BYTES, Program
 from windrow.pipeline.statistics.phases import TrainerStats

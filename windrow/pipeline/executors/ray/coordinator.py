@@ -18,7 +18,6 @@ from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, CoordinatorC
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.ray.cluster import (
     ShardNodes,
@@ -42,6 +41,7 @@ from windrow.pipeline.executors.ray.ray_task import Heartbeat, cancel_copy, remo
 from windrow.pipeline.executors.ray.run_metrics import RunMetrics
 from windrow.pipeline.executors.ray.task_dispatch import Cluster, Dispatcher, Submitted
 from windrow.pipeline.plan.cache_budget import disk_cache
+from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.plan.job import Resources
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.statistics.phases import TrainerStats

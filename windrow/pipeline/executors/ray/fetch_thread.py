@@ -14,7 +14,6 @@ import ray
 
 from windrow.core.errors import PlanError
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import WindowData
@@ -26,6 +25,7 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
 )
 from windrow.pipeline.executors.ray.narrowed_objects import Narrower
 from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
+from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.statistics.phases import TRANSFER, Interval, cover
 from windrow.pipeline.tasks.narrow_outputs import narrow_outputs
 

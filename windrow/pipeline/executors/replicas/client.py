@@ -17,13 +17,12 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError, StallError
 from windrow.core.shared_batches import SharedMemory
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.executors.base import Pace, WindowData
 from windrow.pipeline.executors.replicas.host import ReplicaHost
 from windrow.pipeline.executors.workers import WorkerPool
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.shuffle.order.runs import Run

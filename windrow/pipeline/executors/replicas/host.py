@@ -15,7 +15,6 @@ from dataclasses import replace
 from windrow.core.errors import PlanError, StallError, StateError
 from windrow.core.shared_batches import SharedBatch, share_batch
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import WindowData
@@ -27,7 +26,7 @@ from windrow.pipeline.executors.replicas.replica_states import (
     ReplicaState,
     find_disagreement,
 )
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.shuffle.kernels.place_rows import MapOutputs

@@ -15,13 +15,12 @@ import pyarrow as pa
 from windrow.core.errors import WindrowError
 from windrow.core.shared_batches import SharedPool
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.executors.base import CoordinatorClient, Pace, Waiting, WindowData
 from windrow.pipeline.executors.replicas.placed_runs import HeldWindow, LentRuns
 from windrow.pipeline.executors.replicas.replica_states import Opening, ReplicaState
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run

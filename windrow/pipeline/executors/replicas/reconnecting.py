@@ -11,13 +11,12 @@ import pyarrow as pa
 
 from windrow.core.errors import StallError
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.replicas.client import HostConnection
 from windrow.pipeline.executors.replicas.sockets import HostLostError
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.shuffle.order.runs import Run

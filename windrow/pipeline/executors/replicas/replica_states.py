@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from windrow.core.errors import PlanError, StateError, WindrowError
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.delivery.wanted import Wanted
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 

@@ -28,13 +28,12 @@ from windrow.core.errors import StallError
 from windrow.core.shared_batches import SharedBatch, SharedMemory
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.coordinator.scheduling.events import Place
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.replicas.host import ReplicaHost
 from windrow.pipeline.executors.replicas.replica_states import Reader
-from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.shuffle.order.runs import Run

@@ -1,0 +1,163 @@
+"""mixture: several pipelines as one, each with a share that can change on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.errors import PlanError
+from windrow.dataset.argument_checks import check_seed
+from windrow.dataset.dataset import Dataset, DatasetPipeline
+from windrow.dataset.logical_plan import LogicalPlan, check_columns, make_parent, rearranged_plan
+from windrow.pipeline.exchange.layouts import CountedBlocks
+from windrow.pipeline.plan.mixture import MixedSource, Mixture, WhenExhausted, mean_window_rows
+from windrow.pipeline.plan.program import stored_row_bytes
+from windrow.pipeline.plan.shares import Shares, make_shares
+from windrow.pipeline.tasks.map_batches import MapBatches
+
+# decoded bytes of a mixture's window: what is delivered before the windows of sources release memory again
+_ROUND_BYTES = 64 * 2**20
+
+
+def mixture(
+    sources: Mapping[str, DatasetPipeline],
+    shares: Mapping[str, float] | Shares,
+    *,
+    seed: int,
+    when_exhausted: WhenExhausted = "stop",
+    source_column: str | None = None,
+) -> DatasetPipeline:
+    """Return a pipeline of several pipelines, each of which has a share of the rows.
+
+    Every source is a stream of its own: its windows, passes and orders are what they are without the mixture, whatever
+    the other sources and the shares are. The mixture says only where the next row comes from. In every beginning of
+    the mixture, a source has less than one row more or less than its share of it since shares last changed, and the
+    rows of a source keep their order. The choice that this leaves is made at random, by ``seed``.
+
+    The mixture has one epoch. It is split, sharded over meshes, read and resumed as any pipeline; transforms that
+    preserve rows can follow.
+
+    Parameters
+    ----------
+    sources
+        By name, pipelines with the same columns, in any order. Each has its own ``window``, ``repeat`` and shuffle.
+        Row counts that are not known are counted first.
+    shares
+        By name, numbers of 0 or more, of which only the proportions count; or `Shares` that follow a schedule.
+    seed
+        Any integer. It chooses among the orders of sources that keep to the shares; the orders of rows within sources
+        come from their own seeds.
+    when_exhausted
+        What becomes of a source that has a share, but no rows left: ``"stop"`` ends the mixture there; ``"drop"`` goes
+        on without it, the other shares in proportion; ``"repeat"`` begins its next pass, whatever its ``repeat`` says.
+    source_column
+        Name of a column to add, which holds the name of each row's source.
+
+    Raises
+    ------
+    PlanError
+        If an argument is invalid, a source has no rows, sorts, packs, or draws random numbers in a transform.
+    SourceError
+        If columns or types do not unify; the message names the column.
+
+    Examples
+    --------
+    >>> import windrow
+    >>> web = windrow.range(600).repeat().random_shuffle_each_window(seed=1)
+    >>> books = windrow.range(20).repeat().random_shuffle_each_window(seed=2)
+    >>> pipe = windrow.mixture({"web": web, "books": books}, {"web": 0.75, "books": 0.25}, seed=7, source_column="of")
+    >>> batch = next(iter(pipe.iter_batches(batch_size=400)))
+    >>> int((batch["of"] == "web").sum()), int((batch["of"] == "books").sum())
+    (300, 100)
+    """
+    plans = _check_sources(sources)
+    schedule = make_shares(shares)
+    unknown = [name for name in schedule.names if name not in plans]
+    if unknown:
+        raise PlanError(f"mixture: the shares name {unknown}, and the sources are {list(plans)}")
+    if when_exhausted not in get_args(WhenExhausted):
+        raise PlanError(f"when_exhausted={when_exhausted!r} must be 'stop', 'repeat' or 'drop'")
+    chosen = check_seed(seed)
+    if source_column is not None:
+        plans = {name: _with_source_column(name, plan, source_column) for name, plan in plans.items()}
+    call = f"mixture(seed={chosen}, when_exhausted={when_exhausted!r})"
+    check_columns(list(plans.values()), call)
+    joined = rearranged_plan(list(plans.values()), CountedBlocks(), call)
+    mixed, first = [], 0
+    for name, plan in plans.items():
+        rows = make_parent(plan).row_counts
+        if not rows.sum():
+            raise PlanError(f"mixture: the source {name!r} has no rows: leave it out")
+        passes = None if when_exhausted == "repeat" else plan.epochs
+        mixed.append(
+            MixedSource(
+                name=name,
+                blocks=plan.source.blocks,
+                rows=rows,
+                first_block=first,
+                cut=plan.window_cut,
+                seed=plan.seed,
+                shuffles_blocks=plan.shuffles_blocks,
+                passes=passes,
+                digest=plan.stream_digest(),
+            )
+        )
+        first += len(rows)
+    round_rows = min(_ROUND_BYTES // stored_row_bytes(joined.source), sum(map(mean_window_rows, mixed)))
+    return DatasetPipeline(
+        replace(joined, mixture=Mixture(tuple(mixed), schedule, when_exhausted, chosen, max(1, round_rows)))
+    )
+
+
+def _check_sources(sources: Any) -> dict[str, LogicalPlan]:
+    if not isinstance(sources, Mapping) or not sources:
+        raise PlanError(f"mixture({type(sources).__qualname__}): give a dict from names to pipelines")
+    plans = {}
+    for name, pipeline in sources.items():
+        if not isinstance(name, str) or not name:
+            raise PlanError(f"mixture: the name {name!r} of a source must be a string")
+        if isinstance(pipeline, Dataset):
+            raise PlanError(
+                f"mixture: the source {name!r} is a Dataset: say how it is read, as in "
+                "ds.repeat().random_shuffle_each_window(seed=7)"
+            )
+        if not isinstance(pipeline, DatasetPipeline):
+            raise PlanError(f"mixture: the source {name!r} is no pipeline but {type(pipeline).__qualname__}")
+        plan = pipeline._plan
+        if plan.mixture is not None:
+            raise PlanError(
+                f"mixture: the source {name!r} is a mixture itself: name its sources here instead"
+            )
+        if plan.sort is not None or plan.packing is not None:
+            raise PlanError(
+                f"mixture: the source {name!r} has {plan.sort or plan.packing}, which mixtures do not support"
+            )
+        if any(stage.rng for stage in plan.maps):
+            raise PlanError(
+                f"mixture: the source {name!r} draws random numbers in a transform, which would be the same in each of "
+                "its passes: apply it to the mixture"
+            )
+        if plan.options.on_error == "skip":
+            raise PlanError(
+                f"mixture: the source {name!r} has on_error='skip', and its rows cannot be counted first"
+            )
+        plans[name] = plan
+    return plans
+
+
+def _with_source_column(name: str, plan: LogicalPlan, column: str) -> LogicalPlan:
+    return replace(
+        plan, before=(*plan.maps, MapBatches(partial(_add_name, column, name), "pyarrow")), after=()
+    )
+
+
+def _add_name(column: str, name: str, table: pa.Table) -> pa.Table:
+    if column in table.column_names:
+        raise PlanError(f"mixture(source_column={column!r}): the source {name!r} has this column already")
+    names = pa.DictionaryArray.from_arrays(np.zeros(table.num_rows, np.int32), [name])
+    return table.append_column(column, names.cast(pa.string()))

@@ -1,0 +1,358 @@
+"""The plan of a mixture: where the rows of each source come in it, and which windows of sources it needs when.
+
+A source is a stream of its own: its passes, the windows of each, and the order of their rows are what they are
+without the mixture. The mixture lays these streams side by side: the k-th row of a source comes where the sequence
+of sources has that source for the k-th time. So the rows of one window of a source are scattered over a range of
+the mixture's rows, and ranges of different sources overlap. The mixture itself is cut into *rounds* of equal
+numbers of rows, which are its windows: what shards fetch, one after the other.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.core.cached_properties import cached_property
+from windrow.core.source import BlockTable
+from windrow.pipeline.plan.cursor import MixturePoint
+from windrow.pipeline.plan.epoch_shape import Rounds
+from windrow.pipeline.plan.shares import Shares, phase_starts
+from windrow.shuffle.order.epoch_plan import EpochPlan, WindowCut, plan_epoch
+from windrow.shuffle.order.keys import derive_key
+from windrow.shuffle.order.share_sequence import ShareSequence, share_sequence
+
+Ints = NDArray[np.int64]
+WhenExhausted = Literal["stop", "repeat", "drop"]
+
+# A part of an endless mixture is planned at a time: at least this many blocks, or so many windows of each source.
+_LEG_BLOCKS, _LEG_WINDOWS = 2**12, 16
+_MAX_ROWS = 2**62
+
+
+@dataclass(frozen=True, eq=False)
+class MixedSource:
+    """A source as its own pipeline specifies it; its blocks follow those of the sources before it."""
+
+    name: str
+    blocks: BlockTable
+    rows: Ints  # (blocks,) as delivered
+    first_block: int
+    cut: WindowCut
+    seed: int | None
+    shuffles_blocks: bool
+    passes: int | None  # None: endless
+    digest: str  # of data and order
+
+    @property
+    def row_seed(self) -> int | None:
+        """The seed by which the rows of each window are shuffled, or None."""
+        return None if self.shuffles_blocks else self.seed
+
+    @cached_property
+    def pass_rows(self) -> int:
+        """Rows of a pass."""
+        return int(self.rows.sum())
+
+    @property
+    def total_rows(self) -> int | None:
+        """Rows of all passes; None: endless."""
+        if self.passes is None and self.pass_rows:
+            return None
+        return self.pass_rows * (self.passes or 0)
+
+    def window_key(self, window: SourceWindow) -> bytes | None:
+        """The key of the order of a window's rows; None: stored order."""
+        return (
+            None if self.row_seed is None else derive_key(self.row_seed, "rows", window.epoch, window.window)
+        )
+
+    def windows(self, first_row: int) -> Iterator[SourceWindow]:
+        """The windows that have rows from ``first_row`` of the source on, pass after pass."""
+        number = first_row // max(1, self.pass_rows)
+        while self.pass_rows and (self.passes is None or number < self.passes):
+            plan = plan_epoch(
+                self.blocks,
+                cut=self.cut,
+                seed=self.seed,
+                epoch=number,
+                sorts_windows=not self.shuffles_blocks,
+            )
+            before = np.append(0, np.cumsum(self.rows[plan.blocks]))[plan.starts] + number * self.pass_rows
+            for window in range(plan.windows):
+                start, stop = int(before[window]), int(before[window + 1])
+                if stop > max(start, first_row):
+                    yield SourceWindow(
+                        number, window, start, stop, plan.window_blocks(window) + self.first_block
+                    )
+            number += 1
+
+
+@dataclass(frozen=True, eq=False)
+class SourceWindow:
+    """A window of a source: its pass, its number there, its rows in the source's stream, and its blocks."""
+
+    epoch: int
+    window: int
+    start: int
+    stop: int
+    blocks: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """The sources of a mixture and their shares."""
+
+    sources: tuple[MixedSource, ...]
+    shares: Shares
+    when_exhausted: WhenExhausted
+    seed: int
+    round_rows: int
+
+    @property
+    def names(self) -> list[str]:
+        """The sources' names."""
+        return [source.name for source in self.sources]
+
+    @property
+    def start(self) -> MixturePoint:
+        """The start of the mixture."""
+        return MixturePoint((0,) * len(self.sources))
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """Rows of a mixture in which shares stay the same; ``counts`` are the rows of each source before it."""
+
+    start: int
+    stop: int
+    sequence: ShareSequence
+    counts: Ints
+
+    def counts_at(self, row: int) -> Ints:
+        """(sources,) the rows of each source before a row of the mixture."""
+        return self.counts + self.sequence.counts(row - self.start)
+
+
+class MixtureLeg:
+    """A part of a mixture from a row on, planned as one epoch: its rows, its rounds, and the source windows it needs.
+
+    ``row`` lies behind ``point``, in the same stretch. Rows are numbered from the mixture's start, and so are rounds.
+    Source windows are numbered in the order in which their first rows are needed.
+    """
+
+    def __init__(self, mixture: Mixture, point: MixturePoint, row: int, step_rows: int) -> None:
+        self.mixture = mixture
+        self.point = point
+        self.row = row
+        self._step_rows = step_rows
+        # whether the mixture ends with this leg
+        self.is_last = True
+        self.stretches = list(self._plan_stretches())
+        self.stop = self.stretches[-1].stop if self.stretches else row
+
+    # --- where rows come
+
+    def _plan_stretches(self) -> Iterator[Stretch]:
+        mixture, at = self.mixture, self.point.row
+        counts, key = np.array(self.point.counts, np.int64), derive_key(self.mixture.seed, "shares", 0, 0)
+        limits = np.array(
+            [_MAX_ROWS if source.total_rows is None else source.total_rows for source in mixture.sources],
+            np.int64,
+        )
+        budget = self._block_budget
+        for begin, stop, weights in self._phases():
+            at = max(at, begin)
+            while at < stop:
+                left = np.where(counts < limits, weights, 0)
+                if not left.any() or (mixture.when_exhausted != "drop" and (left != weights).any()):
+                    return
+                sequence = share_sequence(tuple(left.tolist()), key)
+                has_end = (left > 0) & (limits < _MAX_ROWS)
+                ends = [
+                    at + int(sequence.places(source, limits[source : source + 1] - counts[source])[0])
+                    for source in np.flatnonzero(has_end).tolist()
+                ]
+                end = min([stop, *ends])
+                fitting = self._fitting_rows(sequence, budget)
+                if end > max(at, self.row) + fitting:
+                    self.is_last = False
+                    wanted = max(at, self.row) + fitting
+                    # whole steps, and at least one
+                    end = self.row + max(1, (wanted - self.row) // self._step_rows) * self._step_rows
+                    yield Stretch(at, end, sequence, counts)
+                    return
+                budget -= self._blocks_of(sequence, max(0, end - max(at, self.row)))
+                yield Stretch(at, end, sequence, counts)
+                counts = counts + sequence.counts(end - at)
+                at = end
+
+    def _phases(self) -> Iterator[tuple[int, int, Ints]]:
+        """Where each phase begins and ends, and its weights."""
+        mixture, point, names = self.mixture, self.point, self.mixture.names
+        if point.shares is not None:
+            yield point.row, _MAX_ROWS, np.array(point.shares, np.int64)
+            return
+        begins = list(
+            phase_starts(mixture.shares, row=point.steps_row, steps=point.steps, step_rows=self._step_rows)
+        )
+        ends = [begin for begin, _ in begins[1:]] + [_MAX_ROWS]
+        # the first one holds since the shares last changed
+        begins[0] = point.row, begins[0][1]
+        for (begin, phase), stop in zip(begins, ends, strict=True):
+            yield begin, stop, np.array(phase.weights(names), np.int64)
+
+    @cached_property
+    def _block_budget(self) -> float:
+        windows = [source for source in self.mixture.sources if source.pass_rows]
+        each = [len(source.blocks.rows) / _windows_of(source) for source in windows]
+        return float(max(_LEG_BLOCKS, _LEG_WINDOWS * sum(each)))
+
+    def _blocks_of(self, sequence: ShareSequence, rows: int) -> float:
+        """About how many blocks are read for this many rows."""
+        found = 0.0
+        for source, weight in zip(self.mixture.sources, sequence.weights.tolist(), strict=True):
+            if source.pass_rows:
+                found += rows * weight / sequence.period * len(source.blocks.rows) / source.pass_rows
+        return found
+
+    def _fitting_rows(self, sequence: ShareSequence, budget: float) -> int:
+        per_row = self._blocks_of(sequence, 1)
+        return _MAX_ROWS if not per_row else max(1, int(budget / per_row))
+
+    def stretch_at(self, row: int) -> Stretch:
+        """The stretch that holds a row; at the end of the leg, its last one."""
+        return next((each for each in self.stretches if row < each.stop), self.stretches[-1])
+
+    def counts_at(self, row: int) -> Ints:
+        """(sources,) the rows of each source before a row of the mixture."""
+        if not self.stretches:
+            return np.array(self.point.counts, np.int64)
+        return self.stretch_at(row).counts_at(row)
+
+    def point_at(self, row: int) -> MixturePoint:
+        """What has to be known at a row to go on from there."""
+        if not self.stretches:
+            return self.point
+        stretch = self.stretch_at(row)
+        steps = self.point.steps + (row - self.point.steps_row) // self._step_rows
+        counts = tuple(stretch.counts.tolist())
+        return MixturePoint(counts, stretch.start, self.point.shares, steps, row)
+
+    def places(self, source: int, numbers: Ints) -> Ints:
+        """(rows,) where the rows of a source that have these numbers come in the mixture."""
+        found = np.full(len(numbers), _MAX_ROWS, np.int64)
+        stops = [*self.stretches[1:], None]
+        for stretch, after in zip(self.stretches, stops, strict=True):
+            inside = numbers >= stretch.counts[source]
+            if after is not None:
+                inside &= numbers < after.counts[source]
+            if inside.any() and stretch.sequence.weights[source]:
+                found[inside] = stretch.start + stretch.sequence.places(
+                    source, numbers[inside] - stretch.counts[source]
+                )
+        return found
+
+    def stretches_of(self, needed: NeededWindow) -> list[tuple[int, int, ShareSequence]]:
+        """The stretches that hold rows of a source's window: the first row, the source's rows before, the sequence."""
+        return [
+            (each.start, int(each.counts[needed.source]), each.sequence)
+            for each in self.stretches
+            if each.start < needed.stop_row
+            and each.stop > needed.first_row
+            and each.sequence.weights[needed.source]
+        ]
+
+    def serves(self, row: int, point: MixturePoint, step_rows: int) -> bool:
+        """Whether this leg, which has been planned, holds what a leg from ``row`` on would."""
+        if not self.row <= row <= self.stop:
+            return False
+        if (row, point, step_rows) == (self.row, self.point, self._step_rows):
+            return True
+        if not self.stretches or (point.shares is None) != (self.point.shares is None):
+            return False
+        other = MixtureLeg(self.mixture, point, row, step_rows)
+        return other.stop == self.stop and all(
+            mine.stop == theirs.stop
+            and (mine.sequence.weights == theirs.sequence.weights).all()
+            and (mine.counts_at(row) == theirs.counts_at(row)).all()
+            for mine, theirs in zip(reversed(self.stretches), reversed(other.stretches), strict=False)
+            if mine.start <= row or mine.start == theirs.start
+        )
+
+    # --- windows
+
+    @cached_property
+    def windows(self) -> list[NeededWindow]:
+        """The source windows that hold rows of the leg."""
+        if not self.stretches:
+            return []
+        last = self.stretches[-1].counts_at(self.stop)
+        first = self.counts_at(self.row)
+        merged = heapq.merge(
+            *(
+                self._windows_of(source, int(first[source]), int(last[source]))
+                for source in range(len(self.mixture.sources))
+            ),
+            key=lambda window: (window.first_row, window.source),
+        )
+        return list(merged)
+
+    def _windows_of(self, source: int, first: int, last: int) -> Iterator[NeededWindow]:
+        for window in self.mixture.sources[source].windows(first):
+            if window.start >= last:
+                return
+            ends = np.array([max(window.start, first), min(window.stop, last) - 1], np.int64)
+            first_row, last_row = self.places(source, ends).tolist()
+            yield NeededWindow(source, window, first_row, last_row + 1)
+
+    @cached_property
+    def plan(self) -> EpochPlan:
+        """The blocks of each source window."""
+        blocks = [needed.window.blocks for needed in self.windows]
+        starts = np.cumsum([0, *map(len, blocks)], dtype=np.int64)
+        return EpochPlan(0, np.concatenate([np.zeros(0, np.int64), *blocks]), starts)
+
+    @cached_property
+    def rounds(self) -> Rounds:
+        """The rounds of the leg."""
+        size = self.mixture.round_rows
+        first = np.array([needed.first_row for needed in self.windows], np.int64) // size
+        last = (np.array([needed.stop_row for needed in self.windows], np.int64) - 1) // size
+        return Rounds(self.row // size, -(-self.stop // size), first, last)
+
+    def largest_round(self, sizes: Ints) -> int:
+        """The largest sum, over the windows that a round needs, of a value given for each block."""
+        windows = [int(sizes[needed.window.blocks].sum()) for needed in self.windows]
+        sums = np.zeros(self.rounds.stop - self.rounds.start + 1, np.int64)
+        np.add.at(sums, np.maximum(self.rounds.first - self.rounds.start, 0), windows)
+        np.subtract.at(sums, self.rounds.last + 1 - self.rounds.start, windows)
+        return int(np.cumsum(sums).max(initial=0))
+
+    def round_rows(self, number: int) -> tuple[int, int]:
+        """The first row of a round, and that of the next one, or the leg's end."""
+        size = self.mixture.round_rows
+        return number * size, min((number + 1) * size, self.stop)
+
+
+@dataclass(frozen=True, eq=False)
+class NeededWindow:
+    """A window of a source, and the range of the mixture's rows in which its rows come."""
+
+    source: int
+    window: SourceWindow
+    first_row: int
+    stop_row: int
+
+
+def _windows_of(source: MixedSource) -> int:
+    return max(1, plan_epoch(source.blocks, cut=source.cut, seed=None, epoch=0).windows)
+
+
+def mean_window_rows(source: MixedSource) -> int:
+    """The mean rows of a window of a source."""
+    return source.pass_rows // _windows_of(source)

@@ -1,0 +1,260 @@
+"""Lays out the runs of a mixture's rounds, and finds the run of each row of a source's window, which spans several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.core.cached_properties import cached_property
+from windrow.shuffle.kernels.native import RunIds
+from windrow.shuffle.order.permutation import Permutation
+from windrow.shuffle.order.runs import Destinations, WindowRuns
+from windrow.shuffle.order.share_sequence import ShareSequence
+from windrow.shuffle.order.window_order import WindowOrder
+
+Ints = NDArray[np.int64]
+_MAX_SLICES = 8
+# of a row that no shard gets
+_NOWHERE = -1
+# added to any run number, the result is no run id
+_NO_RUN = -(2**60)
+
+
+def count_slices(first_round: int, stop_round: int) -> int:
+    """The number of slices of a window that has rows in these rounds."""
+    return min(_MAX_SLICES, stop_round - first_round)
+
+
+def find_slice(number: int, first_round: int, stop_round: int) -> int:
+    """The slice of such a window that holds the rows of a round."""
+    return (number - first_round) * count_slices(first_round, stop_round) // (stop_round - first_round)
+
+
+@dataclass(frozen=True)
+class RoundRuns:
+    """The runs of the rounds that a source's window has rows in, for the shards of one destination.
+
+    Runs end with their round. Run ids are assigned round by round, as `WindowRuns` numbers those of one round. A
+    slice of the window's map outputs holds the runs of one or more rounds.
+    """
+
+    round: WindowRuns  # any of them; its range of rows is not used
+    round_rows: int
+    first_round: int
+    stop_round: int
+    first_row: (
+        int  # of the mixture's rows, those before are not delivered, and there are none from stop_row on
+    )
+    stop_row: int
+
+    @property
+    def slices(self) -> int:
+        """The number of slices."""
+        return count_slices(self.first_round, self.stop_round)
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The shards of this destination."""
+        return self.round.shards
+
+    def layout(self, number: int) -> WindowRuns:
+        """The runs of a round."""
+        first, stop = number * self.round_rows, (number + 1) * self.round_rows
+        return replace(self.round, first_row=max(first, self.first_row), stop_row=min(stop, self.stop_row))
+
+    def slice_of(self, number: int) -> int:
+        """The slice that holds the runs of a round."""
+        return find_slice(number, self.first_round, self.stop_round)
+
+    def runs_of(self, number: int) -> tuple[int, int]:
+        """The first run of a round within its slice, and the number of its runs."""
+        at = number - self.first_round
+        first = self.slice_starts[self.slice_of(number)]
+        return int(self.starts[at] - first), int(self.starts[at + 1] - self.starts[at])
+
+    @cached_property
+    def borders(self) -> Ints:
+        """(rounds + 1, shards) where each round begins in each shard's stream, and where the last one ends."""
+        rows = np.arange(self.first_round, self.stop_round + 1, dtype=np.int64) * self.round_rows
+        rows = np.clip(rows, self.first_row, self.stop_row)
+        assignment, total = self.round.assignment, self.round.total
+        shards = np.array(self.shards, np.int64)
+        steps, within = np.divmod(np.maximum(rows - assignment.start_row, 0), assignment.step_rows)
+        own = np.clip(within[:, None] - shards * assignment.batch_rows, 0, assignment.batch_rows)
+        found: Ints = steps[:, None] * assignment.batch_rows + own
+        if total is not None:
+            for at in np.flatnonzero(steps >= assignment.full_steps(total)).tolist():
+                found[at] = [assignment.rows_before(int(rows[at]), shard, total) for shard in self.shards]
+        return found
+
+    @cached_property
+    def run_counts(self) -> Ints:
+        """(rounds, shards) the runs of each shard in each round."""
+        first, stop = self.borders[:-1], self.borders[1:]
+        run_rows = self.round.run_rows
+        found: Ints = np.where(stop > first, -(-stop // run_rows) - first // run_rows, 0)
+        return found
+
+    @cached_property
+    def padded(self) -> list[tuple[int, WindowRuns]]:
+        """The rounds in which rows are repeated as padding, by index, with their runs."""
+        assignment, total = self.round.assignment, self.round.total
+        rows = assignment.padding(total)[0] if total is not None else np.zeros(0, np.int64)
+        rounds = np.unique(rows // self.round_rows)
+        here = rounds[(rounds >= self.first_round) & (rounds < self.stop_round)].tolist()
+        return [(number - self.first_round, self.layout(number)) for number in here]
+
+    @cached_property
+    def starts(self) -> Ints:
+        """(rounds + 1,) the first run id of each round, and the end of the last one's."""
+        counts = self.run_counts.sum(axis=1)
+        for at, layout in self.padded:
+            counts[at] = layout.slice_starts[-1]
+        return np.append(0, np.cumsum(counts))
+
+    @cached_property
+    def slice_starts(self) -> Ints:
+        """(slices + 1,) the first run id of each slice, and the end of the last one's."""
+        rounds = np.arange(self.first_round, self.stop_round)
+        slices = (rounds - self.first_round) * self.slices // len(rounds)
+        firsts = np.searchsorted(slices, np.arange(self.slices))
+        return np.append(self.starts[firsts], self.starts[-1])
+
+
+def find_destinations(
+    layouts: Sequence[WindowRuns] | Sequence[RoundRuns],
+) -> Destinations | RoundDestinations:
+    """What finds the run of each row of a window with these layouts, one for each destination."""
+    of_rounds = [layout for layout in layouts if isinstance(layout, RoundRuns)]
+    if of_rounds:
+        return RoundDestinations(of_rounds)
+    return Destinations([layout for layout in layouts if isinstance(layout, WindowRuns)])
+
+
+class RoundDestinations:
+    """Finds the run of each row of a source's window, over all destinations; stands for `Destinations`."""
+
+    def __init__(self, layouts: Sequence[RoundRuns]) -> None:
+        self._layouts = layouts
+        self._ends = np.cumsum([0, *(int(layout.starts[-1]) for layout in layouts)]).tolist()
+        self._word: Any = np.uint16 if self._ends[-1] < 2**16 else np.uint32
+        starts = (layout.slice_starts[1:] + end for layout, end in zip(layouts, self._ends, strict=False))
+        self.slice_starts: Ints = np.concatenate([[0], *starts])
+
+    def assign(self, rows: Ints) -> tuple[Ints | None, RunIds, NDArray[np.uint32]]:
+        """As `Destinations.assign`; ``rows`` are the mixture's, `_NOWHERE` for those that it has delivered before."""
+        layout = self._layouts[0]
+        first = max(layout.first_row, layout.first_round * layout.round_rows)
+        inside = (rows >= first) & (rows < min(layout.stop_row, layout.stop_round * layout.round_rows))
+        known = rows if inside.all() else np.where(inside, rows, first)
+        shards, places = layout.round.assignment.assign_rows(known, layout.round.total)
+        rounds = known // layout.round_rows - layout.first_round
+        of_stream = places // layout.round.run_rows
+        within = places - of_stream * layout.round.run_rows
+        bases, first_runs, skipped = self._tables
+        at = rounds * bases.shape[1] + (0 if shards is None else shards)
+        found = bases.ravel()[at]
+        inside &= found != _NO_RUN
+        runs: RunIds = np.where(inside, found + of_stream, self._ends[-1]).astype(self._word)
+        within -= np.where(of_stream == first_runs.ravel()[at], skipped.ravel()[at], 0)
+        return self._add_padding(rows, runs, within.astype(np.uint32))
+
+    @cached_property
+    def _tables(self) -> tuple[Ints, Ints, Ints]:
+        """By round and shard: what added to a run of its stream gives its id; its first run; the places before that."""
+        layout = self._layouts[0]
+        shape = layout.stop_round - layout.first_round, layout.round.assignment.shards + 1
+        bases, first_runs, skipped = (np.full(shape, _NO_RUN, np.int64) for _ in range(3))
+        for each, end in zip(self._layouts, self._ends, strict=False):
+            columns = list(each.shards)
+            firsts, skips = np.divmod(each.borders[:-1], each.round.run_rows)
+            before = np.cumsum(each.run_counts, axis=1) - each.run_counts
+            bases[:, columns] = end + each.starts[:-1, None] + before - firsts
+            first_runs[:, columns], skipped[:, columns] = firsts, skips
+            bases[:, columns] = np.where(each.run_counts > 0, bases[:, columns], _NO_RUN)
+        return bases, first_runs, skipped
+
+    def _add_padding(
+        self, rows: Ints, runs: RunIds, places: NDArray[np.uint32]
+    ) -> tuple[Ints | None, RunIds, NDArray[np.uint32]]:
+        sources, ids, copies = [], [], []
+        for each, end in zip(self._layouts, self._ends, strict=False):
+            for at, layout in each.padded:
+                order = np.argsort(rows, kind="stable")
+                repeated = layout.padding[0]
+                if not len(rows) or not len(repeated):
+                    continue
+                found = order[np.minimum(np.searchsorted(rows[order], repeated), len(order) - 1)]
+                held = rows[found] == repeated
+                sources.append(found[held])
+                ids.append(layout.padding_ids[held] + end + int(each.starts[at]))
+                copies.append(layout.padding_places[held])
+        if not any(map(len, sources)):
+            return None, runs, places
+        return (
+            np.concatenate([np.arange(len(rows)), *sources]),
+            np.concatenate([runs, *ids]).astype(self._word),
+            np.concatenate([places, *copies]).astype(np.uint32),
+        )
+
+
+@dataclass(frozen=True)
+class ScatteredOrder(WindowOrder):
+    """The order of a source's window in a mixture: ``first_row`` is its first row in the source's stream.
+
+    ``stretches`` holds the first row of each stretch of the mixture, the rows of the source before it, and its sequence
+    of sources.
+    """
+
+    source: int
+    stretches: tuple[tuple[int, int, ShareSequence], ...]
+
+    @property
+    def is_stored(self) -> bool:
+        """False: rows of other sources come between them."""
+        return False
+
+    def epoch_rows(self, start: int, stop: int) -> Ints:
+        """(stop - start,) the mixture's rows of stored rows [start, stop); -1 for those of earlier stretches."""
+        return self._scatter(super().epoch_rows(start, stop))
+
+    def _scatter(self, numbers: Ints) -> Ints:
+        if len(self.stretches) == 1 and len(numbers) and numbers.min() >= self.stretches[0][1]:
+            first, before, sequence = self.stretches[0]
+            scattered = sequence.places(self.source, numbers - before if before else numbers)
+            scattered += first
+            return scattered
+        rows = np.full(len(numbers), _NOWHERE, np.int64)
+        after = np.searchsorted([before for _, before, _ in self.stretches], numbers, side="right") - 1
+        for at, (first, before, sequence) in enumerate(self.stretches):
+            here = after == at
+            if here.any():
+                rows[here] = first + sequence.places(self.source, numbers[here] - before)
+        return rows
+
+    def stored_rows(self, epoch_rows: Ints) -> Ints:
+        """(rows,) the stored row numbers of some of the mixture's rows, all of this window."""
+        numbers = np.zeros(len(epoch_rows), np.int64)
+        after = np.searchsorted([first for first, _, _ in self.stretches], epoch_rows, side="right") - 1
+        for at, (first, before, sequence) in enumerate(self.stretches):
+            here = np.flatnonzero(after == at)
+            numbers[here] = [
+                before + sequence.count(self.source, int(epoch_rows[row]) - first) for row in here
+            ]
+        return super().stored_rows(numbers)
+
+
+def scatter_window(
+    key: bytes | None,
+    rows: int,
+    first_row: int,
+    source: int,
+    stretches: Sequence[tuple[int, int, ShareSequence]],
+) -> ScatteredOrder:
+    """The order of a source's window of ``rows`` rows in a mixture; ``key`` is that of its rows, None: stored order."""
+    permutation = None if key is None else Permutation(key, rows)
+    return ScatteredOrder(rows, first_row, permutation, source, tuple(stretches))
