@@ -177,8 +177,14 @@ class LogicalPlan:
 
     def stream_digest(self) -> str:
         """A digest of the data and of its order in all passes."""
-        order = (vars(self.window_cut) | {"is_chosen": False}, self.seed, self.shuffles_blocks)
-        return digest_parts([make_parent(self).digest, repr(order).encode()])
+        parent, identity = make_parent(self), self.source.identity()
+        cut = self.window_cut
+        sizes = (
+            b"" if cut.bytes_per_window is None else self.source.blocks.decoded_bytes.astype("<i8").tobytes()
+        )
+        order = (cut.blocks_per_window, cut.bytes_per_window, cut.of_source, self.seed, self.shuffles_blocks)
+        blocks = (identity.block_bytes, identity.filter, identity.cuts_row_groups)
+        return digest_parts([parent.digest, repr((order, blocks)).encode(), sizes])
 
     def mapped(self, stage: MapBatches) -> LogicalPlan:
         """Add a transform: after the shuffle, or `packed`, if the plan already has one, else before it."""

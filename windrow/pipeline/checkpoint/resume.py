@@ -8,6 +8,7 @@ from typing import Any
 
 from windrow.core.errors import PlanError, StateError
 from windrow.core.integers import as_integer
+from windrow.pipeline.checkpoint.mixed_state import resume_mixture
 from windrow.pipeline.checkpoint.state import (
     State,
     describe_differences,
@@ -25,11 +26,15 @@ def resume(job: Job, state_dict: Mapping[str, Any], *, allow_appended: bool = Fa
     """The job that continues from a state, and its cursor."""
     state = parse_state(state_dict)
     job = _check_state(state, job, allow_appended=allow_appended)
+    if job.mixture is not None and state.mixture is not None:
+        return job, resume_mixture(job.mixture, state.mixture, state.cursor)
     return job, _check_cursor(state.cursor, Program(job, 1, False, (0,)))
 
 
 def _check_state(state: State, job: Job, *, allow_appended: bool) -> Job:
     """The job that continues from a state: the same, with the state's seed if its own was drawn at random."""
+    if job.mixture is not None and allow_appended:
+        raise StateError("allow_appended=True is not for mixtures: data that was appended is another source")
     if job.seed_drawn and state.seed is not None:
         job = job.with_seed(state.seed)
     here = describe_stream(job)

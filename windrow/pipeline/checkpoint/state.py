@@ -16,8 +16,10 @@ from typing import Any
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import StateError
 from windrow.core.integers import as_integer
+from windrow.pipeline.checkpoint.mixed_state import MixedState, describe_mixture, find_changed, parse_mixed
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.mixture import Mixture
 from windrow.shuffle.order.keys import order_version
 
 _FORMAT = "windrow state"
@@ -26,6 +28,7 @@ _DIGEST_DIGITS = 16
 
 _TEXTS = ("fingerprint", "schema", "sizes", "filter", "packing", "shuffled")
 _CORRUPT = "corrupt"
+_MIXTURE = "mixture"
 _COUNTS = ("order", "files", "rows", "block_bytes", "row_changes", "epoch", "row", "window", "window_row")
 _MAYBE = ("blocks_per_window", "bytes_per_window", "seed", "shards", "batch_size")
 _SHOWN_DIGITS = 8
@@ -56,6 +59,7 @@ class State:
     shards: int | None = None
     batch_size: int | None = None  # None before it was known
     corrupt: tuple[int, ...] = ()
+    mixture: MixedState | None = None  # of a mixture, whose data and order are those of its sources
 
     @property
     def cursor(self) -> Cursor:
@@ -63,8 +67,15 @@ class State:
         assigned = None if self.shards is None or self.batch_size is None else (self.shards, self.batch_size)
         return Cursor(self.epoch, self.row, self.window, self.window_row, assigned, corrupt=self.corrupt)
 
-    def at(self, cursor: Cursor, *, shards: int | None, batch_size: int | None) -> State:
-        """The state of the same stream at a cursor."""
+    def at(
+        self,
+        cursor: Cursor,
+        *,
+        shards: int | None,
+        batch_size: int | None,
+        mixture: MixedState | None = None,
+    ) -> State:
+        """The state of the same stream at a cursor, of a mixture with what it says of that."""
         return replace(
             self,
             epoch=cursor.epoch,
@@ -74,6 +85,7 @@ class State:
             shards=shards,
             batch_size=batch_size,
             corrupt=cursor.corrupt,
+            mixture=mixture,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,11 +95,16 @@ class State:
         object to load into has.
         """
         body = {"format": _FORMAT, "version": _FORMAT_VERSION, **vars(self), _CORRUPT: list(self.corrupt)}
+        del body[_MIXTURE]
+        if self.mixture is not None:
+            body[_MIXTURE] = self.mixture.to_dict()
         return {**body, "check": _digest(body)}
 
 
 def describe_stream(job: Job) -> State:
     """The state at the start of a job's stream."""
+    if job.mixture is not None:
+        return _describe_mixture(job, job.mixture)
     identity = job.source.identity()
     return State(
         order=order_version(cuts_row_groups=identity.cuts_row_groups),
@@ -104,6 +121,27 @@ def describe_stream(job: Job) -> State:
         packing="" if job.packing is None else job.packing.identity,
         seed=job.seed,
         shuffled=_describe_order(job),
+    )
+
+
+def _describe_mixture(job: Job, mixture: Mixture) -> State:
+    """What is empty here belongs to the sources, each of which has a digest."""
+    return State(
+        order=order_version(cuts_row_groups=False),
+        fingerprint="",
+        schema=job.source.identity().schema,
+        files=0,
+        rows=0,
+        block_bytes=0,
+        blocks_per_window=None,
+        bytes_per_window=None,
+        sizes="",
+        filter="",
+        row_changes=0,
+        packing="",
+        seed=mixture.seed,
+        shuffled="mixture",
+        mixture=describe_mixture(mixture),
     )
 
 
@@ -130,7 +168,12 @@ def parse_state(state: object) -> State:
             "load it with the windrow that wrote it, or a newer one"
         )
     fields = {name: _read_field(body, name) for name in (*_TEXTS, *_COUNTS, *_MAYBE)}
-    parsed = State(**fields, corrupt=_read_corrupt(body))
+    mixture = None
+    if _MIXTURE in body:
+        mixture = parse_mixed(body[_MIXTURE])
+        if mixture is None:
+            raise make_corrupt_error(f"{_MIXTURE}={_shorten(body[_MIXTURE])} is not what states hold")
+    parsed = State(**fields, corrupt=_read_corrupt(body), mixture=mixture)
     known = parsed.to_dict()
     if unknown := sorted(str(key) for key in state if key not in known):
         raise make_corrupt_error(f"it has entries that no state has: {', '.join(map(repr, unknown))}")
@@ -194,6 +237,8 @@ def _digest(body: Mapping[str, Any]) -> str:
 def describe_differences(then: State, now: State, labels: tuple[str, str] = ("then", "now")) -> str:
     """A table of what differs, and how to fix it; empty if the streams are the same."""
     rows = [*_compare_data(then, now), *_compare_order(then, now)]
+    if then.mixture is not None and now.mixture is not None:
+        rows += find_changed(then.mixture, now.mixture)
     if not rows:
         return ""
     table = [("", *labels), *rows]

@@ -24,6 +24,7 @@ from windrow.pipeline.plan.epoch_shape import Rounds
 from windrow.pipeline.plan.shares import Shares, phase_starts
 from windrow.shuffle.order.epoch_plan import EpochPlan, WindowCut, plan_epoch
 from windrow.shuffle.order.keys import derive_key
+from windrow.shuffle.order.round_runs import SourceStretch
 from windrow.shuffle.order.share_sequence import ShareSequence, share_sequence
 
 Ints = NDArray[np.int64]
@@ -200,9 +201,14 @@ class MixtureLeg:
         begins = list(
             phase_starts(mixture.shares, row=point.steps_row, steps=point.steps, step_rows=self._step_rows)
         )
-        ends = [begin for begin, _ in begins[1:]] + [_MAX_ROWS]
+        place = point.steps if mixture.shares.unit == "steps" else point.steps_row
+        current = mixture.shares.phase_at(place)
+        if current and point.row < point.steps_row and mixture.shares.phases[current].start == place:
+            # the one before held up to here
+            begins.insert(0, (point.row, mixture.shares.phases[current - 1]))
         # the first one holds since the shares last changed
         begins[0] = point.row, begins[0][1]
+        ends = [*(begin for begin, _ in begins[1:]), _MAX_ROWS]
         for (begin, phase), stop in zip(begins, ends, strict=True):
             yield begin, stop, np.array(phase.weights(names), np.int64)
 
@@ -234,6 +240,11 @@ class MixtureLeg:
             return np.array(self.point.counts, np.int64)
         return self.stretch_at(row).counts_at(row)
 
+    def weights_at(self, row: int) -> Ints:
+        """(sources,) the weights of the phase that holds at a row, those of exhausted sources included."""
+        phases = list(self._phases())
+        return next((weights for _, stop, weights in phases if row < stop), phases[-1][2])
+
     def point_at(self, row: int) -> MixturePoint:
         """What has to be known at a row to go on from there."""
         if not self.stretches:
@@ -257,10 +268,10 @@ class MixtureLeg:
                 )
         return found
 
-    def stretches_of(self, needed: NeededWindow) -> list[tuple[int, int, ShareSequence]]:
-        """The stretches that hold rows of a source's window: the first row, the source's rows before, the sequence."""
+    def stretches_of(self, needed: NeededWindow) -> list[SourceStretch]:
+        """The stretches that hold rows of a source's window."""
         return [
-            (each.start, int(each.counts[needed.source]), each.sequence)
+            SourceStretch(each.start, each.stop, int(each.counts[needed.source]), each.sequence)
             for each in self.stretches
             if each.start < needed.stop_row
             and each.stop > needed.first_row
@@ -269,9 +280,13 @@ class MixtureLeg:
 
     def serves(self, row: int, point: MixturePoint, step_rows: int) -> bool:
         """Whether this leg, which has been planned, holds what a leg from ``row`` on would."""
-        if not self.row <= row <= self.stop:
+        if not self.row <= row <= self.stop or step_rows != self._step_rows:
             return False
-        if (row, point, step_rows) == (self.row, self.point, self._step_rows):
+        if (row - point.steps_row) - (row - self.point.steps_row) != (
+            self.point.steps - point.steps
+        ) * step_rows:
+            return False
+        if (row, point) == (self.row, self.point):
             return True
         if not self.stretches or (point.shares is None) != (self.point.shares is None):
             return False

@@ -11,6 +11,7 @@ from typing import Any
 from windrow.core.errors import PlanError, StateError
 from windrow.core.source import RowOrigin
 from windrow.pipeline.checkpoint.lineage import Lineage
+from windrow.pipeline.checkpoint.mixed_state import describe_mixture
 from windrow.pipeline.checkpoint.resume import resume, skip_steps
 from windrow.pipeline.checkpoint.state import State, describe_stream
 from windrow.pipeline.coordinator.requests import EpochFacts
@@ -19,6 +20,7 @@ from windrow.pipeline.executors.base import Session
 from windrow.pipeline.loaders.loader_methods import LoaderMethods
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.mixture import MixtureLeg
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.consumer import Consumer
@@ -187,7 +189,12 @@ class Shard(LoaderMethods, ObservingMethods):
         if self._stream is None:
             self._stream = describe_stream(self._program.job)
         shards, batch_size = cursor.assigned or (self._program.shards, None)
-        return self._stream.at(cursor, shards=shards, batch_size=batch_size).to_dict()
+        mixture = self._program.job.mixture
+        mixed = None
+        if mixture is not None:
+            at = cursor.mixed or mixture.start
+            mixed = describe_mixture(mixture, MixtureLeg(mixture, at, cursor.row, 1), cursor.row)
+        return self._stream.at(cursor, shards=shards, batch_size=batch_size, mixture=mixed).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, allow_appended: bool = False) -> None:
         """Resume from a state: the next ``iter_*`` call reads the rest of its epoch.
@@ -346,6 +353,11 @@ class Shard(LoaderMethods, ObservingMethods):
 
     def _deliver(self, delivery: Delivery) -> EpochBatches:
         if not self._closed and not self._has_next():
+            if self._program.job.mixture is not None:
+                raise PlanError(
+                    f"shard {self._shard} has read the mixture to its end: use repeat() on its sources, or "
+                    "when_exhausted='repeat', for more"
+                )
             raise PlanError(
                 f"all {self._program.job.epochs} epochs of shard {self._shard} have been read: "
                 "use repeat(...) for more"

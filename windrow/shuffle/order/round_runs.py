@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,16 +202,21 @@ class RoundDestinations:
         )
 
 
+class SourceStretch(NamedTuple):
+    """Rows ``start`` to ``stop`` of a mixture, before which a source has ``before`` rows; its sequence of sources."""
+
+    start: int
+    stop: int
+    before: int
+    sequence: ShareSequence
+
+
 @dataclass(frozen=True)
 class ScatteredOrder(WindowOrder):
-    """The order of a source's window in a mixture: ``first_row`` is its first row in the source's stream.
-
-    ``stretches`` holds the first row of each stretch of the mixture, the rows of the source before it, and its sequence
-    of sources.
-    """
+    """The order of a source's window in a mixture: ``first_row`` is its first row in the source's stream."""
 
     source: int
-    stretches: tuple[tuple[int, int, ShareSequence], ...]
+    stretches: tuple[SourceStretch, ...]
 
     @property
     def is_stored(self) -> bool:
@@ -219,41 +224,31 @@ class ScatteredOrder(WindowOrder):
         return False
 
     def epoch_rows(self, start: int, stop: int) -> Ints:
-        """(stop - start,) the mixture's rows of stored rows [start, stop); -1 for those of earlier stretches."""
-        return self._scatter(super().epoch_rows(start, stop))
-
-    def _scatter(self, numbers: Ints) -> Ints:
-        if len(self.stretches) == 1 and len(numbers) and numbers.min() >= self.stretches[0][1]:
-            first, before, sequence = self.stretches[0]
-            scattered = sequence.places(self.source, numbers - before if before else numbers)
-            scattered += first
-            return scattered
+        """(stop - start,) the mixture's rows of stored rows [start, stop); -1 for those of other stretches."""
+        numbers = super().epoch_rows(start, stop)
         rows = np.full(len(numbers), _NOWHERE, np.int64)
-        after = np.searchsorted([before for _, before, _ in self.stretches], numbers, side="right") - 1
-        for at, (first, before, sequence) in enumerate(self.stretches):
+        after = np.searchsorted([each.before for each in self.stretches], numbers, side="right") - 1
+        for at, stretch in enumerate(self.stretches):
             here = after == at
             if here.any():
-                rows[here] = first + sequence.places(self.source, numbers[here] - before)
+                found = stretch.start + stretch.sequence.places(self.source, numbers[here] - stretch.before)
+                # the source may have no share behind the stretch
+                rows[here] = np.where(found < stretch.stop, found, _NOWHERE)
         return rows
 
     def stored_rows(self, epoch_rows: Ints) -> Ints:
         """(rows,) the stored row numbers of some of the mixture's rows, all of this window."""
         numbers = np.zeros(len(epoch_rows), np.int64)
-        after = np.searchsorted([first for first, _, _ in self.stretches], epoch_rows, side="right") - 1
-        for at, (first, before, sequence) in enumerate(self.stretches):
-            here = np.flatnonzero(after == at)
-            numbers[here] = [
-                before + sequence.count(self.source, int(epoch_rows[row]) - first) for row in here
-            ]
+        after = np.searchsorted([each.start for each in self.stretches], epoch_rows, side="right") - 1
+        for at, stretch in enumerate(self.stretches):
+            for row in np.flatnonzero(after == at).tolist():
+                found = stretch.sequence.count(self.source, int(epoch_rows[row]) - stretch.start)
+                numbers[row] = stretch.before + found
         return super().stored_rows(numbers)
 
 
 def scatter_window(
-    key: bytes | None,
-    rows: int,
-    first_row: int,
-    source: int,
-    stretches: Sequence[tuple[int, int, ShareSequence]],
+    key: bytes | None, rows: int, first_row: int, source: int, stretches: Sequence[SourceStretch]
 ) -> ScatteredOrder:
     """The order of a source's window of ``rows`` rows in a mixture; ``key`` is that of its rows, None: stored order."""
     permutation = None if key is None else Permutation(key, rows)

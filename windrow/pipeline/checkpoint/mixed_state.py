@@ -1,0 +1,121 @@
+"""What a state says of a mixture: how far each source has come, and since when it has its share."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from windrow.core.integers import as_integer
+from windrow.pipeline.plan.cursor import Cursor, MixturePoint
+from windrow.pipeline.plan.mixture import Mixture, MixtureLeg
+
+_DIGEST_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class MixedSourceState:
+    """One source: a digest of its data and order, the rows it has delivered, and its weight among the others."""
+
+    digest: str
+    rows: int
+    weight: int
+
+
+@dataclass(frozen=True)
+class MixedState:
+    """The sources of a mixture at a row: ``since`` rows after the shares last changed, and after ``steps`` steps.
+
+    ``schedule`` is a digest of the shares that the pipeline was built with; ``is_set``: others were set since.
+    """
+
+    since: int
+    steps: int
+    schedule: str
+    is_set: bool
+    sources: tuple[tuple[str, MixedSourceState], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return {
+            "since": self.since,
+            "steps": self.steps,
+            "schedule": self.schedule,
+            "is_set": self.is_set,
+            "sources": {name: [each.digest, each.rows, each.weight] for name, each in self.sources},
+        }
+
+
+def describe_mixture(mixture: Mixture, leg: MixtureLeg | None = None, row: int = 0) -> MixedState:
+    """The state of a mixture at a row of one of its legs; at its start without one."""
+    at = leg or MixtureLeg(mixture, mixture.start, 0, 1)
+    point, counts = at.point_at(row), at.counts_at(row).tolist()
+    weights = at.weights_at(row).tolist()
+    return MixedState(
+        since=row - point.row,
+        steps=point.steps,
+        schedule=digest_schedule(mixture),
+        is_set=point.shares is not None,
+        sources=tuple(
+            (source.name, MixedSourceState(source.digest[:_DIGEST_DIGITS], rows, weight))
+            for source, rows, weight in zip(mixture.sources, counts, weights, strict=True)
+        ),
+    )
+
+
+def digest_schedule(mixture: Mixture) -> str:
+    """A digest of the shares that a mixture was built with, and of what ends a source."""
+    text = f"{mixture.shares.to_json()} {mixture.when_exhausted}"
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
+
+
+def parse_mixed(value: Any) -> MixedState | None:
+    """The state that `MixedState.to_dict` returned; None if it is anything else."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("sources"), Mapping):
+        return None
+    since, steps = as_integer(value.get("since")), as_integer(value.get("steps"))
+    schedule, is_set, sources = value.get("schedule"), value.get("is_set"), []
+    for name, entry in value["sources"].items():
+        fields = list(entry) if isinstance(entry, (list, tuple)) else []
+        if not isinstance(name, str) or len(fields) != 3 or not isinstance(fields[0], str):
+            return None
+        rows, weight = as_integer(fields[1]), as_integer(fields[2])
+        if rows is None or weight is None or rows < 0 or weight < 0:
+            return None
+        sources.append((name, MixedSourceState(fields[0], rows, weight)))
+    if since is None or steps is None or since < 0 or steps < 0 or not isinstance(schedule, str):
+        return None
+    return MixedState(since, steps, schedule, bool(as_integer(is_set) or is_set is True), tuple(sources))
+
+
+def find_changed(then: MixedState, now: MixedState) -> Iterator[tuple[str, str, str]]:
+    """The sources of both states whose data or order differ: name, and both digests."""
+    before = dict(then.sources)
+    for name, source in now.sources:
+        if name in before and before[name].digest != source.digest:
+            yield f"source {name!r}", before[name].digest[:8], source.digest[:8]
+
+
+def resume_mixture(mixture: Mixture, state: MixedState, cursor: Cursor) -> Cursor:
+    """The cursor that goes on from a state in a mixture, whose sources and shares may be others now.
+
+    Sources that stay go on where they were, new ones begin. If all have the shares that they had, the order of sources
+    goes on too; else shares count from here on.
+    """
+    known = dict(state.sources)
+    row, names = cursor.row, mixture.names
+    counts = tuple(known[name].rows if name in known else 0 for name in names)
+    weights = tuple(known[name].weight if name in known else 0 for name in names)
+    is_same = state.schedule == digest_schedule(mixture) and names == [name for name, _ in state.sources]
+    shares = weights if state.is_set and is_same else None
+    at = MixturePoint(counts, row, shares, state.steps, row)
+    leg = MixtureLeg(mixture, at, row, 1)
+    if names == list(known) and leg.weights_at(row).tolist() == list(weights) and leg.stretches:
+        # exhausted sources have left before
+        began = leg.stretches[0].sequence.counts(state.since)
+        before = tuple((np.array(counts, np.int64) - began).tolist())
+        at = MixturePoint(before, row - state.since, shares, state.steps, row)
+    return Cursor(cursor.epoch, row, assigned=cursor.assigned, mixed=at)
