@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.pipeline.plan.cursor import Cursor, MixturePoint
 from windrow.pipeline.plan.mixture import Mixture, MixtureLeg
+from windrow.pipeline.plan.shares import make_shares
 
 _DIGEST_DIGITS = 16
 
@@ -118,4 +120,21 @@ def resume_mixture(mixture: Mixture, state: MixedState, cursor: Cursor) -> Curso
         began = leg.stretches[0].sequence.counts(state.since)
         before = tuple((np.array(counts, np.int64) - began).tolist())
         at = MixturePoint(before, row - state.since, shares, state.steps, row)
-    return Cursor(cursor.epoch, row, assigned=cursor.assigned, mixed=at)
+    return replace(mixture.cursor(cursor.epoch, at, row), assigned=cursor.assigned)
+
+
+def change_shares(mixture: Mixture, cursor: Cursor, step_rows: int, given: Any) -> Cursor:
+    """The cursor at the same row, from which on a mixture has other shares."""
+    shares = make_shares(given)
+    unknown = [name for name in shares.names if name not in mixture.names]
+    if unknown or len(shares.phases) > 1:
+        raise PlanError(
+            f"set_shares({given!r}): give a dict with the share of each source from here on; the sources are "
+            f"{mixture.names}"
+        )
+    leg = MixtureLeg(mixture, cursor.mixed or mixture.start, cursor.row, step_rows)
+    at = leg.point_at(cursor.row)
+    weights = shares.phases[0].weights(mixture.names)
+    point = MixturePoint(tuple(leg.counts_at(cursor.row).tolist()), cursor.row, weights, at.steps, cursor.row)
+    # another epoch, so that nothing of what was planned before is taken for the same
+    return replace(mixture.cursor(cursor.epoch + 1, point, cursor.row), assigned=cursor.assigned)

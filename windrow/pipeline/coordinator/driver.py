@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from windrow.core.errors import StateError
 from windrow.core.native_libraries import missing_library_warnings
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.memory_cache import JobCache
@@ -116,8 +117,8 @@ class Driver:
 
     def open_epoch(self, shard: int, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
         """Start an epoch for a shard, if that agrees with how other shards read it (`EpochStarts`)."""
-        if self._program.job.mixture is not None and self._program.open_leg(cursor, batch_rows):
-            self._handle(Replanned(cursor.epoch))
+        if self._program.job.mixture is not None:
+            self._open_leg(shard, cursor, batch_rows)
         rest = self._program.assignment(batch_rows, drop_last=drop_last, start_row=cursor.row)
         self.admit(cursor, cursor.passed(self._program.job.sequence_rows))
         # runs are laid out from the epoch's start, so that a shard can resume at any step
@@ -129,6 +130,22 @@ class Driver:
             self._unaccounted[cursor.epoch] = assignment
             self._note_left_out()
         return self.describe_epoch(cursor, batch_rows, drop_last=drop_last)
+
+    def _open_leg(self, shard: int, cursor: Cursor, batch_rows: int) -> None:
+        others = [
+            other
+            for other, place in self._scheduler.shards.progress.items()
+            if other != shard and place.epoch == cursor.epoch
+        ]
+        if others and self._scheduler.opened_assignment(cursor.epoch) is not None:
+            if self._program.differs(cursor, batch_rows):
+                raise StateError(
+                    f"shard {shard} goes on with the mixture at row {cursor.row:,} with other shares, or after other "
+                    f"rows, than shard {others[0]}: call set_shares() with the same shares after the same step on all "
+                    "shards, and load the same state into all of them"
+                )
+        if self._program.open_leg(cursor, batch_rows):
+            self._handle(Replanned(cursor.epoch))
 
     def describe_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
         """Facts about an epoch that a shard has opened."""

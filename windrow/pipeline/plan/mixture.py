@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
 from windrow.core.source import BlockTable
-from windrow.pipeline.plan.cursor import MixturePoint
+from windrow.pipeline.plan.cursor import Cursor, MixturePoint
 from windrow.pipeline.plan.epoch_shape import Rounds
 from windrow.pipeline.plan.shares import Shares, phase_starts
 from windrow.shuffle.order.epoch_plan import EpochPlan, WindowCut, plan_epoch
@@ -118,6 +118,11 @@ class Mixture:
     def names(self) -> list[str]:
         """The sources' names."""
         return [source.name for source in self.sources]
+
+    def cursor(self, epoch: int, point: MixturePoint, row: int) -> Cursor:
+        """The cursor at a row, which is behind a point."""
+        number = row // self.round_rows
+        return Cursor(epoch, row, number, number * self.round_rows, mixed=point)
 
     @property
     def start(self) -> MixturePoint:
@@ -277,6 +282,14 @@ class MixtureLeg:
             and each.stop > needed.first_row
             and each.sequence.weights[needed.source]
         ]
+
+    def agrees(self, other: MixtureLeg) -> bool:
+        """Whether both have the same rows from where the later one starts."""
+        row = max(self.row, other.row)
+        return bool(
+            (self.weights_at(row) == other.weights_at(row)).all()
+            and (self.counts_at(row) == other.counts_at(row)).all()
+        )
 
     def serves(self, row: int, point: MixturePoint, step_rows: int) -> bool:
         """Whether this leg, which has been planned, holds what a leg from ``row`` on would."""

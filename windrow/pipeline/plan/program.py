@@ -227,12 +227,21 @@ class Program:
         mixture = self.job.mixture
         assert mixture is not None, "the program is of a mixture"
         leg, known = self._legs.get(cursor.epoch), cursor.epoch in self._legs
-        step_rows = self.shards * self.batch_rows(batch_size)
-        if leg is not None and leg.serves(cursor.row, cursor.mixed or mixture.start, step_rows):
+        point, step_rows = cursor.mixed or mixture.start, self.shards * self.batch_rows(batch_size)
+        if leg is not None and leg.serves(cursor.row, point, step_rows):
             return False
-        self._legs[cursor.epoch] = MixtureLeg(mixture, cursor.mixed or mixture.start, cursor.row, step_rows)
+        self._legs[cursor.epoch] = MixtureLeg(mixture, point, cursor.row, step_rows)
         self._leg_parts.pop(cursor.epoch, None)
         return known
+
+    def differs(self, cursor: Cursor, batch_size: int) -> bool:
+        """Whether a mixture was opened as this epoch with other shares, or from rows that were counted otherwise."""
+        mixture = self.job.mixture
+        assert mixture is not None, "the program is of a mixture"
+        leg, step_rows = self._legs.get(cursor.epoch), self.shards * self.batch_rows(batch_size)
+        if leg is None:
+            return False
+        return not leg.agrees(MixtureLeg(mixture, cursor.mixed or mixture.start, cursor.row, step_rows))
 
     def leg(self, epoch: int) -> MixtureLeg:
         """The part of a mixture that was opened as this epoch; before any was, its start."""
@@ -280,8 +289,7 @@ class Program:
 
     def _locate_in_leg(self, epoch: int, row: int) -> Cursor:
         leg = self.leg(epoch)
-        number = row // leg.mixture.round_rows
-        at = Cursor(epoch, row, number, leg.round_rows(number)[0], mixed=leg.point_at(row))
+        at = leg.mixture.cursor(epoch, leg.point_at(row), row)
         return at.next_epoch() if row >= leg.stop else at
 
     def shard_of(self, client: int) -> int:

@@ -166,6 +166,13 @@ class Position:
         self._at, self._left_epoch = opened, None
         self._open = weakref.ref(iterator)
 
+    def change(self, cursor: Cursor) -> None:
+        """Go on from another cursor at the same row; the iterator that is open opens what follows there."""
+        iterator = self.iterator
+        if iterator is not None:
+            iterator.epoch_reader.end()
+        self._at, self._left_epoch = cursor, None
+
     def advance(self) -> None:
         """Count an abandoned epoch as consumed, since the next one is requested."""
         self._at, self._left_epoch = self.upcoming, None

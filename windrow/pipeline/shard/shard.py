@@ -11,7 +11,7 @@ from typing import Any
 from windrow.core.errors import PlanError, StateError
 from windrow.core.source import RowOrigin
 from windrow.pipeline.checkpoint.lineage import Lineage
-from windrow.pipeline.checkpoint.mixed_state import describe_mixture
+from windrow.pipeline.checkpoint.mixed_state import change_shares, describe_mixture
 from windrow.pipeline.checkpoint.resume import resume, skip_steps
 from windrow.pipeline.checkpoint.state import State, describe_stream
 from windrow.pipeline.coordinator.requests import EpochFacts
@@ -229,6 +229,50 @@ class Shard(LoaderMethods, ObservingMethods):
             # a new connection ignores late reports from the old position
             self._connection.disconnect()
             self._position.move(cursor)
+
+    def set_shares(self, shares: Mapping[str, float]) -> None:
+        """Change the shares of a mixture's sources from the next step on.
+
+        Call it on all shards after the same step, also within a loop over batches, which goes on with the new shares.
+        No row is lost or comes twice. The state has the new shares at once. The windows that are held are prepared
+        again.
+
+        Parameters
+        ----------
+        shares
+            By source name, numbers of 0 or more, of which only the proportions count.
+
+        Raises
+        ------
+        PlanError
+            If the pipeline is no mixture, a share is invalid, or no source has the name. If another shard has set other
+            shares, or after another step, the next batch raises a `StateError` on the shard that comes later.
+
+        Examples
+        --------
+        >>> import windrow
+        >>> easy, hard = (windrow.range(1_000).repeat() for _ in range(2))
+        >>> pipe = windrow.mixture({"easy": easy, "hard": hard}, {"easy": 1}, seed=7, source_column="of")
+        >>> shard = pipe.iterator()
+        >>> for step, batch in zip(range(3), shard.iter_batches(batch_size=100)):
+        ...     print(int((batch["of"] == "hard").sum()))
+        ...     shard.set_shares({"easy": 3 - step, "hard": 1 + step})
+        0
+        25
+        50
+        """
+        mixture = self._program.job.mixture
+        if mixture is None:
+            raise PlanError("set_shares() is for mixtures, as windrow.mixture() makes them")
+        with self._lock:
+            if self._divided is not None:
+                raise PlanError(
+                    f"set_shares(): shard {self._shard} is read by DataLoader workers, each at a step of its own; "
+                    "read it through iter_torch_batches()"
+                )
+            rows = self._batch_size or 1
+            step_rows = self._program.shards * self._program.batch_rows(rows)
+            self._position.change(change_shares(mixture, self._position.consumed, step_rows, shares))
 
     def skip_epoch(self) -> None:
         """Skip the rest of the current epoch: states now point at the start of the next one.
