@@ -108,12 +108,11 @@ def size_parts(program: Program, resources: Resources, batch_rows: int = 1) -> P
         return program
     # parts are cut at multiples of their size, so one can fall short by almost a block
     missing_bytes = 0 if int(sizes.min()) >= target_bytes else int(sizes.max())
-    windows = max(1, program.plan(0).windows)
     # A single coordinator handles all objects. Their rate grows with the number of nodes, and as rows take less
     # of the network; on so many nodes it is the bottleneck long before the CPUs are.
     ratio = each / DESTINATION_BYTES
     workers = int(resources.workers / (ratio * min(packing_ratio, ratio**2)))
-    max_part_bytes = int(sizes.sum()) // (windows * max(workers, min(resources.workers, destinations)))
+    max_part_bytes = _mean_window_bytes(program) // max(workers, min(resources.workers, destinations))
     return replace(program, part_bytes=max(TASK_BYTES, min(target_bytes + missing_bytes, max_part_bytes)))
 
 
@@ -121,8 +120,7 @@ def _enlarge_tasks(program: Program, resources: Resources, batch_rows: int, most
     """Fewer and larger tasks, where that takes no window and no slice."""
     if program.job.before:
         return program
-    total = int(program.job.source.blocks.memory_bytes.sum())
-    each = total // (max(1, program.plan(0).windows) * resources.workers * _TASKS_PER_WORKER)
+    each = _mean_window_bytes(program) // (resources.workers * _TASKS_PER_WORKER)
     larger = replace(program, part_bytes=min(most_bytes, each))
     if larger.task_bytes <= program.task_bytes:
         return program
@@ -152,10 +150,17 @@ def _split_for_workers(program: Program, resources: Resources) -> Program:
     """
     if not program.job.before and _destinations(program, resources) > 1:
         return program
-    total = int(program.job.source.blocks.memory_bytes.sum())
-    each = total // (max(1, program.plan(0).windows) * resources.workers)
+    each = _mean_window_bytes(program) // resources.workers
     size = max(1 if program.job.before else _MIN_SPLIT_BYTES, each)
     return replace(program, part_bytes=size) if size < program.task_bytes else program
+
+
+def _mean_window_bytes(program: Program) -> int:
+    """Bytes of the blocks that are prepared together: those of a window, or what a mixture's round needs."""
+    sizes = program.job.source.blocks.memory_bytes
+    if program.job.mixture is not None:
+        return largest_window(program, sizes)
+    return int(sizes.sum()) // max(1, program.plan(0).windows)
 
 
 def _destinations(program: Program, resources: Resources) -> int:

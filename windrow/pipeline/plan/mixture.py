@@ -331,6 +331,9 @@ class MixtureLeg:
         return list(merged)
 
     def _windows_of(self, source: int, first: int, last: int) -> Iterator[NeededWindow]:
+        if first == last:
+            # of the window that it stands in, no row is needed here
+            return
         for window in self.mixture.sources[source].windows(first):
             if window.start >= last:
                 return

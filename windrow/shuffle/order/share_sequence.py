@@ -74,8 +74,12 @@ class ShareSequence:
 
     def places(self, source: int, numbers: Ints) -> Ints:
         """(rows,) where the rows of a source that have these numbers, from 0, come."""
-        periods, within = np.divmod(numbers, self.weights[source])
-        found: Ints = periods * self.period + self._places[source][within]
+        weight = int(self.weights[source])
+        # NumPy divides by a number far faster than it computes both of divmod()
+        periods = numbers // weight
+        found: Ints = self._places[source][numbers - periods * weight]
+        periods *= self.period
+        found += periods
         return found
 
     def count(self, source: int, rows: int) -> int:

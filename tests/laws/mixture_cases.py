@@ -1,0 +1,379 @@
+"""Random mixtures, the rows that they must deliver by a reference implementation, and a reader of their shards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tests.laws.cases import CUTS, BlocksSource, take_rows
+from tests.laws.reference import assign_as_lists, order_epoch
+from windrow import Shares, mixture
+from windrow.core.source import SourceIdentity
+from windrow.dataset.dataset import DatasetPipeline
+from windrow.dataset.logical_plan import LogicalPlan
+from windrow.pipeline.executors.base import Executor
+from windrow.pipeline.plan.mixture import WhenExhausted
+from windrow.pipeline.plan.shares import make_shares
+from windrow.pipeline.shard.shard import Shard
+from windrow.shuffle.order.epoch_plan import WindowCut
+from windrow.shuffle.order.keys import derive_key
+from windrow.shuffle.order.shard_assignment import Equal
+from windrow.shuffle.order.share_sequence import share_sequence
+
+__all__ = ["MIXTURES", "MixedCase", "MixedRows", "MixtureReading", "SourceCase", "draw_shares"]
+
+NAMES = ("c", "a", "é", "b", "e", "d")
+# by which the numbers of sources differ: exact as float32, halved too
+_APART = 100_000
+ENDLESS = 2**40
+
+
+@dataclass(frozen=True)
+class NumberedSource(BlocksSource):
+    """Blocks whose numbers begin at ``first``."""
+
+    first: int = 0
+
+    @property
+    def fingerprint(self) -> str:
+        return f"blocks {self.sizes} from {self.first}"
+
+    def identity(self, files: int | None = None) -> SourceIdentity:
+        return replace(super().identity(files), fingerprint=self.fingerprint)
+
+    def stored(self, block: int) -> tuple[int, int]:
+        first, stop = super().stored(block)
+        return self.first + first, self.first + stop
+
+    @property
+    def contents(self) -> str:
+        return self.fingerprint
+
+
+@dataclass(frozen=True)
+class SourceCase:
+    """A source: the stored rows of its blocks, and its own pipeline; ``passes`` is None without an end."""
+
+    sizes: tuple[int, ...]
+    cut: WindowCut = WindowCut()
+    seed: int | None = 7
+    passes: int | None = None
+    shuffles_blocks: bool = False
+
+    def source(self, number: int) -> NumberedSource:
+        return NumberedSource(self.sizes, first=(number + 1) * _APART)
+
+    def pipeline(self, number: int) -> DatasetPipeline:
+        plan = LogicalPlan(
+            self.source(number),
+            cut=self.cut,
+            epochs=self.passes,
+            seed=self.seed,
+            shuffles_blocks=self.shuffles_blocks and self.seed is not None,
+        )
+        return DatasetPipeline(plan)
+
+    def rows(self, number: int, first: int, count: int) -> list[int]:
+        """Some rows of the order in which the source's own pipeline delivers them, pass after pass."""
+        size = sum(self.sizes)
+        passes = range(first // size, -(-(first + count) // size))
+        found = [row for one in passes for row in self._pass(number, one)]
+        return found[first - passes.start * size :][:count] if passes else []
+
+    def _pass(self, number: int, one: int) -> tuple[int, ...]:
+        return _order_pass(self, number, one)
+
+
+@lru_cache(maxsize=4096)
+def _order_pass(case: SourceCase, number: int, one: int) -> tuple[int, ...]:
+    source = case.source(number)
+    found = order_epoch(
+        source.blocks,
+        [list(range(*source.stored(block))) for block in range(len(case.sizes))],
+        cut=case.cut,
+        seed=case.seed,
+        epoch=one,
+        shuffles_blocks=case.shuffles_blocks and case.seed is not None,
+    )
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class MixedCase:
+    """A mixture; ``members`` are the numbers of its sources, each of which has a name."""
+
+    sources: tuple[SourceCase, ...]
+    members: tuple[int, ...]
+    shares: Shares
+    when_exhausted: WhenExhausted = "stop"
+    seed: int = 7
+
+    @property
+    def names(self) -> list[str]:
+        return [NAMES[number] for number in self.members]
+
+    def pipeline(self, executor: str | Executor) -> DatasetPipeline:
+        sources = {NAMES[number]: self.sources[number].pipeline(number) for number in self.members}
+        pipe = mixture(sources, self.shares, seed=self.seed, when_exhausted=self.when_exhausted)
+        return pipe.options(executor=executor, progress=False)
+
+    def limit(self, name: str) -> int:
+        source = self.sources[NAMES.index(name)]
+        if source.passes is None or self.when_exhausted == "repeat":
+            return ENDLESS
+        return source.passes * sum(source.sizes)
+
+
+@dataclass
+class MixedRows:
+    """The mixture's rows by the laws, one at a time.
+
+    Shares hold since row ``start``; ``counts`` are rows of each source, and ``steps`` the steps before.
+    """
+
+    case: MixedCase
+    row: int = 0
+    steps: int = 0
+    start: int = 0
+    weights: dict[str, int] | None = None  # those that hold now, of all sources
+    set_weights: dict[str, int] | None = None
+    counts: dict[str, int] | None = None
+    began: dict[str, int] | None = None
+    gone: frozenset[str] = frozenset()
+
+    def step(self, rows: int) -> list[str]:
+        """The sources of the next rows; fewer if the mixture ends."""
+        found = list[str]()
+        self._follow_schedule("steps", self.steps)
+        for _ in range(rows):
+            self._follow_schedule("rows", self.row)
+            source = self._next_source()
+            if source is None:
+                return found
+            found.append(source)
+            assert self.counts is not None
+            self.counts[source] += 1
+            self.row += 1
+            self._check_shares()
+        self.steps += 1
+        return found
+
+    def _follow_schedule(self, unit: str, place: int) -> None:
+        shares, names = self.case.shares, self.case.names
+        self.counts = self.counts or dict.fromkeys(names, 0)
+        if self.set_weights is not None or (shares.unit != unit and self.weights is not None):
+            return
+        place = place if shares.unit == unit else 0
+        phase = shares.phases[shares.phase_at(place)]
+        weights = dict(zip(names, phase.weights(names), strict=True))
+        if self.weights is None or (phase.start == place and place):
+            self.begin(weights)
+
+    def begin(self, weights: Mapping[str, int], gone: frozenset[str] = frozenset()) -> None:
+        """Shares count from here on."""
+        self.counts = self.counts or dict.fromkeys(self.case.names, 0)
+        self.weights, self.start, self.began, self.gone = dict(weights), self.row, dict(self.counts), gone
+
+    def _next_source(self) -> str | None:
+        assert self.weights is not None
+        assert self.counts is not None
+        case = self.case
+        while True:
+            left = {
+                name: 0 if self.counts[name] >= case.limit(name) else weight
+                for name, weight in self.weights.items()
+            }
+            at_start = self.row == self.start
+            if at_start and left != self.weights and case.when_exhausted != "drop":
+                return None
+            if at_start:
+                self.gone = frozenset(name for name in left if left[name] != self.weights[name])
+            holding = [0 if name in self.gone else self.weights[name] for name in case.names]
+            if not any(holding):
+                return None
+            key = derive_key(case.seed, "shares", 0, 0)
+            sequence = share_sequence(tuple(holding), key)
+            source = case.names[int(sequence.sources[(self.row - self.start) % sequence.period])]
+            if self.counts[source] < case.limit(source):
+                return source
+            if case.when_exhausted != "drop":
+                return None
+            self.begin(self.weights)
+
+    def _check_shares(self) -> None:
+        """Each source has less than a row more or less than its share since shares last changed."""
+        assert self.weights is not None
+        assert self.counts is not None
+        assert self.began is not None
+        holding = {name: weight for name, weight in self.weights.items() if name not in self.gone}
+        total, rows = sum(holding.values()), self.row - self.start
+        for name, count in self.counts.items():
+            done = count - self.began[name]
+            assert abs(done * total - holding.get(name, 0) * rows) < total, (name, done, rows)
+
+    def resumed(self, case: MixedCase) -> MixedRows:
+        """The rows of another mixture that goes on here."""
+        assert self.counts is not None
+        assert self.weights is not None
+        counts = {name: self.counts.get(name, 0) for name in case.names}
+        found = MixedRows(case, self.row, self.steps, counts=counts)
+        then, schedules = self.case, (self.case.shares, case.shares)
+        is_same = case.names == then.names and schedules[0] == schedules[1]
+        is_same = is_same and case.when_exhausted == then.when_exhausted
+        found.set_weights = self.set_weights if is_same else None
+        place = self.steps if case.shares.unit == "steps" else self.row
+        phase = case.shares.phases[case.shares.phase_at(place)]
+        now = found.set_weights or dict(zip(case.names, phase.weights(case.names), strict=True))
+        found.begin(now)
+        if case.names == then.names and now == self.weights:
+            found.start, found.began, found.gone = self.start, self.began, self.gone
+        return found
+
+    def set_shares(self, shares: Mapping[str, Any]) -> None:
+        names = self.case.names
+        self.set_weights = dict(zip(names, make_shares(shares).phases[0].weights(names), strict=True))
+        self.begin(self.set_weights)
+
+
+class MixtureReading:
+    """Shards of a mixture, read step by step, and compared with the reference."""
+
+    def __init__(self, case: MixedCase, executor: str | Executor) -> None:
+        self.case, self.executor = case, executor
+        self.model = MixedRows(case)
+        self.shards: list[Shard] = []
+        self.iterators: list[Iterator[Any]] = []
+        self.has_ended = False
+        self.batch_rows = 1
+
+    def split(self, shards: int, equal: Equal = False, state: dict[str, Any] | None = None) -> None:
+        self.equal, self.iterators = equal, []
+        self.shards = self.case.pipeline(self.executor).split(shards, equal=equal, state_dict=state)
+
+    def read(self, steps: int, batch_rows: int) -> None:
+        """Read some steps of all shards; the iterators go on if the batch size is the same."""
+        if not self.iterators and not self.begin(batch_rows):
+            return
+        for _ in range(steps):
+            if self.has_ended:
+                return
+            self.step()
+
+    def begin(self, batch_rows: int) -> bool:
+        self.batch_rows = batch_rows
+        probe = replace_rows(self.model)
+        self.has_ended = not probe.step(1)
+        if self.has_ended:
+            return False
+        self.iterators = [iter(shard.iter_batches(batch_rows)) for shard in self.shards]
+        return True
+
+    def step(self) -> None:
+        n, B = len(self.shards), self.batch_rows
+        expected = self.expect(n * B)
+        found = [next(iterator, None) for iterator in self.iterators]
+        batches = [[] if batch is None else take_rows(batch) for batch in found]
+        assert batches == expected
+        if len(self.latest) < n * B:
+            self.has_ended, self.iterators = True, []
+
+    def expect(self, rows: int) -> list[list[int]]:
+        """The batches of the next step."""
+        n, B = len(self.shards), self.batch_rows
+        before = dict(self.model.counts or dict.fromkeys(self.case.names, 0))
+        self.latest = self.model.step(rows)
+        order = {}
+        for number in self.case.members:
+            name = NAMES[number]
+            count = self.latest.count(name)
+            order[name] = iter(self.case.sources[number].rows(number, before[name], count))
+        values = [next(order[name]) for name in self.latest]
+        assigned = assign_as_lists(len(values), n, B, self.equal)
+        return [[values[row] for batch in shard for row in batch] for shard in assigned.batches]
+
+    def save(self) -> dict[str, Any]:
+        states = [shard.state_dict() for shard in self.shards]
+        assert all(state == states[0] for state in states)
+        text = json.dumps(states[0])
+        assert len(text) < 1024
+        assert states[0]["row"] == self.model.row
+        return json.loads(text)
+
+    def set_shares(self, shares: Mapping[str, Any]) -> None:
+        for shard in self.shards:
+            shard.set_shares(shares)
+        self.model.set_shares(shares)
+        if self.has_ended or not self.iterators:
+            self.iterators, self.has_ended = [], False
+
+    def leave(self) -> None:
+        """Drop the iterators: the next ones go on where they were."""
+        self.iterators = []
+
+    def resume(self, case: MixedCase, shards: int, equal: Equal) -> None:
+        state = self.save()
+        self.close()
+        self.case, self.model = case, self.model.resumed(case)
+        self.has_ended = False
+        self.split(shards, equal, state)
+
+    def close(self) -> None:
+        self.iterators = []
+        for shard in self.shards:
+            shard.close()
+
+
+def replace_rows(model: MixedRows) -> MixedRows:
+    """A copy, of which rows can be taken."""
+    counts = None if model.counts is None else dict(model.counts)
+    return replace(model, counts=counts)
+
+
+# --- drawn mixtures
+
+NUMBERS = st.sampled_from([0, 1, 1, 1, 2, 3, 5, 0.1, 0.25, 17])
+SOURCES = st.builds(
+    SourceCase,
+    sizes=st.one_of(
+        st.lists(st.integers(0, 12), min_size=1, max_size=6).filter(any).map(tuple),
+        st.just((1,)),
+        st.just((40, 3, 25)),
+    ),
+    cut=st.one_of(CUTS, st.just(WindowCut(blocks_per_window=1))),
+    seed=st.one_of(st.integers(0, 2**64), st.none()),
+    passes=st.sampled_from([None, None, 1, 2, 5]),
+    shuffles_blocks=st.sampled_from([False, False, True]),
+)
+
+
+def draw_shares(draw: st.DrawFn, names: Sequence[str]) -> dict[str, float]:
+    """Shares of some sources, which are not all 0."""
+    found = {name: draw(NUMBERS) for name in names}
+    found[draw(st.sampled_from(names))] = draw(st.sampled_from([1, 2, 0.5]))
+    return found
+
+
+@st.composite
+def schedules(draw: st.DrawFn, names: Sequence[str]) -> Shares:
+    unit = draw(st.sampled_from(["steps", "rows"]))
+    starts = draw(st.sets(st.integers(1, 12 if unit == "steps" else 150), max_size=3))
+    return Shares.steps({start: draw_shares(draw, names) for start in [0, *starts]}, unit=unit)  # type: ignore[arg-type]
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> MixedCase:
+    sources = tuple(draw(st.lists(SOURCES, min_size=1, max_size=6)))
+    members = tuple(draw(st.permutations(range(len(sources))))[: draw(st.integers(1, len(sources)))])
+    shares = draw(schedules([NAMES[number] for number in members]))
+    when: Any = draw(st.sampled_from(["stop", "repeat", "drop"]))
+    return MixedCase(sources, members, shares, when, draw(st.integers(-3, 2**64)))
+
+
+MIXTURES = mixtures()
+__all__ += ["NAMES", "np", "schedules"]

@@ -1,0 +1,129 @@
+"""The laws of mixtures: sources keep their orders, shares hold, and no change loses or repeats a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.laws.cases import ScrambledThreads
+from tests.laws.examples import examples
+from tests.laws.mixture_cases import (
+    MIXTURES,
+    NAMES,
+    MixedCase,
+    MixtureReading,
+    SourceCase,
+    draw_shares,
+    schedules,
+)
+from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.plan import mixture
+
+pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Some steps with a batch size, and then a change: other shares, or a job that goes on from the state."""
+
+    steps: int
+    batch_rows: int
+    action: Literal["save", "leave", "set", "resume"] = "save"
+    shares: dict[str, float] = field(default_factory=dict)
+    case: MixedCase | None = None
+    shards: int = 1
+    equal: Equal = False
+
+
+@dataclass(frozen=True)
+class Script:
+    """A mixture, and what a job does with it, turn after turn."""
+
+    case: MixedCase
+    shards: int
+    equal: Equal
+    turns: list[Turn]
+
+
+EQUAL: st.SearchStrategy[Equal] = st.sampled_from([False, False, True, "pad"])
+
+
+@st.composite
+def _changed(draw: st.DrawFn, case: MixedCase) -> MixedCase:
+    """The mixture with which a job goes on: the same, or with other shares, or other sources."""
+    how = draw(st.sampled_from(["same", "same", "shares", "sources", "exhaustion"]))
+    if how == "same":
+        return case
+    if how == "exhaustion":
+        return replace(case, when_exhausted=draw(st.sampled_from(["stop", "drop", "repeat"])))
+    members = case.members
+    if how == "sources":
+        number = draw(st.integers(1, len(case.sources)))
+        members = tuple(draw(st.permutations(range(len(case.sources))))[:number])
+    return replace(case, members=members, shares=draw(schedules([NAMES[number] for number in members])))
+
+
+@st.composite
+def scripts(draw: st.DrawFn, most_turns: int = 5) -> Script:
+    case = draw(MIXTURES)
+    script = Script(case, draw(st.integers(1, 5)), draw(EQUAL), [])
+    batch_rows = draw(st.integers(1, 20))
+    for _ in range(draw(st.integers(1, most_turns))):
+        action: Any = draw(st.sampled_from(["resume", "resume", "set", "leave", "save"]))
+        turn = Turn(draw(st.integers(0, 6)), batch_rows, action)
+        if action == "set":
+            turn = replace(turn, shares=draw_shares(draw, case.names))
+        elif action == "leave":
+            batch_rows = draw(st.integers(1, 20))
+        elif action == "resume":
+            case, batch_rows = draw(_changed(case)), draw(st.integers(1, 20))
+            turn = replace(turn, case=case, shards=draw(st.integers(1, 5)), equal=draw(EQUAL))
+        script.turns.append(turn)
+    return script
+
+
+def run(script: Script, executor: str | Executor) -> None:
+    reading = MixtureReading(script.case, executor)
+    try:
+        reading.split(script.shards, script.equal)
+        for turn in script.turns:
+            reading.read(turn.steps, turn.batch_rows)
+            if turn.action == "resume":
+                assert turn.case is not None
+                if reading.has_ended and reading.equal:
+                    # rows of the last step were left out, or came twice
+                    return
+                reading.resume(turn.case, turn.shards, turn.equal)
+            elif turn.action == "set":
+                reading.set_shares(turn.shares)
+                reading.save()
+            elif turn.action == "leave":
+                reading.leave()
+            else:
+                reading.save()
+        reading.read(3, reading.batch_rows if reading.iterators else 4)
+    finally:
+        reading.close()
+
+
+@contextmanager
+def short_legs(blocks: int) -> Iterator[None]:
+    """Plan about this many blocks at a time; 0: as always."""
+    with pytest.MonkeyPatch.context() as patch:
+        if blocks:
+            patch.setattr(mixture, "_LEG_BLOCKS", blocks)
+            patch.setattr(mixture, "_LEG_WINDOWS", 1)
+        yield
+
+
+@examples(150)
+@given(scripts(), st.sampled_from([0, 1, 6]), st.integers(0, 2**16))
+def test_any_mixture_and_any_changes(script: Script, leg_blocks: int, scramble: int) -> None:
+    with short_legs(leg_blocks):
+        run(script, ScrambledThreads(2, scramble))
