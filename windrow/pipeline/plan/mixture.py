@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 import numpy as np
@@ -334,11 +335,13 @@ class MixtureLeg:
         if first == last:
             # of the window that it stands in, no row is needed here
             return
-        for window in self.mixture.sources[source].windows(first):
-            if window.start >= last:
-                return
-            ends = np.array([max(window.start, first), min(window.stop, last) - 1], np.int64)
-            first_row, last_row = self.places(source, ends).tolist()
+        windows = self.mixture.sources[source].windows(first)
+        found = list(takewhile(lambda window: window.start < last, windows))
+        starts = np.array([window.start for window in found], np.int64)
+        stops = np.array([window.stop for window in found], np.int64)
+        first_rows = self.places(source, np.maximum(starts, first)).tolist()
+        last_rows = self.places(source, np.minimum(stops, last) - 1).tolist()
+        for window, first_row, last_row in zip(found, first_rows, last_rows, strict=True):
             yield NeededWindow(source, window, first_row, last_row + 1)
 
     @cached_property
@@ -358,7 +361,8 @@ class MixtureLeg:
 
     def largest_round(self, sizes: Ints) -> int:
         """The largest sum, over the windows that a round needs, of a value given for each block."""
-        windows = [int(sizes[needed.window.blocks].sum()) for needed in self.windows]
+        before = np.append(0, np.cumsum(sizes[self.plan.blocks]))[self.plan.starts]
+        windows = np.diff(before)
         sums = np.zeros(self.rounds.stop - self.rounds.start + 1, np.int64)
         np.add.at(sums, np.maximum(self.rounds.first - self.rounds.start, 0), windows)
         np.subtract.at(sums, self.rounds.last + 1 - self.rounds.start, windows)
