@@ -88,6 +88,7 @@ def mixture(
     call = f"mixture(seed={chosen}, when_exhausted={when_exhausted!r})"
     check_columns(list(plans.values()), call)
     joined = rearranged_plan(list(plans.values()), CountedBlocks(), call)
+    text = _describe(plans, schedule, call)
     mixed, first = [], 0
     for name, plan in plans.items():
         rows = make_parent(plan).row_counts
@@ -109,9 +110,20 @@ def mixture(
         )
         first += len(rows)
     round_rows = min(_ROUND_BYTES // stored_row_bytes(joined.source), sum(map(mean_window_rows, mixed)))
+    source: Any = joined.source
     return DatasetPipeline(
-        replace(joined, mixture=Mixture(tuple(mixed), schedule, when_exhausted, chosen, max(1, round_rows)))
+        replace(
+            joined,
+            source=replace(source, text=text),
+            mixture=Mixture(tuple(mixed), schedule, when_exhausted, chosen, max(1, round_rows)),
+        )
     )
+
+
+def _describe(plans: Mapping[str, LogicalPlan], schedule: Shares, call: str) -> str:
+    """How the mixture is printed: its shares, and below the pipeline of each source."""
+    sources = [f"{name}: {plan}".replace("\n", "\n  ") for name, plan in plans.items()]
+    return "\n  ".join([f"{call} of {schedule}", *sources])
 
 
 def _check_sources(sources: Any) -> dict[str, LogicalPlan]:

@@ -263,10 +263,9 @@ class CoordinatorCore:
         return replace(facts, user_warnings=(*user_warnings, *facts.user_warnings))
 
     def _note_node(self, request: OpenRequest) -> list[int]:
-        """Note where a client is; one that was not expected takes the place of those returned, expected somewhere.
+        """Note where a client is; one that was not expected takes the place of those returned, which are closed later.
 
-        They are closed once it has opened its epoch: until then the shard has a reader, or rows would be placed
-        without it.
+        Until it has opened its epoch, the shard would have no reader, and rows would be placed without it.
         """
         replaced: list[int] = []
         if request.shard not in self._nodes:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from windrow.core.errors import StateError
 from windrow.core.native_libraries import missing_library_warnings
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.memory_cache import JobCache
@@ -21,8 +20,8 @@ from windrow.pipeline.coordinator.requests import (
     EpochStarts,
     WindowReply,
     diagnose,
-    reply_round,
 )
+from windrow.pipeline.coordinator.rounds import check_shares, find_lost, reply_round
 from windrow.pipeline.coordinator.run_measurements import BlockRowCounts, MemoryEstimate, make_window_error
 from windrow.pipeline.coordinator.scheduling.events import (
     Abort,
@@ -117,8 +116,11 @@ class Driver:
 
     def open_epoch(self, shard: int, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
         """Start an epoch for a shard, if that agrees with how other shards read it (`EpochStarts`)."""
-        if self._program.job.mixture is not None:
-            self._open_leg(shard, cursor, batch_rows)
+        legs = self._program.legs
+        if legs is not None:
+            check_shares(legs, shard, cursor, batch_rows, self._scheduler)
+            if legs.open(cursor, batch_rows):
+                self._handle(Replanned(cursor.epoch))
         rest = self._program.assignment(batch_rows, drop_last=drop_last, start_row=cursor.row)
         self.admit(cursor, cursor.passed(self._program.job.sequence_rows))
         # runs are laid out from the epoch's start, so that a shard can resume at any step
@@ -130,22 +132,6 @@ class Driver:
             self._unaccounted[cursor.epoch] = assignment
             self._note_left_out()
         return self.describe_epoch(cursor, batch_rows, drop_last=drop_last)
-
-    def _open_leg(self, shard: int, cursor: Cursor, batch_rows: int) -> None:
-        others = [
-            other
-            for other, place in self._scheduler.shards.progress.items()
-            if other != shard and place.epoch == cursor.epoch
-        ]
-        if others and self._scheduler.opened_assignment(cursor.epoch) is not None:
-            if self._program.differs(cursor, batch_rows):
-                raise StateError(
-                    f"shard {shard} goes on with the mixture at row {cursor.row:,} with other shares, or after other "
-                    f"rows, than shard {others[0]}: call set_shares() with the same shares after the same step on all "
-                    "shards, and load the same state into all of them"
-                )
-        if self._program.open_leg(cursor, batch_rows):
-            self._handle(Replanned(cursor.epoch))
 
     def describe_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
         """Facts about an epoch that a shard has opened."""
@@ -166,7 +152,8 @@ class Driver:
         if self.failure is not None:
             self.failure.rethrow()
         if self._program.job.mixture is not None:
-            return self._poll_round(shard, epoch, window, have)
+            shard = self._program.shard_of(shard)
+            return reply_round(shard, (epoch, window), self._scheduler, self._buffered, have)
         parts = len(self._scheduler.counts(epoch).shape.windows[window])
         buffered = self._buffered.get((epoch, window))
         if buffered is None:
@@ -179,14 +166,6 @@ class Driver:
             return reply
         starts = self._scheduler.counts(epoch).starts(window, assignment)
         return replace(reply, starts=starts, corrupt=self._rows.corrupt.blocks)
-
-    def _poll_round(self, shard: int, epoch: int, number: int, have: Collection[int]) -> WindowReply:
-        """Return what is ready of a mixture's round: of all windows that have rows in it."""
-        shape = self._scheduler.counts(epoch).shape
-        needed = [(epoch, window) for window in shape.windows_of(number)]
-        parts = [len(shape.windows[window]) for _, window in needed]
-        buffered = [self._buffered.get(key) for key in needed]
-        return reply_round(self._program.shard_of(shard), number, parts, buffered, have)
 
     def admit(self, cursor: Cursor, window: int) -> None:
         """Admit a shard that opened an epoch at a cursor and may have rows up to a window."""
@@ -226,17 +205,10 @@ class Driver:
     def abandon(self, epoch: int, window: int, attempt: int) -> None:
         """Discard an attempt at a window whose outputs are lost; the window is prepared again."""
         if self._program.job.mixture is not None:
-            self._abandon_round(epoch, window, attempt)
+            for event in find_lost(self._scheduler, epoch, window, attempt):
+                self._handle(event)
             return
         self._handle(AttemptLost(epoch, window, attempt))
-
-    def _abandon_round(self, epoch: int, number: int, attempt: int) -> None:
-        shape = self._scheduler.counts(epoch).shape
-        states = [self._scheduler.window(epoch, window) for window in shape.windows_of(number)]
-        found = [state for state in states if state is not None]
-        if max((state.attempt for state in found), default=-1) == attempt:
-            for state in found:
-                self._handle(AttemptLost(epoch, state.window, state.attempt))
 
     def close_shard(self, shard: int, stats: TrainerStats | None = None) -> bool:
         """A shard has stopped reading; returns whether it was the last one."""

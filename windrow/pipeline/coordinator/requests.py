@@ -14,7 +14,6 @@ from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.window_places import WindowPlaces
 from windrow.pipeline.statistics.phases import Interval
-from windrow.shuffle.order.round_runs import RoundRuns
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
@@ -178,45 +177,6 @@ class BufferedWindow:
         destination = next(i for i, layout in enumerate(layouts) if shard in layout.shards)
         outputs = {part: slices[destination] for part, slices in self.outputs.items() if part not in have}
         return WindowReply(self.attempt, parts, layouts[destination], outputs, row_bytes=self.row_bytes)
-
-
-def reply_round(
-    shard: int,
-    number: int,
-    parts: Sequence[int],
-    buffered: Sequence[BufferedWindow | None],
-    have: Collection[int],
-) -> WindowReply:
-    """The reply to a shard that fetches a mixture's round, of whose windows ``parts`` and map outputs are given.
-
-    Parts are numbered through, window after window. Nothing is sent before all windows have been started: an attempt
-    at the round is one at each of them.
-    """
-    found = [window for window in buffered if window is not None and window.places is not None]
-    if not found or len(found) < len(parts):
-        return WindowReply(attempt=-1, parts=sum(parts), layout=None, outputs={})
-    layout, first_part = None, 0
-    outputs: dict[int, list[Any]] = {}
-    runs: dict[int, tuple[int, int]] = {}
-    for count, window in zip(parts, found, strict=True):
-        assert window.places is not None
-        layouts = [each for each in window.places.layouts if isinstance(each, RoundRuns)]
-        destination = next(i for i, each in enumerate(layouts) if shard in each.shards)
-        own = layouts[destination]
-        layout = layout or own.layout(number)
-        for part, slices in window.outputs.items():
-            if first_part + part not in have:
-                outputs[first_part + part] = [slices[destination][own.slice_of(number)]]
-                runs[first_part + part] = own.runs_of(number)
-        first_part += count
-    return WindowReply(
-        attempt=max(window.attempt for window in found),
-        parts=sum(parts),
-        layout=layout,
-        outputs=outputs,
-        row_bytes=max(window.row_bytes for window in found),
-        runs=runs,
-    )
 
 
 def group_by_nodes(places: Iterable[tuple[int, str]]) -> tuple[tuple[int, ...], ...]:

@@ -14,6 +14,7 @@ from windrow.pipeline.plan.cache_budget import CacheBudget, describe_cache
 from windrow.pipeline.plan.job import Job, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.mesh_place import MeshPlace
+from windrow.pipeline.plan.mixture_legs import describe_sources
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.shuffle.order.epoch_plan import EpochPlan
@@ -99,6 +100,9 @@ class Explanation:
         Number of launched processes that share the workers and the default memory limit.
     packing
         The call of `pack`; then ``rows`` counts sequences. Empty: documents are not packed.
+    sources, round_rows
+        Of a mixture, its sources with their first shares, and the rows that are delivered at a time; ``rows`` and
+        ``decoded_bytes`` are then those of one pass of each source. Empty and 0: the pipeline is no mixture.
 
     Examples
     --------
@@ -144,12 +148,15 @@ class Explanation:
     replicas: int = 1
     mesh: str = ""
     rank_bytes: int = 0
+    sources: str = ""
+    round_rows: int = 0
 
     def __str__(self) -> str:
         lines = [
             self._format_head(),
-            f"rows     {self._format_rows()}; {self.source}",
+            f"rows     {self._format_rows()}{'; ' if self.source else ''}{self.source}",
             *([f"schema   {self._format_schema_changes()}"] if self.schema_changes else []),
+            *([f"sources  {self.sources}"] if self.sources else []),
             f"bytes    {'' if self.bytes_exact else 'about '}{format_bytes(self.decoded_bytes)} decoded an epoch",
             f"windows  {self._format_windows()}",
             f"shards   {self._format_shards()}",
@@ -165,6 +172,8 @@ class Explanation:
         return "\n".join(map(escape_controls, lines))
 
     def _format_head(self) -> str:
+        if self.sources:
+            return f"mixture, seed {self.seed}, order v{self.order_version}, executor {self.executor}"
         epochs = "endless epochs" if self.epochs is None else _format_count(self.epochs, "epoch")
         order = "stored order" if self.seed is None else f"seed {self.seed}, order v{self.order_version}"
         order += ", blocks only" if self.shuffles_blocks else ""
@@ -172,6 +181,8 @@ class Explanation:
         return f"{epochs}, {order}, executor {self.executor}"
 
     def _format_rows(self) -> str:
+        if self.sources:
+            return f"{self.rows:,} in one pass of each source"
         if self.rows_known:
             return f"{self.rows:,} an epoch"
         skipped = ", corrupt blocks skipped" if self.skips_corrupt else ""
@@ -185,6 +196,9 @@ class Explanation:
         return f"{shown}; and {_format_count(more, 'more column')}" if more > 0 else shown
 
     def _format_windows(self) -> str:
+        if self.sources:
+            needed = format_bytes(self.budget.window_bytes)
+            return f"delivered in rounds of {self.round_rows:,} rows; the sources' windows that one needs take {needed}"
         if self.windows <= 1:
             return "1 an epoch: the whole dataset" if self.windows else "none: there is no data"
         size = format_bytes(self.decoded_bytes / self.windows)
@@ -195,6 +209,8 @@ class Explanation:
         if self.batch_rows is None:
             return text
         text += f"; batch_size {self.batch_rows:,}: "
+        if self.steps is None and self.sources:
+            return f"{text}steps until the mixture ends"
         if self.steps is None:
             return text + "the number of steps is known once rows are counted"
         text += _format_count(self.steps, "step")
@@ -260,18 +276,21 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
     job = program.job
     blocks = job.source.blocks
     rows = int(program.estimated_rows.sum()) // job.sequence_rows
-    assignment = program.assignment(batch_rows, drop_last=False) if batch_rows and job.rows_known else None
+    counted = batch_rows and job.rows_known and job.mixture is None
+    assignment = program.assignment(batch_rows or 1, drop_last=False) if counted else None
     plan = program.plan(0)
     budget = budget_program(program, resources, batch_rows or _DEFAULT_BATCH_ROWS)
     tasks = max((len(program.parts(0, window)) for window in range(plan.windows)), default=0)
     return Explanation(
         epochs=job.epochs,
-        seed=job.seed,
+        seed=job.seed if job.mixture is None else job.mixture.seed,
         shuffles_blocks=job.shuffles_blocks,
         sort="" if job.sort is None else str(job.sort),
         order_version=order_version(cuts_row_groups=job.source.identity().cuts_row_groups),
         executor=resources.executor,
-        source=job.source.describe(),
+        source="" if job.mixture is not None else job.source.describe(),
+        sources="" if job.mixture is None else describe_sources(job.mixture),
+        round_rows=0 if job.mixture is None else job.mixture.round_rows,
         schema_changes=schema_changes(job.source),
         rows=rows,
         rows_known=job.rows_stated and not job.skips_corrupt,
@@ -335,6 +354,8 @@ def _filled_windows(plan: EpochPlan) -> int:
 
 def _find_warnings(program: Program, budget: Budget) -> list[str]:
     job, plan = program.job, program.plan(0)
+    if job.mixture is not None:
+        return []
     blocks, windows = len(job.source.blocks.rows), _filled_windows(program.plan(0))
     lines = []
     if windows < plan.windows:

@@ -306,8 +306,8 @@ def _max_windows(program: Program, resources: Resources, window_bytes: int) -> i
 
 def largest_window(program: Program, sizes: NDArray[np.int64]) -> int:
     """The largest sum over a window of a value that is given for every block of the dataset."""
-    if program.job.mixture is not None:
-        return program.leg(0).largest_round(sizes)
+    if program.legs is not None:
+        return program.legs.leg(0).largest_round(sizes)
     epochs = _EPOCHS_SAMPLED if program.job.seed is not None and program.plan(0).windows > 1 else 1
     largest = 0
     for epoch in range(epochs):

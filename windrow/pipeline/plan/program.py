@@ -19,13 +19,12 @@ from windrow.core.source import Source
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape, Part, Stage
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.plan.mixture import MixtureLeg
+from windrow.pipeline.plan.mixture_legs import MixtureLegs
 from windrow.pipeline.plan.window_places import EpochParts, WindowPlaces, WindowPlan, cut_parts, place_window
 from windrow.pipeline.tasks.key_columns import KEY_COPIES, SORTED_ROW_BYTES
 from windrow.pipeline.tasks.map_task import TaskContext
 from windrow.pipeline.tasks.task import Task, Work
 from windrow.shuffle.order.epoch_plan import EpochPlan, plan_epoch
-from windrow.shuffle.order.round_runs import RoundRuns, scatter_window
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
 
@@ -211,74 +210,35 @@ class Program:
         job = self.job.with_seed(seed)
         return self if job is self.job else replace(self, job=job)
 
-    # --- of a mixture
-
     @cached_property
-    def _legs(self) -> dict[int, MixtureLeg]:
-        """The parts of a mixture that have been opened, by epoch, in this process."""
-        return {}
-
-    @cached_property
-    def _leg_parts(self) -> dict[int, EpochParts]:
-        return {}
-
-    def open_leg(self, cursor: Cursor, batch_size: int) -> bool:
-        """Plan a mixture from a cursor on, as its epoch; returns whether that was planned otherwise before."""
-        mixture = self.job.mixture
-        assert mixture is not None, "the program is of a mixture"
-        leg, known = self._legs.get(cursor.epoch), cursor.epoch in self._legs
-        point, step_rows = cursor.mixed or mixture.start, self.shards * self.batch_rows(batch_size)
-        if leg is not None and leg.serves(cursor.row, point, step_rows):
-            return False
-        self._legs[cursor.epoch] = MixtureLeg(mixture, point, cursor.row, step_rows)
-        self._leg_parts.pop(cursor.epoch, None)
-        return known
-
-    def differs(self, cursor: Cursor, batch_size: int) -> bool:
-        """Whether a mixture was opened as this epoch with other shares, or from rows that were counted otherwise."""
-        mixture = self.job.mixture
-        assert mixture is not None, "the program is of a mixture"
-        leg, step_rows = self._legs.get(cursor.epoch), self.shards * self.batch_rows(batch_size)
-        if leg is None:
-            return False
-        return not leg.agrees(MixtureLeg(mixture, cursor.mixed or mixture.start, cursor.row, step_rows))
-
-    def leg(self, epoch: int) -> MixtureLeg:
-        """The part of a mixture that was opened as this epoch; before any was, its start."""
-        mixture = self.job.mixture
-        assert mixture is not None, "the program is of a mixture"
-        if epoch not in self._legs:
-            self._legs[epoch] = MixtureLeg(mixture, mixture.start, 0, self.shards)
-        return self._legs[epoch]
-
-    def has_rows_at(self, cursor: Cursor) -> bool:
-        """Whether a mixture has a row at a cursor."""
-        mixture = self.job.mixture
-        assert mixture is not None, "the program is of a mixture"
-        leg = MixtureLeg(mixture, cursor.mixed or mixture.start, cursor.row, self.shards)
-        return leg.stop > cursor.row
+    def legs(self) -> MixtureLegs | None:
+        """Of a mixture, what takes the place of its epochs' plans."""
+        mixture, sizes = self.job.mixture, self.job.source.blocks.memory_bytes
+        if mixture is None:
+            return None
+        shards, batch_rows = self.shards, self.batch_rows
+        return MixtureLegs(mixture, lambda size: shards * batch_rows(size), sizes, self.task_bytes)
 
     def total_rows(self, epoch: int) -> int:
         """Rows of an epoch whose row counts are known; of a mixture, the row at which it ends."""
-        return int(self.stored_rows.sum()) if self.job.mixture is None else self.leg(epoch).stop
+        return int(self.stored_rows.sum()) if self.legs is None else self.legs.leg(epoch).stop
 
     def fetched_windows(self, epoch: int) -> int:
         """Up to where what shards fetch of an epoch is numbered: its windows, or a mixture's rounds."""
-        return self.plan(epoch).windows if self.job.mixture is None else self.leg(epoch).rounds.stop
+        return self.plan(epoch).windows if self.legs is None else self.legs.leg(epoch).rounds.stop
 
     def window_starts(self, epoch: int) -> NDArray[np.int64]:
         """(windows + 1,) the first row of each window of an epoch whose row counts are known, and their total."""
-        if self.job.mixture is not None:
-            leg, size = self.leg(epoch), self.job.mixture.round_rows
-            return np.minimum(np.arange(leg.rounds.stop + 1, dtype=np.int64) * size, leg.stop)
+        if self.legs is not None:
+            return self.legs.round_starts(epoch)
         plan = self.plan(epoch)
         starts: NDArray[np.int64] = np.append(0, np.cumsum(self.stored_rows[plan.blocks]))[plan.starts]
         return starts
 
     def locate(self, epoch: int, row: int) -> Cursor:
         """The cursor at a row of an epoch whose row counts are known; at its end, the next epoch's first."""
-        if self.job.mixture is not None:
-            return self._locate_in_leg(epoch, row)
+        if self.legs is not None:
+            return self.legs.locate(epoch, row)
         if row == 0:
             return Cursor(epoch)
         ends = self.window_starts(epoch)[1:]
@@ -286,11 +246,6 @@ class Program:
         if window == len(ends):
             return Cursor(epoch + 1)
         return Cursor(epoch, row, window, int(ends[window - 1]) if window else 0)
-
-    def _locate_in_leg(self, epoch: int, row: int) -> Cursor:
-        leg = self.leg(epoch)
-        at = leg.mixture.cursor(epoch, leg.point_at(row), row)
-        return at.next_epoch() if row >= leg.stop else at
 
     def shard_of(self, client: int) -> int:
         """The shard that a client of the coordinator reads.
@@ -311,8 +266,8 @@ class Program:
     def plan(self) -> Callable[[int], EpochPlan]:
         """Maps an epoch to the blocks of each of its windows."""
         job = self.job
-        if job.mixture is not None:
-            return lambda epoch: self.leg(epoch).plan
+        if self.legs is not None:
+            return self.legs.plan
         return lru_cache(_CACHED_EPOCHS)(
             lambda epoch: plan_epoch(
                 job.source.blocks,
@@ -331,22 +286,16 @@ class Program:
             if blocks.files is None
             else blocks.memory_bytes + _FILE_BYTES * (blocks.files - 1)
         )
-        if self.job.mixture is not None:
-            return self._parts_of_leg
+        if self.legs is not None:
+            return self.legs.parts_of
         return lru_cache(_CACHED_EPOCHS)(lambda epoch: cut_parts(plan(epoch), sizes, task_bytes))
-
-    def _parts_of_leg(self, epoch: int) -> EpochParts:
-        if epoch not in self._leg_parts:
-            sizes = self.job.source.blocks.memory_bytes
-            self._leg_parts[epoch] = cut_parts(self.plan(epoch), sizes, self.task_bytes)
-        return self._leg_parts[epoch]
 
     @cached_property
     def parts(self) -> Callable[[int, int], WindowPlan]:
         """Maps an epoch and a window to the blocks of each of its tasks."""
         epoch_parts = self._epoch_parts
-        if self.job.mixture is not None:
-            return lambda epoch, window: epoch_parts(epoch).window(window)
+        if self.legs is not None:
+            return self.legs.window
         return lru_cache(_CACHED_WINDOWS)(lambda epoch, window: epoch_parts(epoch).window(window))
 
     def shape(self, epoch: int, rows: NDArray[np.int64]) -> EpochShape:
@@ -370,8 +319,8 @@ class Program:
         borders = parts.windows.tolist()
         windows = tuple(flat[first:stop] for first, stop in pairwise(borders))
         stages = _MAP if known.all() else _READ_THEN_PLACE
-        if self.job.mixture is not None:
-            leg = self.leg(epoch)
+        if self.legs is not None:
+            leg = self.legs.leg(epoch)
             return EpochShape(windows, _MAP, leg.rounds, leg.stop)
         return EpochShape(windows=windows, stages=stages if self.job.sort is None else _READ_THEN_SORT)
 
@@ -388,8 +337,9 @@ class Program:
         keys: Mapping[int, Sequence[pa.Table]] = MappingProxyType({}),
     ) -> WindowPlaces:
         """Where the rows of a work's window go: one layout per destination; the rest is as in `place_window`."""
-        if self.job.mixture is not None:
-            return self._scatter(work, rows, assignment, destinations)
+        if self.legs is not None:
+            run_rows = self.run_rows(assignment.batch_size)
+            return self.legs.place(work, rows, assignment, destinations, run_rows)
         first, stop = counts.first_row(work.window), counts.first_row(work.window + 1)
         assert first is not None, "rows are counted before they are placed"
         assert stop is not None, "rows are counted before they are placed"
@@ -407,46 +357,6 @@ class Program:
         )
         plan, key = self.parts(work.epoch, work.window), (work.epoch, work.window)
         return place_window(self.job, plan, key, layouts=layouts, rows=rows, lengths=lengths, keys=keys)
-
-    def _scatter(
-        self,
-        work: Work,
-        rows: NDArray[np.int64],
-        assignment: ShardAssignment,
-        destinations: Sequence[tuple[int, ...]],
-    ) -> WindowPlaces:
-        """Where the rows of a window of a mixture's source go: into the runs of several rounds."""
-        leg, plan = self.leg(work.epoch), self.parts(work.epoch, work.window)
-        needed, size = leg.windows[work.window], leg.mixture.round_rows
-        source = leg.mixture.sources[needed.source]
-        layouts = tuple(
-            RoundRuns(
-                WindowRuns(
-                    assignment=assignment,
-                    first_row=leg.row,
-                    stop_row=leg.stop,
-                    total=leg.stop,
-                    shards=shards,
-                    run_rows=self.run_rows(assignment.batch_size),
-                    slices=1,
-                ),
-                round_rows=size,
-                first_round=needed.first_row // size,
-                stop_round=-(-needed.stop_row // size),
-                first_row=leg.row,
-                stop_row=leg.stop,
-            )
-            for shards in destinations
-        )
-        before = plan.rows_before(rows)
-        order = scatter_window(
-            source.window_key(needed.window),
-            int(before[-1]),
-            needed.window.start,
-            needed.source,
-            leg.stretches_of(needed),
-        )
-        return WindowPlaces(plan, order, layouts, before, None, None)
 
     def task(
         self, work: Work, stage: Stage, rows: NDArray[np.int64], places: WindowPlaces | None = None

@@ -253,7 +253,7 @@ class Scheduler:
         """
         ahead = [other for other in self._windows if other not in urgent and other > key]
         lagging = [other for other in self._windows if other != key and self.shards.is_lagging(other, now)]
-        first = self._needed_together(next(iter(urgent)))
+        first = self._priorities.needed_together(next(iter(urgent)))
         later = [other for other in urgent if other not in first] if key in first else []
         for other in (*sorted(ahead, reverse=True), *sorted(lagging), *reversed(later)):
             if self.held_bytes - sum(self._stale.values()) + size_bytes <= self.memory.limit_bytes():
@@ -329,7 +329,9 @@ class Scheduler:
             self._evict_windows(window.key, size_bytes, urgent, now)
         if self._fits(size_bytes):
             return size_bytes
-        together = [self._windows[key] for key in self._needed_together(window.key) if key in self._windows]
+        together = [
+            self._windows[key] for key in self._priorities.needed_together(window.key) if key in self._windows
+        ]
         together_bytes = sum(each.held_bytes for each in together)
         left = self.memory.limit_bytes() - together_bytes
         if any(each.running for each in together) or size_bytes <= left:
@@ -339,16 +341,6 @@ class Scheduler:
             return None
         # the expected size is an estimate: a task that runs alone can have all that is left
         return left if not self.running and self.held_bytes == together_bytes else None
-
-    def _needed_together(self, key: Key) -> list[Key]:
-        """The windows without which no shard can go on where a window is needed first; mostly itself alone."""
-        epoch, window = key
-        rounds = self.counts(epoch).shape.rounds
-        if rounds is None:
-            return [key]
-        places = (place.window for place, _, _ in self.shards.groups() if place.epoch == epoch)
-        first = min((number for number in places if window in rounds.windows(number)), default=None)
-        return [key] if first is None else [(epoch, other) for other in rounds.windows(first)]
 
     def _count_next_part(self, key: Key, assignment: ShardAssignment) -> int:
         """Read on, one part at a time, to count rows that a window's last step depends on.

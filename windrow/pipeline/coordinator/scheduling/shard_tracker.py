@@ -189,6 +189,16 @@ class WindowPriorities:
             }
         )
 
+    def needed_together(self, key: Key) -> list[Key]:
+        """The windows without which no shard can go on where a window is needed first; mostly itself alone."""
+        epoch, window = key
+        rounds = self._counts(epoch).shape.rounds
+        if rounds is None:
+            return [key]
+        places = (place.window for place, _, _ in self._shards.groups() if place.epoch == epoch)
+        first = min((number for number in places if window in rounds.windows(number)), default=None)
+        return [key] if first is None else [(epoch, other) for other in rounds.windows(first)]
+
     def _being_read(self) -> Iterator[tuple[Key, Collection[int]]]:
         for place, reading, shards in self._shards.groups():
             if not reading:

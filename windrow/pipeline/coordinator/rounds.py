@@ -1,0 +1,86 @@
+"""What a mixture adds to the driver: replies for rounds, in which windows of several sources have rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from windrow.core.errors import StateError
+from windrow.pipeline.coordinator.requests import BufferedWindow, WindowReply
+from windrow.pipeline.coordinator.scheduling.events import AttemptLost
+from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.mixture_legs import MixtureLegs
+from windrow.shuffle.order.round_runs import RoundRuns
+
+
+def check_shares(
+    legs: MixtureLegs, shard: int, cursor: Cursor, batch_size: int, scheduler: Scheduler
+) -> None:
+    """Raise a StateError if another shard reads the same epoch of a mixture with other shares."""
+    others = [
+        other
+        for other, place in scheduler.shards.progress.items()
+        if other != shard and place.epoch == cursor.epoch
+    ]
+    is_open = scheduler.opened_assignment(cursor.epoch) is not None
+    if others and is_open and legs.differs(cursor, batch_size):
+        raise StateError(
+            f"shard {shard} goes on with the mixture at row {cursor.row:,} with other shares, or after other rows, "
+            f"than shard {others[0]}: call set_shares() with the same shares after the same step on all shards, and "
+            "load the same state into all of them"
+        )
+
+
+def reply_round(
+    shard: int,
+    key: Key,
+    scheduler: Scheduler,
+    buffered: Mapping[Key, BufferedWindow],
+    have: Collection[int],
+) -> WindowReply:
+    """The reply to a shard that fetches a round, of which it has some parts.
+
+    Parts are numbered through, window after window. Nothing is sent before all windows have been started: an attempt
+    at the round is one at each of them.
+    """
+    epoch, number = key
+    shape = scheduler.counts(epoch).shape
+    needed = shape.windows_of(number)
+    counts = [len(shape.windows[window]) for window in needed]
+    windows = [buffered.get((epoch, window)) for window in needed]
+    found = [window for window in windows if window is not None and window.places is not None]
+    if not found or len(found) < len(needed):
+        return WindowReply(attempt=-1, parts=sum(counts), layout=None, outputs={})
+    layout, first_part = None, 0
+    outputs: dict[int, list[Any]] = {}
+    runs: dict[int, tuple[int, int]] = {}
+    for count, window in zip(counts, found, strict=True):
+        assert window.places is not None
+        layouts = [each for each in window.places.layouts if isinstance(each, RoundRuns)]
+        destination = next(i for i, each in enumerate(layouts) if shard in each.shards)
+        own = layouts[destination]
+        layout = layout or own.layout(number)
+        for part, slices in window.outputs.items():
+            if first_part + part not in have:
+                outputs[first_part + part] = [slices[destination][own.slice_of(number)]]
+                runs[first_part + part] = own.runs_of(number)
+        first_part += count
+    return WindowReply(
+        attempt=max(window.attempt for window in found),
+        parts=sum(counts),
+        layout=layout,
+        outputs=outputs,
+        row_bytes=max(window.row_bytes for window in found),
+        runs=runs,
+    )
+
+
+def find_lost(scheduler: Scheduler, epoch: int, number: int, attempt: int) -> Iterator[AttemptLost]:
+    """The attempts at windows that an attempt at a round consists of, if it is the latest."""
+    states = [scheduler.window(epoch, window) for window in scheduler.counts(epoch).shape.windows_of(number)]
+    found = [state for state in states if state is not None]
+    if max((state.attempt for state in found), default=-1) == attempt:
+        for state in found:
+            yield AttemptLost(epoch, state.window, state.attempt)

@@ -1,0 +1,149 @@
+"""The legs of a mixture that have been opened, each as an epoch: where a `Program` of a mixture gets its plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.mixture import Mixture, MixtureLeg
+from windrow.pipeline.plan.window_places import EpochParts, WindowPlaces, WindowPlan, cut_parts
+from windrow.pipeline.tasks.task import Work
+from windrow.shuffle.order.epoch_plan import EpochPlan
+from windrow.shuffle.order.round_runs import RoundRuns, scatter_window
+from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.shard_assignment import ShardAssignment
+
+_SHOWN_SOURCES = 10
+
+
+class MixtureLegs:
+    """By epoch, the legs that have been opened in this process.
+
+    ``step_rows`` gives the rows of a step over all shards, given the batch size. ``sizes`` holds the bytes of each
+    block, which tasks of about ``task_bytes`` read.
+    """
+
+    def __init__(
+        self, mixture: Mixture, step_rows: Callable[[int], int], sizes: NDArray[np.int64], task_bytes: int
+    ) -> None:
+        self.mixture = mixture
+        self._step_rows = step_rows
+        self._sizes = sizes
+        self._task_bytes = task_bytes
+        self._legs: dict[int, MixtureLeg] = {}
+        self._parts: dict[int, EpochParts] = {}
+
+    def _plan(self, cursor: Cursor, batch_size: int) -> MixtureLeg:
+        point = cursor.mixed or self.mixture.start
+        return MixtureLeg(self.mixture, point, cursor.row, self._step_rows(batch_size))
+
+    def open(self, cursor: Cursor, batch_size: int) -> bool:
+        """Plan a leg from a cursor on, as its epoch; returns whether that was planned otherwise before."""
+        leg, point = self._legs.get(cursor.epoch), cursor.mixed or self.mixture.start
+        if leg is not None and leg.serves(cursor.row, point, self._step_rows(batch_size)):
+            return False
+        self._legs[cursor.epoch] = self._plan(cursor, batch_size)
+        self._parts.pop(cursor.epoch, None)
+        return leg is not None
+
+    def differs(self, cursor: Cursor, batch_size: int) -> bool:
+        """Whether an epoch was opened with other shares, or from rows that were counted otherwise."""
+        leg = self._legs.get(cursor.epoch)
+        return leg is not None and not leg.agrees(self._plan(cursor, batch_size))
+
+    def has_rows_at(self, cursor: Cursor) -> bool:
+        """Whether the mixture has a row at a cursor."""
+        return self._plan(cursor, 1).stop > cursor.row
+
+    def leg(self, epoch: int) -> MixtureLeg:
+        """The leg of an epoch; before any was opened, the mixture's start."""
+        if epoch not in self._legs:
+            self._legs[epoch] = self._plan(Cursor(epoch), 1)
+        return self._legs[epoch]
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """The blocks of each window of a source that the leg needs."""
+        return self.leg(epoch).plan
+
+    def parts_of(self, epoch: int) -> EpochParts:
+        """The parts of these windows."""
+        if epoch not in self._parts:
+            self._parts[epoch] = cut_parts(self.plan(epoch), self._sizes, self._task_bytes)
+        return self._parts[epoch]
+
+    def window(self, epoch: int, window: int) -> WindowPlan:
+        """The parts of one of them."""
+        return self.parts_of(epoch).window(window)
+
+    def round_starts(self, epoch: int) -> NDArray[np.int64]:
+        """(rounds + 1,) the first row of each round, counted from the mixture's start, and where the leg ends."""
+        leg = self.leg(epoch)
+        return np.minimum(np.arange(leg.rounds.stop + 1, dtype=np.int64) * self.mixture.round_rows, leg.stop)
+
+    def locate(self, epoch: int, row: int) -> Cursor:
+        """The cursor at a row of a leg; at its end, that of the next one."""
+        leg = self.leg(epoch)
+        at = self.mixture.cursor(epoch, leg.point_at(row), row)
+        return at.next_epoch() if row >= leg.stop else at
+
+    def place(
+        self,
+        work: Work,
+        rows: NDArray[np.int64],
+        assignment: ShardAssignment,
+        destinations: Sequence[tuple[int, ...]],
+        run_rows: int,
+    ) -> WindowPlaces:
+        """Where the rows of a work's window go: into the runs of several rounds."""
+        leg, plan = self.leg(work.epoch), self.window(work.epoch, work.window)
+        needed, size = leg.windows[work.window], self.mixture.round_rows
+        source = self.mixture.sources[needed.source]
+        layouts = tuple(
+            RoundRuns(
+                WindowRuns(
+                    assignment=assignment,
+                    first_row=leg.row,
+                    stop_row=leg.stop,
+                    total=leg.stop,
+                    shards=shards,
+                    run_rows=run_rows,
+                    slices=1,
+                ),
+                round_rows=size,
+                first_round=needed.first_row // size,
+                stop_round=-(-needed.stop_row // size),
+                first_row=leg.row,
+                stop_row=leg.stop,
+            )
+            for shards in destinations
+        )
+        before = plan.rows_before(rows)
+        order = scatter_window(
+            source.window_key(needed.window),
+            int(before[-1]),
+            needed.window.start,
+            needed.source,
+            leg.stretches_of(needed),
+        )
+        return WindowPlaces(plan, order, layouts, before, None, None)
+
+
+def describe_sources(mixture: Mixture) -> str:
+    """The sources in words: their shares at the start, the rows of a pass, and how often they are read."""
+    shares = mixture.shares.at(0)
+    found = []
+    for source in mixture.sources[:_SHOWN_SOURCES]:
+        times = (
+            "endlessly"
+            if source.passes is None
+            else f"{source.passes:,} time{'s' if source.passes != 1 else ''}"
+        )
+        share = f"{100 * shares.get(source.name, 0.0):.3g} %"
+        found.append(f"{source.name} {share} ({source.pass_rows:,} rows, {times})")
+    more = len(mixture.sources) - len(found)
+    changes = len(mixture.shares.phases) - 1
+    text = "; ".join(found) + (f"; and {more:,} more" if more > 0 else "")
+    return text + (f"; {changes:,} change{'s' if changes != 1 else ''} of shares" if changes else "")
