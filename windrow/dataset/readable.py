@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, RowOrigin, TracingSource
 from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.epoch_iteration import Passes
@@ -203,6 +204,11 @@ class Readable(Deliverable, Writable, Convertible, Transformable):
 @trims_traceback
 def count_rows(plan: LogicalPlan) -> int:
     """Return the rows of one epoch, from the manifest or, if it does not state them or they can change, by reading."""
+    if plan.mixture is not None:
+        raise PlanError(
+            "count(): how many rows a mixture has depends on the sizes of steps where shares change; len() of the "
+            "batches of an iterator tells their number, if the mixture ends"
+        )
     if plan.job().rows_stated:
         return int(plan.source.blocks.rows.sum())
     rows = int(count_blocks_of(plan).sum())

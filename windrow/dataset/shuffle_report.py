@@ -89,6 +89,10 @@ def shuffle_report(
 
 def _count(pipe: DatasetPipeline, job: Job, *, count: bool) -> NDArray[np.int64]:
     """(blocks,) the rows that each block delivers."""
+    if job.mixture is not None:
+        raise PlanError(
+            "shuffle_report() is about the order of one source: report on each source of the mixture"
+        )
     if job.packing is not None:
         raise PlanError(
             f"{job.packing} delivers sequences of tokens: report on the pipeline before it, whose rows are documents"

@@ -27,6 +27,11 @@ class Lineage:
         if not isinstance(job.source, TracingSource):
             raise PlanError(f"{job.source!r} cannot trace where its rows are stored")
         self._source: TracingSource = job.source
+        if job.mixture is not None:
+            raise PlanError(
+                "a mixture does not tell where its rows are stored: give each source options(row_id_column=...), and "
+                "ask the source for row_lineage()"
+            )
         self._program = Program(job, 1, False, (0,))
         self.corrupt = tuple(corrupt)
         self._rows: NDArray[np.int64] | None = None

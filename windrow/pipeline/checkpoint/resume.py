@@ -18,6 +18,7 @@ from windrow.pipeline.checkpoint.state import (
 )
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.mixture_legs import MixtureLegs
 from windrow.pipeline.plan.program import Program
 from windrow.shuffle.order.keys import order_version
 
@@ -89,6 +90,8 @@ def skip_steps(
         )
     if steps == 0:
         return at
+    if program.legs is not None:
+        return _skip_in_mixture(program.legs, at, steps, rows, program.shards * program.batch_rows(rows))
     assignment = program.assignment(rows, drop_last=drop_last, start_row=at.row)
     if total is None or steps < (left := assignment.steps(total, 0)):
         row = at.row + steps * assignment.step_rows
@@ -105,6 +108,17 @@ def skip_steps(
         return Cursor(last)
     row = steps * whole.step_rows
     return program.locate(epoch, row) if program.job.rows_known else Cursor(epoch, row)
+
+
+def _skip_in_mixture(legs: MixtureLegs, at: Cursor, steps: int, batch_size: int, step_rows: int) -> Cursor:
+    """The cursor some steps after another, or the mixture's end."""
+    while steps and legs.has_rows_at(at):
+        legs.open(at, batch_size)
+        left = -(-(legs.leg(at.epoch).stop - at.row) // step_rows)
+        taken = min(steps, left)
+        at = legs.locate(at.epoch, min(at.row + taken * step_rows, legs.leg(at.epoch).stop))
+        steps -= taken
+    return at
 
 
 def make_seed_error(seed: int | None, others: int | None) -> StateError:

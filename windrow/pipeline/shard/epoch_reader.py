@@ -173,6 +173,8 @@ class EpochReader:
     def length(self) -> int:
         """Number of steps of the whole epoch."""
         total = self.facts.total
+        if self._program.legs is not None and not self._program.legs.leg(self.epoch).is_last:
+            raise TypeError("the mixture is endless, or too long to be counted beforehand: it has no length")
         if total is None:
             raise TypeError(
                 "the number of steps is not known yet: read an epoch first. (count() on the dataset returns "

@@ -185,6 +185,8 @@ class PositionMethods:
         >>> state["epoch"], state["row"]
         (1, 0)
         """
+        if self._program.job.mixture is not None:
+            raise PlanError("a mixture has a single epoch: skip_batches() skips a number of steps")
         with self._lock:
             self._position.end_dropped_readers()
             epoch, epochs = self._position.current, self._program.job.epochs

@@ -147,6 +147,11 @@ class Shard(PositionMethods, LoaderMethods, ObservingMethods):
         batch_rows = check_number("batch_size", batch_size, 1)
         check_drop_last(drop_last)
         total = self._total_rows()
+        legs = self._program.legs
+        if legs is not None and not legs.leg(self._position.epoch).is_last:
+            raise PlanError(
+                "the mixture is endless, or too long to be counted beforehand: it has no number of steps"
+            )
         if total is None:
             raise PlanError(
                 "the number of rows of an epoch is not known yet, because a filter, a row-changing transform, pack(), "
@@ -217,6 +222,11 @@ class Shard(PositionMethods, LoaderMethods, ObservingMethods):
         return self._begin(delivery)
 
     def _divide(self) -> WorkerShards:
+        if self._program.job.mixture is not None:
+            raise PlanError(
+                "a mixture is not divided among DataLoader workers: read it with iter_torch_batches(), which prepares "
+                "batches in the background"
+            )
         with self._lock:
             self._check_free()
             session = self._session.for_processes()
