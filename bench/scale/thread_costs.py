@@ -72,7 +72,9 @@ def make_plan(paths: Sequence[str], shards: int, batch_rows: int) -> Plan:
         works[0], counts, rows, assignment=assignment, destinations=(program.members,), slices=1
     )
     tasks = [program.task(work, stage, rows, places) for work in works]
-    return Plan(program, tuple(tasks), places.layouts[0])
+    layout = places.layouts[0]
+    assert isinstance(layout, WindowRuns), "the job is no mixture"
+    return Plan(program, tuple(tasks), layout)
 
 
 def measure_threads(paths: list[str]) -> dict[str, float]:

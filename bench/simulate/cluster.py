@@ -20,7 +20,8 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.cache.disk_cache import CacheReport
 from windrow.pipeline.tasks.map_task import OutputLimit, OutputLimitError
 from windrow.pipeline.tasks.task import Corruption, Task, TaskReport
-from windrow.shuffle.order.runs import Destinations, Run
+from windrow.shuffle.order.round_runs import find_destinations
+from windrow.shuffle.order.runs import Run
 
 FAILED = "a block that cannot be read"
 CORRUPT = "a block that cannot be decoded"
@@ -73,7 +74,7 @@ def map_rows(dataset: Dataset, task: Task) -> list[list[MapOutput]]:
     rows = [row for block in task.blocks for row in range(dataset.firsts[block], dataset.firsts[block + 1])]
     first = ordering.offsets[0]
     epoch_rows = ordering.order.epoch_rows(first, first + len(rows))
-    destinations = Destinations(ordering.layouts)
+    destinations = find_destinations(ordering.layouts)
     sources, runs, places = destinations.assign(epoch_rows)
     starts = destinations.slice_starts.tolist()
     map_outputs: list[MapOutput] = [{} for _ in pairwise(starts)]
