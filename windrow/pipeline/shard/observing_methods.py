@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import nan
 from typing import TYPE_CHECKING
 
 from windrow.core.errors import PlanError
 from windrow.core.source import RemoteReader, Source
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.row_ids import RowIdSource
+from windrow.pipeline.checkpoint.mixed_state import describe_mixture
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.mixture import MixtureLeg
 from windrow.pipeline.statistics.bottleneck import PipelineFacts
 from windrow.pipeline.statistics.phases import Span, TrainerStats
-from windrow.pipeline.statistics.stats import RunStats, Stats
+from windrow.pipeline.statistics.stats import RunStats, SourceStats, Stats
 
 if TYPE_CHECKING:
     from windrow.pipeline.plan.program import Program
@@ -82,9 +85,11 @@ def _make_stats(
     epochs: int,
     spans: Iterable[Span],
     loader_workers: int = 0,
+    sources: tuple[SourceStats, ...] = (),
 ) -> Stats:
     """Return the statistics of a shard and its run."""
-    return Stats(trainer.shard, epochs, trainer, run, describe_pipeline(job), tuple(spans), loader_workers)
+    facts = describe_pipeline(job)
+    return Stats(trainer.shard, epochs, trainer, run, facts, tuple(spans), loader_workers, sources)
 
 
 class ObservingMethods:
@@ -118,6 +123,28 @@ class ObservingMethods:
             epochs=self._position.epochs,
             spans=self._consumer.spans,
             loader_workers=0 if divided is None else divided.workers,
+            sources=self._source_stats(),
+        )
+
+    def _source_stats(self) -> tuple[SourceStats, ...]:
+        mixture = self._program.job.mixture
+        if mixture is None:
+            return ()
+        cursor = self._position.consumed
+        point = cursor.mixed or mixture.start
+        leg = MixtureLeg(mixture, point, cursor.row, 1)
+        state = describe_mixture(mixture, leg, cursor.row)
+        total = sum(each.weight for _, each in state.sources)
+        begins = leg.point_at(cursor.row).counts
+        return tuple(
+            SourceStats(
+                name=name,
+                rows=each.rows,
+                passes=each.rows // source.pass_rows,
+                share=each.weight / total,
+                achieved=(each.rows - begun) / state.since if state.since else nan,
+            )
+            for (name, each), source, begun in zip(state.sources, mixture.sources, begins, strict=True)
         )
 
     def timeline(self) -> Timeline:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isnan
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.terminal_text import escape_controls
@@ -11,6 +12,7 @@ from windrow.pipeline.statistics.bottleneck import Bottleneck, PipelineFacts, de
 from windrow.pipeline.statistics.phases import LABELS, OTHER, Span, TaskProfile, TrainerStats
 
 _MAX_TRAINERS = 16
+_MAX_SOURCES = 20
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,35 @@ class RunStats:
 
 
 @dataclass(frozen=True)
+class SourceStats:
+    """One source of a mixture, over all shards, up to the last batch that this shard has received.
+
+    Attributes
+    ----------
+    name
+        The source's name.
+    rows
+        Rows that it has delivered, in all passes.
+    passes
+        Passes that it has completed.
+    share
+        The share that it is to have now.
+    achieved
+        Its part of the rows since shares last changed; NaN before there are any.
+    """
+
+    name: str
+    rows: int
+    passes: int
+    share: float
+    achieved: float
+
+    def __str__(self) -> str:
+        achieved = "" if isnan(self.achieved) else f", {100 * self.achieved:.4g} % so far"
+        return f"{self.name} {self.rows:,} rows ({100 * self.share:.4g} %{achieved}; {self.passes:,} passes)"
+
+
+@dataclass(frozen=True)
 class Stats:
     """What a shard has received, what its run has done, where the trainers' time went, and what limits the run.
 
@@ -109,6 +140,8 @@ class Stats:
         Timeline of this shard's process: what the trainer did and waited for, and what was done for it.
     loader_workers
         The worker processes of a DataLoader that read the shard. The other statistics do not include what they read.
+    sources
+        Of a mixture, its sources; else empty.
 
     Examples
     --------
@@ -132,6 +165,7 @@ class Stats:
     pipeline: PipelineFacts = PipelineFacts()
     spans: tuple[Span, ...] = field(default=(), repr=False)
     loader_workers: int = 0
+    sources: tuple[SourceStats, ...] = ()
 
     @property
     def batches(self) -> int:
@@ -202,6 +236,11 @@ def _format_stats(stats: Stats) -> str:
         f"rates     {_all_rates(stats.trainers)}",
         *_run_lines(stats.run),
     ]
+    lines += [
+        f"{'sources' if not at else '':9} {source}" for at, source in enumerate(stats.sources[:_MAX_SOURCES])
+    ]
+    if len(stats.sources) > _MAX_SOURCES:
+        lines.append(f"          and {len(stats.sources) - _MAX_SOURCES:,} more")
     if stats.trainers:
         lines += ["", *_trainer_table(stats.trainers)]
     return "\n".join(map(escape_controls, [*lines, "", stats.bottleneck.sentence]))
