@@ -219,9 +219,7 @@ class MixedRows:
 
     def resumed(self, case: MixedCase) -> MixedRows:
         """The rows of another mixture that goes on here."""
-        assert self.counts is not None
-        assert self.weights is not None
-        counts = {name: self.counts.get(name, 0) for name in case.names}
+        counts = {name: (self.counts or {}).get(name, 0) for name in case.names}
         found = MixedRows(case, self.row, self.steps, counts=counts)
         then, schedules = self.case, (self.case.shares, case.shares)
         is_same = case.names == then.names and schedules[0] == schedules[1]

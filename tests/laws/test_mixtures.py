@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.cases import ScrambledThreads
@@ -22,8 +22,11 @@ from tests.laws.mixture_cases import (
     draw_shares,
     schedules,
 )
-from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.plan import mixture
+from windrow.pipeline.plan.shares import Shares
+from windrow.shuffle.order.epoch_plan import WindowCut
+from windrow.shuffle.order.shard_assignment import Equal
 
 pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
 
@@ -117,13 +120,43 @@ def short_legs(blocks: int) -> Iterator[None]:
     """Plan about this many blocks at a time; 0: as always."""
     with pytest.MonkeyPatch.context() as patch:
         if blocks:
-            patch.setattr(mixture, "_LEG_BLOCKS", blocks)
+            patch.setattr(mixture, "_LEG_WORK", blocks)
             patch.setattr(mixture, "_LEG_WINDOWS", 1)
         yield
 
 
-@examples(150)
+@examples(30)
 @given(scripts(), st.sampled_from([0, 1, 6]), st.integers(0, 2**16))
 def test_any_mixture_and_any_changes(script: Script, leg_blocks: int, scramble: int) -> None:
     with short_legs(leg_blocks):
         run(script, ScrambledThreads(2, scramble))
+
+
+def test_changes_on_ray(ray_local: None) -> None:
+    sources = (
+        SourceCase((40, 3, 25), WindowCut(blocks_per_window=1), 7, None, shuffles_blocks=False),
+        SourceCase((6, 8, 6, 5, 11, 0), WindowCut(blocks_per_window=2), 8, 3, shuffles_blocks=False),
+        SourceCase((1,), WindowCut(), None, None, shuffles_blocks=False),
+    )
+    names = list(NAMES[:3])
+    shares = Shares.steps({0: {names[0]: 3, names[1]: 1}, 4: dict(zip(names, (1, 2, 1), strict=True))})
+    case = MixedCase(sources, (0, 1, 2), shares, "drop", 5)
+    script = Script(
+        case,
+        2,
+        False,
+        [
+            Turn(6, 5, "set", shares=dict(zip(names, (1, 1, 0), strict=True))),
+            Turn(4, 5, "resume", case=case, shards=3),
+            Turn(5, 7, "leave"),
+            Turn(
+                3,
+                4,
+                "resume",
+                case=replace(case, members=(2, 0), shares=Shares.constant({names[0]: 1})),
+                shards=2,
+            ),
+            Turn(4, 4, "save"),
+        ],
+    )
+    run(script, "ray")

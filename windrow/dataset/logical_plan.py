@@ -211,6 +211,10 @@ class LogicalPlan:
     def configured(self, **changes: Any) -> LogicalPlan:
         """Change options; an Ellipsis leaves an option unchanged."""
         given = {name: value for name, value in changes.items() if not isinstance(value, EllipsisType)}
+        if self.mixture is not None and given.get("on_error") == "skip":
+            raise PlanError(
+                "on_error='skip' is not for mixtures: the rows of all sources are counted beforehand"
+            )
         return replace(self, options=replace(self.options, **given))
 
     @property
@@ -258,7 +262,7 @@ class LogicalPlan:
     def _steps(self) -> list[str]:
         """Return the calls that build this plan; calls whose order does not matter come in a canonical order."""
         steps = [_map_text(stage) for stage in self.before]
-        if self.cut is not None and not self.cut.of_source:
+        if self.cut is not None and not self.cut.of_source and self.cut != WindowCut():
             steps.append(f".window({_cut_text(self.cut)})")
         if self.epochs != 1:
             steps.append(f".repeat({'' if self.epochs is None else self.epochs})")

@@ -47,7 +47,8 @@ class MixedState:
             "steps": self.steps,
             "schedule": self.schedule,
             "is_set": self.is_set,
-            "sources": {name: [each.digest, each.rows, each.weight] for name, each in self.sources},
+            # a list, since torch.distributed.checkpoint takes the keys of dicts for parts that have to be there
+            "sources": [[name, each.digest, each.rows, each.weight] for name, each in self.sources],
         }
 
 
@@ -76,18 +77,19 @@ def digest_schedule(mixture: Mixture) -> str:
 
 def parse_mixed(value: Any) -> MixedState | None:
     """The state that `MixedState.to_dict` returned; None if it is anything else."""
-    if not isinstance(value, Mapping) or not isinstance(value.get("sources"), Mapping):
+    if not isinstance(value, Mapping) or not isinstance(value.get("sources"), (list, tuple)):
         return None
     since, steps = as_integer(value.get("since")), as_integer(value.get("steps"))
     schedule, is_set, sources = value.get("schedule"), value.get("is_set"), []
-    for name, entry in value["sources"].items():
-        fields = list(entry) if isinstance(entry, (list, tuple)) else []
-        if not isinstance(name, str) or len(fields) != 3 or not isinstance(fields[0], str):
+    for entry in value["sources"]:
+        if not isinstance(entry, (list, tuple)) or len(entry) != 4:
             return None
-        rows, weight = as_integer(fields[1]), as_integer(fields[2])
+        name, digest, rows, weight = entry[0], entry[1], as_integer(entry[2]), as_integer(entry[3])
+        if not isinstance(name, str) or not isinstance(digest, str):
+            return None
         if rows is None or weight is None or rows < 0 or weight < 0:
             return None
-        sources.append((name, MixedSourceState(fields[0], rows, weight)))
+        sources.append((name, MixedSourceState(digest, rows, weight)))
     if since is None or steps is None or since < 0 or steps < 0 or not isinstance(schedule, str):
         return None
     return MixedState(since, steps, schedule, bool(as_integer(is_set) or is_set is True), tuple(sources))

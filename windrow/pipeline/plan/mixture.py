@@ -31,8 +31,9 @@ from windrow.shuffle.order.share_sequence import ShareSequence, share_sequence
 Ints = NDArray[np.int64]
 WhenExhausted = Literal["stop", "repeat", "drop"]
 
-# A part of an endless mixture is planned at a time: at least this many blocks, or so many windows of each source.
-_LEG_BLOCKS, _LEG_WINDOWS = 2**12, 16
+# A part of an endless mixture is planned at a time, of about this much work: a window is one, as are so many blocks. It
+# has at least some windows of each source, since those that are held where it ends are read again.
+_LEG_WORK, _BLOCKS_PER_WORK, _LEG_WINDOWS = 1024, 32, 4
 _MAX_ROWS = 2**62
 
 
@@ -59,6 +60,11 @@ class MixedSource:
     def pass_rows(self) -> int:
         """Rows of a pass."""
         return int(self.rows.sum())
+
+    @cached_property
+    def windows_per_pass(self) -> int:
+        """About how many windows a pass has; at least 1."""
+        return max(1, plan_epoch(self.blocks, cut=self.cut, seed=None, epoch=0).windows)
 
     @property
     def total_rows(self) -> int | None:
@@ -171,7 +177,7 @@ class MixtureLeg:
             [_MAX_ROWS if source.total_rows is None else source.total_rows for source in mixture.sources],
             np.int64,
         )
-        budget = self._block_budget
+        budget, horizon = self._work_budget, None
         for begin, stop, weights in self._phases():
             at = max(at, begin)
             while at < stop:
@@ -185,15 +191,16 @@ class MixtureLeg:
                     for source in np.flatnonzero(has_end).tolist()
                 ]
                 end = min([stop, *ends])
-                fitting = self._fitting_rows(sequence, budget)
-                if end > max(at, self.row) + fitting:
-                    self.is_last = False
-                    wanted = max(at, self.row) + fitting
+                begun = max(at, self.row)
+                wanted = begun + self._fitting_rows(sequence, budget)
+                if horizon is None and end > wanted:
                     # whole steps, and at least one
-                    end = self.row + max(1, (wanted - self.row) // self._step_rows) * self._step_rows
-                    yield Stretch(at, end, sequence, counts)
+                    horizon = self.row + max(1, (wanted - self.row) // self._step_rows) * self._step_rows
+                if horizon is not None and end >= horizon:
+                    self.is_last = False
+                    yield Stretch(at, horizon, sequence, counts)
                     return
-                budget -= self._blocks_of(sequence, max(0, end - max(at, self.row)))
+                budget -= self._work_of(sequence, max(0, end - begun))
                 yield Stretch(at, end, sequence, counts)
                 counts = counts + sequence.counts(end - at)
                 at = end
@@ -219,21 +226,21 @@ class MixtureLeg:
             yield begin, stop, np.array(phase.weights(names), np.int64)
 
     @cached_property
-    def _block_budget(self) -> float:
-        windows = [source for source in self.mixture.sources if source.pass_rows]
-        each = [len(source.blocks.rows) / _windows_of(source) for source in windows]
-        return float(max(_LEG_BLOCKS, _LEG_WINDOWS * sum(each)))
+    def _work_budget(self) -> float:
+        each = [_window_work(source) for source in self.mixture.sources if source.pass_rows]
+        return float(max(_LEG_WORK, _LEG_WINDOWS * sum(each)))
 
-    def _blocks_of(self, sequence: ShareSequence, rows: int) -> float:
-        """About how many blocks are read for this many rows."""
+    def _work_of(self, sequence: ShareSequence, rows: int) -> float:
+        """About how much work it is to plan this many rows."""
         found = 0.0
         for source, weight in zip(self.mixture.sources, sequence.weights.tolist(), strict=True):
             if source.pass_rows:
-                found += rows * weight / sequence.period * len(source.blocks.rows) / source.pass_rows
+                windows = rows * weight / sequence.period * source.windows_per_pass / source.pass_rows
+                found += windows * _window_work(source)
         return found
 
     def _fitting_rows(self, sequence: ShareSequence, budget: float) -> int:
-        per_row = self._blocks_of(sequence, 1)
+        per_row = self._work_of(sequence, 1)
         return _MAX_ROWS if not per_row else max(1, int(budget / per_row))
 
     def stretch_at(self, row: int) -> Stretch:
@@ -384,10 +391,11 @@ class NeededWindow:
     stop_row: int
 
 
-def _windows_of(source: MixedSource) -> int:
-    return max(1, plan_epoch(source.blocks, cut=source.cut, seed=None, epoch=0).windows)
+def _window_work(source: MixedSource) -> float:
+    """The work of planning a window of a source."""
+    return 1 + len(source.blocks.rows) / source.windows_per_pass / _BLOCKS_PER_WORK
 
 
 def mean_window_rows(source: MixedSource) -> int:
     """The mean rows of a window of a source."""
-    return source.pass_rows // _windows_of(source)
+    return source.pass_rows // source.windows_per_pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -240,6 +241,13 @@ class Shard(PositionMethods, LoaderMethods, ObservingMethods):
         with self._lock:
             self._check_free()
             opened, began = self._position.upcoming, time.time()
+            if (
+                self._program.legs is not None
+                and self._latest is not None
+                and self._latest.epoch == opened.epoch
+            ):
+                # it was left in the middle: another leg, whose steps may be of another size
+                opened = replace(opened, epoch=opened.epoch + 1)
             reader = self._open_reader(delivery, opened, began)
             go_on = None if self._program.job.mixture is None else partial(self._go_on, delivery)
             iterator = EpochBatches(reader, go_on)

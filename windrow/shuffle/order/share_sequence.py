@@ -23,8 +23,8 @@ Ints = NDArray[np.int64]
 
 # A period is at least this long, so that nobody meets the same order of sources twice within some batches.
 _MIN_PERIOD = 2**14
-# exchanges of neighbours that make the order random
-_EXCHANGES = 32
+# Exchanges of neighbours that make the order random: so many turns, or fewer over long periods, since each takes time.
+_MAX_TURNS, _MIN_TURNS, _EXCHANGES = 32, 6, 2**20
 
 
 class ShareSequence:
@@ -148,7 +148,7 @@ def _exchange(order: NDArray[np.int32], weights: Ints, key: bytes) -> NDArray[np
     """Exchange neighbours at random where both sources stay less than one row away from their shares."""
     total, words = len(order), Philox(key=np.frombuffer(key[:16], "<u8"))
     order, numbers = order.copy(), _numbers(order, weights)
-    for turn in range(_EXCHANGES):
+    for turn in range(min(_MAX_TURNS, max(_MIN_TURNS, _EXCHANGES // total))):
         first = np.arange(turn % 2, total - 1, 2)
         second = first + 1
         ahead, behind = order[first], order[second]
