@@ -105,7 +105,7 @@ class AttemptLost:
 
 @dataclass(frozen=True)
 class Replanned:
-    """The shape of an epoch has changed: all of its windows are prepared anew."""
+    """The shape of an epoch has changed: all of its windows are prepared again."""
 
     epoch: int
 
