@@ -163,13 +163,15 @@ def _check_sources(sources: Any) -> dict[str, LogicalPlan]:
 
 
 def _with_source_column(name: str, plan: LogicalPlan, column: str) -> LogicalPlan:
+    if not isinstance(column, str) or not column:
+        raise PlanError(f"source_column={column!r} must be the name of the column to add, or None")
+    if column in make_parent(plan).schema.names:
+        raise PlanError(f"mixture(source_column={column!r}): the source {name!r} has this column already")
     return replace(
         plan, before=(*plan.maps, MapBatches(partial(_add_name, column, name), "pyarrow")), after=()
     )
 
 
 def _add_name(column: str, name: str, table: pa.Table) -> pa.Table:
-    if column in table.column_names:
-        raise PlanError(f"mixture(source_column={column!r}): the source {name!r} has this column already")
     names = pa.DictionaryArray.from_arrays(np.zeros(table.num_rows, np.int32), [name])
     return table.append_column(column, names.cast(pa.string()))

@@ -1,0 +1,177 @@
+"""mixture(): what it takes and refuses, what a mixture cannot do, and what it tells of its sources."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import windrow
+from windrow import DatasetPipeline, PlanError, SourceError, StateError
+
+
+def source(rows: int, seed: int | None = 1, times: int | None = None, first: int = 0) -> DatasetPipeline:
+    ds = windrow.from_numpy({"id": np.arange(first, first + rows)}, target_block_bytes=80)
+    pipe = ds.window(blocks_per_window=3).repeat(times)
+    return pipe if seed is None else pipe.random_shuffle_each_window(seed=seed)
+
+
+def mixed(**options: Any) -> DatasetPipeline:
+    sources = {"web": source(100), "books": source(30, 2, first=1000)}
+    return windrow.mixture(sources, options.pop("shares", {"web": 3, "books": 1}), seed=7, **options)
+
+
+Build = Callable[[], Any]
+WRONG: Any = "never"
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: windrow.mixture({}, {"a": 1}, seed=7), "give a dict from names"),
+        (lambda: windrow.mixture({"a": windrow.range(3)}, {"a": 1}, seed=7), "is a Dataset"),  # type: ignore[dict-item]
+        (lambda: windrow.mixture({"a": mixed()}, {"a": 1}, seed=7), "is a mixture itself"),
+        (lambda: windrow.mixture({"": source(3)}, {"": 1}, seed=7), "must be a string"),
+        (lambda: mixed(shares={"poems": 1}), r"name \['poems'\]"),
+        (lambda: mixed(when_exhausted=WRONG), "'stop', 'repeat' or 'drop'"),
+        (lambda: mixed(source_column="id"), "has this column already"),
+        (
+            lambda: windrow.mixture({"a": source(3).filter(lambda row: False)}, {"a": 1}, seed=7),
+            "has no rows",
+        ),
+        (
+            lambda: windrow.mixture({"a": source(3).sort_each_window("id")}, {"a": 1}, seed=7),
+            "mixtures do not support",
+        ),
+        (
+            lambda: windrow.mixture({"a": source(3).options(on_error="skip")}, {"a": 1}, seed=7),
+            "cannot be counted",
+        ),
+        (lambda: mixed().options(on_error="skip"), "not for mixtures"),
+        (lambda: mixed().window(), "comes after mixture"),
+        (lambda: mixed().repeat(), "comes after mixture"),
+        (lambda: mixed().random_shuffle_each_window(seed=1), "comes after mixture"),
+        (lambda: mixed().sort_each_window("id"), "comes after mixture"),
+        (lambda: mixed().filter(lambda row: True), "comes after mixture"),
+        (lambda: mixed().count(), "how many rows"),
+        (lambda: mixed().iterator().skip_epoch(), "single epoch"),
+        (lambda: mixed().iterator().steps_per_epoch(4), "no number of steps"),
+        (lambda: mixed().iterator().as_torch_dataset(4), "not divided"),
+        (lambda: windrow.shuffle_report(mixed()), "each source of the mixture"),
+        (lambda: mixed().epoch_lineage(0, 0, 1), "row_lineage"),
+        (lambda: mixed().iterator().set_shares({"poems": 1}), "the sources are"),
+        (lambda: source(3).iterator().set_shares({"a": 1}), "for mixtures"),
+    ],
+)
+def test_what_a_mixture_cannot_do_is_refused(build: Build, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        build()
+
+
+def test_columns_have_to_unify() -> None:
+    text = windrow.from_items([{"id": "a"}]).repeat()
+    with pytest.raises(SourceError, match="id"):
+        windrow.mixture({"numbers": source(5), "text": text}, {"numbers": 1, "text": 1}, seed=7)
+
+
+def test_transforms_and_the_names_of_sources() -> None:
+    pipe = mixed(source_column="of").map_batches(lambda batch: {**batch, "id": batch["id"] + 1})
+    batch = next(iter(pipe.iter_batches(batch_size=80)))
+    assert ((batch["id"] > 1000) == (batch["of"] == "books")).all()
+    assert (batch["of"] == "books").sum() == 20
+    assert pipe.schema().names == ["id", "of"]
+    assert pipe.schema().field("of").type == pa.string()
+
+
+def test_a_mixture_has_one_epoch_that_goes_on_where_it_was_left() -> None:
+    whole = [row["id"] for row, _ in zip(mixed().iter_rows(), range(60), strict=False)]
+    with mixed().iterator() as shard:
+        found: list[int] = []
+        for size in (10, 20, 30):
+            for number, epoch in enumerate(shard.iter_epochs()):
+                assert number == 0
+                batches = epoch.iter_batches(batch_size=size)
+                found += next(iter(batches))["id"].tolist()
+                batches.close()
+        assert found == whole
+
+
+def test_a_mixture_that_ends_has_a_length() -> None:
+    sources = {"web": source(100, times=1), "books": source(30, 2, times=1)}
+    pipe = windrow.mixture(sources, {"web": 3, "books": 1}, seed=7, when_exhausted="drop")
+    batches = pipe.iter_batches(batch_size=20)
+    assert len(batches) == 7
+    assert sum(len(batch["id"]) for batch in batches) == 130
+    with mixed().iterator() as shard:
+        endless = shard.iter_batches(batch_size=20)
+        next(endless)
+        with pytest.raises(TypeError, match="endless"):
+            len(endless)
+
+
+def test_explain_and_stats_tell_of_the_sources() -> None:
+    text = str(mixed().explain(2, batch_size=8))
+    assert "web 75 % (100 rows, endlessly); books 25 % (30 rows, endlessly)" in text
+    with mixed().iterator() as shard:
+        for _ in zip(range(5), shard.iter_batches(batch_size=32), strict=False):
+            pass
+        web, books = shard.stats().sources
+        assert (web.rows, web.passes, web.share, web.achieved) == (120, 1, 0.75, 0.75)
+        assert (books.rows, books.passes, books.share, books.achieved) == (40, 1, 0.25, 0.25)
+        assert "books 40 rows (25 %, 25 % so far; 1 passes)" in str(shard.stats())
+
+
+def test_replicas_get_the_same_batches_also_after_a_change() -> None:
+    shards = mixed().split(2, replicas=2)
+    iterators = [[shard.iter_batches(batch_size=6) for shard in replicas] for replicas in shards]
+    for step in range(12):
+        batches = [[next(each)["id"].tolist() for each in replicas] for replicas in iterators]
+        assert all(one == other for one, other in batches)
+        if step == 6:
+            for shard in (each for replicas in shards for each in replicas):
+                shard.set_shares({"books": 1})
+    assert all(value >= 1000 for one, _ in batches for value in one)
+    for shard in (each for replicas in shards for each in replicas):
+        shard.close()
+
+
+def test_shards_have_to_agree_on_shares() -> None:
+    left, right = mixed().split(2)
+    iterators = [shard.iter_batches(batch_size=6) for shard in (left, right)]
+    for each in iterators:
+        next(each)
+    left.set_shares({"web": 1})
+    right.set_shares({"books": 1})
+    next(iterators[0])
+    with pytest.raises(StateError, match=r"set_shares\(\) with the same shares"):
+        next(iterators[1])
+    left.close()
+    right.close()
+
+
+def test_states_of_other_streams_and_changed_sources_are_refused() -> None:
+    with mixed().iterator() as shard:
+        next(shard.iter_batches(batch_size=6))
+        state = json.loads(json.dumps(shard.state_dict()))
+    with pytest.raises(StateError):
+        source(100).iterator(state_dict=state)
+    other = {"web": source(101), "books": source(30, 2, first=1000)}
+    with pytest.raises(StateError, match="source 'web'"):
+        windrow.mixture(other, {"web": 3, "books": 1}, seed=7).iterator(state_dict=state)
+    state["mixture"]["sources"][0][2] += 1
+    with pytest.raises(StateError, match="checksum"):
+        mixed().iterator(state_dict=state)
+
+
+def test_ten_sources_have_a_state_of_less_than_a_kilobyte() -> None:
+    sources = {f"source-{at}": source(100 + at, at) for at in range(10)}
+    with windrow.mixture(sources, dict.fromkeys(sources, 1), seed=7).iterator() as shard:
+        batches = shard.iter_batches(batch_size=10)
+        for at in range(8):
+            next(batches)
+            shard.set_shares({name: at + 1 + number for number, name in enumerate(sources)})
+        assert len(json.dumps(shard.state_dict())) < 1024
