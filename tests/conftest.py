@@ -58,9 +58,9 @@ settings.register_profile(
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
-    max_examples=30,
+    max_examples=20,
 )
-# thirty times as many examples as in CI, which draws the same ones each time; ten thousand did not finish
+# fifty times as many examples as in CI, which draws the same ones each time; ten thousand did not finish
 # in a night on two cores
 settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False, max_examples=1_000)
 # under the sanitizers every example takes ten times as long

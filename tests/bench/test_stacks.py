@@ -12,6 +12,7 @@ from bench.cli import main
 OPTIONS = ["stacks", "--size", "5MB", "--epochs", "5", "--batch-size", "4096"]
 
 
+@pytest.mark.nightly
 def test_trainer_of_a_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([*OPTIONS, "--stacks", "shard", "--folder", str(tmp_path)])
     printed = capsys.readouterr().out

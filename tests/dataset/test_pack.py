@@ -191,6 +191,7 @@ def test_blocks_are_placed_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert packed.to_arrow().equals(expected)
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
 def test_to_ray_gets_sequences(folder: Path, ray_local: Any) -> None:
     packed = _pipe(folder, seed=None).pack(LENGTH, "tokens", eos=EOS)

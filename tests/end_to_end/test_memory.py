@@ -53,6 +53,7 @@ assert run.peak_held_bytes <= run.memory_bytes <= 80 * 2**20, run
 
 
 @pytest.mark.ray
+@pytest.mark.nightly
 def test_ten_times_the_object_store_without_spilling(tmp_path: Path, wide: Path) -> None:
     script = _THROUGH_A_SMALL_STORE + NOTHING_SPILLED
     assert run_script(script, tmp_path, str(wide), str(ROWS), timeout=160) == ("done\n", "")
