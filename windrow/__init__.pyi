@@ -62,8 +62,7 @@ from windrow.pipeline.plan.shares import Shares as Shares
 from windrow.pipeline.quality.shuffle_report import ShuffleReport as ShuffleReport
 from windrow.pipeline.shard.epoch import Epoch as Epoch
 from windrow.pipeline.shard.shard import Shard as Shard
-from windrow.pipeline.statistics.stats import SourceStats as SourceStats
-from windrow.pipeline.statistics.stats import Stats as Stats
+from windrow.pipeline.statistics.stats import SourceStats as SourceStats, Stats as Stats
 from windrow.pipeline.tasks.actor_pool import ActorPool as ActorPool
 from windrow.pipeline.tasks.row_generator import RowGenerator as RowGenerator
 from windrow.pipeline.timeline.timeline import Timeline as Timeline

@@ -105,6 +105,15 @@ class SourceStats:
         The share that it is to have now.
     achieved
         Its part of the rows since shares last changed; NaN before there are any.
+
+    Examples
+    --------
+    >>> import windrow
+    >>> sources = {"web": windrow.range(60).repeat(), "books": windrow.range(20).repeat()}
+    >>> shard = windrow.mixture(sources, {"web": 3, "books": 1}, seed=7).iterator()
+    >>> batch = next(shard.iter_batches(batch_size=40))
+    >>> shard.stats().sources[1]
+    SourceStats(name='books', rows=10, passes=0, share=0.25, achieved=0.25)
     """
 
     name: str
