@@ -229,7 +229,9 @@ class MixedRows:
         phase = case.shares.phases[case.shares.phase_at(place)]
         now = found.set_weights or dict(zip(case.names, phase.weights(case.names), strict=True))
         found.begin(now)
-        if case.names == then.names and now == self.weights:
+        # a source that had left and has rows again comes in as with a share
+        stays_out = all(counts[name] >= case.limit(name) for name in self.gone & set(case.names))
+        if case.names == then.names and now == self.weights and stays_out:
             found.start, found.began, found.gone = self.start, self.began, self.gone
         return found
 

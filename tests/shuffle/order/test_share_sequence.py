@@ -55,10 +55,13 @@ def test_a_source_that_comes_too_early_or_too_late_is_noticed() -> None:
     weights = np.array([2, 2], np.int64)
     assert _holds_shares(np.array([0, 1, 1, 0], np.int32), weights)
     assert not _holds_shares(np.array([0, 0, 1, 1], np.int32), weights)
-    # many sources of odd shares, between which even distances do not find room
-    odd = np.array([7, 11, 1, 12, 10, 13], np.int64)
-    assert _holds_shares(_earliest_deadline_first(odd), odd)
-    assert len(_spread_evenly(odd)) == odd.sum()
+    # small sources that all come in the middle, beside a large one that has no room there
+    crowded = np.array([1, 1, 1, 1, 3], np.int64)
+    assert not _holds_shares(_spread_evenly(crowded), crowded)
+    assert _holds_shares(_earliest_deadline_first(crowded), crowded)
+    sequence = ShareSequence(crowded.tolist(), bytes(32))
+    assert not _holds_shares(_spread_evenly(sequence.weights), sequence.weights)
+    assert _holds_shares(sequence.sources, sequence.weights)
 
 
 def test_the_key_chooses_among_the_orders() -> None:

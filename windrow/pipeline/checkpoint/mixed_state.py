@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.pipeline.plan.cursor import Cursor, MixturePoint
@@ -20,11 +18,15 @@ _DIGEST_DIGITS = 16
 
 @dataclass(frozen=True)
 class MixedSourceState:
-    """One source: a digest of its data and order, the rows it has delivered, and its weight among the others."""
+    """One source: a digest of its data and order, the rows it has delivered, and its weight among the others.
+
+    ``begun`` are its rows when the shares last changed; -1: it had no more then.
+    """
 
     digest: str
     rows: int
     weight: int
+    begun: int
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,9 @@ class MixedState:
             "schedule": self.schedule,
             "is_set": self.is_set,
             # a list, since torch.distributed.checkpoint takes the keys of dicts for parts that have to be there
-            "sources": [[name, each.digest, each.rows, each.weight] for name, each in self.sources],
+            "sources": [
+                [name, each.digest, each.rows, each.weight, each.begun] for name, each in self.sources
+            ],
         }
 
 
@@ -63,10 +67,25 @@ def describe_mixture(mixture: Mixture, leg: MixtureLeg | None = None, row: int =
         schedule=digest_schedule(mixture),
         is_set=point.shares is not None,
         sources=tuple(
-            (source.name, MixedSourceState(source.digest[:_DIGEST_DIGITS], rows, weight))
-            for source, rows, weight in zip(mixture.sources, counts, weights, strict=True)
+            (source.name, MixedSourceState(source.digest[:_DIGEST_DIGITS], rows, weight, begun))
+            for source, rows, weight, begun in zip(
+                mixture.sources, counts, weights, _begun(at, row), strict=True
+            )
         ),
     )
+
+
+def _begun(leg: MixtureLeg, row: int) -> list[int]:
+    """The rows of each source when the shares last changed before a row; -1 for sources that had no more."""
+    point = leg.point_at(row)
+    if not leg.stretches:
+        return list(point.counts)
+    holding = leg.stretch_at(row).sequence.weights.tolist()
+    weights = leg.weights_at(row).tolist()
+    return [
+        -1 if weight and not held else count
+        for count, weight, held in zip(point.counts, weights, holding, strict=True)
+    ]
 
 
 def digest_schedule(mixture: Mixture) -> str:
@@ -82,14 +101,14 @@ def parse_mixed(value: Any) -> MixedState | None:
     since, steps = as_integer(value.get("since")), as_integer(value.get("steps"))
     schedule, is_set, sources = value.get("schedule"), value.get("is_set"), []
     for entry in value["sources"]:
-        if not isinstance(entry, (list, tuple)) or len(entry) != 4:
+        if not isinstance(entry, (list, tuple)) or len(entry) != 5:
             return None
-        name, digest, rows, weight = entry[0], entry[1], as_integer(entry[2]), as_integer(entry[3])
+        name, digest, (rows, weight, begun) = entry[0], entry[1], map(as_integer, entry[2:])
         if not isinstance(name, str) or not isinstance(digest, str):
             return None
-        if rows is None or weight is None or rows < 0 or weight < 0:
+        if rows is None or weight is None or begun is None or rows < 0 or weight < 0 or begun < -1:
             return None
-        sources.append((name, MixedSourceState(digest, rows, weight)))
+        sources.append((name, MixedSourceState(digest, rows, weight, begun)))
     if since is None or steps is None or since < 0 or steps < 0 or not isinstance(schedule, str):
         return None
     return MixedState(since, steps, schedule, bool(as_integer(is_set) or is_set is True), tuple(sources))
@@ -116,12 +135,21 @@ def resume_mixture(mixture: Mixture, state: MixedState, cursor: Cursor) -> Curso
     is_same = state.schedule == digest_schedule(mixture) and names == [name for name, _ in state.sources]
     shares = weights if state.is_set and is_same else None
     at = MixturePoint(counts, row, shares, state.steps, row)
-    leg = MixtureLeg(mixture, at, row, 1)
-    if names == list(known) and leg.weights_at(row).tolist() == list(weights) and leg.stretches:
-        # exhausted sources have left before
-        began = leg.stretches[0].sequence.counts(state.since)
-        before = tuple((np.array(counts, np.int64) - began).tolist())
-        at = MixturePoint(before, row - state.since, shares, state.steps, row)
+    if names == list(known):
+        begun = [source.begun for source in known.values()]
+        before = tuple(
+            rows if begun_at < 0 else begun_at for rows, begun_at in zip(counts, begun, strict=True)
+        )
+        same = MixturePoint(before, row - state.since, shares, state.steps, row)
+        leg = MixtureLeg(mixture, same, row, 1)
+        goes_on = (
+            bool(leg.stretches)
+            and leg.point_at(row).row == same.row
+            and leg.weights_at(row).tolist() == list(weights)
+            and leg.counts_at(row).tolist() == list(counts)
+            and _begun(leg, row) == begun
+        )
+        at = same if goes_on else at
     return replace(mixture.cursor(cursor.epoch, at, row), assigned=cursor.assigned)
 
 

@@ -196,6 +196,9 @@ class MixtureLeg:
                 if horizon is None and end > wanted:
                     # whole steps, and at least one
                     horizon = self.row + max(1, (wanted - self.row) // self._step_rows) * self._step_rows
+                    if horizon <= at:
+                        # shares change within that step: up to its end
+                        horizon += self._step_rows
                 if horizon is not None and end >= horizon:
                     self.is_last = False
                     yield Stretch(at, horizon, sequence, counts)

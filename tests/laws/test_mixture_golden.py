@@ -1,0 +1,78 @@
+"""Golden orders of mixtures: a guarantee, not a snapshot; see test_golden.py."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from tests.laws.cases import take_rows
+from tests.laws.mixture_cases import MixedCase, MixtureReading, SourceCase
+from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.plan.shares import Shares
+from windrow.shuffle.order.epoch_plan import WindowCut
+
+pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
+
+SOURCES = (
+    SourceCase((7, 0, 1, 12, 5, 3), WindowCut(blocks_per_window=2), 7, None),
+    SourceCase((4, 6), WindowCut(), 8, 2),
+    SourceCase((5, 9, 2), WindowCut(bytes_per_window=100), None, None),
+)
+SCHEDULE = Shares.steps({0: {"c": 3, "a": 1}, 2: {"c": 1, "a": 1, "é": 2}, 4: {"c": 0.3, "é": 0.7}})
+SHORT = MixedCase(SOURCES, (0, 1, 2), SCHEDULE, "drop", 5)
+# source 0 has the numbers from 100,000 on, source 1 those from 200,000 on, source 2 those from 300,000 on
+# fmt: off
+GOLDEN = [
+    [
+        200_002, 100_020, 100_023, 100_024, 100_022, 100_026, 200_003, 100_005,
+        300_000, 100_001, 300_001, 200_005, 100_007, 300_004, 200_009, 300_005,
+        300_008, 300_009, 300_010, 100_011, 300_014, 100_016, 300_015, 300_000,
+    ],
+    [
+        100_025, 100_027, 100_021, 200_008, 200_006, 100_006, 100_000, 100_004,
+        300_002, 200_000, 100_003, 300_003, 300_006, 100_002, 300_007, 200_001,
+        300_011, 100_019, 300_012, 300_013, 300_001, 100_012, 300_002, 100_015,
+    ],
+]
+# fmt: on
+# irregular shares, whose rows do not come at equal distances
+IRREGULAR = Shares.steps({0: {"c": 17, "a": 5, "é": 3}, 500: {"c": 0.1, "a": 0.62, "é": 0.28}}, unit="rows")
+LONG = MixedCase(SOURCES, (2, 0, 1), IRREGULAR, "repeat", -3)
+GOLDEN_DIGEST = "0357b9dee5c841bff251ea7d3cc267bd906554a9a315ea65f374f23ce38b5339"
+
+
+def read(case: MixedCase, shards: int, batch_rows: int, steps: int) -> list[list[int]]:
+    """The rows of each shard."""
+    parts = case.pipeline(ThreadsExecutor(2)).split(shards)
+    try:
+        iterators = [shard.iter_batches(batch_rows) for shard in parts]
+        found: list[list[int]] = [[] for _ in parts]
+        for _ in range(steps):
+            for rows, iterator in zip(found, iterators, strict=True):
+                rows += take_rows(next(iterator))
+        del iterators, iterator
+        return found
+    finally:
+        for shard in parts:
+            shard.close()
+
+
+def test_a_short_mixture() -> None:
+    assert read(SHORT, 2, 4, 6) == GOLDEN
+
+
+def test_a_long_mixture() -> None:
+    text = json.dumps(read(LONG, 3, 50, 6), separators=(",", ":"))
+    assert hashlib.sha256(text.encode()).hexdigest() == GOLDEN_DIGEST
+
+
+@pytest.mark.parametrize(("case", "shards", "batch_rows"), [(SHORT, 2, 4), (LONG, 3, 50)])
+def test_golden_orders_match_the_reference(case: MixedCase, shards: int, batch_rows: int) -> None:
+    reading = MixtureReading(case, ThreadsExecutor(2))
+    try:
+        reading.split(shards)
+        reading.read(6, batch_rows)
+    finally:
+        reading.close()

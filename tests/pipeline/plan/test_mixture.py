@@ -1,0 +1,200 @@
+"""The legs of a mixture: every row of every source comes once, where the laws say, however legs are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.laws.examples import examples
+from tests.laws.mixture_cases import MIXTURES, MixedCase, MixedRows, SourceCase
+from windrow.pipeline.plan import mixture as planning
+from windrow.pipeline.plan.mixture import Mixture, MixtureLeg
+from windrow.pipeline.plan.shares import Shares
+from windrow.shuffle.order.epoch_plan import WindowCut
+
+ROWS = 240
+
+
+@contextmanager
+def legs_of(work: int, windows: int = 1) -> Iterator[None]:
+    """Plan this much work at a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "_LEG_WORK", work)
+        patch.setattr(planning, "_LEG_WINDOWS", windows)
+        yield
+
+
+def plan(case: MixedCase) -> Mixture:
+    """The mixture of a case; nothing is read."""
+    found = case.pipeline("threads")._plan.mixture
+    assert found is not None
+    return found
+
+
+def follow(mixture: Mixture, step_rows: int, rows: int = ROWS) -> Iterator[MixtureLeg]:
+    """The legs of a mixture, one after the other, up to some row."""
+    leg = MixtureLeg(mixture, mixture.start, 0, step_rows)
+    while True:
+        if leg.stop > leg.row:
+            yield leg
+        if leg.is_last or leg.stop >= rows:
+            return
+        leg = MixtureLeg(mixture, leg.point_at(leg.stop), leg.stop, step_rows)
+
+
+def expect(case: MixedCase, step_rows: int, rows: int = ROWS) -> list[int]:
+    """The number of the source of each row, by the reference."""
+    model, found = MixedRows(case), list[str]()
+    while len(found) < rows and (step := model.step(step_rows)):
+        found += step
+        if len(step) < step_rows:
+            break
+    return [case.names.index(name) for name in found]
+
+
+def sources_of(leg: MixtureLeg, stop: int) -> list[int]:
+    """The number of the source of each row of a leg, by where it says that the rows of sources come."""
+    stop = min(stop, leg.stop)
+    first, last = leg.counts_at(leg.row), leg.counts_at(stop)
+    found = np.full(stop - leg.row, -1)
+    for source, (begin, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+        places = leg.places(source, np.arange(begin, end)) - leg.row
+        assert (np.diff(places) > 0).all()
+        assert (found[places] == -1).all()
+        found[places] = source
+    assert (found >= 0).all()
+    return found.tolist()
+
+
+@examples(60)
+@given(MIXTURES, st.integers(1, 40), st.sampled_from([1, 3, 20, 1024]))
+def test_rows_of_all_sources_come_once_where_the_laws_say(case: MixedCase, step_rows: int, work: int) -> None:
+    mixture, found = plan(case), list[int]()
+    expected = expect(case, step_rows)
+    with legs_of(work):
+        for leg in follow(mixture, step_rows):
+            assert leg.row == len(found)
+            assert leg.is_last or (leg.stop - leg.row) % step_rows == 0
+            found += sources_of(leg, ROWS + step_rows)
+    rows = min(len(found), ROWS)
+    assert found[:rows] == expected[:rows]
+    assert rows == min(len(expected), ROWS)
+
+
+@examples(40)
+@given(MIXTURES, st.integers(1, 40), st.sampled_from([3, 1024]), st.data())
+def test_any_step_has_a_point_from_which_the_rest_is_the_same(
+    case: MixedCase, step_rows: int, work: int, data: st.DataObject
+) -> None:
+    with legs_of(work):
+        leg = MixtureLeg(plan(case), plan(case).start, 0, step_rows)
+        steps = min(leg.stop, ROWS) // step_rows
+        row = data.draw(st.integers(0, steps)) * step_rows
+        point = leg.point_at(row)
+        again = MixtureLeg(leg.mixture, point, row, step_rows)
+        assert (again.counts_at(row) == leg.counts_at(row)).all()
+        stop = min(leg.stop, again.stop, ROWS)
+        if stop > row:
+            assert sources_of(again, stop) == sources_of(leg, stop)[row:]
+            assert leg.agrees(again)
+        after = again.point_at(row)
+        assert (after.counts, after.row, after.steps) == (point.counts, point.row, point.steps)
+        # where it ends at the same row, a shard that opens it later can share what is planned
+        if again.stop == leg.stop and stop > row:
+            assert leg.serves(row, point, step_rows)
+        assert not leg.serves(row, point, step_rows + 1)
+
+
+@examples(40)
+@given(MIXTURES, st.integers(1, 30), st.sampled_from([1, 20]), st.integers(1, 50))
+def test_rounds_need_the_windows_that_have_rows_in_them(
+    case: MixedCase, step_rows: int, work: int, round_rows: int
+) -> None:
+    mixture = plan(case)
+    mixture = Mixture(mixture.sources, mixture.shares, mixture.when_exhausted, mixture.seed, round_rows)
+    with legs_of(work):
+        for leg in follow(mixture, step_rows, 100):
+            if leg.stop - leg.row > 2_000:
+                return
+            held: dict[int, set[int]] = {}
+            first, last = leg.counts_at(leg.row).tolist(), leg.counts_at(leg.stop).tolist()
+            covered = {source: list[int]() for source in range(len(mixture.sources))}
+            for number, needed in enumerate(leg.windows):
+                begin = max(needed.window.start, first[needed.source])
+                end = min(needed.window.stop, last[needed.source])
+                covered[needed.source] += range(begin, end)
+                places = leg.places(needed.source, np.arange(begin, end)).tolist()
+                assert (places[0], places[-1] + 1) == (needed.first_row, needed.stop_row)
+                for place in places:
+                    held.setdefault(place // round_rows, set()).add(number)
+            assert covered == {source: list(range(first[source], last[source])) for source in covered}
+            firsts = [needed.first_row for needed in leg.windows]
+            assert firsts == sorted(firsts)
+            assert range(leg.rounds.start, leg.rounds.stop) == range(min(held), max(held) + 1)
+            for number, windows in held.items():
+                assert windows <= set(leg.rounds.windows(number))
+            sizes = np.ones(sum(len(source.blocks.rows) for source in mixture.sources), np.int64)
+            assert leg.largest_round(sizes) == max(
+                sum(len(leg.windows[window].window.blocks) for window in leg.rounds.windows(number))
+                for number in held
+            )
+
+
+def _case(shares: Shares, when: planning.WhenExhausted = "stop") -> MixedCase:
+    sources = (
+        SourceCase((10,) * 6, WindowCut(blocks_per_window=2), 1, None),
+        SourceCase((5,), WindowCut(), 2, 1),
+        SourceCase((7, 0, 9), WindowCut(blocks_per_window=1), None, 2),
+    )
+    return MixedCase(sources, (0, 1, 2), shares, when)
+
+
+def test_exhausted_sources_end_a_mixture_or_leave_it() -> None:
+    shares = Shares.constant({"c": 2, "a": 1, "é": 1})
+    (stopped,) = follow(plan(_case(shares)), 8, 10**6)
+    # the sixth row of the source that has five would come next
+    assert stopped.is_last
+    assert stopped.counts_at(stopped.stop)[1] == 5
+    assert abs(stopped.stop - 4 * 5) < 4
+    leg = next(follow(plan(_case(shares, "drop")), 8))
+    assert [stretch.sequence.weights.astype(bool).tolist() for stretch in leg.stretches] == [
+        [True, True, True],
+        [True, False, True],
+        [True, False, False],
+    ]
+    assert leg.stretches[2].counts[1:].tolist() == [5, 32]
+    assert leg.weights_at(leg.stretches[2].start).tolist() == [2, 1, 1]
+    endless = next(follow(plan(_case(shares, "repeat")), 8))
+    assert not endless.is_last
+    assert len(endless.stretches) == 1
+
+
+def test_a_schedule_in_steps_follows_the_size_of_steps_from_where_it_changes() -> None:
+    mixture = plan(_case(Shares.steps({0: {"c": 1}, 3: {"c": 1, "é": 1}, 5: {"c": 1}}), "repeat"))
+    leg = MixtureLeg(mixture, mixture.start, 0, 10)
+    assert [stretch.start for stretch in leg.stretches] == [0, 30, 50]
+    again = MixtureLeg(mixture, leg.point_at(40), 40, 25)
+    # a step more with 25 rows
+    assert [(stretch.start, stretch.stop) for stretch in again.stretches[:2]] == [
+        (30, 65),
+        (65, again.stop),
+    ]
+    assert again.counts_at(65).tolist() == [48, 0, 17]
+
+
+def test_a_leg_ends_with_a_step_also_where_shares_change_within_one() -> None:
+    shares = Shares.steps({0: {"c": 1}, 25: {"c": 1, "é": 1}, 33: {"é": 1}}, unit="rows")
+    mixture = plan(_case(shares, "repeat"))
+    expected = expect(_case(shares, "repeat"), 10, 200)
+    for work in range(1, 40):
+        found: list[int] = []
+        with legs_of(work):
+            for leg in follow(mixture, 10, 100):
+                assert all(stretch.start < stretch.stop for stretch in leg.stretches)
+                found += sources_of(leg, 200)
+        assert found[:100] == expected[:100]
