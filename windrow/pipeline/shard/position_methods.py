@@ -130,8 +130,13 @@ class PositionMethods:
         Raises
         ------
         PlanError
-            If the pipeline is no mixture, a share is invalid, or no source has the name. If another shard has set other
-            shares, or after another step, the next batch raises a `StateError` on the shard that comes later.
+            If the pipeline is no mixture, a share is invalid, or no source has the name.
+
+        Notes
+        -----
+        If another shard has set other shares, or after another step, the next batch raises a `StateError` on the shard
+        that comes later, provided that both have changed shares equally often. A shard that does not call this while
+        others do is not noticed: rows then come twice, or are left out.
 
         Examples
         --------

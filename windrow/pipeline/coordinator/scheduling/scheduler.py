@@ -210,7 +210,8 @@ class Scheduler:
 
     def _record_rows(self, work: Work, rows: int) -> None:
         counts = self._counts.get(work.epoch)
-        if counts is None:
+        # rows of a mixture are known, and a late task can be one of an earlier plan
+        if counts is None or counts.shape.rounds is not None:
             return
         was_complete = counts.complete
         counts.record(work.window, work.part, rows)
