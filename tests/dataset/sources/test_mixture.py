@@ -72,6 +72,20 @@ def test_what_a_mixture_cannot_do_is_refused(build: Build, message: str) -> None
         build()
 
 
+def test_unknown_rows_are_counted_once() -> None:
+    seen: list[int] = []
+
+    def keeps(row: dict[str, Any]) -> bool:
+        seen.append(row["id"])
+        return row["id"] % 2 == 0
+
+    pipe = windrow.range(60).repartition(6).filter(keeps).repeat(1)
+    mixture = windrow.mixture({"even": pipe}, {"even": 1}, seed=7)
+    assert "30 in one pass" in str(mixture.explain())
+    # the first block once more, for the columns
+    assert len(seen) <= 80
+
+
 def test_columns_have_to_unify() -> None:
     text = windrow.from_items([{"id": "a"}]).repeat()
     with pytest.raises(SourceError, match="id"):

@@ -88,10 +88,11 @@ def mixture(
     call = f"mixture(seed={chosen}, when_exhausted={when_exhausted!r})"
     check_columns(list(plans.values()), call)
     joined = rearranged_plan(list(plans.values()), CountedBlocks(), call)
-    text = _describe(plans, schedule, call)
+    source: Any = joined.source
     mixed, first = [], 0
-    for name, plan in plans.items():
-        rows = make_parent(plan).row_counts
+    for (name, plan), parent in zip(plans.items(), source.parents, strict=True):
+        # of the parent that the blocks are made of, so that rows are counted once
+        rows = parent.row_counts
         if not rows.sum():
             raise PlanError(f"mixture: the source {name!r} has no rows: leave it out")
         passes = None if when_exhausted == "repeat" else plan.epochs
@@ -110,11 +111,10 @@ def mixture(
         )
         first += len(rows)
     round_rows = min(_ROUND_BYTES // stored_row_bytes(joined.source), sum(map(mean_window_rows, mixed)))
-    source: Any = joined.source
     return DatasetPipeline(
         replace(
             joined,
-            source=replace(source, text=text),
+            source=replace(source, text=_describe(plans, schedule, call)),
             mixture=Mixture(tuple(mixed), schedule, when_exhausted, chosen, max(1, round_rows)),
         )
     )

@@ -378,11 +378,6 @@ class MixtureLeg:
         np.subtract.at(sums, self.rounds.last + 1 - self.rounds.start, windows)
         return int(np.cumsum(sums).max(initial=0))
 
-    def round_rows(self, number: int) -> tuple[int, int]:
-        """The first row of a round, and that of the next one, or the leg's end."""
-        size = self.mixture.round_rows
-        return number * size, min((number + 1) * size, self.stop)
-
 
 @dataclass(frozen=True, eq=False)
 class NeededWindow:
