@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.shuffle.examples import by_day
+from tests.shuffle.kernels.test_native import without_library
 from tests.shuffle.order.test_runs import assigned
 from tests.shuffle.order.test_shard_assignment import ASSIGNMENTS, reference
 from windrow.shuffle.order.keys import derive_key
@@ -57,8 +59,18 @@ def _lay_out(
 @st.composite
 def windows(draw: st.DrawFn) -> list[RoundRuns]:
     """Draw the layouts of a source's window, whose leg starts where the assignment does or some steps later."""
+    return _draw_windows(draw, 2)
+
+
+@st.composite
+def distant_windows(draw: st.DrawFn) -> list[RoundRuns]:
+    """The same, also many steps later, where rows of the assignment take more than 32 bits."""
+    return _draw_windows(draw, draw(st.sampled_from([2, 2**33])))
+
+
+def _draw_windows(draw: st.DrawFn, most_steps: int) -> list[RoundRuns]:
     assignment = draw(ASSIGNMENTS)
-    first = assignment.start_row + draw(st.integers(0, 2)) * assignment.step_rows
+    first = assignment.start_row + draw(st.integers(0, most_steps)) * assignment.step_rows
     leg = first, first + draw(st.integers(1, 90))
     round_rows = draw(st.integers(1, 40))
     begin = draw(st.integers(leg[0] // round_rows, (leg[1] - 1) // round_rows))
@@ -80,7 +92,7 @@ RESUMED = _lay_out(ShardAssignment(3, 2, "pad", start_row=5), (17, 40), 7, (2, 6
 
 
 @by_day(60)
-@given(windows(), st.randoms(use_true_random=False), st.integers(0, 100))
+@given(distant_windows(), st.randoms(use_true_random=False), st.integers(0, 100))
 @example(PADDED, None, 0)
 @example(RESUMED, None, 50)
 def test_every_round_has_the_runs_that_it_has_alone(
@@ -106,6 +118,8 @@ def test_every_round_has_the_runs_that_it_has_alone(
         end += int(layout.slice_starts[-1])
     assert together.slice_starts[-1] == end
     assert assigned(together, given_rows) == expected  # type: ignore[arg-type]
+    with without_library():
+        assert assigned(together, given_rows) == expected  # type: ignore[arg-type]
 
 
 @by_day(60)
@@ -205,6 +219,8 @@ def test_a_window_is_scattered_over_the_stretches_of_its_leg(
     places = [of_source[first + int(at)] for at in permuted]
     cut = data.draw(st.integers(0, rows))
     sent = pickle.loads(pickle.dumps(order))
-    assert [*order.epoch_rows(0, cut).tolist(), *sent.epoch_rows(cut, rows).tolist()] == places
+    for library in (nullcontext, without_library):
+        with library():
+            assert [*order.epoch_rows(0, cut).tolist(), *sent.epoch_rows(cut, rows).tolist()] == places
     assert order.stored_rows(np.array(places)).tolist() == list(range(rows))
     assert not order.is_stored

@@ -163,6 +163,47 @@ EXPORT int64_t windrow_assign(int64_t count, const int64_t *rows, int64_t first_
     return others;
 }
 
+/* The same for the rows of a source's window in a mixture; the arguments are those of native.assign_rounds. */
+EXPORT int64_t windrow_assign_rounds(int64_t count, const int64_t *rows, int64_t first_row, int64_t stop_row,
+                                     int64_t base_row, int64_t rest_row, int64_t step_rows, int64_t batch_rows,
+                                     int64_t run_rows, int64_t round_row, int64_t round_rows, int64_t shards,
+                                     const int64_t *tables, int64_t id_bytes, int64_t none, void *runs,
+                                     uint32_t *places, uint32_t *rest) {
+    const uint64_t step = inverse((uint32_t)step_rows), batch = inverse((uint32_t)batch_rows);
+    const uint64_t run = inverse((uint32_t)run_rows), round = inverse((uint32_t)round_rows);
+    int64_t others = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t id = -1;
+        uint32_t found = 0;
+        if (rows[i] >= rest_row && rows[i] < stop_row) {
+            rest[others++] = (uint32_t)i;
+        } else if (rows[i] >= first_row && rows[i] < stop_row) {
+            const uint32_t ahead = (uint32_t)(rows[i] - base_row), steps = divide(ahead, step);
+            const uint32_t within = ahead - steps * (uint32_t)step_rows, shard = divide(within, batch);
+            const uint32_t place = within - shard * (uint32_t)batch_rows + steps * (uint32_t)batch_rows;
+            const uint32_t of_stream = divide(place, run), number = divide((uint32_t)(rows[i] - round_row), round);
+            const int64_t *own = tables + 3 * ((int64_t)number * shards + shard);
+            id = of_stream + own[0];
+            found = place - of_stream * (uint32_t)run_rows - (uint32_t)(of_stream == own[1] ? own[2] : 0);
+        }
+        id = id < 0 ? none : id;
+        if (id_bytes == 2) ((uint16_t *)runs)[i] = (uint16_t)id;
+        else ((uint32_t *)runs)[i] = (uint32_t)id;
+        places[i] = found;
+    }
+    return others;
+}
+
+/* Row numbers of a source, in place, become rows of a mixture; the arguments are those of native.scatter. */
+EXPORT void windrow_scatter(int64_t count, int64_t *rows, int64_t first, int64_t weight, int64_t period,
+                            const int32_t *places, int64_t start) {
+    const uint64_t inverted = inverse((uint32_t)weight);
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t number = (uint32_t)(rows[i] - first), periods = divide(number, inverted);
+        rows[i] = start + periods * period + places[number - periods * (uint32_t)weight];
+    }
+}
+
 /* The number of places, all in [0, rows) and distinct, else -1; `seen` has a byte per row. */
 EXPORT int64_t windrow_check_places(int64_t parts, const int64_t *places, const int64_t *counts, int64_t rows,
                                     uint8_t *seen) {

@@ -39,6 +39,11 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
         [_INT, _POINTER, *[_INT] * 5, _POINTER, *[_INT] * 2, _POINTER, _INT, *[_POINTER] * 3],
         _INT,
     ),
+    "windrow_assign_rounds": (
+        [_INT, _POINTER, *[_INT] * 10, _POINTER, *[_INT] * 2, *[_POINTER] * 3],
+        _INT,
+    ),
+    "windrow_scatter": ([_INT, _POINTER, *[_INT] * 3, _POINTER, _INT], None),
     "windrow_check_places": ([_INT, _POINTER, _POINTER, _INT, _POINTER], _INT),
     "windrow_place_joined": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, *_PACKED_ROWS, _POINTER], None),
     "windrow_move_validity": ([_INT, *[_POINTER] * 4, _INT, _INT, _POINTER], _INT),
@@ -180,6 +185,59 @@ def assign(
         len(rows), rows, *bounds, shards, ids.itemsize, len(ids), ids, none, *found
     )
     return runs, places, rest[:others]
+
+
+def assign_rounds(
+    rows: NDArray[np.int64],
+    within: tuple[int, int],
+    steps: tuple[int, int],
+    divisors: tuple[int, int, int],
+    rounds: tuple[int, int],
+    tables: NDArray[np.int64],
+    none: int,
+    ids: type[np.uint16] | type[np.uint32],
+) -> tuple[RunIds, NDArray[np.uint32], NDArray[np.uint32]]:
+    """Find the run of each row of a source's window in a mixture.
+
+    ``rows`` are rows of the mixture. Those outside of ``within`` get the id ``none``. ``steps`` are the row at which
+    a step and a run of each shard begin, at most 2^32 rows before all others, and the one from which on steps are
+    not full. ``divisors`` are the rows per step, batch and run, and ``rounds`` the row at which the first round
+    begins and the rows of each. ``tables``, (rounds, shards, 3), has for each round and shard what, added to the
+    number of a run since the first step, gives its id, or a negative number if it has none; the number of the
+    round's first run; and how many rows of that run are in earlier rounds.
+
+    Returns (rows,) the run id of each row, of the type ``ids``, (rows,) its place, the offset within the run, and
+    the indices in ``rows`` of those in steps that are not full, whose runs and places are not set.
+    """
+    _require(_is(rows, np.int64, len(rows)) and len(rows) <= MAX_ROWS, "rows")
+    (first, stop), (base, rest_row), (round_row, round_rows) = within, steps, rounds
+    _require(all(1 <= each <= MAX_ROWS for each in (*divisors, round_rows)), "divisors")
+    _require(base <= first and round_row <= first and stop - min(base, round_row) <= MAX_ROWS, "within")
+    shape = -(-(stop - round_row) // round_rows), -(-divisors[0] // divisors[1]), 3
+    _require(
+        tables.ndim == 3 and all(has >= needs for has, needs in zip(tables.shape, shape, strict=True)),
+        "tables",
+    )
+    _require(_is(tables, np.int64, *tables.shape[:2], 3), "tables")
+    runs, places = np.empty(len(rows), ids), np.empty(len(rows), np.uint32)
+    rest = np.empty(len(rows), np.uint32)
+    bounds = first, stop, base, rest_row, *divisors, round_row, round_rows, tables.shape[1]
+    found = runs, places, rest
+    others = LIBRARY.windrow_assign_rounds(len(rows), rows, *bounds, tables, runs.itemsize, none, *found)
+    return runs, places, rest[:others]
+
+
+def scatter(
+    numbers: NDArray[np.int64], first: int, period: int, places: NDArray[np.int32], start: int
+) -> None:
+    """Turn row numbers of a source into rows of a mixture, in place.
+
+    ``places`` holds the places of the source's rows in a period of ``period`` rows. The first of these periods begins
+    at the row ``start`` of the mixture and the number ``first`` of the source, at most 2^32 before all others.
+    """
+    _require(_is(numbers, np.int64, len(numbers)), "numbers")
+    _require(places.ndim == 1 and places.dtype == np.int32 and 1 <= len(places) <= MAX_ROWS, "places")
+    LIBRARY.windrow_scatter(len(numbers), numbers, first, len(places), period, places, start)
 
 
 def check_places(places: NDArray[np.int64], counts: NDArray[np.int64], rows: int) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
+from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.order.permutation import Permutation
 from windrow.shuffle.order.runs import Destinations, WindowRuns
@@ -20,7 +21,6 @@ Ints = NDArray[np.int64]
 _MAX_SLICES = 8
 # of a row that no shard gets
 _NOWHERE = -1
-_MAX_UINT32 = 2**32 - 1
 # added to any run number, the result is no run id
 _NO_RUN = -(2**60)
 
@@ -148,15 +148,59 @@ class RoundDestinations:
 
     def assign(self, rows: Ints) -> tuple[Ints | None, RunIds, NDArray[np.uint32]]:
         """As `Destinations.assign`; ``rows`` are the mixture's, `_NOWHERE` for those that it has delivered before."""
+        find = self._find_numpy if native.LIBRARY is None or self._kernel_arguments is None else self._find
+        return self._add_padding(rows, *find(rows))
+
+    @property
+    def _within(self) -> tuple[int, int]:
+        """The mixture's rows that belong to these runs."""
         layout = self._layouts[0]
         first = max(layout.first_row, layout.first_round * layout.round_rows)
-        stop = min(layout.stop_row, layout.stop_round * layout.round_rows)
+        return first, min(layout.stop_row, layout.stop_round * layout.round_rows)
+
+    @cached_property
+    def _kernel_arguments(self) -> tuple[Any, ...] | None:
+        """What the kernel gets beside rows; None if they do not fit into its 32 bits."""
+        layout, (first, stop) = self._layouts[0], self._within
+        assignment, total, run_rows = layout.round.assignment, layout.round.total, layout.round.run_rows
+        start, rest = assignment.start_row, stop
+        if total is not None and not assignment.ends_regularly(total):
+            rest = start + assignment.full_steps(total) * assignment.step_rows
+        # runs hold whole batches, so every so many steps one begins in all shards
+        stride = run_rows // assignment.batch_rows * assignment.step_rows
+        strides = (first - start) // stride
+        divisors = assignment.step_rows, assignment.batch_rows, run_rows
+        if (
+            stop - start - strides * stride > native.MAX_ROWS
+            or max(*divisors, layout.round_rows) > native.MAX_ROWS
+        ):
+            return None
+        runs_before = strides * stride // assignment.step_rows * assignment.batch_rows // run_rows
+        bases, first_runs, skipped = self._tables
+        tables = np.stack([bases + runs_before, first_runs - runs_before, skipped], axis=2)
+        steps = start + strides * stride, rest
+        rounds = layout.first_round * layout.round_rows, layout.round_rows
+        return (first, stop), steps, divisors, rounds, tables, self._ends[-1], self._word
+
+    def _find(self, rows: Ints) -> tuple[RunIds, NDArray[np.uint32]]:
+        """Use the kernel, except for the rows of an incomplete last step, which have another assignment."""
+        runs, places, rest = native.assign_rounds(
+            np.ascontiguousarray(rows, np.int64),
+            *self._kernel_arguments,  # type: ignore[misc]
+        )
+        if len(rest):
+            runs[rest], places[rest] = self._find_numpy(rows[rest])
+        return runs, places
+
+    def _find_numpy(self, rows: Ints) -> tuple[RunIds, NDArray[np.uint32]]:
+        """The NumPy twin of the kernel, which handles all rows."""
+        layout, (first, stop) = self._layouts[0], self._within
         outside = None
         known = rows
         if len(rows) and (rows.min() < first or rows.max() >= stop):
             outside = (rows < first) | (rows >= stop)
             known = np.where(outside, first, rows)
-        if stop <= _MAX_UINT32:
+        if stop <= native.MAX_ROWS:
             # divisions dominate, and cost half as much on 32 bits
             known = known.astype(np.uint32)
         word = known.dtype.type
@@ -180,7 +224,7 @@ class RoundDestinations:
         for dropped in (outside, nowhere):
             if dropped is not None:
                 found[dropped] = self._ends[-1]
-        return self._add_padding(rows, found.astype(self._word), within.astype(np.uint32))
+        return found.astype(self._word), within.astype(np.uint32)
 
     @cached_property
     def _has_gaps(self) -> bool:
@@ -254,9 +298,8 @@ class ScatteredOrder(WindowOrder):
         numbers = super().epoch_rows(start, stop)
         if self._is_within_one:
             (stretch,) = self.stretches
-            rows = stretch.sequence.places(self.source, numbers - stretch.before)
-            rows += stretch.start
-            return rows
+            stretch.sequence.scatter(self.source, numbers, self.first_row, stretch.before, stretch.start)
+            return numbers
         rows = np.full(len(numbers), _NOWHERE, np.int64)
         after = np.searchsorted([each.before for each in self.stretches], numbers, side="right") - 1
         for at, stretch in enumerate(self.stretches):

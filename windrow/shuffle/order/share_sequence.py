@@ -18,6 +18,7 @@ from numpy.random import Philox
 from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
+from windrow.shuffle.kernels import native
 
 Ints = NDArray[np.int64]
 
@@ -67,9 +68,9 @@ class ShareSequence:
         return _exchange(order, self.weights, self._key)
 
     @cached_property
-    def _places(self) -> list[Ints]:
+    def _places(self) -> list[NDArray[np.int32]]:
         """By source, the rows of a period that come from it."""
-        by_source = np.argsort(self.sources, kind="stable").astype(np.int64)
+        by_source = np.argsort(self.sources, kind="stable").astype(np.int32)
         return np.split(by_source, np.cumsum(self.weights)[:-1])
 
     def places(self, source: int, numbers: Ints) -> Ints:
@@ -77,10 +78,26 @@ class ShareSequence:
         weight = int(self.weights[source])
         # NumPy divides by a number far faster than it computes both of divmod()
         periods = numbers // weight
-        found: Ints = self._places[source][numbers - periods * weight]
+        within = self._places[source][numbers - periods * weight]
         periods *= self.period
-        found += periods
-        return found
+        periods += within
+        return periods
+
+    def scatter(self, source: int, numbers: Ints, first: int, before: int, start: int) -> None:
+        """Turn row numbers of a source into rows of a mixture, in place.
+
+        None is below ``first``. The sequence begins at the row ``start`` of the mixture, before which the source has
+        ``before`` rows.
+        """
+        weight = int(self.weights[source])
+        periods = (first - before) // weight
+        before += periods * weight
+        start += periods * self.period
+        if native.LIBRARY is not None and len(numbers) and int(numbers.max()) - before <= native.MAX_ROWS:
+            native.scatter(numbers, before, self.period, self._places[source], start)
+        else:
+            numbers[:] = self.places(source, numbers - before)
+            numbers += start
 
     def count(self, source: int, rows: int) -> int:
         """How many of the first ``rows`` rows come from a source."""
