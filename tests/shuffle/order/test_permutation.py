@@ -20,6 +20,7 @@ from windrow.shuffle.order.permutation import (
     MULTIPLIERS_64,
     Permutation,
     Rounds,
+    _stable_order,
     block_order,
 )
 
@@ -112,6 +113,20 @@ def test_small_positions_are_ranks_of_philox(size: int) -> None:
     raw = np.random.Philox(key=int.from_bytes(KEY[:16], "little")).random_raw(size).tolist()
     ranked = sorted(range(size), key=lambda row: (raw[row], row))
     assert np.array_equal(np.argsort(Permutation(KEY, size).positions(0, size)), ranked)
+
+
+@by_day(60)
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(0, 3), st.integers(0, 2**64 - 1), st.sampled_from([2**63, 2**63 + 1, 2**63 + 2**16])
+        ),
+        max_size=60,
+    )
+)
+def test_words_that_begin_alike_come_in_stable_order(words: list[int]) -> None:
+    expected = sorted(range(len(words)), key=lambda row: (words[row], row))
+    assert _stable_order(np.array(words, np.uint64)).tolist() == expected
 
 
 @pytest.mark.parametrize("size", [1_000, 100_000])

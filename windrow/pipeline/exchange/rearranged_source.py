@@ -42,13 +42,13 @@ class RearrangedReader:
     # (sides,) the columns of each side, by their places in `schema`
     columns: tuple[slice, ...]
 
-    @property
+    @cached_property
     def is_remote(self) -> bool:
         """Whether a parent's reader is."""
         inner = [parent.reader for parent in self.readers]
         return any(isinstance(reader, RemoteReader) and reader.is_remote for reader in inner)
 
-    @property
+    @cached_property
     def maps_files(self) -> bool:
         """Whether a parent's reader does."""
         return any(maps_files(parent.reader) for parent in self.readers)

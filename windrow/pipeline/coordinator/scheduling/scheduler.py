@@ -275,6 +275,11 @@ class Scheduler:
         free = self._limits.slots - self.running
         blocked = False
         for key in chain(near, self._read_ahead(near, now)):
+            if free <= 0:
+                return
+            started = self._windows.get(key)
+            if started is not None and not started.has_waiting and started.complete:
+                continue
             if key not in urgent and self._is_being_counted(key[0]):
                 break
             assignment = self.assignment(key[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import repeat
 
 from windrow.pipeline.coordinator.scheduling.events import Limits
 from windrow.pipeline.plan.cursor import Place
@@ -151,10 +152,13 @@ class WindowPriorities:
 
     def urgent(self, now: float) -> dict[Key, None]:
         """The windows that shards are reading, as keys, oldest first, ignoring silent shards."""
-        being_read = self._being_read()
-        return dict.fromkeys(
-            sorted({key for key, shards in being_read if not self._shards.are_silent(shards, now)})
-        )
+        keys = {
+            key
+            for shards, keys in self._being_read()
+            if not self._shards.are_silent(shards, now)
+            for key in keys
+        }
+        return dict.fromkeys(sorted(keys))
 
     def ahead(self, urgent: Mapping[Key, None], now: float) -> list[Key]:
         """The windows to prefetch beyond the urgent ones, nearest first.
@@ -174,20 +178,19 @@ class WindowPriorities:
     def _select(
         self, nearer: Mapping[Key, None], extra: int, stop_epoch: int | None, now: float
     ) -> list[Key]:
-        candidates = list(self._being_read())
+        candidates = [(shards, list(keys)) for shards, keys in self._being_read()]
         for place, reading, shards in self._shards.groups():
             has_started = self._limits.crosses_epochs and place.epoch > 0
             if reading or has_started:
                 count = self._limits.prefetch_windows + (extra if reading else 0)
-                following = self._following(place, reading, count, stop_epoch)
-                candidates.extend((key, shards) for key in following)
-        return sorted(
-            {
-                key
-                for key, shards in candidates
-                if key not in nearer and not (key in self._abandoned and self._shards.are_silent(shards, now))
-            }
-        )
+                candidates.append((shards, list(self._following(place, reading, count, stop_epoch))))
+        found = {
+            key
+            for shards, keys in candidates
+            for key in keys
+            if key not in nearer and not (key in self._abandoned and self._shards.are_silent(shards, now))
+        }
+        return sorted(found)
 
     def needed_together(self, key: Key) -> list[Key]:
         """The windows without which no shard can go on where a window is needed first; mostly itself alone."""
@@ -199,15 +202,15 @@ class WindowPriorities:
         first = min((number for number in places if window in rounds.windows(number)), default=None)
         return [key] if first is None else [(epoch, other) for other in rounds.windows(first)]
 
-    def _being_read(self) -> Iterator[tuple[Key, Collection[int]]]:
+    def _being_read(self) -> Iterator[tuple[Collection[int], Iterator[Key]]]:
         for place, reading, shards in self._shards.groups():
             if not reading:
                 continue
             # windows without parts have nothing to wait for
             fetched = self._counts(place.epoch).next_with_parts(place.window)
             if fetched < self._fetched_count(place.epoch):
-                for window in self._counts(place.epoch).shape.windows_of(fetched):
-                    yield (place.epoch, window), shards
+                windows = self._counts(place.epoch).shape.windows_of(fetched)
+                yield shards, zip(repeat(place.epoch), windows)
 
     def _following(self, place: Place, reading: bool, left: int, stop_epoch: int | None) -> Iterator[Key]:
         epoch, window = place.epoch, place.window

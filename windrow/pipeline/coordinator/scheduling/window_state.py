@@ -49,8 +49,8 @@ class WindowState:
         self._unordered: dict[int, int] = {}
         self._slice_bytes = [0] * slices
         self.first_kept = 0  # the first slice that is not released
-        # updated incrementally: the scheduler needs it at every event, and thousands of tasks can run
-        self._unplaced_bytes = 0
+        # updated incrementally: the scheduler needs them at every event, with thousands of tasks or many windows
+        self._unplaced_bytes = self._placed_bytes = 0
 
     @property
     def key(self) -> tuple[int, int]:
@@ -65,12 +65,12 @@ class WindowState:
     @property
     def held_bytes(self) -> int:
         """Bytes of held outputs, and expected bytes of running tasks."""
-        return sum(self._slice_bytes[self.first_kept :]) + self._unplaced_bytes
+        return self._placed_bytes + self._unplaced_bytes
 
     @property
     def measured_bytes(self) -> int:
         """Bytes of held outputs."""
-        return sum(self._slice_bytes[self.first_kept :]) + sum(self._unordered.values())
+        return self._placed_bytes + sum(self._unordered.values())
 
     @property
     def allowed_bytes(self) -> int:
@@ -101,6 +101,11 @@ class WindowState:
     def fully_read(self) -> bool:
         """Whether every part has passed its first stage."""
         return not self._waiting[0] and all(work.stage > 0 for work in self.running)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a task has not started."""
+        return any(self._waiting)
 
     def is_waiting(self, work: Work) -> bool:
         """Whether a task has not started."""
@@ -153,6 +158,7 @@ class WindowState:
         self.finished_parts += 1
         for i, size in enumerate(event.slice_bytes):
             self._slice_bytes[i] += size
+        self._placed_bytes += sum(event.slice_bytes[self.first_kept :])
 
     def overflow(self, event: Overflowed) -> None:
         """A task stopped at its output limit: its part waits again."""
@@ -171,5 +177,6 @@ class WindowState:
     def release(self, first_kept: int) -> tuple[int, ...]:
         """Release the slices before ``first_kept``; returns those that were still held."""
         released = tuple(range(self.first_kept, first_kept))
+        self._placed_bytes -= sum(self._slice_bytes[self.first_kept : first_kept])
         self.first_kept = max(self.first_kept, first_kept)
         return released
