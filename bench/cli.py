@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from bench.chaos.command import add_chaos, run_chaos
 from bench.commands.memory import add_memory, run_memory
 from bench.commands.mesh import add_mesh, run_mesh
+from bench.commands.mixture import add_mixture, run_mixture
 from bench.commands.observability import add_observability, run_observability
 from bench.commands.resume import add_resume, run_resume
 from bench.commands.throughput import add_demo, run_demo, run_throughput
@@ -45,6 +46,11 @@ _COMMANDS: dict[str, _Command] = {
         run_memory,
     ),
     "mesh": ("compare epochs of shards with and without replicas, in turns", add_mesh, run_mesh),
+    "mixture": (
+        "compare a mixture of several sources with one pipeline over the same data, in turns",
+        add_mixture,
+        run_mixture,
+    ),
     "scale": ("run the real planner and scheduler on simulated clusters", add_scale, run_scale),
     "simulate": (
         "run the real scheduler and coordinator in a simulated cluster with injected faults, by seed",

@@ -53,8 +53,8 @@ class Layout:
         return [FileRows(number, first, min(first + step, self.rows)) for number, first in enumerate(firsts)]
 
 
-def plan_layout(size_bytes: int, row_bytes: int) -> Layout:
-    """Cut about ``size_bytes`` of decoded rows into whole row groups.
+def plan_layout(size_bytes: int, row_bytes: int, most_rows: int = _GROUP_ROWS) -> Layout:
+    """Cut about ``size_bytes`` of decoded rows into whole row groups, of at most ``most_rows``.
 
     Examples
     --------
@@ -66,14 +66,21 @@ def plan_layout(size_bytes: int, row_bytes: int) -> Layout:
     if size_bytes < row_bytes:
         raise ValueError(f"size of {size_bytes} bytes is less than one row of {row_bytes} bytes")
     rows = size_bytes // row_bytes
-    group_rows = min(_GROUP_ROWS, max(1, _GROUP_BYTES // row_bytes))
+    group_rows = min(most_rows, max(1, _GROUP_BYTES // row_bytes))
     if rows < _MIN_GROUPS * group_rows:
         return Layout(rows, -(-rows // _MIN_GROUPS))
     return Layout(round(rows / group_rows) * group_rows, group_rows)
 
 
 def make_data(
-    kind: str, size_bytes: int, *, seed: int, folder: Path, workers: int, progress: Callable[[int, int], None]
+    kind: str,
+    size_bytes: int,
+    *,
+    seed: int,
+    folder: Path,
+    workers: int,
+    progress: Callable[[int, int], None],
+    group_rows: int = _GROUP_ROWS,
 ) -> list[Path]:
     """Generate the missing files, and return all files in order.
 
@@ -91,9 +98,12 @@ def make_data(
         Number of writer processes.
     progress
         Called with (files done, total files).
+    group_rows
+        The most rows of a row group.
     """
-    layout = plan_layout(size_bytes, _MAKERS[kind][0])
-    home = folder / f"{kind}-{layout.rows}-rows-seed-{seed}-v{_FORMAT}"
+    layout = plan_layout(size_bytes, _MAKERS[kind][0], group_rows)
+    groups = "" if group_rows == _GROUP_ROWS else f"-groups-of-{group_rows}"
+    home = folder / f"{kind}-{layout.rows}-rows{groups}-seed-{seed}-v{_FORMAT}"
     home.mkdir(parents=True, exist_ok=True)
     targets = {file: home / f"part-{file.number:05d}.parquet" for file in layout.files()}
     missing = {file: path for file, path in targets.items() if not path.exists()}

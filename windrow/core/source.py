@@ -185,6 +185,15 @@ def maps_files(reader: BlockReader) -> bool:
     return bool(getattr(reader, "maps_files", False))
 
 
+def is_remote(reader: BlockReader) -> bool:
+    """Whether a reader's files are on object storage: reads have high latency, so starting `parts` ahead of time pays.
+
+    `BlockReader.parts` then requests all bytes of the block before it yields the first part, and one thread can start
+    it and another continue it.
+    """
+    return bool(getattr(reader, "is_remote", False))
+
+
 def schema_changes(source: Source) -> tuple[str, ...]:
     """One text for each column that some files store in another type or lack; none for sources without files."""
     return tuple(getattr(source, "schema_changes", ()))
@@ -215,19 +224,6 @@ class BlockReader(Protocol):
         """Read one block part by part, so that a column is used while it is in the CPU cache.
 
         The parts concatenate to what `read` returns. A part is valid only until the next one is requested.
-        """
-
-
-@runtime_checkable
-class RemoteReader(BlockReader, Protocol):
-    """A reader whose files may be on object storage."""
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether reads have high latency, so that starting `parts` ahead of time pays.
-
-        `parts` then requests all bytes of the block before it yields the first part, and one thread can start
-        it and another continue it.
         """
 
 

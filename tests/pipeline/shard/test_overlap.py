@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
-from windrow.core.source import RemoteReader
+from windrow.core.source import is_remote
 from windrow.pipeline.plan.job import Job, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
@@ -37,7 +37,7 @@ def make(dataset: Any) -> Program:
 
 def _is_distant(program: Program) -> bool:
     reader = program.job.source.reader
-    return isinstance(reader, RemoteReader) and reader.is_remote
+    return is_remote(reader)
 
 
 def test_only_waiting_shards_share_cores(dataset: Any) -> None:

@@ -21,13 +21,13 @@ from windrow.core.source import (
     BlockPart,
     BlockReader,
     BlockTable,
-    RemoteReader,
     RowOrigin,
     ScatteredColumn,
     SourceIdentity,
     TracingSource,
     can_scatter,
     column_bounds,
+    is_remote,
     maps_files,
     prepare_source,
     schema_changes,
@@ -116,7 +116,7 @@ class _RowIdReader:
 
     @property
     def is_remote(self) -> bool:
-        return isinstance(self.inner, RemoteReader) and self.inner.is_remote
+        return is_remote(self.inner)
 
     @property
     def maps_files(self) -> bool:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from windrow.core.arrow_support import empty_table
 from windrow.core.cached_properties import cached_property
-from windrow.core.source import BlockAddress, BlockPart, BlockTable, RemoteReader, maps_files
+from windrow.core.source import BlockAddress, BlockPart, BlockTable, is_remote, maps_files
 from windrow.io.catalog.manifest import digest_parts
 from windrow.io.catalog.safe_casts import cast_table
 from windrow.io.catalog.schemas import unify_schemas
@@ -45,8 +45,7 @@ class RearrangedReader:
     @cached_property
     def is_remote(self) -> bool:
         """Whether a parent's reader is."""
-        inner = [parent.reader for parent in self.readers]
-        return any(isinstance(reader, RemoteReader) and reader.is_remote for reader in inner)
+        return any(is_remote(parent.reader) for parent in self.readers)
 
     @cached_property
     def maps_files(self) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
-from windrow.core.source import RemoteReader, decodes_columns
+from windrow.core.source import decodes_columns, is_remote
 from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.pipeline.plan.cache_budget import CacheBudget, share_memory
 from windrow.pipeline.plan.job import Job, Resources
@@ -63,7 +63,7 @@ def overlap_waiting(program: Program, resources: Resources, batch_rows: int = 1)
     slices would get finer.
     """
     reader = program.job.source.reader
-    if not (isinstance(reader, RemoteReader) and reader.is_remote):
+    if not is_remote(reader):
         return resources
     extra = (_OVERLAP - 1) * resources.workers
     more = replace(

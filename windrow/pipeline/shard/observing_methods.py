@@ -7,7 +7,7 @@ from math import nan
 from typing import TYPE_CHECKING
 
 from windrow.core.errors import PlanError
-from windrow.core.source import RemoteReader, Source
+from windrow.core.source import Source, is_remote
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.row_ids import RowIdSource
 from windrow.pipeline.checkpoint.mixed_state import describe_mixture
@@ -37,7 +37,7 @@ def describe_pipeline(job: Job) -> PipelineFacts:
     files, file_bytes = _measure_files(job.source)
     return PipelineFacts(
         executor=resolve_executor(job.options.executor).name,
-        is_remote=isinstance(reader, RemoteReader) and reader.is_remote,
+        is_remote=is_remote(reader),
         epochs=job.epochs,
         prefetch_windows=job.options.prefetch_windows,
         cache=job.cache,

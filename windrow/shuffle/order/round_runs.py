@@ -104,7 +104,9 @@ class RoundRuns:
     def padded(self) -> list[tuple[int, WindowRuns]]:
         """The rounds in which rows are repeated as padding, by index, with their runs."""
         assignment, total = self.round.assignment, self.round.total
-        rows = assignment.padding(total)[0] if total is not None else np.zeros(0, np.int64)
+        if total is None or assignment.equal != "pad":
+            return []
+        rows = assignment.padding(total)[0]
         rounds = np.unique(rows // self.round_rows)
         here = rounds[(rounds >= self.first_round) & (rounds < self.stop_round)].tolist()
         return [(number - self.first_round, self.layout(number)) for number in here]
@@ -176,8 +178,7 @@ class RoundDestinations:
         ):
             return None
         runs_before = strides * stride // assignment.step_rows * assignment.batch_rows // run_rows
-        bases, first_runs, skipped = self._tables
-        tables = np.stack([bases + runs_before, first_runs - runs_before, skipped], axis=2)
+        tables = self._tables + np.array([runs_before, -runs_before, 0]) if runs_before else self._tables
         steps = start + strides * stride, rest
         rounds = layout.first_round * layout.round_rows, layout.round_rows
         return (first, stop), steps, divisors, rounds, tables, self._ends[-1], self._word
@@ -208,7 +209,7 @@ class RoundDestinations:
         run_rows = word(min(layout.round.run_rows, int(np.iinfo(known.dtype).max)))
         of_stream = places // run_rows
         within = places - of_stream * run_rows
-        bases, first_runs, skipped = self._tables
+        bases, first_runs, skipped = np.moveaxis(self._tables, 2, 0)
         at = (known // word(layout.round_rows)).astype(np.int64)
         at -= layout.first_round
         if shards is not None:
@@ -231,22 +232,21 @@ class RoundDestinations:
         """Whether some rows go to no run of these layouts: those of other shards, and those that are left out."""
         total, assignment = self._layouts[0].round.total, self._layouts[0].round.assignment
         is_whole = total is None or assignment.ends_regularly(total)
-        return not is_whole or bool((self._tables[0][:, :-1] == _NO_RUN).any())
+        return not is_whole or bool((self._tables[:, :-1, 0] == _NO_RUN).any())
 
     @cached_property
-    def _tables(self) -> tuple[Ints, Ints, Ints]:
-        """By round and shard: what added to a run of its stream gives its id; its first run; the places before that."""
+    def _tables(self) -> Ints:
+        """(rounds, shards + 1, 3): what added to a run of a stream gives its id; its first run; the places before."""
         layout = self._layouts[0]
-        shape = layout.stop_round - layout.first_round, layout.round.assignment.shards + 1
-        bases, first_runs, skipped = (np.full(shape, _NO_RUN, np.int64) for _ in range(3))
+        shape = layout.stop_round - layout.first_round, layout.round.assignment.shards + 1, 3
+        tables = np.full(shape, _NO_RUN, np.int64)
         for each, end in zip(self._layouts, self._ends, strict=False):
-            columns = list(each.shards)
+            columns, counts = list(each.shards), each.run_counts
             firsts, skips = np.divmod(each.borders[:-1], each.round.run_rows)
-            before = np.cumsum(each.run_counts, axis=1) - each.run_counts
-            bases[:, columns] = end + each.starts[:-1, None] + before - firsts
-            first_runs[:, columns], skipped[:, columns] = firsts, skips
-            bases[:, columns] = np.where(each.run_counts > 0, bases[:, columns], _NO_RUN)
-        return bases, first_runs, skipped
+            ids = (end + each.starts[:-1])[:, None] + np.cumsum(counts, axis=1) - counts - firsts
+            tables[:, columns, 0] = np.where(counts > 0, ids, _NO_RUN)
+            tables[:, columns, 1], tables[:, columns, 2] = firsts, skips
+        return tables
 
     def _add_padding(
         self, rows: Ints, runs: RunIds, places: NDArray[np.uint32]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.frame_of_reference import is_packable
 from windrow.core.phase_clock import PhaseClock, counting, current_clock, phase, timed
-from windrow.core.source import BlockAddress, BlockPart, BlockReader, RemoteReader, column_bounds, maps_files
+from windrow.core.source import BlockAddress, BlockPart, BlockReader, column_bounds, is_remote, maps_files
 from windrow.io.storage.retries import call_ahead
 from windrow.pipeline.tasks.cache.disk_cache import CacheReport, DiskCache
 from windrow.pipeline.tasks.held_arrays import as_immutable
@@ -43,7 +43,7 @@ class ReadAhead:
         self._reader = reader
         self._addresses = addresses
         self._will_be_read = will_be_read
-        self._is_remote = isinstance(reader, RemoteReader) and reader.is_remote
+        self._is_remote = is_remote(reader)
         self._started: dict[int, Future[Any]] = {}
 
     def read(self, at: int) -> pa.Table:

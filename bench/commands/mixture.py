@@ -1,0 +1,150 @@
+"""``python -m bench mixture``: a mixture of several sources and one pipeline over the same data, in turns."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+import windrow
+from bench.data.files import make_data
+from bench.system.console import ProgressLine, align_table, read_size
+from bench.system.machine import count_cores, describe_load, describe_machine
+from bench.system.processes import MemorySampler, ProcessTree
+from bench.throughput.options import default_config
+from windrow import Dataset, DatasetPipeline
+
+_BATCH_ROWS = 8_192
+# small, so that the windows of many sources together are not larger than those of one pipeline
+_GROUP_ROWS = 16_384
+_WINDOWS = 8
+# of one pipeline's rows a second, for up to so many sources, and of the time to its first batch
+_LEAST = {3: 0.92, 50: 0.75}
+_MOST_FIRST = 1.5
+_HEADS = ("sources", "Mrow/s", "of one", "first batch s", "of one", "memory MB", "explained MB")
+_NOTE = (
+    "of one: median over the rounds of the ratio to one pipeline over the same data, whose windows are as large as "
+    "those of all sources together, measured just before. memory MB: the peak beyond that before the run, median."
+)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What one process has measured."""
+
+    rows_per_second: float
+    first_seconds: float
+    memory_bytes: int
+    explained_bytes: int
+
+
+def add_mixture(parser: argparse.ArgumentParser) -> None:
+    """Options of ``mixture``."""
+    parser.add_argument("--size", default="1.4GB", help="decoded size of the data (default: 1.4GB)")
+    parser.add_argument("--sources", default="3,50", help="numbers of sources (default: 3,50)")
+    parser.add_argument("--memory-limit", help="that of each pipeline (default: windrow's)")
+    parser.add_argument("--epochs", type=int, default=3, help="rows of each run, as epochs of the data")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind, in turns")
+
+
+def run_mixture(options: argparse.Namespace) -> int:
+    """Measure and print the table; the exit status is 1 if a mixture is slower or takes more memory than it may."""
+    line, size = ProgressLine(sys.stderr), read_size(options.size, "--size")
+    line.start(f"generating data of {size / 1e6:,.0f} MB")
+    made = make_data(
+        "dlrm",
+        size,
+        seed=0,
+        folder=default_config().folder / "data",
+        workers=count_cores(),
+        progress=lambda done, total: line.update(done / total, f"{done} of {total} files"),
+        group_rows=_GROUP_ROWS,
+    )
+    line.finish(f"{len(made)} files")
+    paths = list(map(str, made))
+    print(describe_load(describe_machine()), flush=True)
+    rows, is_met = [], True
+    for sources in map(int, options.sources.split(",")):
+        pairs = []
+        for number in range(options.rounds):
+            line.start(f"round {number + 1}: {sources} sources")
+            pair = [_measure(paths, count, size // _WINDOWS, options) for count in (1, sources)]
+            pairs.append(pair)
+            line.finish(f"{pair[1].rows_per_second / pair[0].rows_per_second:.2f}")
+        found = [mixed for _, mixed in pairs]
+        speed = statistics.median(mixed.rows_per_second / one.rows_per_second for one, mixed in pairs)
+        first = statistics.median(mixed.first_seconds / one.first_seconds for one, mixed in pairs)
+        memory = statistics.median(each.memory_bytes for each in found)
+        explained = found[0].explained_bytes
+        least = next((share for most, share in _LEAST.items() if sources <= most), 0.0)
+        is_met = is_met and speed >= least and first <= _MOST_FIRST and memory <= explained
+        rows.append(
+            (
+                f"{sources}",
+                f"{statistics.median(each.rows_per_second for each in found) / 1e6:.2f}",
+                f"{speed:.2f}",
+                f"{statistics.median(each.first_seconds for each in found):.2f}",
+                f"{first:.2f}",
+                f"{memory / 1e6:,.0f}",
+                f"{explained / 1e6:,.0f}",
+            )
+        )
+    print(align_table(_HEADS, rows, ("sources",)), _NOTE, sep="\n")
+    return int(not is_met)
+
+
+def _measure(paths: Sequence[str], sources: int, window_bytes: int, options: argparse.Namespace) -> _Reading:
+    """Read in a new process, so that nothing is warm and memory is its own."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        reading = pool.submit(_read, list(paths), sources, window_bytes, options.epochs, options.memory_limit)
+        return reading.result()
+
+
+def _read(
+    paths: list[str], sources: int, window_bytes: int, epochs: int, memory_limit: str | None
+) -> _Reading:
+    importlib.import_module("torch")  # not part of the time to the first batch
+
+    whole = windrow.read_parquet(paths, target_block_bytes=1)
+    pipe = _make_pipeline(whole, window_bytes, 1)
+    if sources > 1:
+        of_source = {
+            f"source {number}": windrow.read_parquet(
+                paths[number::sources] or [paths[number % len(paths)]], target_block_bytes=1
+            )
+            for number in range(sources)
+        }
+        pipes = {
+            name: _make_pipeline(dataset, window_bytes // sources, seed)
+            for seed, (name, dataset) in enumerate(of_source.items())
+        }
+        pipe = windrow.mixture(pipes, dict.fromkeys(pipes, 1), seed=5)
+    pipe = pipe.options(executor="threads", progress=False)
+    if memory_limit is not None:
+        pipe = pipe.options(memory_limit=memory_limit)
+    explained = pipe.explain(1, batch_size=_BATCH_ROWS).budget.total_bytes
+    sampler = MemorySampler(ProcessTree(os.getpid()))
+    idle_bytes = sampler.measure()
+    sampler.start()
+    wanted, began = whole.count() * epochs, time.monotonic()
+    done, first = 0, 0.0
+    for batch in pipe.iter_torch_batches(batch_size=_BATCH_ROWS):
+        first = first or time.monotonic()
+        done += len(next(iter(batch.values())))
+        if done >= wanted:
+            break
+    stopped = time.monotonic()
+    sampler.stop()
+    peak = sampler.peak(began, stopped) or 0
+    return _Reading(done / (stopped - first), first - began, peak - idle_bytes, explained)
+
+
+def _make_pipeline(dataset: Dataset, window_bytes: int, seed: int) -> DatasetPipeline:
+    return dataset.window(bytes_per_window=window_bytes).repeat().random_shuffle_each_window(seed=seed)
