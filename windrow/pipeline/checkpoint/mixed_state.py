@@ -58,7 +58,7 @@ class MixedState:
 
 def describe_mixture(mixture: Mixture, leg: MixtureLeg | None = None, row: int = 0) -> MixedState:
     """The state of a mixture at a row of one of its legs; at its start without one."""
-    at = leg or MixtureLeg(mixture, mixture.start, 0, 1)
+    at = leg or mixture.leg(mixture.start, 0, 1)
     point, counts = at.point_at(row), at.counts_at(row).tolist()
     weights = at.weights_at(row).tolist()
     return MixedState(
@@ -141,7 +141,7 @@ def resume_mixture(mixture: Mixture, state: MixedState, cursor: Cursor) -> Curso
             rows if begun_at < 0 else begun_at for rows, begun_at in zip(counts, begun, strict=True)
         )
         same = MixturePoint(before, row - state.since, shares, state.steps, row)
-        leg = MixtureLeg(mixture, same, row, 1)
+        leg = mixture.leg(same, row, 1)
         goes_on = (
             bool(leg.stretches)
             and leg.point_at(row).row == same.row
@@ -162,7 +162,7 @@ def change_shares(mixture: Mixture, cursor: Cursor, step_rows: int, given: Any) 
             f"set_shares({given!r}): give a dict with the share of each source from here on; the sources are "
             f"{mixture.names}"
         )
-    leg = MixtureLeg(mixture, cursor.mixed or mixture.start, cursor.row, step_rows)
+    leg = mixture.leg(cursor.mixed or mixture.start, cursor.row, step_rows)
     at = leg.point_at(cursor.row)
     weights = shares.phases[0].weights(mixture.names)
     point = MixturePoint(tuple(leg.counts_at(cursor.row).tolist()), cursor.row, weights, at.steps, cursor.row)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ WhenExhausted = Literal["stop", "repeat", "drop"]
 # has at least some windows of each source, since those that are held where it ends are read again.
 _LEG_WORK, _BLOCKS_PER_WORK, _LEG_WINDOWS = 1024, 32, 4
 _MAX_ROWS = 2**62
+_KEPT_LEGS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +121,24 @@ class Mixture:
     when_exhausted: WhenExhausted
     seed: int
     round_rows: int
+    _legs: dict[tuple[MixturePoint, int, int], MixtureLeg] = field(
+        default_factory=dict, init=False, repr=False
+    )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # planning legs again is cheaper than sending them
+        return Mixture, (self.sources, self.shares, self.when_exhausted, self.seed, self.round_rows)
+
+    def leg(self, point: MixturePoint, row: int, step_rows: int) -> MixtureLeg:
+        """The leg from a row on. The latest ones are kept, since a run, its shards and states plan the same."""
+        key = point, row, step_rows
+        found = self._legs.get(key)
+        if found is None:
+            found = MixtureLeg(self, point, row, step_rows)
+            while len(self._legs) >= _KEPT_LEGS:
+                self._legs.pop(next(iter(self._legs)), None)
+            self._legs[key] = found
+        return found
 
     @property
     def names(self) -> list[str]:
@@ -314,7 +333,7 @@ class MixtureLeg:
             return True
         if not self.stretches or (point.shares is None) != (self.point.shares is None):
             return False
-        other = MixtureLeg(self.mixture, point, row, step_rows)
+        other = self.mixture.leg(point, row, step_rows)
         return other.stop == self.stop and all(
             mine.stop == theirs.stop
             and (mine.sequence.weights == theirs.sequence.weights).all()

@@ -38,7 +38,7 @@ class MixtureLegs:
 
     def _plan(self, cursor: Cursor, batch_size: int) -> MixtureLeg:
         point = cursor.mixed or self.mixture.start
-        return MixtureLeg(self.mixture, point, cursor.row, self._step_rows(batch_size))
+        return self.mixture.leg(point, cursor.row, self._step_rows(batch_size))
 
     def open(self, cursor: Cursor, batch_size: int) -> bool:
         """Plan a leg from a cursor on, as its epoch; returns whether that was planned otherwise before."""

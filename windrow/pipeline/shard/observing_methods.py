@@ -13,7 +13,6 @@ from windrow.io.catalog.row_ids import RowIdSource
 from windrow.pipeline.checkpoint.mixed_state import describe_mixture
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.plan.mixture import MixtureLeg
 from windrow.pipeline.statistics.bottleneck import PipelineFacts
 from windrow.pipeline.statistics.phases import Span, TrainerStats
 from windrow.pipeline.statistics.stats import RunStats, SourceStats, Stats
@@ -132,7 +131,7 @@ class ObservingMethods:
             return ()
         cursor = self._position.consumed
         point = cursor.mixed or mixture.start
-        leg = MixtureLeg(mixture, point, cursor.row, 1)
+        leg = mixture.leg(point, cursor.row, 1)
         state = describe_mixture(mixture, leg, cursor.row)
         total = sum(each.weight for _, each in state.sources)
         begins = leg.point_at(cursor.row).counts

@@ -10,7 +10,6 @@ from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.checkpoint.mixed_state import change_shares, describe_mixture
 from windrow.pipeline.checkpoint.resume import resume, skip_steps
 from windrow.pipeline.checkpoint.state import State, describe_stream
-from windrow.pipeline.plan.mixture import MixtureLeg
 
 if TYPE_CHECKING:
     from windrow.pipeline.checkpoint.lineage import Lineage
@@ -78,7 +77,7 @@ class PositionMethods:
         mixed = None
         if mixture is not None:
             at = cursor.mixed or mixture.start
-            mixed = describe_mixture(mixture, MixtureLeg(mixture, at, cursor.row, 1), cursor.row)
+            mixed = describe_mixture(mixture, mixture.leg(at, cursor.row, 1), cursor.row)
         return self._stream.at(cursor, shards=shards, batch_size=batch_size, mixture=mixed).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, allow_appended: bool = False) -> None:
