@@ -12,6 +12,7 @@ import pytest
 
 import windrow
 from windrow import DatasetPipeline, PlanError, SourceError, StateError
+from windrow.pipeline.shard import run_reader
 
 
 def source(rows: int, seed: int | None = 1, times: int | None = None, first: int = 0) -> DatasetPipeline:
@@ -165,6 +166,55 @@ def test_shards_have_to_agree_on_shares() -> None:
         next(iterators[1])
     left.close()
     right.close()
+
+
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_a_shard_that_misses_a_change_of_shares_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch, earlier: int
+) -> None:
+    monkeypatch.setattr(run_reader, "_HEARTBEAT_SECONDS", 0.0)
+    left, right = mixed().split(2)
+    iterators = [shard.iter_batches(batch_size=6) for shard in (left, right)]
+    for each in iterators:
+        next(each)
+    for _ in range(earlier):
+        left.set_shares({"web": 1, "books": 2})
+        right.set_shares({"web": 1, "books": 2})
+        for each in iterators:
+            next(each)
+    left.set_shares({"web": 1})
+    row = left.state_dict()["row"]
+
+    def read_on() -> None:
+        for _ in range(100):
+            for each in iterators:
+                next(each)
+
+    with pytest.raises(
+        StateError, match=rf"shard 1 .* set_shares\(\) that others called at row {row}, so rows"
+    ):
+        read_on()
+    left.close()
+    right.close()
+
+
+def test_one_shard_may_begin_another_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_reader, "_HEARTBEAT_SECONDS", 0.0)
+
+    def read(leaves: bool) -> list[list[int]]:
+        shards = mixed().split(2)
+        iterators = [shard.iter_batches(batch_size=6) for shard in shards]
+        found = []
+        for step in range(12):
+            if leaves and step in (3, 4):
+                del iterators[0]
+                iterators.insert(0, shards[0].iter_batches(batch_size=6))
+            found += [next(each)["id"].tolist() for each in iterators]
+        for shard in shards:
+            shard.close()
+        return found
+
+    assert read(True) == read(False)
 
 
 def test_states_of_other_streams_and_changed_sources_are_refused() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from windrow.core.errors import StateError
 from windrow.core.native_libraries import missing_library_warnings
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.memory_cache import JobCache
@@ -20,8 +21,9 @@ from windrow.pipeline.coordinator.requests import (
     EpochStarts,
     WindowReply,
     diagnose,
+    reply_window,
 )
-from windrow.pipeline.coordinator.rounds import check_shares, find_lost, reply_round
+from windrow.pipeline.coordinator.rounds import check_place, check_shares, find_lost, reply_round
 from windrow.pipeline.coordinator.run_measurements import BlockRowCounts, MemoryEstimate, make_window_error
 from windrow.pipeline.coordinator.scheduling.events import (
     Abort,
@@ -154,18 +156,13 @@ class Driver:
         if self._program.job.mixture is not None:
             shard = self._program.shard_of(shard)
             return reply_round(shard, (epoch, window), self._scheduler, self._buffered, have)
-        parts = len(self._scheduler.counts(epoch).shape.windows[window])
-        buffered = self._buffered.get((epoch, window))
-        if buffered is None:
-            return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
-        reply = buffered.reply(self._program.shard_of(shard), parts, have)
-        if len(buffered.outputs) == parts:
-            reply = replace(reply, history=self.history.describe((epoch, window)))
-        assignment = self._scheduler.opened_assignment(epoch)
-        if self._program.job.rows_known or reply.layout is None or assignment is None:
+        key, shard = (epoch, window), self._program.shard_of(shard)
+        buffered = self._buffered.get(key)
+        corrupt = None if self._program.job.rows_known else self._rows.corrupt.blocks
+        reply = reply_window(shard, key, self._scheduler, buffered, have, corrupt)
+        if buffered is None or len(buffered.outputs) < reply.parts:
             return reply
-        starts = self._scheduler.counts(epoch).starts(window, assignment)
-        return replace(reply, starts=starts, corrupt=self._rows.corrupt.blocks)
+        return replace(reply, history=self.history.describe(key))
 
     def admit(self, cursor: Cursor, window: int) -> None:
         """Admit a shard that opened an epoch at a cursor and may have rows up to a window."""
@@ -195,8 +192,17 @@ class Driver:
     def heartbeat(self, shard: int, *stats: TrainerStats) -> None:
         """A shard's consumers are alive: they take rows or wait for them; ``stats`` is what each has received."""
         for each in stats:
-            self.history.note_trainer(each)
+            self._note_trainer(each)
         self._handle(Heartbeat(shard))
+
+    def _note_trainer(self, stats: TrainerStats) -> None:
+        self.history.note_trainer(stats)
+        if self._program.legs is not None and self.failure is None:
+            try:
+                check_place(self._program.legs, stats)
+            except StateError as error:
+                # of every shard: none can know which of them went wrong
+                self.task_failed(Failure.capture(error))
 
     def acknowledge(self, shard: int, place: Place) -> None:
         """A shard needs nothing before ``place`` any more."""
@@ -212,7 +218,8 @@ class Driver:
 
     def close_shard(self, shard: int, stats: TrainerStats | None = None) -> bool:
         """A shard has stopped reading; returns whether it was the last one."""
-        self.history.note_trainer(stats)
+        if stats is not None:
+            self._note_trainer(stats)
         self._handle(Closed(shard))
         if self._scheduler.done:
             self._cache.clear()

@@ -179,6 +179,29 @@ class BufferedWindow:
         return WindowReply(self.attempt, parts, layouts[destination], outputs, row_bytes=self.row_bytes)
 
 
+def reply_window(
+    shard: int,
+    key: tuple[int, int],
+    scheduler: Scheduler,
+    buffered: BufferedWindow | None,
+    have: Collection[int],
+    corrupt: tuple[int, ...] | None,
+) -> WindowReply:
+    """The reply to a shard that fetches a window, of which it has some parts.
+
+    ``corrupt`` holds the skipped blocks where rows are counted as they are read, else None.
+    """
+    epoch, window = key
+    counts = scheduler.counts(epoch)
+    parts, assignment = len(counts.shape.windows[window]), scheduler.opened_assignment(epoch)
+    if buffered is None:
+        return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
+    reply = buffered.reply(shard, parts, have)
+    if corrupt is None or reply.layout is None or assignment is None:
+        return reply
+    return replace(reply, starts=counts.starts(window, assignment), corrupt=corrupt)
+
+
 def group_by_nodes(places: Iterable[tuple[int, str]]) -> tuple[tuple[int, ...], ...]:
     """Group shards that are consumed on the same nodes; ``places`` has a shard once for each of its nodes."""
     nodes: dict[int, set[str]] = {}

@@ -12,6 +12,7 @@ from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.mixture_legs import MixtureLegs
+from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.shuffle.order.round_runs import RoundRuns
 
 
@@ -30,6 +31,19 @@ def check_shares(
             f"shard {shard} goes on with the mixture at row {cursor.row:,} with other shares, or after other rows, "
             f"than shard {others[0]}: call set_shares() with the same shares after the same step on all shards, and "
             "load the same state into all of them"
+        )
+
+
+def check_place(legs: MixtureLegs, trainer: TrainerStats) -> None:
+    """Raise a StateError if a trainer has taken rows behind a change of shares that others have made."""
+    if trainer.place is None:
+        return
+    changed = legs.passed_change(*trainer.place)
+    if changed is not None:
+        raise StateError(
+            f"shard {trainer.name} has read up to row {trainer.place[1]:,} of the mixture without the set_shares() "
+            f"that others called at row {changed:,}, so rows came twice or were left out: resume from a state of "
+            f"row {changed:,} or before, and call set_shares() after the same steps on all shards"
         )
 
 

@@ -144,11 +144,10 @@ class WindowHistory:
             missing_libraries=missing_libraries(),
         )
 
-    def note_trainer(self, stats: TrainerStats | None) -> None:
-        """Note what a shard's consumer has received; None: it told nothing."""
-        if stats is not None:
-            self._trainer_spans += stats.spans
-            self._trainers[stats.key] = replace(stats, spans=())
+    def note_trainer(self, stats: TrainerStats) -> None:
+        """Note what a shard's consumer has received."""
+        self._trainer_spans += stats.spans
+        self._trainers[stats.key] = replace(stats, spans=())
 
     def submit(self, work: Work) -> None:
         """Note that a task has been handed to the executor."""

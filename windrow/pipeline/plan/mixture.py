@@ -35,7 +35,8 @@ WhenExhausted = Literal["stop", "repeat", "drop"]
 # has at least some windows of each source, since those that are held where it ends are read again.
 _LEG_WORK, _BLOCKS_PER_WORK, _LEG_WINDOWS = 1024, 32, 4
 _MAX_ROWS = 2**62
-_KEPT_LEGS = 4
+# of those that readers of one process are in at the same time
+KEPT_LEGS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +136,7 @@ class Mixture:
         found = self._legs.get(key)
         if found is None:
             found = MixtureLeg(self, point, row, step_rows)
-            while len(self._legs) >= _KEPT_LEGS:
+            while len(self._legs) >= KEPT_LEGS:
                 self._legs.pop(next(iter(self._legs)), None)
             self._legs[key] = found
         return found
@@ -321,7 +322,7 @@ class MixtureLeg:
             and (self.counts_at(row) == other.counts_at(row)).all()
         )
 
-    def serves(self, row: int, point: MixturePoint, step_rows: int) -> bool:
+    def serves(self, point: MixturePoint, row: int, step_rows: int) -> bool:
         """Whether this leg, which has been planned, holds what a leg from ``row`` on would."""
         if not self.row <= row <= self.stop or step_rows != self._step_rows:
             return False

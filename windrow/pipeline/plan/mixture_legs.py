@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from windrow.pipeline.plan.cursor import Cursor
-from windrow.pipeline.plan.mixture import Mixture, MixtureLeg
+from windrow.pipeline.plan.cursor import Cursor, MixturePoint
+from windrow.pipeline.plan.mixture import KEPT_LEGS, Mixture, MixtureLeg
 from windrow.pipeline.plan.window_places import EpochParts, WindowPlaces, WindowPlan, cut_parts
 from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.epoch_plan import EpochPlan
@@ -33,36 +33,47 @@ class MixtureLegs:
         self._step_rows = step_rows
         self._sizes = sizes
         self._task_bytes = task_bytes
-        self._legs: dict[int, MixtureLeg] = {}
+        # what `Mixture.leg` plans them from; the mixture keeps the plans of the latest
+        self._opened: dict[int, tuple[MixturePoint, int, int]] = {}
         self._parts: dict[int, EpochParts] = {}
 
-    def _plan(self, cursor: Cursor, batch_size: int) -> MixtureLeg:
-        point = cursor.mixed or self.mixture.start
-        return self.mixture.leg(point, cursor.row, self._step_rows(batch_size))
+    def _start_of(self, cursor: Cursor, batch_size: int) -> tuple[MixturePoint, int, int]:
+        return cursor.mixed or self.mixture.start, cursor.row, self._step_rows(batch_size)
 
     def open(self, cursor: Cursor, batch_size: int) -> bool:
         """Plan a leg from a cursor on, as its epoch; returns whether that was planned otherwise before."""
-        leg, point = self._legs.get(cursor.epoch), cursor.mixed or self.mixture.start
-        if leg is not None and leg.serves(cursor.row, point, self._step_rows(batch_size)):
+        is_open, start = cursor.epoch in self._opened, self._start_of(cursor, batch_size)
+        if is_open and self.leg(cursor.epoch).serves(*start):
             return False
-        self._legs[cursor.epoch] = self._plan(cursor, batch_size)
+        self._opened[cursor.epoch] = start
         self._parts.pop(cursor.epoch, None)
-        return leg is not None
+        return is_open
 
     def differs(self, cursor: Cursor, batch_size: int) -> bool:
         """Whether an epoch was opened with other shares, or from rows that were counted otherwise."""
-        leg = self._legs.get(cursor.epoch)
-        return leg is not None and not leg.agrees(self._plan(cursor, batch_size))
+        is_open, planned = cursor.epoch in self._opened, self.mixture.leg(*self._start_of(cursor, batch_size))
+        return is_open and not self.leg(cursor.epoch).agrees(planned)
+
+    def passed_change(self, epoch: int, row: int) -> int | None:
+        """The first row at which a later epoch changed shares, if ``row`` of this one lies behind it, else None."""
+        own = self.leg(epoch)
+        later = sorted(
+            (start[1], other)
+            for other, start in self._opened.items()
+            if other > epoch and own.row <= start[1] < row
+        )
+        return next((first for first, other in later if not own.agrees(self.leg(other))), None)
 
     def has_rows_at(self, cursor: Cursor) -> bool:
         """Whether the mixture has a row at a cursor."""
-        return self._plan(cursor, 1).stop > cursor.row
+        return self.mixture.leg(*self._start_of(cursor, 1)).stop > cursor.row
 
     def leg(self, epoch: int) -> MixtureLeg:
         """The leg of an epoch; before any was opened, the mixture's start."""
-        if epoch not in self._legs:
-            self._legs[epoch] = self._plan(Cursor(epoch), 1)
-        return self._legs[epoch]
+        start = self._opened.get(epoch)
+        if start is None:
+            start = self._opened[epoch] = self._start_of(Cursor(epoch), 1)
+        return self.mixture.leg(*start)
 
     def plan(self, epoch: int) -> EpochPlan:
         """The blocks of each window of a source that the leg needs."""
@@ -70,9 +81,13 @@ class MixtureLegs:
 
     def parts_of(self, epoch: int) -> EpochParts:
         """The parts of these windows."""
-        if epoch not in self._parts:
-            self._parts[epoch] = cut_parts(self.plan(epoch), self._sizes, self._task_bytes)
-        return self._parts[epoch]
+        found = self._parts.get(epoch)
+        if found is None:
+            found = cut_parts(self.plan(epoch), self._sizes, self._task_bytes)
+            while len(self._parts) >= KEPT_LEGS:
+                self._parts.pop(next(iter(self._parts)), None)
+            self._parts[epoch] = found
+        return found
 
     def window(self, epoch: int, window: int) -> WindowPlan:
         """The parts of one of them."""

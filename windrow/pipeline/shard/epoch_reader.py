@@ -91,6 +91,12 @@ class EpochReader:
         return min(self.steps * self.facts.assignment.batch_rows, self._reader.rows)
 
     @property
+    def place(self) -> tuple[int, int] | None:
+        """The epoch, and the row where the last step ends of which a batch was consumed; None before the first."""
+        assignment = self.facts.assignment
+        return (self.epoch, assignment.start_row + self.steps * assignment.step_rows) if self.steps else None
+
+    @property
     def size_bytes(self) -> int:
         """Bytes consumed, by the average size of a row."""
         return self._reader.size_bytes * self._stream_rows // max(1, self._reader.rows)

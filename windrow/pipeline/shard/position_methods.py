@@ -134,8 +134,8 @@ class PositionMethods:
         Notes
         -----
         If another shard has set other shares, or after another step, the next batch raises a `StateError` on the shard
-        that comes later, provided that both have changed shares equally often. A shard that does not call this while
-        others do is not noticed: rows then come twice, or are left out.
+        that comes later. A shard that does not call this while others do reads on with the old shares. The coordinator
+        learns that within about a second, and then the next batch of each shard raises a `StateError`.
 
         Examples
         --------

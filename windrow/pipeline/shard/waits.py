@@ -198,6 +198,8 @@ class Received(Protocol):
     def rows(self) -> int: ...
     @property
     def size_bytes(self) -> int: ...
+    @property
+    def place(self) -> tuple[int, int] | None: ...
 
 
 class Totals:
@@ -221,6 +223,7 @@ class Totals:
         self._divide, self._divide_short, self._note = divide, divide_short, note
         # batches, rows and bytes of the epochs that have ended
         self._ended = (0, 0, 0)
+        self._place: tuple[int, int] | None = None
         # not the reader itself, which refers to this
         self._reader: Callable[[], Received | None] = lambda: None
         self.work_seconds = 0.0
@@ -291,12 +294,21 @@ class Totals:
     def end(self, reader: Received) -> None:
         """The open epoch has ended."""
         if self._reader() is reader:
+            self._place = reader.place or self._place
             self._ended, self._reader = self._received(), lambda: None
 
     def stats(self) -> TrainerStats:
         """Everything so far."""
+        reader = self._reader()
+        if reader is not None:
+            self._place = reader.place or self._place
         return TrainerStats(
-            self.shard, *self._received(), self.work_seconds, self._divided_waits(), self._replica
+            self.shard,
+            *self._received(),
+            self.work_seconds,
+            self._divided_waits(),
+            self._replica,
+            self._place,
         )
 
     def _received(self) -> tuple[int, int, int]:

@@ -151,6 +151,9 @@ class TrainerStats:
         Seconds that it waited for batches, by phase (`LABELS` has the phases).
     replica
         The name of the replica that it reads for; empty where a shard has one reader.
+    place
+        ``(epoch, row)``: its epoch, and the row of it where the last step ends of which it has received a batch. None
+        before the first one.
     spans
         In a report to the coordinator: what was not reported before.
     """
@@ -162,6 +165,7 @@ class TrainerStats:
     work_seconds: float = 0.0
     waits: Mapping[str, float] = field(default_factory=dict, hash=False)
     replica: str = ""
+    place: tuple[int, int] | None = None
     spans: tuple[Span, ...] = field(default=(), repr=False, compare=False)
 
     @property
