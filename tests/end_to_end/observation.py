@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tests.end_to_end.reading import eventually
 from windrow import Shard
-from windrow.pipeline.coordinator import driver
+from windrow.pipeline.coordinator.scheduling import memory_limit
 from windrow.pipeline.executors.ray import placement, ray_task
 from windrow.pipeline.executors.ray.coordinator import Coordinator
 
@@ -138,7 +138,7 @@ class RecordingCoordinator(Coordinator):
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        driver.HEARTBEAT_TIMEOUT_SECONDS = 3_600.0
+        memory_limit.HEARTBEAT_TIMEOUT_SECONDS = 3_600.0
         super().__init__(*args, **options)
         # on a busy machine tasks are silent for that long, and their copies would count
         placement.MIN_SILENCE_SECONDS = 3_600.0

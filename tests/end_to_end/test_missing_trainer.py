@@ -16,7 +16,7 @@ from tests.end_to_end.data import write_wide
 from tests.end_to_end.observation import find_nodes, on_nodes
 from tests.end_to_end.reading import eventually
 from windrow import Shard
-from windrow.pipeline.coordinator import driver
+from windrow.pipeline.coordinator.scheduling import memory_limit
 from windrow.pipeline.executors.ray import coordinator
 from windrow.pipeline.executors.ray.coordinator import Coordinator
 
@@ -52,7 +52,7 @@ class LongTimeoutCoordinator(Coordinator):
     """A coordinator with a long timeout, which holds rows for trainers without heartbeats."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        driver.HEARTBEAT_TIMEOUT_SECONDS = 1_000.0
+        memory_limit.HEARTBEAT_TIMEOUT_SECONDS = 1_000.0
         super().__init__(*args, **options)
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from windrow.pipeline.coordinator import driver
+from windrow.pipeline.coordinator.scheduling import memory_limit
 from windrow.pipeline.executors import threads
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.shard import run_reader
@@ -24,7 +24,7 @@ def small_runs_and_short_timeouts() -> Iterator[None]:
         for module in (program, memory_budget):
             patch.setattr(module, "RUN_BYTES", 100)
             patch.setattr(module, "TASK_BYTES", 150)
-        patch.setattr(driver, "HEARTBEAT_TIMEOUT_SECONDS", 0.3)
+        patch.setattr(memory_limit, "HEARTBEAT_TIMEOUT_SECONDS", 0.3)
         patch.setattr(run_reader, "_HEARTBEAT_SECONDS", 0.05)
         patch.setattr(run_reader, "_LOOK_SECONDS", 0.05)
         # states of all shards are equal where a checkpoint does not give up on a busy machine

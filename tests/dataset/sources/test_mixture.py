@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -138,6 +139,30 @@ def test_explain_and_stats_tell_of_the_sources() -> None:
         assert (web.rows, web.passes, web.share, web.achieved) == (120, 1, 0.75, 0.75)
         assert (books.rows, books.passes, books.share, books.achieved) == (40, 1, 0.25, 0.25)
         assert "books 40 rows (25 %, 25 % so far; 1 passes)" in str(shard.stats())
+
+
+def test_what_a_run_did_for_each_source() -> None:
+    def slowly(batch: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.02)
+        return batch
+
+    sources = {"web": source(100), "books": source(30, 2, first=1000).map_batches(slowly)}
+    pipe = windrow.mixture(sources, {"web": 3, "books": 1}, seed=7)
+    with pipe.iterator() as shard:
+        for _, batch in zip(range(20), shard.iter_batches(batch_size=8), strict=False):
+            assert len(batch["id"]) == 8
+        stats = shard.stats()
+        web, books = stats.run.sources
+        assert (web.name, books.name) == ("web", "books")
+        assert web.tasks + books.tasks == stats.run.tasks
+        assert books.task_seconds >= 0.02 * books.tasks > 0
+        kinds = {span.source for span in shard.timeline().spans if span.kind in ("map", "read", "place")}
+        assert kinds == {"web", "books"}
+    # trainers report about once a second, and when they close
+    web, books = shard.stats().run.sources
+    assert (web.rows, books.rows) == (120, 40)
+    waits = {each.name: each.wait_seconds for each in shard.stats().sources}
+    assert waits["books"] > waits["web"]
 
 
 def test_replicas_get_the_same_batches_also_after_a_change() -> None:

@@ -111,13 +111,13 @@ def test_blocked_time_counts_as_far_as_workers_are_idle() -> None:
     one.history.note_memory(None, running=0)
     one.now = 9.0
     one.run(10, 18)
-    assert total(one.history.describe((0, 3)))["memory"] == 2.0
+    assert total(one.history.describe([(0, 3)]))["memory"] == 2.0
 
 
 def test_a_window_is_described_when_its_history_is_read_as_it_was_when_it_was_complete() -> None:
     one = History()
     one.run(0, 4)
-    found = one.history.describe((0, 3))
+    found = one.history.describe([(0, 3)])
     # what comes later does not count
     one.history.note_memory((0, 3), running=0)
     one.now = 60.0
@@ -144,12 +144,12 @@ def test_a_dropped_window_that_is_prepared_again_waits_for_memory() -> None:
     one = History()
     one.run(0, 4)
     one.history.drop((0, 3), rebuild=True)
-    assert not one.history.describe((0, 3))
+    assert not one.history.describe([(0, 3)])
     one = History()
     one.run(0, 4)
     one.history.drop((0, 3), rebuild=True)
     one.run(8, 16)
-    assert total(one.history.describe((0, 3))) == {"memory": 8.0}
+    assert total(one.history.describe([(0, 3)])) == {"memory": 8.0}
 
 
 def test_blocked_time_before_a_window_is_dropped_is_forgotten() -> None:
@@ -159,7 +159,7 @@ def test_blocked_time_before_a_window_is_dropped_is_forgotten() -> None:
     one.history.drop((0, 3), rebuild=False)
     one.history.note_memory(None, running=0)
     one.run(10, 18)
-    assert "memory" not in total(one.history.describe((0, 3)))
+    assert "memory" not in total(one.history.describe([(0, 3)]))
 
 
 def test_late_results_of_a_dropped_window_count_as_work_only() -> None:
@@ -170,7 +170,7 @@ def test_late_results_of_a_dropped_window_count_as_work_only() -> None:
     one.history.drop((0, 3), rebuild=False)
     for work in one.works:
         one.history.finish(work, "map", 0, 4, DECODE, "worker 1")
-    assert not one.history.describe((0, 3))
+    assert not one.history.describe([(0, 3)])
     stats = one.history.run_stats(spans=True)
     assert (stats.tasks, stats.profile.phases["decode"], len(stats.spans)) == (2, 6.0, 2)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.end_to_end.reading import eventually
 from windrow.pipeline.statistics.phases import TaskProfile, TrainerStats
-from windrow.pipeline.statistics.stats import RunStats
+from windrow.pipeline.statistics.stats import RunStats, SourceRun
 
 pytest.importorskip("ray")
 
@@ -69,6 +69,7 @@ def _stats(times: int) -> RunStats:
         dropped_windows=2 * times,
         corrupt_blocks=("a.parquet, row group 1",),
         corrupt_rows=12,
+        sources=(SourceRun("web", 70 * times, 5 * times, 0.5 * times, 0.25 * times),),
     )
 
 
@@ -103,6 +104,10 @@ def test_counters_grow_and_gauges_follow(published: Series) -> None:
         "windrow_cache_bytes": 50,
         "windrow_skipped_blocks": 1,
         "windrow_skipped_rows": 12,
+        "windrow_source_rows": 140,
+        "windrow_source_tasks": 10,
+        "windrow_source_task_seconds": 1.0,
+        "windrow_source_wait_seconds": 0.5,
     }
     assert set(values) == set(METRICS)
     wait = next(tags for name, tags in published if name == "windrow_wait_seconds")

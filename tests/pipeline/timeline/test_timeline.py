@@ -219,6 +219,24 @@ def test_numbers_of_an_example() -> None:
     ]
 
 
+def test_a_mixture_has_a_lane_for_each_source() -> None:
+    def spans(name: str, window: int, start: float) -> list[Span]:
+        return [Span("map", 0, window, start, start + 1.0, "worker 1", start - 0.5, (), name)]
+
+    tasks = [*spans("web", 0, 1.0), *spans("web", 0, 2.0), *spans("books", 1, 1.0), *spans("web", 2, 3.5)]
+    timeline = Timeline((*tasks, Span("work", 0, 7, 4.5, 5.0, "shard 0", 4.5)))
+    by_lane = {lane.name: lane for lane in timeline.lanes if lane.group in ("source", "window")}
+    assert {name: [span.window for span in lane.spans] for name, lane in by_lane.items()} == {
+        "web": [0, 2],
+        "books": [1],
+        "window 1": [7],
+    }
+    assert [(one.start_time, one.stop_time) for one in by_lane["web"].spans] == [(0.5, 3.0), (3.0, 4.5)]
+    events = json.loads(format_trace(timeline.lanes, 0.5, {}))["traceEvents"]
+    assert sum(event["name"] == "web, window 2" for event in events) == 1
+    assert [event["args"]["source"] for event in events if event["name"] == "map task"].count("web") == 3
+
+
 def test_trace_of_an_example() -> None:
     trace = json.loads(format_trace(arrange(_example().spans), 0.5, {}))
     by_name = {event["name"]: event for event in trace["traceEvents"] if event["ph"] == "X"}

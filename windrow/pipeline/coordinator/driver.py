@@ -24,7 +24,12 @@ from windrow.pipeline.coordinator.requests import (
     reply_window,
 )
 from windrow.pipeline.coordinator.rounds import check_place, check_shares, find_lost, reply_round
-from windrow.pipeline.coordinator.run_measurements import BlockRowCounts, MemoryEstimate, make_window_error
+from windrow.pipeline.coordinator.run_measurements import (
+    BlockRowCounts,
+    LeftOutRows,
+    MemoryEstimate,
+    make_window_error,
+)
 from windrow.pipeline.coordinator.scheduling.events import (
     Abort,
     Acknowledged,
@@ -35,25 +40,22 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Finished,
     Heartbeat,
     Instruction,
-    Limits,
     Opened,
     Overflowed,
     Replanned,
     Run,
     Tick,
 )
+from windrow.pipeline.coordinator.scheduling.memory_limit import make_limits
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
+from windrow.pipeline.coordinator.source_history import SourceHistory
 from windrow.pipeline.coordinator.window_history import Capacity, WindowHistory
 from windrow.pipeline.plan.cursor import Cursor, Place
-from windrow.pipeline.plan.memory_budget import prefetch_rounds
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.task import Task, TaskReport, TaskRunner, Work
-from windrow.shuffle.order.shard_assignment import ShardAssignment
-
-HEARTBEAT_TIMEOUT_SECONDS = 5.0
 
 
 class Driver:
@@ -86,32 +88,17 @@ class Driver:
         self.failure: Failure | None = None
         self._epoch_starts = EpochStarts()
         self._peak_bytes = 0
-        self._left_out_rows = 0
+        self._left_out = LeftOutRows()
         self._estimate = MemoryEstimate(budget)
         self._user_warnings = [*missing_library_warnings()]
         self._cache = JobCache(cache_bytes, job.source.blocks.memory_bytes)
-        self._unaccounted: dict[int, ShardAssignment] = {}
         self._events: deque[Event] = deque()
         self._handling = self._widened = False
-        self.history = WindowHistory(capacity or Capacity(workers), profiled=job.options.profile)
-        prefetch = job.options.prefetch_windows
-        if job.mixture is not None:
-            prefetch = prefetch_rounds(program)
-        limits = Limits(
-            shards=clients or program.members,
-            stop_epoch=job.epochs if job.mixture is None else None,
-            slots=workers,
-            memory_bytes=budget.shared_bytes,
-            prefetch_windows=prefetch + budget.extra_windows,
-            crosses_epochs=not job.on_demand and job.mixture is None,
-            slices=budget.slices,
-            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_SECONDS,
-            overhead=budget.overhead if budget.shared else None,
-            row_bytes=budget.overhead.row_bytes if budget.overhead is not None else 0,
-            exact=budget.exact,
-            bounds_tasks=budget.overhead is not None,
-            read_ahead_bytes=budget.read_ahead_bytes if prefetch and job.mixture is None else 0,
+        sources = None if program.legs is None else SourceHistory(program.legs)
+        self.history = WindowHistory(
+            capacity or Capacity(workers), profiled=job.options.profile, sources=sources
         )
+        limits = make_limits(program, budget, workers, clients or program.members)
         self._scheduler = Scheduler(limits, lambda epoch: program.shape(epoch, self._rows.array))
 
     # --- requests of shards
@@ -131,8 +118,8 @@ class Driver:
         self._epoch_starts.open(shard, cursor, rest, opened)
         self._handle(Opened(shard, Place(cursor.epoch, cursor.window), assignment, cursor.window_row))
         if opened is None:
-            self._unaccounted[cursor.epoch] = assignment
-            self._note_left_out()
+            self._left_out.open(cursor.epoch, assignment)
+            self._left_out.count(self._total)
         return self.describe_epoch(cursor, batch_rows, drop_last=drop_last)
 
     def describe_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
@@ -153,16 +140,16 @@ class Driver:
         self._handle(Tick())
         if self.failure is not None:
             self.failure.rethrow()
-        if self._program.job.mixture is not None:
-            shard = self._program.shard_of(shard)
-            return reply_round(shard, (epoch, window), self._scheduler, self._buffered, have)
         key, shard = (epoch, window), self._program.shard_of(shard)
-        buffered = self._buffered.get(key)
-        corrupt = None if self._program.job.rows_known else self._rows.corrupt.blocks
-        reply = reply_window(shard, key, self._scheduler, buffered, have, corrupt)
-        if buffered is None or len(buffered.outputs) < reply.parts:
+        if self._program.job.mixture is not None:
+            reply = reply_round(shard, key, self._scheduler, self._buffered, have)
+        else:
+            corrupt = None if self._program.job.rows_known else self._rows.corrupt.blocks
+            reply = reply_window(shard, key, self._scheduler, self._buffered.get(key), have, corrupt)
+        if not self.is_complete(*key):
             return reply
-        return replace(reply, history=self.history.describe(key))
+        needed = self._scheduler.counts(epoch).shape.windows_of(window)
+        return replace(reply, history=self.history.describe([(epoch, each) for each in needed]))
 
     def admit(self, cursor: Cursor, window: int) -> None:
         """Admit a shard that opened an epoch at a cursor and may have rows up to a window."""
@@ -240,7 +227,7 @@ class Driver:
             peak_held_bytes=self._peak_bytes,
             estimated_bytes=self._estimate.total_bytes,
             dropped_windows=self._scheduler.dropped_windows,
-            left_out_rows=self._left_out_rows,
+            left_out_rows=self._left_out.rows,
             epoch_rows=self._rows.delivered,
             windows_ready=self._scheduler.windows_ready,
             corrupt_blocks=self._rows.corrupt.names,
@@ -285,7 +272,7 @@ class Driver:
             ordered = task.ordering is not None
             buffered.add(work.part, output, ordered=ordered, row_bytes=row_bytes, keys=report.keys)
         self._handle(Finished(work, rows, report.slice_bytes, report.unpacked_bytes))
-        self._note_left_out()
+        self._left_out.count(self._total)
 
     def _grow_estimate(self) -> None:
         sizes, memory_bytes = self._scheduler.memory.sizes, self._scheduler.memory_bytes
@@ -359,15 +346,6 @@ class Driver:
             "use smaller windows with window(bytes_per_window=...), or raise options(memory_limit=...)"
         )
         self._events.append(Tick())
-
-    def _note_left_out(self) -> None:
-        """Count the rows that ``equal=True`` drops, once an epoch's rows are known."""
-        for epoch, assignment in list(self._unaccounted.items()):
-            total = self._total(epoch)
-            if total is not None:
-                # not the tokens at the end that fill no sequence
-                self._left_out_rows += assignment.left_out_rows(total) // assignment.sequence_rows
-                del self._unaccounted[epoch]
 
     def _total(self, epoch: int) -> int | None:
         # counts from an earlier epoch apply even if this one was started without them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 
 import numpy as np
@@ -19,11 +19,33 @@ from windrow.pipeline.plan.window_budget import Budget, RowSizes
 from windrow.pipeline.tasks.sequence_packing import check_documents
 from windrow.pipeline.tasks.task import Task, TaskReport, make_late_corruption_error
 from windrow.pipeline.tasks.transforms import check_schema
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 # Smaller deviations are within the accuracy of an estimate, and not reported.
 _REPORT_RATIO, _REPORT_BYTES = 1.2, 64 * 2**20
 # Margin in suggested sizes, for rows that are larger than those measured so far.
 _SLACK = 1.1
+
+
+class LeftOutRows:
+    """Counts the rows that ``equal=True`` drops, over all opened epochs, once the rows of each are known."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._uncounted: dict[int, ShardAssignment] = {}
+
+    def open(self, epoch: int, assignment: ShardAssignment) -> None:
+        """An epoch was opened."""
+        self._uncounted[epoch] = assignment
+
+    def count(self, total_of: Callable[[int], int | None]) -> None:
+        """Count those of the epochs whose rows are known; ``total_of`` tells them."""
+        for epoch, assignment in list(self._uncounted.items()):
+            total = total_of(epoch)
+            if total is not None:
+                # not the tokens at the end that fill no sequence
+                self.rows += assignment.left_out_rows(total) // assignment.sequence_rows
+                del self._uncounted[epoch]
 
 
 class BlockRowCounts:

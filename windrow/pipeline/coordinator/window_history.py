@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from windrow.core.native_libraries import missing_libraries
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.coordinator.source_history import SourceHistory
 from windrow.pipeline.statistics.phases import (
     CPUS,
     MEMORY,
@@ -106,9 +107,15 @@ class WindowHistory:
     """
 
     def __init__(
-        self, capacity: Capacity, unix_clock: Callable[[], float] = time.time, *, profiled: bool = True
+        self,
+        capacity: Capacity,
+        unix_clock: Callable[[], float] = time.time,
+        *,
+        profiled: bool = True,
+        sources: SourceHistory | None = None,
     ) -> None:
         self.capacity = capacity
+        self._sources = sources
         self._profiled = profiled
         self.spans: deque[Span] = deque(maxlen=_MAX_SPANS)
         self._profile = TaskProfile()
@@ -133,12 +140,14 @@ class WindowHistory:
 
     def run_stats(self, *, spans: bool) -> RunStats:
         """What the history contributes to the statistics of the run."""
+        trainers = tuple(self._trainers[key] for key in sorted(self._trainers))
         return RunStats(
             tasks=self.tasks,
             profile=self._sum_profiles(),
             workers=self.capacity.workers,
             nodes=self.capacity.nodes,
-            trainers=tuple(self._trainers[key] for key in sorted(self._trainers)),
+            trainers=trainers,
+            sources=() if self._sources is None else self._sources.runs(trainers),
             spans=tuple(self.spans) if spans else (),
             trainer_spans=tuple(self._trainer_spans) if spans else (),
             missing_libraries=missing_libraries(),
@@ -147,6 +156,8 @@ class WindowHistory:
     def note_trainer(self, stats: TrainerStats) -> None:
         """Note what a shard's consumer has received."""
         self._trainer_spans += stats.spans
+        if self._sources is not None:
+            self._sources.note_waits(stats.spans)
         self._trainers[stats.key] = replace(stats, spans=())
 
     def submit(self, work: Work) -> None:
@@ -166,10 +177,10 @@ class WindowHistory:
             self._sum_profiles()
         submitted = self._submitted.pop(work, None)
         is_current, submitted = submitted is not None, min(start, submitted or start)
-        self.spans.append(
-            Span(kind, work.epoch, work.window, start, stop, lane, submitted, tuple(profile.phases.items()))
-        )
-        self._recent.append(((work.epoch, work.window), start, stop))
+        key, phases = (work.epoch, work.window), tuple(profile.phases.items())
+        source = "" if self._sources is None else self._sources.finish(key, start, stop)
+        self.spans.append(Span(kind, *key, start, stop, lane, submitted, phases, source))
+        self._recent.append((key, start, stop))
         if self._first_start is None:
             self._first_start = start
         if is_current:
@@ -220,10 +231,15 @@ class WindowHistory:
                     found[name] = found[name] + share if name in found else share
         return found
 
-    def describe(self, key: Key) -> Sequence[Interval]:
-        """What the time until a window was complete went to, from the submission of its first task."""
-        if not self._profiled:
+    def describe(self, keys: Sequence[Key]) -> Sequence[Interval]:
+        """What the time until some windows were complete went to: that of the last one, from its first task on."""
+        if not self._profiled or not keys:
             return ()
+        key = keys[0]
+        if len(keys) > 1:
+            key = max(
+                keys, key=lambda key: max((task.stop for task in self._times.get(key, ())), default=0.0)
+            )
         if key not in self._described:
             self._described[key] = Production(
                 partial(

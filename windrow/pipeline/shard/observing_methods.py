@@ -115,17 +115,18 @@ class ObservingMethods:
             # a DataLoader without workers reads it here
             return divided.opened.stats()
         self._position.end_dropped_readers()
+        run = self._connection.run_stats(spans=True)
         return _make_stats(
             self._program.job,
-            self._connection.run_stats(spans=True),
+            run,
             self._consumer.totals.stats(),
             epochs=self._position.epochs,
             spans=self._consumer.spans,
             loader_workers=0 if divided is None else divided.workers,
-            sources=self._source_stats(),
+            sources=self._source_stats(run),
         )
 
-    def _source_stats(self) -> tuple[SourceStats, ...]:
+    def _source_stats(self, run: RunStats) -> tuple[SourceStats, ...]:
         mixture = self._program.job.mixture
         if mixture is None:
             return ()
@@ -135,6 +136,7 @@ class ObservingMethods:
         state = describe_mixture(mixture, leg, cursor.row)
         total = sum(each.weight for _, each in state.sources)
         begins = leg.point_at(cursor.row).counts
+        waits = {each.name: each.wait_seconds for each in run.sources}
         return tuple(
             SourceStats(
                 name=name,
@@ -142,6 +144,7 @@ class ObservingMethods:
                 passes=each.rows // source.pass_rows,
                 share=each.weight / total,
                 achieved=(each.rows - begun) / state.since if state.since else nan,
+                wait_seconds=waits.get(name, 0.0),
             )
             for (name, each), source, begun in zip(state.sources, mixture.sources, begins, strict=True)
         )

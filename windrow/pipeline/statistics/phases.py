@@ -123,6 +123,9 @@ class Span(NamedTuple):
     phases
         Pairs of a phase and its seconds, such as ``("decode", 0.2)``: of a task, its storage, decode, transform and
         shuffle; of a wait, what it was for.
+    source
+        Of a task of a mixture: the source that it reads. Its ``window`` is one of a source then, and that of other
+        spans is a round of the mixture.
     """
 
     kind: str
@@ -133,6 +136,7 @@ class Span(NamedTuple):
     lane: str
     submit_time: float = 0.0
     phases: tuple[tuple[str, float], ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True)

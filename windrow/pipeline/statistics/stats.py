@@ -16,6 +16,29 @@ _MAX_SOURCES = 20
 
 
 @dataclass(frozen=True)
+class SourceRun:
+    """What a run has done for one source of a mixture.
+
+    Attributes
+    ----------
+    name
+        The source's name.
+    rows
+        Rows that trainers have received of it since the mixture began, up to the last step that one has reported.
+    tasks, task_seconds
+        Tasks finished, and the time they took.
+    wait_seconds
+        Time that trainers waited for rows of this source while all others were ready, as far as they have reported it.
+    """
+
+    name: str
+    rows: int = 0
+    tasks: int = 0
+    task_seconds: float = 0.0
+    wait_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class RunStats:
     """Statistics of the run behind all shards.
 
@@ -59,6 +82,8 @@ class RunStats:
         Cached blocks on disk that failed verification and were read from the source again.
     corrupt_blocks, corrupt_rows
         The blocks that ``on_error="skip"`` skips, by path and row group, and their stored rows.
+    sources
+        Of a mixture: what was done for each source, in the mixture's order.
     missing_libraries
         Compiled libraries of windrow that could not be loaded in the coordinator's process; without
         them the run is slower.
@@ -86,6 +111,7 @@ class RunStats:
     cache_corrupt_blocks: int = 0
     corrupt_blocks: tuple[str, ...] = ()
     corrupt_rows: int = 0
+    sources: tuple[SourceRun, ...] = ()
     missing_libraries: tuple[str, ...] = ()
 
 
@@ -105,6 +131,8 @@ class SourceStats:
         The share that it is to have now.
     achieved
         Its part of the rows since shares last changed; NaN before there are any.
+    wait_seconds
+        Time that trainers waited for rows of this source while all others were ready, as they last reported.
 
     Examples
     --------
@@ -113,7 +141,7 @@ class SourceStats:
     >>> shard = windrow.mixture(sources, {"web": 3, "books": 1}, seed=7).iterator()
     >>> batch = next(shard.iter_batches(batch_size=40))
     >>> shard.stats().sources[1]
-    SourceStats(name='books', rows=10, passes=0, share=0.25, achieved=0.25)
+    SourceStats(name='books', rows=10, passes=0, share=0.25, achieved=0.25, wait_seconds=0.0)
     """
 
     name: str
@@ -121,6 +149,7 @@ class SourceStats:
     passes: int
     share: float
     achieved: float
+    wait_seconds: float = 0.0
 
     def __str__(self) -> str:
         achieved = "" if isnan(self.achieved) else f", {100 * self.achieved:.4g} % so far"

@@ -16,6 +16,7 @@ _MAX_LANES = 16
 # by kind or phase: colour, hatch, and name; the lightness differs, so that prints without colour can be read
 _STYLES: dict[str, tuple[str, str, str]] = {
     "window": ("#dfe5ec", "", "window, from its first task until it is consumed"),
+    "source": ("#f3e3d0", "", "window of a source, while it is prepared"),
     STORAGE: ("#08306b", "", "read from storage"),
     DECODE: ("#2f6fb0", "", "decode"),
     TRANSFORM: ("#7fb2dd", "", "transform"),
@@ -67,13 +68,17 @@ def draw_lanes(axes: Any, lanes: Sequence[Lane], origin: float) -> None:
                 bars[name if name in bars else "task"].append((row, start - origin, stop - start))
     for name, found in bars.items():
         colour, hatch, label = _STYLES[name]
-        outline = {"edgecolor": _INK, "linewidth": 0.5} if name in ("window", "wait") else {"linewidth": 0}
+        outline = (
+            {"edgecolor": _INK, "linewidth": 0.5}
+            if name in ("source", "window", "wait")
+            else {"linewidth": 0}
+        )
         for number, row in enumerate(dict.fromkeys(row for row, _, _ in found)):
             own = [(start, length) for at, start, length in found if at == row]
             style = {"facecolor": colour, "hatch": hatch, **outline, "label": "" if number else label}
             axes.broken_barh(own, (row - 0.38, 0.76), **style)
     for row, lane in enumerate(lanes):
-        if lane.group == "window":
+        if lane.group in ("source", "window"):
             _name_windows(axes, row, lane, origin)
     axes.set_yticks(range(len(lanes)), [lane.name for lane in lanes], fontsize=9)
     axes.set_ylim(len(lanes) - 0.4, -0.6)

@@ -71,6 +71,8 @@ def _format_times(start: float, stop: float, origin: float) -> dict[str, float]:
 def _format_name(span: Span) -> str:
     if span.kind == "window":
         return f"epoch {span.epoch}, window {span.window}"
+    if span.kind == "source":
+        return f"{span.source}, window {span.window}"
     if span.kind == "wait" and span.phases:
         return f"wait: {max(span.phases, key=lambda pair: pair[1])[0]}"
     return _NAMES.get(span.kind, span.kind)
@@ -78,6 +80,8 @@ def _format_name(span: Span) -> str:
 
 def _describe(span: Span) -> dict[str, Any]:
     facts: dict[str, Any] = {"epoch": span.epoch, "window": span.window}
+    if span.source:
+        facts["source"] = span.source
     if span.submit_time and span.submit_time < span.start_time:
         facts["seconds waiting to start"] = round(span.start_time - span.submit_time, 6)
     return {**facts, **{f"seconds of {name}": round(seconds, 6) for name, seconds in span.phases}}
@@ -111,11 +115,13 @@ def export_lanes(lanes: Sequence[Lane], tracer_provider: Any, title: str) -> int
     tracer = tracer_provider.get_tracer("windrow")
     start = min(span.start_time for _, span in spans)
     run = tracer.start_span("windrow run", start_time=_format(start), attributes={"windrow.summary": title})
-    of_windows: dict[tuple[int, int], Any] = {}
+    of_windows: dict[tuple[int, int, str], Any] = {}
     # windows come first, and the others refer to them
     for lane, span in spans:
-        parent = of_windows.get((span.epoch, span.window), run)
+        window = span.epoch, span.window, span.source
+        parent = of_windows.get(window, run)
         attributes = {"windrow.epoch": span.epoch, "windrow.window": span.window, "windrow.lane": lane.name}
+        attributes |= {"windrow.source": span.source} if span.source else {}
         attributes |= {f"windrow.{name}_seconds": seconds for name, seconds in span.phases}
         child = tracer.start_span(
             f"windrow {span.kind}",
@@ -124,8 +130,8 @@ def export_lanes(lanes: Sequence[Lane], tracer_provider: Any, title: str) -> int
             attributes=attributes,
         )
         child.end(end_time=_format(span.stop_time))
-        if span.kind == "window":
-            of_windows[span.epoch, span.window] = child
+        if span.kind in ("source", "window"):
+            of_windows[window] = child
     run.end(end_time=_format(max(span.stop_time for _, span in spans)))
     return len(spans) + 1
 

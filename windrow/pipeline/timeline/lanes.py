@@ -10,6 +10,7 @@ from windrow.pipeline.statistics.phases import COLLATE, DEVICE, TASK_PHASES, Spa
 
 # the groups of lanes, in the order in which rows flow, and the kinds of their spans
 GROUPS = {
+    "source": ("source",),
     "window": ("window",),
     "task": ("map", "read", "place"),
     "transfer": ("transfer",),
@@ -34,11 +35,30 @@ def merge_spans(tasks: Iterable[Span], trainers: Iterable[Iterable[Span]]) -> tu
     return tuple(sorted(found, key=lambda span: (span.start_time, span.stop_time, span.kind, span.lane)))
 
 
+def describe_sources(spans: Iterable[Span]) -> list[Span]:
+    """Of a mixture, a span for each window of a source: while its tasks waited and ran; the lane is the source."""
+    found: dict[tuple[int, int], Span] = {}
+    for span in spans:
+        if span.source:
+            key, start = (span.epoch, span.window), min(span.start_time, span.submit_time or span.start_time)
+            known = found.get(key)
+            stop = span.stop_time
+            if known is not None:
+                start, stop = min(start, known.start_time), max(stop, known.stop_time)
+            found[key] = Span("source", *key, start, stop, span.source, source=span.source)
+    return list(found.values())
+
+
 def describe_windows(spans: Iterable[Span]) -> list[Span]:
-    """A span for each window: from the submission of its first task until the last trainer is done with it."""
+    """A span for each window: from the submission of its first task until the last trainer is done with it.
+
+    Of a mixture, windows are its rounds, whose rows come from windows of its sources.
+    """
     starts: dict[tuple[int, int], float] = {}
     stops: dict[tuple[int, int], float] = {}
     for span in spans:
+        if span.source:
+            continue
         key = span.epoch, span.window
         if span.kind == "wait":
             # a trainer waits for the window after the one that it has
@@ -69,12 +89,19 @@ def pack_lanes(spans: Iterable[Span], name: str) -> list[Span]:
 
 
 def arrange(spans: Sequence[Span]) -> list[Lane]:
-    """The lanes of a timeline, from windows to trainers; a trainer keeps its lane, what else overlaps is packed."""
+    """The lanes of a timeline, from sources to trainers; a trainer keeps its lane, what else overlaps is packed."""
     lanes: list[Lane] = []
     for group, kinds in GROUPS.items():
         chosen = describe_windows(spans) if group == "window" else [s for s in spans if s.kind in kinds]
         if group == "trainer":
             chosen = [span._replace(lane=span.lane.replace("shard", "trainer")) for span in chosen]
+        elif group == "source":
+            by_source: dict[str, list[Span]] = defaultdict(list)
+            for span in describe_sources(spans):
+                by_source[span.source].append(span)
+            packed = (pack_lanes(of_source, name) for name, of_source in by_source.items())
+            # mostly one lane a source
+            chosen = [span._replace(lane=span.lane.removesuffix(" 1")) for one in packed for span in one]
         else:
             chosen = pack_lanes(chosen, group)
         by_lane: dict[str, list[Span]] = defaultdict(list)

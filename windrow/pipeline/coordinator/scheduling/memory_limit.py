@@ -6,10 +6,36 @@ from math import ceil
 
 from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Overflowed
 from windrow.pipeline.plan.epoch_shape import Part
-from windrow.pipeline.plan.window_budget import RowSizes
+from windrow.pipeline.plan.memory_budget import prefetch_rounds
+from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.window_budget import Budget, RowSizes
 
 # Rows can grow this many times by columns that transforms add, and by text that was dictionary-encoded.
 _UNMEASURED_GROWTH = 16
+
+
+HEARTBEAT_TIMEOUT_SECONDS = 5.0
+
+
+def make_limits(program: Program, budget: Budget, workers: int, shards: tuple[int, ...]) -> Limits:
+    """The limits of a run with a budget that serves some shards with ``workers`` workers."""
+    job = program.job
+    prefetch = job.options.prefetch_windows if job.mixture is None else prefetch_rounds(program)
+    return Limits(
+        shards=shards,
+        stop_epoch=job.epochs if job.mixture is None else None,
+        slots=workers,
+        memory_bytes=budget.shared_bytes,
+        prefetch_windows=prefetch + budget.extra_windows,
+        crosses_epochs=not job.on_demand and job.mixture is None,
+        slices=budget.slices,
+        heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_SECONDS,
+        overhead=budget.overhead if budget.shared else None,
+        row_bytes=budget.overhead.row_bytes if budget.overhead is not None else 0,
+        exact=budget.exact,
+        bounds_tasks=budget.overhead is not None,
+        read_ahead_bytes=budget.read_ahead_bytes if prefetch and job.mixture is None else 0,
+    )
 
 
 class MemoryLimit:

@@ -42,6 +42,10 @@ METRICS = {
         Metric("windrow_wait_seconds", "Seconds that trainers waited, by what for.", ("shard", "cause")),
         Metric("windrow_tasks", "Tasks finished."),
         Metric("windrow_task_seconds", "Seconds that tasks took, by phase.", ("phase",)),
+        Metric("windrow_source_rows", "Rows of a mixture's source that trainers have received.", ("source",)),
+        Metric("windrow_source_tasks", "Tasks of a mixture's source.", ("source",)),
+        Metric("windrow_source_task_seconds", "Seconds that these took.", ("source",)),
+        Metric("windrow_source_wait_seconds", "Seconds that trainers waited for it alone.", ("source",)),
         Metric("windrow_storage_requests", "Requests to object storage."),
         Metric("windrow_storage_bytes", "Bytes requested from object storage."),
         Metric("windrow_retries", "Requests repeated after transient errors."),
@@ -114,6 +118,12 @@ def read_values(stats: RunStats) -> Iterator[tuple[str, dict[str, str], float]]:
     yield "windrow_tasks", {}, stats.tasks
     for phase, seconds in stats.profile.phases.items():
         yield "windrow_task_seconds", {"phase": phase}, seconds
+    for source in stats.sources:
+        tag = {"source": source.name}
+        yield "windrow_source_rows", tag, source.rows
+        yield "windrow_source_tasks", tag, source.tasks
+        yield "windrow_source_task_seconds", tag, source.task_seconds
+        yield "windrow_source_wait_seconds", tag, source.wait_seconds
     yield "windrow_storage_requests", {}, stats.profile.requests
     yield "windrow_storage_bytes", {}, stats.profile.requested_bytes
     yield "windrow_retries", {}, stats.profile.retries
