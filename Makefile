@@ -20,7 +20,7 @@ CLUSTER_FILES = $(shell grep -rlE --include='test_*.py' 'ray_cluster\b|mark\.clu
 LIBRARIES := $(wildcard windrow/io/parquet/*.[ch] windrow/shuffle/kernels/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint types imports doctests docs tests on-ray on-clusters without-ray check-and-without-ray oldest wheel nightly peers format clean
+.PHONY: help venv demo test check lint types imports doctests docs tests on-ray on-clusters on-ray-and-clusters without-ray check-and-without-ray oldest wheel nightly peers format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -43,9 +43,12 @@ $(STAMP): pyproject.toml setup.py $(CONSTRAINTS) $(LIBRARIES)
 demo: $(STAMP) ## the benchmark on about 300 MB with two trainers (DEMO_ARGS=--small: less)
 	$(BIN)/python -m bench demo $(DEMO_ARGS)
 
-# The tests on Ray wait much, so the gate runs beside them.
+# Tests on Ray wait much, so all others and the gate run beside them.
 test: $(STAMP) ## every check: the gate and all tests
-	@$(MAKE) --no-print-directory --jobs 2 on-ray check-and-without-ray
+	@$(MAKE) --no-print-directory --jobs 2 on-ray-and-clusters check-and-without-ray
+
+on-ray-and-clusters: $(STAMP)
+	@$(MAKE) --no-print-directory on-ray
 	@$(MAKE) --no-print-directory on-clusters
 
 check-and-without-ray: $(STAMP)
@@ -78,14 +81,13 @@ docs: $(STAMP) ## build the documentation into build/docs
 # Collecting all tests takes a minute of each process; a file's tests share fixtures.
 # A process that dies ends its pass: with another in its place pytest-xdist can wait forever for the dead one's tests.
 tests: $(STAMP) ## the tests alone
-	@$(MAKE) --no-print-directory --jobs 2 without-ray on-ray
-	@$(MAKE) --no-print-directory on-clusters
+	@$(MAKE) --no-print-directory --jobs 2 without-ray on-ray-and-clusters
 
 on-ray: $(STAMP)
 	$(BIN)/python -m pytest --quiet -m "ray and not cluster and not nightly"
 
 on-clusters: $(STAMP)
-	$(BIN)/python -m pytest --quiet -m "cluster and not nightly" --numprocesses 3 $(TOGETHER) $(CLUSTER_FILES)
+	$(BIN)/python -m pytest --quiet -m "cluster and not nightly" $(CLUSTER_FILES)
 
 without-ray: $(STAMP)
 	$(BIN)/python -m pytest --quiet -m "not ray and not cluster and not nightly" --numprocesses 2 $(TOGETHER)
