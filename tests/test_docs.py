@@ -169,6 +169,18 @@ def test_timeline_example_draws_its_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert "epoch 1, window 0" in files[1].read_text()
 
 
+def test_shares_example_draws_shares_within_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "shares.svg"
+    monkeypatch.setattr(sys, "argv", ["shares.py", "--picture", str(picture)])
+    runpy.run_path(str(DOCS / "examples" / "shares.py"), run_name="shares")
+    most = re.search(r"ever (0\.\d\d) rows ahead", capsys.readouterr().out)
+    assert most is not None
+    assert 0.3 < float(most[1]) <= 1
+    assert ">math<" in picture.read_text()
+
+
 def test_files_example_measures_every_layout(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
