@@ -184,7 +184,8 @@ class LogicalPlan:
         )
         order = (cut.blocks_per_window, cut.bytes_per_window, cut.of_source, self.seed, self.shuffles_blocks)
         blocks = (identity.block_bytes, identity.filter, identity.cuts_row_groups)
-        return digest_parts([parent.digest, repr((order, blocks)).encode(), sizes])
+        packed = [] if self.packing is None else [self.packing.identity.encode()]
+        return digest_parts([parent.digest, repr((order, blocks)).encode(), sizes, *packed])
 
     def mapped(self, stage: MapBatches) -> LogicalPlan:
         """Add a transform: after the shuffle, or `packed`, if the plan already has one, else before it."""
@@ -273,7 +274,7 @@ class LogicalPlan:
             steps.append(f".{call}(seed={self.seed})")
         if self.sort is not None:
             steps.append(f".{self.sort}")
-        if self.packing is not None:
+        if self.packing is not None and self.mixture is None:
             steps.append(f".{self.packing}")
         steps += [_map_text(stage) for stage in self.after]
         changed = _options_text(self.options)

@@ -45,13 +45,15 @@ class MixedSource:
 
     name: str
     blocks: BlockTable
-    rows: Ints  # (blocks,) as delivered
+    rows: Ints  # (blocks,) as delivered; of a source that packs, tokens
     first_block: int
     cut: WindowCut
     seed: int | None
     shuffles_blocks: bool
     passes: int | None  # None: endless
     digest: str  # of data and order
+    # Tokens of a sequence, which is then what a row is; the last few tokens of a pass are in none. None: it packs nothing
+    seq_len: int | None = None
 
     @property
     def row_seed(self) -> int | None:
@@ -60,8 +62,13 @@ class MixedSource:
 
     @cached_property
     def pass_rows(self) -> int:
-        """Rows of a pass."""
-        return int(self.rows.sum())
+        """Rows of a pass, or sequences."""
+        return int(self.rows.sum()) // self.row_tokens
+
+    @property
+    def row_tokens(self) -> int:
+        """Tokens of a row that is a sequence, else 1."""
+        return self.seq_len or 1
 
     @cached_property
     def windows_per_pass(self) -> int:
@@ -92,25 +99,37 @@ class MixedSource:
                 epoch=number,
                 sorts_windows=not self.shuffles_blocks,
             )
-            before = np.append(0, np.cumsum(self.rows[plan.blocks]))[plan.starts] + number * self.pass_rows
-            for window in range(plan.windows):
-                start, stop = int(before[window]), int(before[window + 1])
-                if stop > max(start, first_row):
-                    yield SourceWindow(
-                        number, window, start, stop, plan.window_blocks(window) + self.first_block
-                    )
+            before = np.append(0, np.cumsum(self.rows[plan.blocks]))[plan.starts]
+            # the sequences that hold any of its tokens
+            starts = before[:-1] // self.row_tokens + number * self.pass_rows
+            stops = np.minimum(-(-before[1:] // self.row_tokens), self.pass_rows) + number * self.pass_rows
+            filled = np.diff(before) > 0
+            for window in np.flatnonzero(filled & (stops > np.maximum(starts, first_row))).tolist():
+                yield SourceWindow(
+                    number,
+                    window,
+                    int(starts[window]),
+                    int(stops[window]),
+                    plan.window_blocks(window) + self.first_block,
+                    int(before[window]),
+                )
             number += 1
 
 
 @dataclass(frozen=True, eq=False)
 class SourceWindow:
-    """A window of a source: its pass, its number there, its rows in the source's stream, and its blocks."""
+    """A window of a source: its pass, its number there, its rows in the source's stream, and its blocks.
+
+    With packing, ``start`` to ``stop`` are the sequences in which it has tokens, and windows can share one. ``before``
+    are the rows, or tokens, of the pass that come before it.
+    """
 
     epoch: int
     window: int
     start: int
     stop: int
     blocks: Ints
+    before: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,10 +165,29 @@ class Mixture:
         """The sources' names."""
         return [source.name for source in self.sources]
 
+    @property
+    def seq_len(self) -> int | None:
+        """Tokens of a row, if sources pack documents into sequences."""
+        return self.sources[0].seq_len
+
+    @property
+    def row_tokens(self) -> int:
+        """The same, else 1. Cursors, tasks and runs count tokens."""
+        return self.sources[0].row_tokens
+
+    @property
+    def block_rows(self) -> Ints:
+        """(blocks,) the rows, or tokens, of the blocks of all sources."""
+        return np.concatenate([source.rows for source in self.sources])
+
     def cursor(self, epoch: int, point: MixturePoint, row: int) -> Cursor:
         """The cursor at a row, which is behind a point."""
-        number = row // self.round_rows
-        return Cursor(epoch, row, number, number * self.round_rows, mixed=point)
+        number, length = row // self.round_rows, self.row_tokens
+        return Cursor(epoch, row * length, number, number * self.round_rows * length, mixed=point)
+
+    def leg_at(self, cursor: Cursor, step_rows: int = 1) -> MixtureLeg:
+        """The leg from a cursor on."""
+        return self.leg(cursor.mixed or self.start, cursor.row // self.row_tokens, step_rows)
 
     @property
     def start(self) -> MixturePoint:
@@ -175,6 +213,7 @@ class MixtureLeg:
     """A part of a mixture from a row on, planned as one epoch: its rows, its rounds, and the source windows it needs.
 
     ``row`` lies behind ``point``, in the same stretch. Rows are numbered from the mixture's start, and so are rounds.
+    With packing, they are sequences.
     Source windows are numbered in the order in which their first rows are needed.
     """
 

@@ -110,7 +110,7 @@ class EpochReader:
         if self._has_nothing_left():
             return self.next_epoch(whole=False)
         row = assignment.start_row + self.steps * assignment.step_rows
-        if self._program.job.rows_known:
+        if self._program.windows_known:
             return replace(self._program.locate(self.epoch, row), assigned=assigned)
         # later windows may not be counted yet
         window, window_row = self._reader.window_before(row)
@@ -126,7 +126,7 @@ class EpochReader:
     @property
     def window_starts(self) -> list[int]:
         """The first row in the epoch of each window that it has reached, and perhaps of later ones."""
-        if self._program.job.rows_known:
+        if self._program.windows_known:
             return self._program.window_starts(self.epoch).tolist()
         return sorted(self._reader.runs.starts.values())
 
