@@ -16,6 +16,7 @@ from tests.laws.examples import examples
 from tests.laws.mixture_cases import (
     MIXTURES,
     NAMES,
+    PACKED,
     MixedCase,
     MixtureReading,
     SourceCase,
@@ -73,8 +74,8 @@ def _changed(draw: st.DrawFn, case: MixedCase) -> MixedCase:
 
 
 @st.composite
-def scripts(draw: st.DrawFn, most_turns: int = 5) -> Script:
-    case = draw(MIXTURES)
+def scripts(draw: st.DrawFn, cases: st.SearchStrategy[MixedCase] = MIXTURES, most_turns: int = 5) -> Script:
+    case = draw(cases)
     script = Script(case, draw(st.integers(1, 5)), draw(EQUAL), [])
     batch_rows = draw(st.integers(1, 20))
     for _ in range(draw(st.integers(1, most_turns))):
@@ -128,6 +129,13 @@ def short_legs(blocks: int) -> Iterator[None]:
 @examples(30)
 @given(scripts(), st.sampled_from([0, 1, 6]), st.integers(0, 2**16))
 def test_any_mixture_and_any_changes(script: Script, leg_blocks: int, scramble: int) -> None:
+    with short_legs(leg_blocks):
+        run(script, ScrambledThreads(2, scramble))
+
+
+@examples(30)
+@given(scripts(PACKED), st.sampled_from([0, 1, 6]), st.integers(0, 2**16))
+def test_any_mixture_of_packed_sources(script: Script, leg_blocks: int, scramble: int) -> None:
     with short_legs(leg_blocks):
         run(script, ScrambledThreads(2, scramble))
 
