@@ -16,7 +16,8 @@ from windrow.dataset.dataset import Dataset, DatasetPipeline
 from windrow.dataset.logical_plan import LogicalPlan, check_columns, make_parent, rearranged_plan
 from windrow.dataset.sources.packed_sources import PackedSources, find_packed
 from windrow.pipeline.exchange.layouts import CountedBlocks, WholeBlocks
-from windrow.pipeline.plan.mixture import MixedSource, Mixture, WhenExhausted, mean_window_rows
+from windrow.pipeline.plan.mixed_source import MixedSource, mean_window_rows
+from windrow.pipeline.plan.mixture import Mixture, WhenExhausted
 from windrow.pipeline.plan.program import stored_row_bytes
 from windrow.pipeline.plan.shares import Shares, make_shares
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -43,8 +44,8 @@ def mixture(
     the mixture, a source has less than one row more or less than its share of it since shares last changed, and the
     rows of a source keep their order. The choice that this leaves is made at random, by ``seed``.
 
-    Sources can `pack` documents. All of them then do, into sequences of one length, and each sequence holds documents of
-    one source. A row of the mixture is a sequence, and the k-th sequence of a source is that of its own pipeline.
+    Sources can `pack` documents. All of them then do, into sequences of one length, which are the rows of the mixture.
+    Each holds documents of one source, and the k-th sequence of a source is that of its own pipeline.
 
     The mixture has one epoch. It is split, sharded over meshes, read and resumed as any pipeline; transforms that
     preserve rows can follow.

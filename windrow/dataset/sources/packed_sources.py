@@ -88,8 +88,8 @@ def find_packed(plans: Mapping[str, LogicalPlan], source_column: str | None) -> 
         other = plan.packing
         if other is None:
             raise PlanError(
-                f"mixture: the source {first!r} packs, and {name!r} does not: end all sources with pack({packing.seq_len}, "
-                "...), or none"
+                f"mixture: the source {first!r} packs, and {name!r} does not: end all sources with "
+                f"pack({packing.seq_len}, ...), or none"
             )
         if other.seq_len != packing.seq_len:
             raise PlanError(
@@ -98,8 +98,8 @@ def find_packed(plans: Mapping[str, LogicalPlan], source_column: str | None) -> 
             )
         if set(other.columns) != set(packing.columns):
             raise PlanError(
-                f"mixture: {packing} of source {first!r} and {other} of source {name!r} have other columns: give pack() "
-                "the same in all sources"
+                f"mixture: {packing} of source {first!r} and {other} of source {name!r} have other columns: give "
+                "pack() the same in all sources"
             )
         if plan.after:
             raise PlanError(

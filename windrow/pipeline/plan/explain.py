@@ -199,7 +199,8 @@ class Explanation:
         if self.sources:
             needed = format_bytes(self.budget.window_bytes)
             what = "sequences" if self.packing else "rows"
-            return f"delivered in rounds of {self.round_rows:,} {what}; the sources' windows that one needs take {needed}"
+            rounds = f"delivered in rounds of {self.round_rows:,} {what}"
+            return f"{rounds}; the sources' windows that one needs take {needed}"
         if self.windows <= 1:
             return "1 an epoch: the whole dataset" if self.windows else "none: there is no data"
         size = format_bytes(self.decoded_bytes / self.windows)
