@@ -140,12 +140,19 @@ def test_any_mixture_of_packed_sources(script: Script, leg_blocks: int, scramble
         run(script, ScrambledThreads(2, scramble))
 
 
-def test_changes_on_ray(ray_local: None) -> None:
-    sources = (
-        SourceCase((40, 3, 25), WindowCut(blocks_per_window=1), 7, None, shuffles_blocks=False),
-        SourceCase((6, 8, 6, 5, 11, 0), WindowCut(blocks_per_window=2), 8, 3, shuffles_blocks=False),
-        SourceCase((1,), WindowCut(), None, None, shuffles_blocks=False),
-    )
+ON_RAY = (
+    SourceCase((40, 3, 25), WindowCut(blocks_per_window=1), 7, None, shuffles_blocks=False),
+    SourceCase((6, 8, 6, 5, 11, 0), WindowCut(blocks_per_window=2), 8, 3, shuffles_blocks=False),
+    SourceCase((1,), WindowCut(), None, None, shuffles_blocks=False),
+)
+
+
+@pytest.mark.parametrize("packed", [0, 5])
+def test_changes_on_ray(packed: int, ray_local: None) -> None:
+    sources = ON_RAY
+    if packed:
+        # the last one has no token in its only row
+        sources = tuple(replace(each, packed=packed, sizes=(*each.sizes, 7)) for each in ON_RAY)
     names = list(NAMES[:3])
     shares = Shares.steps({0: {names[0]: 3, names[1]: 1}, 4: dict(zip(names, (1, 2, 1), strict=True))})
     case = MixedCase(sources, (0, 1, 2), shares, "drop", 5)

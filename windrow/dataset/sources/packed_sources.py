@@ -62,8 +62,8 @@ class PackedSources:
         ).row_counts
         if counts.sum() < self.seq_len:
             raise PlanError(
-                f"mixture: the source {name!r} has {counts.sum():,} tokens, which fill no sequence of {self.seq_len:,}: "
-                "leave it out, or pack shorter sequences"
+                f"mixture: the source {name!r} has {counts.sum():,} tokens, too few for a sequence of "
+                f"{self.seq_len:,}: leave it out, or pack shorter sequences"
             )
         return counts
 
