@@ -133,7 +133,7 @@ def test_any_mixture_and_any_changes(script: Script, leg_blocks: int, scramble: 
         run(script, ScrambledThreads(2, scramble))
 
 
-@examples(30)
+@examples(10)
 @given(scripts(PACKED), st.sampled_from([0, 1, 6]), st.integers(0, 2**16))
 def test_any_mixture_of_packed_sources(script: Script, leg_blocks: int, scramble: int) -> None:
     with short_legs(leg_blocks):
@@ -147,7 +147,7 @@ ON_RAY = (
 )
 
 
-@pytest.mark.parametrize("packed", [0, 5])
+@pytest.mark.parametrize("packed", [0, pytest.param(5, marks=pytest.mark.nightly)])
 def test_changes_on_ray(packed: int, ray_local: None) -> None:
     sources = ON_RAY
     if packed:
