@@ -320,5 +320,5 @@ def mixtures(draw: st.DrawFn, lengths: Sequence[int] = (0,)) -> MixedCase:
 
 
 MIXTURES = mixtures()
-PACKED = mixtures((1, 2, 3, 5, 16))
+PACKED = mixtures((1, 2, 3, 5, 8))
 __all__ += ["NAMES", "np", "schedules"]

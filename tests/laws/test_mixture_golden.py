@@ -42,7 +42,7 @@ GOLDEN = [
 # irregular shares, whose rows do not come at equal distances
 IRREGULAR = Shares.steps({0: {"c": 17, "a": 5, "é": 3}, 500: {"c": 0.1, "a": 0.62, "é": 0.28}}, unit="rows")
 LONG = MixedCase(SOURCES, (2, 0, 1), IRREGULAR, "repeat", -3)
-# sequences of 6 tokens: row x is a document of x mod 4 tokens, 8·x and those behind it, in two sources with -1 at its end
+# sequences of 6 tokens: row x is a document of x mod 4 tokens, 8·x and those behind it, in two sources with a -1 behind
 PACKED = MixedCase(
     tuple(replace(source, packed=6, has_eos=at != 1) for at, source in enumerate(SOURCES)),
     (1, 2, 0),

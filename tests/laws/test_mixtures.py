@@ -133,7 +133,7 @@ def test_any_mixture_and_any_changes(script: Script, leg_blocks: int, scramble: 
         run(script, ScrambledThreads(2, scramble))
 
 
-@examples(10)
+@examples(12)
 @given(scripts(PACKED), st.sampled_from([0, 1, 6]), st.integers(0, 2**16))
 def test_any_mixture_of_packed_sources(script: Script, leg_blocks: int, scramble: int) -> None:
     with short_legs(leg_blocks):

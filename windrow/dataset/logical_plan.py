@@ -191,7 +191,8 @@ class LogicalPlan:
         """Add a transform: after the shuffle, or `packed`, if the plan already has one, else before it."""
         if self.delivers_blocks:
             return replace(self, before=(*self.before, stage))
-        step = f"{self._shuffle_call}()" if self.packing is None else "pack()"
+        is_packed = self.packing is not None and self.mixture is None
+        step = "pack()" if is_packed else f"{self._shuffle_call}()"
         if stage.only_drops and self.sort is None and not (self.packing or self.mixture or self.after):
             # which rows stay does not depend on their order
             return replace(self, before=(*self.before, stage))
@@ -206,7 +207,8 @@ class LogicalPlan:
                 "it before the shuffle, or leave out compute= and the resources"
             )
         if stage.rng and self.packing is not None:
-            raise PlanError(f"{stage.name} with rng=True comes after pack(): call it before")
+            fix = "call it before" if is_packed else "sequences of packed sources are not changed at random"
+            raise PlanError(f"{stage.name} with rng=True comes after {step}: {fix}")
         return replace(self, after=(*self.after, stage))
 
     def configured(self, **changes: Any) -> LogicalPlan:
