@@ -93,8 +93,8 @@ def mixture(
     >>> text = windrow.from_items([{"tokens": [2] * size} for size in (9, 2, 4)]).repeat().pack(4, "tokens")
     >>> pipe = windrow.mixture({"code": code, "text": text}, {"code": 1, "text": 3}, seed=7, unit="tokens")
     >>> batch = next(iter(pipe.iter_batches(batch_size=8)))
-    >>> batch["tokens"].shape, (batch["tokens"] == 1).all(axis=1).sum()
-    ((8, 4), np.int64(2))
+    >>> batch["tokens"].shape, int((batch["tokens"] == 1).all(axis=1).sum())
+    ((8, 4), 2)
     """
     plans = _check_sources(sources)
     schedule = make_shares(shares)
