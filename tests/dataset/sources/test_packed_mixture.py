@@ -245,6 +245,20 @@ def test_skipped_steps_and_changed_shares_count_sequences() -> None:
         assert abs(shard.stats().sources[0].rows - 30 * 0.75) < 1
 
 
+def test_shards_have_to_agree_on_shares() -> None:
+    left, right = mixed().split(2)
+    iterators = [shard.iter_batches(batch_size=6) for shard in (left, right)]
+    for each in iterators:
+        next(each)
+    left.set_shares({"web": 1})
+    right.set_shares({"code": 1})
+    next(iterators[0])
+    with pytest.raises(StateError, match="at row 12 with other shares"):
+        next(iterators[1])
+    for shard in (left, right):
+        shard.close()
+
+
 def test_replicas_get_the_same_sequences() -> None:
     shards = mixed(source_column="source").split(2, replicas=2)
     iterators = [[shard.iter_batches(batch_size=3) for shard in replicas] for replicas in shards]

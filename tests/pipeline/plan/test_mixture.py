@@ -106,8 +106,8 @@ def test_any_step_has_a_point_from_which_the_rest_is_the_same(
         assert (after.counts, after.row, after.steps) == (point.counts, point.row, point.steps)
         # where it ends at the same row, a shard that opens it later can share what is planned
         if again.stop == leg.stop and stop > row:
-            assert leg.serves(row, point, step_rows)
-        assert not leg.serves(row, point, step_rows + 1)
+            assert leg.serves(point, row, step_rows)
+        assert not leg.serves(point, row, step_rows + 1)
 
 
 @examples(40)

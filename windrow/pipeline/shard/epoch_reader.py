@@ -92,9 +92,10 @@ class EpochReader:
 
     @property
     def place(self) -> tuple[int, int] | None:
-        """The epoch, and the row where the last step ends of which a batch was consumed; None before the first."""
+        """The epoch, and the row, with packing sequence, where the last step ends of which a batch was consumed."""
         assignment = self.facts.assignment
-        return (self.epoch, assignment.start_row + self.steps * assignment.step_rows) if self.steps else None
+        row = assignment.start_row + self.steps * assignment.step_rows
+        return (self.epoch, row // assignment.sequence_rows) if self.steps else None
 
     @property
     def size_bytes(self) -> int:
