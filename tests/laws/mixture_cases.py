@@ -5,103 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.laws.cases import CUTS, BlocksSource, take_rows
-from tests.laws.reference import assign_as_lists, order_epoch
+from tests.laws.cases import CUTS, take_rows
+from tests.laws.mixed_sources import SourceCase
+from tests.laws.reference import assign_as_lists
 from windrow import Shares, mixture
-from windrow.core.source import SourceIdentity
 from windrow.dataset.dataset import DatasetPipeline
-from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.plan.mixture import WhenExhausted
-from windrow.pipeline.plan.shares import make_shares
+from windrow.pipeline.plan.shares import Unit, make_shares
 from windrow.pipeline.shard.shard import Shard
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.shard_assignment import Equal
 from windrow.shuffle.order.share_sequence import share_sequence
 
-__all__ = ["MIXTURES", "MixedCase", "MixedRows", "MixtureReading", "SourceCase", "draw_shares"]
+__all__ = ["MIXTURES", "PACKED", "MixedCase", "MixedRows", "MixtureReading", "SourceCase", "draw_shares"]
 
 NAMES = ("c", "a", "é", "b", "e", "d")
-# by which the numbers of sources differ: exact as float32, halved too
-_APART = 100_000
 ENDLESS = 2**40
-
-
-@dataclass(frozen=True)
-class NumberedSource(BlocksSource):
-    """Blocks whose numbers begin at ``first``."""
-
-    first: int = 0
-
-    @property
-    def fingerprint(self) -> str:
-        return f"blocks {self.sizes} from {self.first}"
-
-    def identity(self, files: int | None = None) -> SourceIdentity:
-        return replace(super().identity(files), fingerprint=self.fingerprint)
-
-    def stored(self, block: int) -> tuple[int, int]:
-        first, stop = super().stored(block)
-        return self.first + first, self.first + stop
-
-    @property
-    def contents(self) -> str:
-        return self.fingerprint
-
-
-@dataclass(frozen=True)
-class SourceCase:
-    """A source: the stored rows of its blocks, and its own pipeline; ``passes`` is None without an end."""
-
-    sizes: tuple[int, ...]
-    cut: WindowCut = WindowCut()
-    seed: int | None = 7
-    passes: int | None = None
-    shuffles_blocks: bool = False
-
-    def source(self, number: int) -> NumberedSource:
-        return NumberedSource(self.sizes, first=(number + 1) * _APART)
-
-    def pipeline(self, number: int) -> DatasetPipeline:
-        plan = LogicalPlan(
-            self.source(number),
-            cut=self.cut,
-            epochs=self.passes,
-            seed=self.seed,
-            shuffles_blocks=self.shuffles_blocks and self.seed is not None,
-        )
-        return DatasetPipeline(plan)
-
-    def rows(self, number: int, first: int, count: int) -> list[int]:
-        """Some rows of the order in which the source's own pipeline delivers them, pass after pass."""
-        size = sum(self.sizes)
-        passes = range(first // size, -(-(first + count) // size))
-        found = [row for one in passes for row in self._pass(number, one)]
-        return found[first - passes.start * size :][:count] if passes else []
-
-    def _pass(self, number: int, one: int) -> tuple[int, ...]:
-        return _order_pass(self, number, one)
-
-
-@lru_cache(maxsize=4096)
-def _order_pass(case: SourceCase, number: int, one: int) -> tuple[int, ...]:
-    source = case.source(number)
-    found = order_epoch(
-        source.blocks,
-        [list(range(*source.stored(block))) for block in range(len(case.sizes))],
-        cut=case.cut,
-        seed=case.seed,
-        epoch=one,
-        shuffles_blocks=case.shuffles_blocks and case.seed is not None,
-    )
-    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -123,11 +49,16 @@ class MixedCase:
         pipe = mixture(sources, self.shares, seed=self.seed, when_exhausted=self.when_exhausted)
         return pipe.options(executor=executor, progress=False)
 
+    @property
+    def packed(self) -> int:
+        return self.sources[0].packed
+
     def limit(self, name: str) -> int:
-        source = self.sources[NAMES.index(name)]
+        number = NAMES.index(name)
+        source = self.sources[number]
         if source.passes is None or self.when_exhausted == "repeat":
             return ENDLESS
-        return source.passes * sum(source.sizes)
+        return source.passes * source.pass_rows(number)
 
 
 @dataclass
@@ -167,12 +98,15 @@ class MixedRows:
     def _follow_schedule(self, unit: str, place: int) -> None:
         shares, names = self.case.shares, self.case.names
         self.counts = self.counts or dict.fromkeys(names, 0)
-        if self.set_weights is not None or (shares.unit != unit and self.weights is not None):
+        counted = "rows" if shares.unit == "tokens" else shares.unit
+        if self.set_weights is not None or (counted != unit and self.weights is not None):
             return
-        place = place if shares.unit == unit else 0
-        phase = shares.phases[shares.phase_at(place)]
-        weights = dict(zip(names, phase.weights(names), strict=True))
-        if self.weights is None or (phase.start == place and place):
+        # a change within a sequence takes effect at the next one
+        length = self.case.packed if shares.unit == "tokens" else 1
+        place = place * length if counted == unit else 0
+        phase = shares.phase_at(place)
+        weights = dict(zip(names, shares.phases[phase].weights(names), strict=True))
+        if self.weights is None or (place and phase != shares.phase_at(place - length)):
             self.begin(weights)
 
     def begin(self, weights: Mapping[str, int], gone: frozenset[str] = frozenset()) -> None:
@@ -226,6 +160,7 @@ class MixedRows:
         is_same = is_same and case.when_exhausted == then.when_exhausted
         found.set_weights = self.set_weights if is_same else None
         place = self.steps if case.shares.unit == "steps" else self.row
+        place *= case.packed if case.shares.unit == "tokens" else 1
         phase = case.shares.phases[case.shares.phase_at(place)]
         now = found.set_weights or dict(zip(case.names, phase.weights(case.names), strict=True))
         found.begin(now)
@@ -302,7 +237,7 @@ class MixtureReading:
         assert all(state == states[0] for state in states)
         text = json.dumps(states[0])
         assert len(text) < 1024
-        assert states[0]["row"] == self.model.row
+        assert states[0]["row"] == self.model.row * max(1, self.case.packed)
         return json.loads(text)
 
     def set_shares(self, shares: Mapping[str, Any]) -> None:
@@ -360,20 +295,30 @@ def draw_shares(draw: st.DrawFn, names: Sequence[str]) -> dict[str, float]:
 
 
 @st.composite
-def schedules(draw: st.DrawFn, names: Sequence[str]) -> Shares:
-    unit = draw(st.sampled_from(["steps", "rows"]))
+def schedules(draw: st.DrawFn, names: Sequence[str], units: Sequence[Unit] = ("steps", "rows")) -> Shares:
+    unit = draw(st.sampled_from(units))
     starts = draw(st.sets(st.integers(1, 12 if unit == "steps" else 150), max_size=3))
     return Shares.steps({start: draw_shares(draw, names) for start in [0, *starts]}, unit=unit)  # type: ignore[arg-type]
 
 
 @st.composite
-def mixtures(draw: st.DrawFn) -> MixedCase:
+def mixtures(draw: st.DrawFn, lengths: Sequence[int] = (0,)) -> MixedCase:
     sources = tuple(draw(st.lists(SOURCES, min_size=1, max_size=6)))
+    units: tuple[Unit, ...] = ("steps", "rows")
+    if packed := draw(st.sampled_from(lengths)):
+        units = ("steps", "rows", "tokens")
+        found = (replace(source, packed=packed, has_eos=draw(st.booleans())) for source in sources)
+        # no source can be without a sequence
+        sources = tuple(
+            source if source.pass_rows(number) else replace(source, sizes=(9, 0, 13))
+            for number, source in enumerate(found)
+        )
     members = tuple(draw(st.permutations(range(len(sources))))[: draw(st.integers(1, len(sources)))])
-    shares = draw(schedules([NAMES[number] for number in members]))
+    shares = draw(schedules([NAMES[number] for number in members], units))
     when: Any = draw(st.sampled_from(["stop", "repeat", "drop"]))
     return MixedCase(sources, members, shares, when, draw(st.integers(-3, 2**64)))
 
 
 MIXTURES = mixtures()
+PACKED = mixtures((1, 2, 3, 5, 8))
 __all__ += ["NAMES", "np", "schedules"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -40,15 +42,30 @@ GOLDEN = [
 # irregular shares, whose rows do not come at equal distances
 IRREGULAR = Shares.steps({0: {"c": 17, "a": 5, "é": 3}, 500: {"c": 0.1, "a": 0.62, "é": 0.28}}, unit="rows")
 LONG = MixedCase(SOURCES, (2, 0, 1), IRREGULAR, "repeat", -3)
+# sequences of 6 tokens: row x is a document of x mod 4 tokens, 8·x and those behind it, in two sources with a -1 behind
+PACKED = MixedCase(
+    tuple(replace(source, packed=6, has_eos=at != 1) for at, source in enumerate(SOURCES)),
+    (1, 2, 0),
+    Shares.steps({0: {"c": 2, "a": 1, "é": 1}, 100: {"c": 1, "a": 3}}, unit="tokens"),
+    "repeat",
+    11,
+)
+GOLDEN_SEQUENCES = [
+    [2_400_008, -1, 2_400_016, 2_400_017, -1, 2_400_024],
+    [800_184, 800_185, 800_186, -1, 800_200, -1],
+    [800_216, 800_217, 800_218, -1, 800_168, -1],
+    [1_600_016, 1_600_017, 1_600_024, 1_600_025, 1_600_026, 1_600_048],
+]
+PACKED_DIGEST = "bf8963ceca60cd1bd0a9d9805d090d58b27b62d3b9dca95cc1b248feba12ecf8"
 GOLDEN_DIGEST = "0357b9dee5c841bff251ea7d3cc267bd906554a9a315ea65f374f23ce38b5339"
 
 
-def read(case: MixedCase, shards: int, batch_rows: int, steps: int) -> list[list[int]]:
+def read(case: MixedCase, shards: int, batch_rows: int, steps: int) -> list[list[Any]]:
     """The rows of each shard."""
     parts = case.pipeline(ThreadsExecutor(2)).split(shards)
     try:
         iterators = [shard.iter_batches(batch_rows) for shard in parts]
-        found: list[list[int]] = [[] for _ in parts]
+        found: list[list[Any]] = [[] for _ in parts]
         for _ in range(steps):
             for rows, iterator in zip(found, iterators, strict=True):
                 rows += take_rows(next(iterator))
@@ -68,7 +85,14 @@ def test_a_long_mixture() -> None:
     assert hashlib.sha256(text.encode()).hexdigest() == GOLDEN_DIGEST
 
 
-@pytest.mark.parametrize(("case", "shards", "batch_rows"), [(SHORT, 2, 4), (LONG, 3, 50)])
+def test_a_mixture_of_packed_sources() -> None:
+    found = read(PACKED, 2, 20, 6)
+    assert found[0][:4] == GOLDEN_SEQUENCES
+    text = json.dumps(found, separators=(",", ":"))
+    assert hashlib.sha256(text.encode()).hexdigest() == PACKED_DIGEST
+
+
+@pytest.mark.parametrize(("case", "shards", "batch_rows"), [(SHORT, 2, 4), (LONG, 3, 50), (PACKED, 2, 20)])
 def test_golden_orders_match_the_reference(case: MixedCase, shards: int, batch_rows: int) -> None:
     reading = MixtureReading(case, ThreadsExecutor(2))
     try:

@@ -16,6 +16,7 @@ from tests.laws.examples import examples
 from tests.laws.mixture_cases import (
     MIXTURES,
     NAMES,
+    PACKED,
     MixedCase,
     MixtureReading,
     SourceCase,
@@ -73,8 +74,8 @@ def _changed(draw: st.DrawFn, case: MixedCase) -> MixedCase:
 
 
 @st.composite
-def scripts(draw: st.DrawFn, most_turns: int = 5) -> Script:
-    case = draw(MIXTURES)
+def scripts(draw: st.DrawFn, cases: st.SearchStrategy[MixedCase] = MIXTURES, most_turns: int = 5) -> Script:
+    case = draw(cases)
     script = Script(case, draw(st.integers(1, 5)), draw(EQUAL), [])
     batch_rows = draw(st.integers(1, 20))
     for _ in range(draw(st.integers(1, most_turns))):
@@ -132,12 +133,26 @@ def test_any_mixture_and_any_changes(script: Script, leg_blocks: int, scramble: 
         run(script, ScrambledThreads(2, scramble))
 
 
-def test_changes_on_ray(ray_local: None) -> None:
-    sources = (
-        SourceCase((40, 3, 25), WindowCut(blocks_per_window=1), 7, None, shuffles_blocks=False),
-        SourceCase((6, 8, 6, 5, 11, 0), WindowCut(blocks_per_window=2), 8, 3, shuffles_blocks=False),
-        SourceCase((1,), WindowCut(), None, None, shuffles_blocks=False),
-    )
+@examples(12)
+@given(scripts(PACKED), st.sampled_from([0, 1, 6]), st.integers(0, 2**16))
+def test_any_mixture_of_packed_sources(script: Script, leg_blocks: int, scramble: int) -> None:
+    with short_legs(leg_blocks):
+        run(script, ScrambledThreads(2, scramble))
+
+
+ON_RAY = (
+    SourceCase((40, 3, 25), WindowCut(blocks_per_window=1), 7, None, shuffles_blocks=False),
+    SourceCase((6, 8, 6, 5, 11, 0), WindowCut(blocks_per_window=2), 8, 3, shuffles_blocks=False),
+    SourceCase((1,), WindowCut(), None, None, shuffles_blocks=False),
+)
+
+
+@pytest.mark.parametrize("packed", [0, pytest.param(5, marks=pytest.mark.nightly)])
+def test_changes_on_ray(packed: int, ray_local: None) -> None:
+    sources = ON_RAY
+    if packed:
+        # the last one has no token in its only row
+        sources = tuple(replace(each, packed=packed, sizes=(*each.sizes, 7)) for each in ON_RAY)
     names = list(NAMES[:3])
     shares = Shares.steps({0: {names[0]: 3, names[1]: 1}, 4: dict(zip(names, (1, 2, 1), strict=True))})
     case = MixedCase(sources, (0, 1, 2), shares, "drop", 5)

@@ -184,13 +184,15 @@ class LogicalPlan:
         )
         order = (cut.blocks_per_window, cut.bytes_per_window, cut.of_source, self.seed, self.shuffles_blocks)
         blocks = (identity.block_bytes, identity.filter, identity.cuts_row_groups)
-        return digest_parts([parent.digest, repr((order, blocks)).encode(), sizes])
+        packed = [] if self.packing is None else [self.packing.identity.encode()]
+        return digest_parts([parent.digest, repr((order, blocks)).encode(), sizes, *packed])
 
     def mapped(self, stage: MapBatches) -> LogicalPlan:
         """Add a transform: after the shuffle, or `packed`, if the plan already has one, else before it."""
         if self.delivers_blocks:
             return replace(self, before=(*self.before, stage))
-        step = f"{self._shuffle_call}()" if self.packing is None else "pack()"
+        is_packed = self.packing is not None and self.mixture is None
+        step = "pack()" if is_packed else f"{self._shuffle_call}()"
         if stage.only_drops and self.sort is None and not (self.packing or self.mixture or self.after):
             # which rows stay does not depend on their order
             return replace(self, before=(*self.before, stage))
@@ -205,7 +207,8 @@ class LogicalPlan:
                 "it before the shuffle, or leave out compute= and the resources"
             )
         if stage.rng and self.packing is not None:
-            raise PlanError(f"{stage.name} with rng=True comes after pack(): call it before")
+            fix = "call it before" if is_packed else "sequences of packed sources are not changed at random"
+            raise PlanError(f"{stage.name} with rng=True comes after {step}: {fix}")
         return replace(self, after=(*self.after, stage))
 
     def configured(self, **changes: Any) -> LogicalPlan:
@@ -273,7 +276,7 @@ class LogicalPlan:
             steps.append(f".{call}(seed={self.seed})")
         if self.sort is not None:
             steps.append(f".{self.sort}")
-        if self.packing is not None:
+        if self.packing is not None and self.mixture is None:
             steps.append(f".{self.packing}")
         steps += [_map_text(stage) for stage in self.after]
         changed = _options_text(self.options)

@@ -81,7 +81,7 @@ def test_json_keeps_a_value(shares: Shares) -> None:
         (lambda: Shares.steps({}), "a dict from steps"),
         (lambda: Shares.steps({3: {"a": 1}}), "begin at 0"),
         (lambda: Shares.steps({0: {"a": 1}, -1: {"a": 1}}), "0 or more"),
-        (lambda: Shares.steps({0: {"a": 1}}, unit=EPOCHS), "'steps' or 'rows'"),
+        (lambda: Shares.steps({0: {"a": 1}}, unit=EPOCHS), "'steps', 'rows' or 'tokens'"),
         (lambda: Shares.linear({"a": 1}, {"b": 1}, start=5, stop=5), "start < stop"),
         (lambda: Shares.from_json("{}"), "what to_json"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +14,15 @@ from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_seed
 from windrow.dataset.dataset import Dataset, DatasetPipeline
 from windrow.dataset.logical_plan import LogicalPlan, check_columns, make_parent, rearranged_plan
-from windrow.pipeline.exchange.layouts import CountedBlocks
-from windrow.pipeline.plan.mixture import MixedSource, Mixture, WhenExhausted, mean_window_rows
+from windrow.dataset.sources.packed_sources import PackedSources, find_packed
+from windrow.pipeline.exchange.layouts import CountedBlocks, WholeBlocks
+from windrow.pipeline.plan.mixed_source import MixedSource, mean_window_rows
+from windrow.pipeline.plan.mixture import Mixture, WhenExhausted
 from windrow.pipeline.plan.program import stored_row_bytes
 from windrow.pipeline.plan.shares import Shares, make_shares
 from windrow.pipeline.tasks.map_batches import MapBatches
+
+MixtureUnit = Literal["rows", "tokens"]
 
 # decoded bytes of a mixture's window: what is delivered before the windows of sources release memory again
 _ROUND_BYTES = 64 * 2**20
@@ -29,6 +33,7 @@ def mixture(
     shares: Mapping[str, float] | Shares,
     *,
     seed: int,
+    unit: MixtureUnit = "rows",
     when_exhausted: WhenExhausted = "stop",
     source_column: str | None = None,
 ) -> DatasetPipeline:
@@ -39,6 +44,9 @@ def mixture(
     the mixture, a source has less than one row more or less than its share of it since shares last changed, and the
     rows of a source keep their order. The choice that this leaves is made at random, by ``seed``.
 
+    Sources can `pack` documents. All of them then do, into sequences of one length, which are the rows of the mixture.
+    Each holds documents of one source, and the k-th sequence of a source is that of its own pipeline.
+
     The mixture has one epoch. It is split, sharded over meshes, read and resumed as any pipeline; transforms that
     preserve rows can follow.
 
@@ -46,22 +54,26 @@ def mixture(
     ----------
     sources
         By name, pipelines with the same columns, in any order. Each has its own ``window``, ``repeat`` and shuffle.
-        Row counts that are not known are counted first.
+        Row counts that are not known are counted first, and so are the tokens of documents that are packed.
     shares
         By name, numbers of 0 or more, of which only the proportions count; or `Shares` that follow a schedule.
     seed
         Any integer. It chooses among the orders of sources that keep to the shares; the orders of rows within sources
         come from their own seeds.
+    unit
+        What shares are shares of: ``"rows"``, or ``"tokens"`` of sources that pack. Their rows have equal numbers of
+        tokens, so both give the same mixture.
     when_exhausted
         What becomes of a source that has a share, but no rows left: ``"stop"`` ends the mixture there; ``"drop"`` goes
         on without it, the other shares in proportion; ``"repeat"`` begins its next pass, whatever its ``repeat`` says.
     source_column
-        Name of a column to add, which holds the name of each row's source.
+        Name of a column to add, which holds the name of each row's source, also where rows are sequences.
 
     Raises
     ------
     PlanError
-        If an argument is invalid, a source has no rows, sorts, packs, or draws random numbers in a transform.
+        If an argument is invalid, a source has no rows, sorts, or draws random numbers in a transform; or if sources
+        differ in whether and to what length they pack.
     SourceError
         If columns or types do not unify; the message names the column.
 
@@ -74,6 +86,15 @@ def mixture(
     >>> batch = next(iter(pipe.iter_batches(batch_size=400)))
     >>> int((batch["of"] == "web").sum()), int((batch["of"] == "books").sum())
     (300, 100)
+
+    Documents of two sources, packed into sequences of 4 tokens, of which one in four is code:
+
+    >>> code = windrow.from_items([{"tokens": [1] * size} for size in (3, 7, 5)]).repeat().pack(4, "tokens")
+    >>> text = windrow.from_items([{"tokens": [2] * size} for size in (9, 2, 4)]).repeat().pack(4, "tokens")
+    >>> pipe = windrow.mixture({"code": code, "text": text}, {"code": 1, "text": 3}, seed=7, unit="tokens")
+    >>> batch = next(iter(pipe.iter_batches(batch_size=8)))
+    >>> batch["tokens"].shape, int((batch["tokens"] == 1).all(axis=1).sum())
+    ((8, 4), 2)
     """
     plans = _check_sources(sources)
     schedule = make_shares(shares)
@@ -83,16 +104,21 @@ def mixture(
     if when_exhausted not in get_args(WhenExhausted):
         raise PlanError(f"when_exhausted={when_exhausted!r} must be 'stop', 'repeat' or 'drop'")
     chosen = check_seed(seed)
-    if source_column is not None:
-        plans = {name: _with_source_column(name, plan, source_column) for name, plan in plans.items()}
+    if source_column is not None and (not isinstance(source_column, str) or not source_column):
+        raise PlanError(f"source_column={source_column!r} must be the name of the column to add, or None")
+    packed = find_packed(plans, source_column)
+    _check_unit(unit, schedule, packed)
+    read = plans if packed is None else packed.documents
+    if source_column is not None and packed is None:
+        read = {name: _with_source_column(name, plan, source_column) for name, plan in plans.items()}
     call = f"mixture(seed={chosen}, when_exhausted={when_exhausted!r})"
-    check_columns(list(plans.values()), call)
-    joined = rearranged_plan(list(plans.values()), CountedBlocks(), call)
+    check_columns(list(read.values()), call)
+    joined = rearranged_plan(list(read.values()), CountedBlocks() if packed is None else WholeBlocks(), call)
     source: Any = joined.source
     mixed, first = [], 0
     for (name, plan), parent in zip(plans.items(), source.parents, strict=True):
         # of the parent that the blocks are made of, so that rows are counted once
-        rows = parent.row_counts
+        rows = parent.row_counts if packed is None else packed.count_tokens(name)
         if not rows.sum():
             raise PlanError(f"mixture: the source {name!r} has no rows: leave it out")
         passes = None if when_exhausted == "repeat" else plan.epochs
@@ -107,15 +133,21 @@ def mixture(
                 shuffles_blocks=plan.shuffles_blocks,
                 passes=passes,
                 digest=plan.stream_digest(),
+                seq_len=None if packed is None else packed.seq_len,
             )
         )
         first += len(rows)
-    round_rows = min(_ROUND_BYTES // stored_row_bytes(joined.source), sum(map(mean_window_rows, mixed)))
+    row_bytes = stored_row_bytes(joined.source) if packed is None else packed.row_bytes(source.schema)
+    round_rows = max(1, min(_ROUND_BYTES // row_bytes, sum(map(mean_window_rows, mixed))))
+    by_rows = schedule if packed is None else schedule.in_rows(packed.seq_len)
+    variant = repr((list(plans) if source_column else None, packed))
     return DatasetPipeline(
         replace(
             joined,
-            source=replace(source, text=_describe(plans, schedule, call)),
-            mixture=Mixture(tuple(mixed), schedule, when_exhausted, chosen, max(1, round_rows)),
+            source=replace(source, text=_describe(plans, schedule, call), variant=variant),
+            packing=None if packed is None else packed.packing,
+            after=() if packed is None else packed.after,
+            mixture=Mixture(tuple(mixed), by_rows, when_exhausted, chosen, round_rows),
         )
     )
 
@@ -124,6 +156,16 @@ def _describe(plans: Mapping[str, LogicalPlan], schedule: Shares, call: str) -> 
     """How the mixture is printed: its shares, and below the pipeline of each source."""
     sources = [f"{name}: {plan}".replace("\n", "\n  ") for name, plan in plans.items()]
     return "\n  ".join([f"{call} of {schedule}", *sources])
+
+
+def _check_unit(unit: Any, shares: Shares, packed: PackedSources | None) -> None:
+    if unit not in get_args(MixtureUnit):
+        raise PlanError(f"mixture(unit={unit!r}) must be 'rows' or 'tokens'")
+    if packed is None and "tokens" in (unit, shares.unit):
+        raise PlanError(
+            "mixture: unit='tokens' is for sources whose rows are sequences of tokens: end each source with "
+            "pack(seq_len, columns)"
+        )
 
 
 def _check_sources(sources: Any) -> dict[str, LogicalPlan]:
@@ -145,10 +187,8 @@ def _check_sources(sources: Any) -> dict[str, LogicalPlan]:
             raise PlanError(
                 f"mixture: the source {name!r} is a mixture itself: name its sources here instead"
             )
-        if plan.sort is not None or plan.packing is not None:
-            raise PlanError(
-                f"mixture: the source {name!r} has {plan.sort or plan.packing}, which mixtures do not support"
-            )
+        if plan.sort is not None:
+            raise PlanError(f"mixture: the source {name!r} has {plan.sort}, which mixtures do not support")
         if any(stage.rng for stage in plan.maps):
             raise PlanError(
                 f"mixture: the source {name!r} draws random numbers in a transform, which would be the same in each of "
@@ -163,8 +203,6 @@ def _check_sources(sources: Any) -> dict[str, LogicalPlan]:
 
 
 def _with_source_column(name: str, plan: LogicalPlan, column: str) -> LogicalPlan:
-    if not isinstance(column, str) or not column:
-        raise PlanError(f"source_column={column!r} must be the name of the column to add, or None")
     if column in make_parent(plan).schema.names:
         raise PlanError(f"mixture(source_column={column!r}): the source {name!r} has this column already")
     return replace(

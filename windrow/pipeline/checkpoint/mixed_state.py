@@ -129,7 +129,7 @@ def resume_mixture(mixture: Mixture, state: MixedState, cursor: Cursor) -> Curso
     goes on too; else shares count from here on.
     """
     known = dict(state.sources)
-    row, names = cursor.row, mixture.names
+    row, names = cursor.row // mixture.row_tokens, mixture.names
     counts = tuple(known[name].rows if name in known else 0 for name in names)
     weights = tuple(known[name].weight if name in known else 0 for name in names)
     is_same = state.schedule == digest_schedule(mixture) and names == [name for name, _ in state.sources]
@@ -162,9 +162,9 @@ def change_shares(mixture: Mixture, cursor: Cursor, step_rows: int, given: Any) 
             f"set_shares({given!r}): give a dict with the share of each source from here on; the sources are "
             f"{mixture.names}"
         )
-    leg = mixture.leg(cursor.mixed or mixture.start, cursor.row, step_rows)
-    at = leg.point_at(cursor.row)
+    leg = mixture.leg_at(cursor, step_rows)
+    row = leg.row
     weights = shares.phases[0].weights(mixture.names)
-    point = MixturePoint(tuple(leg.counts_at(cursor.row).tolist()), cursor.row, weights, at.steps, cursor.row)
+    point = MixturePoint(tuple(leg.counts_at(row).tolist()), row, weights, leg.point_at(row).steps, row)
     # another epoch, so that nothing of what was planned before is taken for the same
-    return replace(mixture.cursor(cursor.epoch + 1, point, cursor.row), assigned=cursor.assigned)
+    return replace(mixture.cursor(cursor.epoch + 1, point, row), assigned=cursor.assigned)

@@ -114,9 +114,10 @@ def _skip_in_mixture(legs: MixtureLegs, at: Cursor, steps: int, batch_size: int,
     """The cursor some steps after another, or the mixture's end."""
     while steps and legs.has_rows_at(at):
         legs.open(at, batch_size)
-        left = -(-(legs.leg(at.epoch).stop - at.row) // step_rows)
+        stop = legs.stop(at.epoch)
+        left = -(-(stop - at.row) // step_rows)
         taken = min(steps, left)
-        at = legs.locate(at.epoch, min(at.row + taken * step_rows, legs.leg(at.epoch).stop))
+        at = legs.locate(at.epoch, min(at.row + taken * step_rows, stop))
         steps -= taken
     return at
 

@@ -138,7 +138,8 @@ def _describe_mixture(job: Job, mixture: Mixture) -> State:
         sizes="",
         filter="",
         row_changes=0,
-        packing="",
+        # columns and end tokens belong to the sources
+        packing="" if mixture.seq_len is None else str(mixture.seq_len),
         seed=mixture.seed,
         shuffled="mixture",
         mixture=describe_mixture(mixture),

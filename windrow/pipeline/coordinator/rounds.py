@@ -27,8 +27,9 @@ def check_shares(
     ]
     is_open = scheduler.opened_assignment(cursor.epoch) is not None
     if others and is_open and legs.differs(cursor, batch_size):
+        row = cursor.row // legs.mixture.row_tokens
         raise StateError(
-            f"shard {shard} goes on with the mixture at row {cursor.row:,} with other shares, or after other rows, "
+            f"shard {shard} goes on with the mixture at row {row:,} with other shares, or after other rows, "
             f"than shard {others[0]}: call set_shares() with the same shares after the same step on all shards, and "
             "load the same state into all of them"
         )

@@ -97,8 +97,8 @@ class BlockRowCounts:
 
     def _count(self, task: Task, report: TaskReport) -> list[str]:
         warnings = self._skip_corrupt(task, report)
-        part = self._program.parts(task.work.epoch, task.work.window)[task.work.part]
-        self.array[part] = report.rows
+        # not those of the plan: a late task can be one of an earlier plan
+        self.array[list(task.blocks)] = report.rows
         if report.documents is not None:
             for at, lengths in enumerate(report.documents):
                 counted = self.documents[task.blocks[at]]

@@ -88,6 +88,8 @@ class RearrangedSource(DerivedSource):
     """A source of other sources' rows, as a layout arranges them."""
 
     layout: Layout
+    # what else its rows depend on, in digests
+    variant: str = ""
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -141,6 +143,8 @@ class RearrangedSource(DerivedSource):
     def fingerprint(self) -> str:
         """A digest of the parents' data and of the operation, and of windows, if the layout states them."""
         digest, table = self.derivation_digest, self.blocks
+        if self.variant:
+            digest = digest_parts([digest.encode(), self.variant.encode()])
         if table.window_starts is None:
             return digest
         return digest_parts([digest.encode(), table.window_starts.tobytes(), table.rows.tobytes()])

@@ -182,7 +182,7 @@ class Explanation:
 
     def _format_rows(self) -> str:
         if self.sources:
-            return f"{self.rows:,} in one pass of each source"
+            return f"{self.rows:,} {'sequences ' if self.packing else ''}in one pass of each source"
         if self.rows_known:
             return f"{self.rows:,} an epoch"
         skipped = ", corrupt blocks skipped" if self.skips_corrupt else ""
@@ -198,7 +198,9 @@ class Explanation:
     def _format_windows(self) -> str:
         if self.sources:
             needed = format_bytes(self.budget.window_bytes)
-            return f"delivered in rounds of {self.round_rows:,} rows; the sources' windows that one needs take {needed}"
+            what = "sequences" if self.packing else "rows"
+            rounds = f"delivered in rounds of {self.round_rows:,} {what}"
+            return f"{rounds}; the sources' windows that one needs take {needed}"
         if self.windows <= 1:
             return "1 an epoch: the whole dataset" if self.windows else "none: there is no data"
         size = format_bytes(self.decoded_bytes / self.windows)
@@ -276,6 +278,8 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
     job = program.job
     blocks = job.source.blocks
     rows = int(program.estimated_rows.sum()) // job.sequence_rows
+    if job.mixture is not None:
+        rows = sum(source.pass_rows for source in job.mixture.sources)
     counted = batch_rows and job.rows_known and job.mixture is None
     assignment = program.assignment(batch_rows or 1, drop_last=False) if counted else None
     plan = program.plan(0)

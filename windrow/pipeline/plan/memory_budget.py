@@ -332,7 +332,7 @@ def prefetch_rounds(program: Program) -> int:
     assert mixture is not None, "the program is of a mixture"
     if not prefetch:
         return 0
-    round_bytes = max(1, mixture.round_rows * program.row_bytes)
+    round_bytes = max(1, mixture.round_rows * mixture.row_tokens * program.row_bytes)
     window_bytes = largest_window(program, program.job.source.blocks.memory_bytes)
     return max(1, -(-prefetch * window_bytes // round_bytes))
 

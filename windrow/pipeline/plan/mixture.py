@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
-from windrow.core.source import BlockTable
 from windrow.pipeline.plan.cursor import Cursor, MixturePoint
 from windrow.pipeline.plan.epoch_shape import Rounds
+from windrow.pipeline.plan.mixed_source import MixedSource, SourceWindow, window_work
 from windrow.pipeline.plan.shares import Shares, phase_starts
-from windrow.shuffle.order.epoch_plan import EpochPlan, WindowCut, plan_epoch
+from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.round_runs import SourceStretch
 from windrow.shuffle.order.share_sequence import ShareSequence, share_sequence
@@ -31,86 +31,12 @@ from windrow.shuffle.order.share_sequence import ShareSequence, share_sequence
 Ints = NDArray[np.int64]
 WhenExhausted = Literal["stop", "repeat", "drop"]
 
-# A part of an endless mixture is planned at a time, of about this much work: a window is one, as are so many blocks. It
-# has at least some windows of each source, since those that are held where it ends are read again.
-_LEG_WORK, _BLOCKS_PER_WORK, _LEG_WINDOWS = 1024, 32, 4
+# A part of an endless mixture is planned at a time, of about this much work. It has at least some windows of each
+# source, since those that are held where it ends are read again.
+_LEG_WORK, _LEG_WINDOWS = 1024, 4
 _MAX_ROWS = 2**62
 # of those that readers of one process are in at the same time
 KEPT_LEGS = 8
-
-
-@dataclass(frozen=True, eq=False)
-class MixedSource:
-    """A source as its own pipeline specifies it; its blocks follow those of the sources before it."""
-
-    name: str
-    blocks: BlockTable
-    rows: Ints  # (blocks,) as delivered
-    first_block: int
-    cut: WindowCut
-    seed: int | None
-    shuffles_blocks: bool
-    passes: int | None  # None: endless
-    digest: str  # of data and order
-
-    @property
-    def row_seed(self) -> int | None:
-        """The seed by which the rows of each window are shuffled, or None."""
-        return None if self.shuffles_blocks else self.seed
-
-    @cached_property
-    def pass_rows(self) -> int:
-        """Rows of a pass."""
-        return int(self.rows.sum())
-
-    @cached_property
-    def windows_per_pass(self) -> int:
-        """About how many windows a pass has; at least 1."""
-        return max(1, plan_epoch(self.blocks, cut=self.cut, seed=None, epoch=0).windows)
-
-    @property
-    def total_rows(self) -> int | None:
-        """Rows of all passes; None: endless."""
-        if self.passes is None and self.pass_rows:
-            return None
-        return self.pass_rows * (self.passes or 0)
-
-    def window_key(self, window: SourceWindow) -> bytes | None:
-        """The key of the order of a window's rows; None: stored order."""
-        return (
-            None if self.row_seed is None else derive_key(self.row_seed, "rows", window.epoch, window.window)
-        )
-
-    def windows(self, first_row: int) -> Iterator[SourceWindow]:
-        """The windows that have rows from ``first_row`` of the source on, pass after pass."""
-        number = first_row // max(1, self.pass_rows)
-        while self.pass_rows and (self.passes is None or number < self.passes):
-            plan = plan_epoch(
-                self.blocks,
-                cut=self.cut,
-                seed=self.seed,
-                epoch=number,
-                sorts_windows=not self.shuffles_blocks,
-            )
-            before = np.append(0, np.cumsum(self.rows[plan.blocks]))[plan.starts] + number * self.pass_rows
-            for window in range(plan.windows):
-                start, stop = int(before[window]), int(before[window + 1])
-                if stop > max(start, first_row):
-                    yield SourceWindow(
-                        number, window, start, stop, plan.window_blocks(window) + self.first_block
-                    )
-            number += 1
-
-
-@dataclass(frozen=True, eq=False)
-class SourceWindow:
-    """A window of a source: its pass, its number there, its rows in the source's stream, and its blocks."""
-
-    epoch: int
-    window: int
-    start: int
-    stop: int
-    blocks: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,10 +72,29 @@ class Mixture:
         """The sources' names."""
         return [source.name for source in self.sources]
 
+    @property
+    def seq_len(self) -> int | None:
+        """Tokens of a row, if sources pack documents into sequences."""
+        return self.sources[0].seq_len
+
+    @property
+    def row_tokens(self) -> int:
+        """The same, else 1. Cursors, tasks and runs count tokens."""
+        return self.sources[0].row_tokens
+
+    @property
+    def block_rows(self) -> Ints:
+        """(blocks,) the rows, or tokens, of the blocks of all sources."""
+        return np.concatenate([source.rows for source in self.sources])
+
     def cursor(self, epoch: int, point: MixturePoint, row: int) -> Cursor:
         """The cursor at a row, which is behind a point."""
-        number = row // self.round_rows
-        return Cursor(epoch, row, number, number * self.round_rows, mixed=point)
+        number, length = row // self.round_rows, self.row_tokens
+        return Cursor(epoch, row * length, number, number * self.round_rows * length, mixed=point)
+
+    def leg_at(self, cursor: Cursor, step_rows: int = 1) -> MixtureLeg:
+        """The leg from a cursor on."""
+        return self.leg(cursor.mixed or self.start, cursor.row // self.row_tokens, step_rows)
 
     @property
     def start(self) -> MixturePoint:
@@ -175,6 +120,7 @@ class MixtureLeg:
     """A part of a mixture from a row on, planned as one epoch: its rows, its rounds, and the source windows it needs.
 
     ``row`` lies behind ``point``, in the same stretch. Rows are numbered from the mixture's start, and so are rounds.
+    With packing, they are sequences.
     Source windows are numbered in the order in which their first rows are needed.
     """
 
@@ -250,7 +196,7 @@ class MixtureLeg:
 
     @cached_property
     def _work_budget(self) -> float:
-        each = [_window_work(source) for source in self.mixture.sources if source.pass_rows]
+        each = [window_work(source) for source in self.mixture.sources if source.pass_rows]
         return float(max(_LEG_WORK, _LEG_WINDOWS * sum(each)))
 
     def _work_of(self, sequence: ShareSequence, rows: int) -> float:
@@ -259,7 +205,7 @@ class MixtureLeg:
         for source, weight in zip(self.mixture.sources, sequence.weights.tolist(), strict=True):
             if source.pass_rows:
                 windows = rows * weight / sequence.period * source.windows_per_pass / source.pass_rows
-                found += windows * _window_work(source)
+                found += windows * window_work(source)
         return found
 
     def _fitting_rows(self, sequence: ShareSequence, budget: float) -> int:
@@ -407,13 +353,3 @@ class NeededWindow:
     window: SourceWindow
     first_row: int
     stop_row: int
-
-
-def _window_work(source: MixedSource) -> float:
-    """The work of planning a window of a source."""
-    return 1 + len(source.blocks.rows) / source.windows_per_pass / _BLOCKS_PER_WORK
-
-
-def mean_window_rows(source: MixedSource) -> int:
-    """The mean rows of a window of a source."""
-    return source.pass_rows // source.windows_per_pass

@@ -9,12 +9,22 @@ from numpy.typing import NDArray
 
 from windrow.pipeline.plan.cursor import Cursor, MixturePoint
 from windrow.pipeline.plan.mixture import KEPT_LEGS, Mixture, MixtureLeg
-from windrow.pipeline.plan.window_places import EpochParts, WindowPlaces, WindowPlan, cut_parts
+from windrow.pipeline.plan.window_places import (
+    EpochParts,
+    WindowPlaces,
+    WindowPlan,
+    cut_parts,
+    find_documents,
+    place_all_documents,
+)
 from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.epoch_plan import EpochPlan
+from windrow.shuffle.order.permutation import Permutation
 from windrow.shuffle.order.round_runs import RoundRuns, scatter_window
 from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.sequence_places import SequencePlaces
 from windrow.shuffle.order.shard_assignment import ShardAssignment
+from windrow.shuffle.order.window_order import WindowOrder
 
 _SHOWN_SOURCES = 10
 
@@ -23,13 +33,14 @@ class MixtureLegs:
     """By epoch, the legs that have been opened in this process.
 
     ``step_rows`` gives the rows of a step over all shards, given the batch size. ``sizes`` holds the bytes of each
-    block, which tasks of about ``task_bytes`` read.
+    block, which tasks of about ``task_bytes`` read. With packing, a leg counts sequences, and all else counts tokens.
     """
 
     def __init__(
         self, mixture: Mixture, step_rows: Callable[[int], int], sizes: NDArray[np.int64], task_bytes: int
     ) -> None:
         self.mixture = mixture
+        self._row_tokens = mixture.row_tokens
         self._step_rows = step_rows
         self._sizes = sizes
         self._task_bytes = task_bytes
@@ -38,7 +49,7 @@ class MixtureLegs:
         self._parts: dict[int, EpochParts] = {}
 
     def _start_of(self, cursor: Cursor, batch_size: int) -> tuple[MixturePoint, int, int]:
-        return cursor.mixed or self.mixture.start, cursor.row, self._step_rows(batch_size)
+        return cursor.mixed or self.mixture.start, cursor.row // self._row_tokens, self._step_rows(batch_size)
 
     def open(self, cursor: Cursor, batch_size: int) -> bool:
         """Plan a leg from a cursor on, as its epoch; returns whether that was planned otherwise before."""
@@ -66,7 +77,8 @@ class MixtureLegs:
 
     def has_rows_at(self, cursor: Cursor) -> bool:
         """Whether the mixture has a row at a cursor."""
-        return self.mixture.leg(*self._start_of(cursor, 1)).stop > cursor.row
+        leg = self.mixture.leg(*self._start_of(cursor, 1))
+        return leg.stop > leg.row
 
     def leg(self, epoch: int) -> MixtureLeg:
         """The leg of an epoch; before any was opened, the mixture's start."""
@@ -74,6 +86,10 @@ class MixtureLegs:
         if start is None:
             start = self._opened[epoch] = self._start_of(Cursor(epoch), 1)
         return self.mixture.leg(*start)
+
+    def stop(self, epoch: int) -> int:
+        """Where the leg of an epoch ends."""
+        return self.leg(epoch).stop * self._row_tokens
 
     def plan(self, epoch: int) -> EpochPlan:
         """The blocks of each window of a source that the leg needs."""
@@ -95,14 +111,14 @@ class MixtureLegs:
 
     def round_starts(self, epoch: int) -> NDArray[np.int64]:
         """(rounds + 1,) the first row of each round, counted from the mixture's start, and where the leg ends."""
-        leg = self.leg(epoch)
-        return np.minimum(np.arange(leg.rounds.stop + 1, dtype=np.int64) * self.mixture.round_rows, leg.stop)
+        rounds = np.arange(self.leg(epoch).rounds.stop + 1, dtype=np.int64)
+        return np.minimum(rounds * self.mixture.round_rows * self._row_tokens, self.stop(epoch))
 
     def locate(self, epoch: int, row: int) -> Cursor:
         """The cursor at a row of a leg; at its end, that of the next one."""
-        leg = self.leg(epoch)
-        at = self.mixture.cursor(epoch, leg.point_at(row), row)
-        return at.next_epoch() if row >= leg.stop else at
+        leg, number = self.leg(epoch), row // self._row_tokens
+        at = self.mixture.cursor(epoch, leg.point_at(number), number)
+        return at.next_epoch() if number >= leg.stop else at
 
     def place(
         self,
@@ -111,45 +127,63 @@ class MixtureLegs:
         assignment: ShardAssignment,
         destinations: Sequence[tuple[int, ...]],
         run_rows: int,
+        lengths: Sequence[NDArray[np.int32] | None] = (),
     ) -> WindowPlaces:
-        """Where the rows of a work's window go: into the runs of several rounds."""
+        """Where the rows of a work's window go: into the runs of several rounds.
+
+        With packing, ``lengths`` hold the tokens of each document of every block of the mixture.
+        """
         leg, plan = self.leg(work.epoch), self.window(work.epoch, work.window)
         needed, size = leg.windows[work.window], self.mixture.round_rows
-        source = self.mixture.sources[needed.source]
+        first_row, stop_row = leg.row * self._row_tokens, leg.stop * self._row_tokens
         layouts = tuple(
             RoundRuns(
                 WindowRuns(
                     assignment=assignment,
-                    first_row=leg.row,
-                    stop_row=leg.stop,
-                    total=leg.stop,
+                    first_row=first_row,
+                    stop_row=stop_row,
+                    total=stop_row,
                     shards=shards,
                     run_rows=run_rows,
                     slices=1,
                 ),
-                round_rows=size,
+                round_rows=size * self._row_tokens,
                 first_round=needed.first_row // size,
                 stop_round=-(-needed.stop_row // size),
-                first_row=leg.row,
-                stop_row=leg.stop,
+                first_row=first_row,
+                stop_row=stop_row,
             )
             for shards in destinations
         )
         before = plan.rows_before(rows)
-        order = scatter_window(
-            source.window_key(needed.window),
-            int(before[-1]),
-            needed.window.start,
-            needed.source,
+        source, window, stretches = (
+            self.mixture.sources[needed.source],
+            needed.window,
             leg.stretches_of(needed),
         )
-        return WindowPlaces(plan, order, layouts, before, None, None)
+        key = source.window_key(window)
+        if source.seq_len is None:
+            order = scatter_window(key, int(before[-1]), window.start, needed.source, stretches)
+            return WindowPlaces(plan, order, layouts, before)
+        # documents lie end to end as in the source's own pipeline; the sequences that they are cut into are scattered
+        counted = find_documents(plan, lengths)
+        count = sum(map(len, counted))
+        laid_out = WindowOrder(count, window.before, None if key is None else Permutation(key, count))
+        sequences = SequencePlaces(
+            needed.source,
+            tuple(stretches),
+            source.seq_len,
+            first=window.epoch * source.pass_rows,
+            count=source.pass_rows,
+        )
+        documents = place_all_documents(laid_out, counted)
+        return WindowPlaces(plan, laid_out, layouts, before, documents, sequences=sequences)
 
 
 def describe_sources(mixture: Mixture) -> str:
     """The sources in words: their shares at the start, the rows of a pass, and how often they are read."""
     shares = mixture.shares.at(0)
-    found = []
+    found, what = [], "rows" if mixture.seq_len is None else "sequences"
     for source in mixture.sources[:_SHOWN_SOURCES]:
         times = (
             "endlessly"
@@ -157,7 +191,7 @@ def describe_sources(mixture: Mixture) -> str:
             else f"{source.passes:,} time{'s' if source.passes != 1 else ''}"
         )
         share = f"{100 * shares.get(source.name, 0.0):.3g} %"
-        found.append(f"{source.name} {share} ({source.pass_rows:,} rows, {times})")
+        found.append(f"{source.name} {share} ({source.pass_rows:,} {what}, {times})")
     more = len(mixture.sources) - len(found)
     changes = len(mixture.shares.phases) - 1
     text = "; ".join(found) + (f"; and {more:,} more" if more > 0 else "")

@@ -57,6 +57,8 @@ _READ_THEN_SORT = (
     Stage("sort", needs_order=True, needs_window=True),
 )
 _READ_THEN_PLACE = (Stage("read", needs_order=False), Stage("place", needs_order=True))
+# of a mixture, whose tokens are known, but not the documents of a window
+_COUNT_THEN_PLACE = (_READ_THEN_PLACE[0], Stage("place", needs_order=True, needs_window=True))
 
 
 def _estimate_held_bytes(output_bytes: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -128,6 +130,8 @@ class Program:
     def estimated_rows(self) -> NDArray[np.int64]:
         """(blocks,) the rows of each block before any transform changes their number; with packing, tokens."""
         blocks = self.job.source.blocks
+        if self.job.mixture is not None:
+            return self.job.mixture.block_rows
         return blocks.rows if self.job.packing is None else blocks.memory_bytes // self.row_bytes
 
     @cached_property
@@ -216,12 +220,17 @@ class Program:
         mixture, sizes = self.job.mixture, self.job.source.blocks.memory_bytes
         if mixture is None:
             return None
-        shards, batch_rows = self.shards, self.batch_rows
-        return MixtureLegs(mixture, lambda size: shards * batch_rows(size), sizes, self.task_bytes)
+        shards = self.shards
+        return MixtureLegs(mixture, lambda size: shards * size, sizes, self.task_bytes)
+
+    @property
+    def windows_known(self) -> bool:
+        """Whether it is known before anything is read at which row each window, or round, begins."""
+        return self.job.rows_known or self.legs is not None
 
     def total_rows(self, epoch: int) -> int:
         """Rows of an epoch whose row counts are known; of a mixture, the row at which it ends."""
-        return int(self.stored_rows.sum()) if self.legs is None else self.legs.leg(epoch).stop
+        return int(self.stored_rows.sum()) if self.legs is None else self.legs.stop(epoch)
 
     def fetched_windows(self, epoch: int) -> int:
         """Up to where what shards fetch of an epoch is numbered: its windows, or a mixture's rounds."""
@@ -302,6 +311,10 @@ class Program:
         """The epoch as the scheduler sees it, with the row counts known so far."""
         parts = self._epoch_parts(epoch)
         known = parts.are_known(rows)
+        is_counted = bool(known.all())
+        if self.legs is not None:
+            # how many tokens there are is known before it is known how many each document has
+            rows, known = self.estimated_rows, np.ones_like(known)
         counts = [
             count if is_known else None
             for count, is_known in zip(parts.sums(rows).tolist(), known.tolist(), strict=True)
@@ -318,10 +331,10 @@ class Program:
         flat = tuple(map(Part, counts, sizes, unpacked, stored))
         borders = parts.windows.tolist()
         windows = tuple(flat[first:stop] for first, stop in pairwise(borders))
-        stages = _MAP if known.all() else _READ_THEN_PLACE
         if self.legs is not None:
-            leg = self.legs.leg(epoch)
-            return EpochShape(windows, _MAP, leg.rounds, leg.stop)
+            stages = _MAP if is_counted else _COUNT_THEN_PLACE
+            return EpochShape(windows, stages, self.legs.leg(epoch).rounds, self.legs.stop(epoch))
+        stages = _MAP if is_counted else _READ_THEN_PLACE
         return EpochShape(windows=windows, stages=stages if self.job.sort is None else _READ_THEN_SORT)
 
     def places(
@@ -339,7 +352,7 @@ class Program:
         """Where the rows of a work's window go: one layout per destination; the rest is as in `place_window`."""
         if self.legs is not None:
             run_rows = self.run_rows(assignment.batch_size)
-            return self.legs.place(work, rows, assignment, destinations, run_rows)
+            return self.legs.place(work, rows, assignment, destinations, run_rows, lengths)
         first, stop = counts.first_row(work.window), counts.first_row(work.window + 1)
         assert first is not None, "rows are counted before they are placed"
         assert stop is not None, "rows are counted before they are placed"
@@ -363,7 +376,8 @@ class Program:
     ) -> Task:
         """The task for a piece of work, with the row counts known so far, and where the window's rows go."""
         part = self.parts(work.epoch, work.window)[work.part].tolist()
-        expected = tuple(count if count >= 0 else None for count in rows[part].tolist())
+        counts = rows if self.legs is None else self.estimated_rows
+        expected = tuple(count if count >= 0 else None for count in counts[part].tolist())
         assert places is not None or not stage.needs_order, "placing needs to know where rows go"
         return Task(
             work=work,

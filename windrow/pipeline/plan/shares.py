@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from math import lcm
@@ -15,7 +15,7 @@ from windrow.core.cached_properties import cached_property
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 
-Unit = Literal["steps", "rows"]
+Unit = Literal["steps", "rows", "tokens"]
 
 # Shares whose common denominator is larger are rounded to parts of this.
 _PARTS = 2**18
@@ -82,7 +82,8 @@ class Shares:
             By the step at which they begin, counted from the mixture's start, shares as in `constant`. One of them
             begins at 0. A source that is not named has no share meanwhile.
         unit
-            ``"steps"``, or ``"rows"`` of the mixture over all shards.
+            ``"steps"``; ``"rows"`` of the mixture over all shards; or, where these are packed sequences, their
+            ``"tokens"``. Shares that begin within a sequence hold from the next one on.
 
         Raises
         ------
@@ -176,13 +177,21 @@ class Shares:
         return tuple(dict.fromkeys(name for phase in self.phases for name, _ in phase.shares))
 
     def at(self, place: int) -> dict[str, float]:
-        """The shares at a step, or, by `unit`, a row of the mixture; they add up to 1."""
+        """The shares at a step, or, by `unit`, a row or token of the mixture; they add up to 1."""
         phase = self.phases[self.phase_at(place)]
         return {name: float(share) for name, share in _normalised(phase.shares).items()}
 
     def phase_at(self, place: int) -> int:
-        """The number of the phase that holds at a step or row."""
+        """The number of the phase that holds at a step, row or token."""
         return max(number for number, phase in enumerate(self.phases) if phase.start <= place)
+
+    def in_rows(self, row_tokens: int) -> Shares:
+        """The same schedule with tokens counted in rows of so many, each change at the next whole row."""
+        if self.unit != "tokens":
+            return self
+        # of those that begin at the same row, the last one holds
+        by_row = {-(-phase.start // row_tokens): phase for phase in self.phases}
+        return Shares(tuple(replace(phase, start=row) for row, phase in by_row.items()), "rows")
 
     def to_json(self) -> str:
         """Return the shares as JSON, for `from_json`."""
@@ -260,7 +269,7 @@ def as_fraction(value: Any) -> Fraction | None:
 
 def _check_unit(unit: Any) -> Unit:
     if unit not in get_args(Unit):
-        raise PlanError(f"unit={unit!r} must be 'steps' or 'rows'")
+        raise PlanError(f"unit={unit!r} must be 'steps', 'rows' or 'tokens'")
     found: Unit = unit
     return found
 

@@ -14,6 +14,7 @@ from windrow.pipeline.tasks.task import Documents, Ordering
 from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.round_runs import RoundRuns
 from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.sequence_places import SequencePlaces
 from windrow.shuffle.order.window_order import WindowOrder, order_window, place_documents
 
 Ints = NDArray[np.int64]
@@ -108,9 +109,11 @@ class WindowPlaces:
     # (blocks + 1,) rows of the window before each of its blocks, and their total
     before: NDArray[np.int64]
     # with packing, the documents of each block
-    documents: tuple[Documents, ...] | None
+    documents: tuple[Documents, ...] | None = None
     # with a sort, the epoch row of each row of each block
-    sorted_rows: tuple[NDArray[np.int64], ...] | None
+    sorted_rows: tuple[NDArray[np.int64], ...] | None = None
+    # of a mixture with packing, where the source's sequences come
+    sequences: SequencePlaces | None = None
 
     def ordering(self, part: int) -> Ordering:
         """Where the rows of a part go."""
@@ -121,6 +124,7 @@ class WindowPlaces:
             layouts=self.layouts,
             documents=None if self.documents is None else self.documents[blocks],
             sorted_rows=None if self.sorted_rows is None else self.sorted_rows[blocks],
+            sequences=self.sequences,
         )
 
 
@@ -140,15 +144,13 @@ def place_window(
     dataset. With a sort, ``keys`` holds those of the blocks of each part.
     """
     before = plan.rows_before(rows)
-    counted = [lengths[block] for block in plan.blocks.tolist()] if job.packing is not None else []
-    of_blocks = [each for each in counted if each is not None]
-    assert len(of_blocks) == len(counted), "documents are counted before they are placed"
+    of_blocks = [] if job.packing is None else find_documents(plan, lengths)
     ordered = int(before[-1]) if job.packing is None else sum(map(len, of_blocks))
     epoch, window = key
     order = order_window(
         seed=job.row_seed, epoch=epoch, window=window, rows=ordered, first_row=layouts[0].first_row
     )
-    documents = None if job.packing is None else _place_documents(order, of_blocks)
+    documents = None if job.packing is None else place_all_documents(order, of_blocks)
     sorted_rows = None
     if job.sort is not None:
         of_parts = [table for part in range(len(plan)) for table in keys[part]]
@@ -157,7 +159,15 @@ def place_window(
     return WindowPlaces(plan, order, layouts, before, documents, sorted_rows)
 
 
-def _place_documents(order: WindowOrder, lengths: Sequence[NDArray[np.int32]]) -> tuple[Documents, ...]:
+def find_documents(plan: WindowPlan, lengths: Sequence[NDArray[np.int32] | None]) -> list[NDArray[np.int32]]:
+    """The tokens of each document of each block of a window, given those of every block of the dataset."""
+    counted = [lengths[block] for block in plan.blocks.tolist()]
+    found = [each for each in counted if each is not None]
+    assert len(found) == len(counted), "documents are counted before they are placed"
+    return found
+
+
+def place_all_documents(order: WindowOrder, lengths: Sequence[NDArray[np.int32]]) -> tuple[Documents, ...]:
     """The documents of each block, given the tokens of each of them."""
     of_window = np.concatenate([np.zeros(0, np.int32), *lengths])
     borders = np.cumsum([len(each) for each in lengths])[:-1]

@@ -92,9 +92,10 @@ class EpochReader:
 
     @property
     def place(self) -> tuple[int, int] | None:
-        """The epoch, and the row where the last step ends of which a batch was consumed; None before the first."""
+        """The epoch, and the row, with packing sequence, where the last step ends of which a batch was consumed."""
         assignment = self.facts.assignment
-        return (self.epoch, assignment.start_row + self.steps * assignment.step_rows) if self.steps else None
+        row = assignment.start_row + self.steps * assignment.step_rows
+        return (self.epoch, row // assignment.sequence_rows) if self.steps else None
 
     @property
     def size_bytes(self) -> int:
@@ -110,7 +111,7 @@ class EpochReader:
         if self._has_nothing_left():
             return self.next_epoch(whole=False)
         row = assignment.start_row + self.steps * assignment.step_rows
-        if self._program.job.rows_known:
+        if self._program.windows_known:
             return replace(self._program.locate(self.epoch, row), assigned=assigned)
         # later windows may not be counted yet
         window, window_row = self._reader.window_before(row)
@@ -126,7 +127,7 @@ class EpochReader:
     @property
     def window_starts(self) -> list[int]:
         """The first row in the epoch of each window that it has reached, and perhaps of later ones."""
-        if self._program.job.rows_known:
+        if self._program.windows_known:
             return self._program.window_starts(self.epoch).tolist()
         return sorted(self._reader.runs.starts.values())
 

@@ -131,11 +131,10 @@ class ObservingMethods:
         if mixture is None:
             return ()
         cursor = self._position.consumed
-        point = cursor.mixed or mixture.start
-        leg = mixture.leg(point, cursor.row, 1)
-        state = describe_mixture(mixture, leg, cursor.row)
+        leg = mixture.leg_at(cursor)
+        state = describe_mixture(mixture, leg, leg.row)
         total = sum(each.weight for _, each in state.sources)
-        begins = leg.point_at(cursor.row).counts
+        begins = leg.point_at(leg.row).counts
         waits = {each.name: each.wait_seconds for each in run.sources}
         return tuple(
             SourceStats(

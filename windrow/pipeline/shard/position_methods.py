@@ -76,8 +76,8 @@ class PositionMethods:
         mixture = self._program.job.mixture
         mixed = None
         if mixture is not None:
-            at = cursor.mixed or mixture.start
-            mixed = describe_mixture(mixture, mixture.leg(at, cursor.row, 1), cursor.row)
+            leg = mixture.leg_at(cursor)
+            mixed = describe_mixture(mixture, leg, leg.row)
         return self._stream.at(cursor, shards=shards, batch_size=batch_size, mixture=mixed).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, allow_appended: bool = False) -> None:
@@ -159,8 +159,7 @@ class PositionMethods:
                     f"set_shares(): shard {self._shard} is read by DataLoader workers, each at a step of its own; "
                     "read it through iter_torch_batches()"
                 )
-            rows = self._batch_size or 1
-            step_rows = self._program.shards * self._program.batch_rows(rows)
+            step_rows = self._program.shards * (self._batch_size or 1)
             self._position.change(change_shares(mixture, self._position.consumed, step_rows, shares))
 
     def skip_epoch(self) -> None:

@@ -297,7 +297,7 @@ class Shard(PositionMethods, LoaderMethods, ObservingMethods):
 
     def _total_rows(self) -> int | None:
         """Rows of an epoch over all shards, or None before they have been counted."""
-        if self._program.job.rows_known:
+        if self._program.windows_known:
             return self._program.total_rows(self._position.epoch)
         delivered = self._connection.run_stats(spans=False).epoch_rows
         return None if delivered is None else delivered * self._program.job.sequence_rows

@@ -124,7 +124,7 @@ class SourceStats:
     name
         The source's name.
     rows
-        Rows that it has delivered, in all passes.
+        Rows that it has delivered, in all passes; sequences, if it packs.
     passes
         Passes that it has completed.
     share

@@ -248,7 +248,7 @@ def _run_task(
                     block_rows += part.num_rows
                     # free this part before the next one is decoded
                     del part
-                _check_rows(task, at, block_rows)
+                _check_rows(context, task, at, block_rows)
                 observed.rows.append(block_rows)
                 output_limit.add(at, block_rows, int(slice_bytes.sum()))
     except OutputLimitError as error:
@@ -336,11 +336,12 @@ def _read_block(
     return _EMPTY_BLOCK
 
 
-def _check_rows(task: Task, at: int, rows: int) -> None:
+def _check_rows(context: TaskContext, task: Task, at: int, rows: int) -> None:
     expected = task.rows[at]
     if expected is not None and rows != expected:
+        what = "rows" if context.packing is None else "tokens"
         raise SourceError(
-            f"{task.addresses[at].origin}: read {rows} rows, expected {expected}. "
+            f"{task.addresses[at].origin}: read {rows} {what}, expected {expected}. "
             "The file changed, or a transform is not a pure function of its rows: "
             "list the dataset again, or pass preserves_rows=False"
         )

@@ -118,19 +118,40 @@ class SequencePacking:
         TransformError
             If a column cannot be packed; names it and ``origin``, the block.
         """
-        if not table.num_rows:
-            return pa.table({}), np.zeros(0, np.int32)
-        where = f"pack, {origin}: "
+        return self._flatten(table, f"pack, {origin}: ")
+
+    def count_tokens(self, table: pa.Table) -> NDArray[np.int64]:
+        """(documents,) the tokens of each document, with the one behind it."""
+        return self._measure(table, "")[1]
+
+    def documents(self, table: pa.Table) -> pa.Table:
+        """Lists of the tokens of each document, with the one behind it; other columns repeat their value in lists."""
+        tokens, counts = self._flatten(table, "")
+        offsets = pa.array(np.append(0, np.cumsum(counts, dtype=np.int64)))
+        arrays = [
+            pa.LargeListArray.from_arrays(offsets, join_chunks(name, tokens.column(name), ""))
+            for name in tokens.column_names
+        ]
+        return pa.table(arrays, names=tokens.column_names)
+
+    def _measure(
+        self, table: pa.Table, where: str
+    ) -> tuple[dict[str, pa.Array], NDArray[np.int64], NDArray[np.int64]]:
+        """The columns, the tokens of each document with the one behind it, and without it."""
         self.check_schema(table.schema, TransformError, where)
-        columns = {name: _one_array(name, table.column(name), where) for name in self.columns}
+        columns = {name: join_chunks(name, table.column(name), where) for name in self.columns}
         lists = {name: array for name, array in columns.items() if _is_list(array.type)}
         lengths = _common_lengths(lists, where)
-        stops = np.cumsum(lengths)
-        filled = lengths > 0
-        counts = lengths if self.eos is None else lengths + filled
+        return columns, lengths if self.eos is None else lengths + (lengths > 0), lengths
+
+    def _flatten(self, table: pa.Table, where: str) -> tuple[pa.Table, NDArray[np.int32]]:
+        if not table.num_rows:
+            return pa.table({}), np.zeros(0, np.int32)
+        columns, counts, lengths = self._measure(table, where)
+        stops, filled = np.cumsum(lengths), lengths > 0
         arrays = []
         for name, array in columns.items():
-            if name not in lists:
+            if not _is_list(array.type):
                 arrays.append(array.take(pa.array(np.repeat(np.arange(len(counts)), counts))))
                 continue
             tokens = _tokens(name, array, where)
@@ -217,7 +238,8 @@ def _plain(value: Any) -> float:
     return int(value) if number.is_integer() else number
 
 
-def _one_array(name: str, column: pa.ChunkedArray, where: str) -> pa.Array:
+def join_chunks(name: str, column: pa.ChunkedArray, where: str) -> pa.Array:
+    """A column's chunks as one array; ``where`` begins the message of the error if its lists do not fit into one."""
     if column.num_chunks == 1:
         return column.chunk(0)
     try:

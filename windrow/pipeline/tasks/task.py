@@ -29,6 +29,7 @@ from windrow.pipeline.statistics.phases import (
 from windrow.pipeline.tasks.cache.disk_cache import CacheReport
 from windrow.shuffle.order.round_runs import RoundRuns
 from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.sequence_places import SequencePlaces
 from windrow.shuffle.order.window_order import WindowOrder, token_rows
 
 T = TypeVar("T")
@@ -189,6 +190,8 @@ class Ordering:
     documents: tuple[Documents, ...] | None = None
     # with a sort, (rows,) the epoch row of each row of each block, which `order` does not know
     sorted_rows: tuple[NDArray[np.int64], ...] | None = None
+    # of a mixture with packing, whose documents are cut into sequences that come one by one
+    sequences: SequencePlaces | None = None
 
     @property
     def is_stored_order(self) -> bool:
@@ -213,7 +216,10 @@ class Ordering:
         while first < len(stops):
             # at least one document
             last = max(first + 1, int(np.searchsorted(stops, token + PLACED_TOKENS, side="right")))
-            rows = token_rows(documents.starts[first:last], documents.lengths[first:last])
+            starts, lengths = documents.starts[first:last], documents.lengths[first:last]
+            if self.sequences is not None:
+                starts, lengths = self.sequences.cut(starts, lengths)
+            rows = token_rows(starts, lengths)
             if len(rows):
                 yield table.slice(token, len(rows)), rows
             first, token = last, token + len(rows)

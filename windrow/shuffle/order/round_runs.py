@@ -281,6 +281,19 @@ class SourceStretch(NamedTuple):
     sequence: ShareSequence
 
 
+def find_rows(stretches: Sequence[SourceStretch], source: int, numbers: Ints) -> Ints:
+    """(rows,) the mixture's rows in which the rows of a source that have these numbers come; -1: in other stretches."""
+    rows = np.full(len(numbers), _NOWHERE, np.int64)
+    after = np.searchsorted([each.before for each in stretches], numbers, side="right") - 1
+    for at, stretch in enumerate(stretches):
+        here = after == at
+        if here.any():
+            found = stretch.start + stretch.sequence.places(source, numbers[here] - stretch.before)
+            # the source may have no share behind the stretch
+            rows[here] = np.where(found < stretch.stop, found, _NOWHERE)
+    return rows
+
+
 @dataclass(frozen=True)
 class ScatteredOrder(WindowOrder):
     """The order of a source's window in a mixture: ``first_row`` is its first row in the source's stream."""
@@ -300,15 +313,7 @@ class ScatteredOrder(WindowOrder):
             (stretch,) = self.stretches
             stretch.sequence.scatter(self.source, numbers, self.first_row, stretch.before, stretch.start)
             return numbers
-        rows = np.full(len(numbers), _NOWHERE, np.int64)
-        after = np.searchsorted([each.before for each in self.stretches], numbers, side="right") - 1
-        for at, stretch in enumerate(self.stretches):
-            here = after == at
-            if here.any():
-                found = stretch.start + stretch.sequence.places(self.source, numbers[here] - stretch.before)
-                # the source may have no share behind the stretch
-                rows[here] = np.where(found < stretch.stop, found, _NOWHERE)
-        return rows
+        return find_rows(self.stretches, self.source, numbers)
 
     @cached_property
     def _is_within_one(self) -> bool:
