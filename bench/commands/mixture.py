@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import windrow
 from bench.data.files import make_data
+from bench.data.generators import DLRM_ROW_BYTES
 from bench.system.console import ProgressLine, align_table, read_size
 from bench.system.machine import count_cores, describe_load, describe_machine
 from bench.system.processes import MemorySampler, ProcessTree
@@ -72,10 +73,12 @@ def run_mixture(options: argparse.Namespace) -> int:
     print(describe_load(describe_machine()), flush=True)
     rows, is_met = [], True
     for sources in map(int, options.sources.split(",")):
+        # a window of a source has at least a row group
+        window_bytes = max(size // _WINDOWS, sources * _GROUP_ROWS * DLRM_ROW_BYTES)
         pairs = []
         for number in range(options.rounds):
             line.start(f"round {number + 1}: {sources} sources")
-            pair = [_measure(paths, count, size // _WINDOWS, options) for count in (1, sources)]
+            pair = [_measure(paths, count, window_bytes, options) for count in (1, sources)]
             pairs.append(pair)
             line.finish(f"{pair[1].rows_per_second / pair[0].rows_per_second:.2f}")
         found = [mixed for _, mixed in pairs]

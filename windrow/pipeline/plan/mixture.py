@@ -13,6 +13,7 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
+from math import ceil
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +26,7 @@ from windrow.pipeline.plan.mixed_source import MixedSource, SourceWindow, window
 from windrow.pipeline.plan.shares import Shares, phase_starts
 from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.keys import derive_key
-from windrow.shuffle.order.round_runs import SourceStretch
+from windrow.shuffle.order.round_runs import MAX_SLICES, SourceStretch
 from windrow.shuffle.order.share_sequence import ShareSequence, share_sequence
 
 Ints = NDArray[np.int64]
@@ -335,14 +336,45 @@ class MixtureLeg:
         last = (np.array([needed.stop_row for needed in self.windows], np.int64) - 1) // size
         return Rounds(self.row // size, -(-self.stop // size), first, last)
 
+    @cached_property
+    def _held(self) -> tuple[Ints, Ints, NDArray[np.float64]]:
+        """(pairs,) each round with each window that it needs, and the share of the window that is held then.
+
+        What comes in earlier slices of the window is released: all shards have passed it.
+        """
+        rounds = self.rounds
+        counts = rounds.last + 1 - rounds.first
+        windows = np.repeat(np.arange(len(self.windows)), counts)
+        at = np.arange(len(windows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        slices = np.minimum(MAX_SLICES, counts)[windows]
+        # the first round of the slice of each
+        begins = -(-(at * slices // counts[windows]) * counts[windows] // slices) + rounds.first[windows]
+        sources = np.array([needed.source for needed in self.windows], np.int64)
+        starts, stops = (
+            np.array([getattr(needed.window, name) for needed in self.windows], np.int64)
+            for name in ("start", "stop")
+        )
+        first = self._before_rounds[sources[windows], begins - rounds.start]
+        left = stops[windows] - np.clip(first, starts[windows], stops[windows])
+        return at + rounds.first[windows], windows, left / (stops - starts)[windows]
+
+    @cached_property
+    def _before_rounds(self) -> Ints:
+        """(sources, rounds) the rows of each source before each round, or before the leg."""
+        rows = np.arange(self.rounds.start, self.rounds.stop, dtype=np.int64) * self.mixture.round_rows
+        rows = np.maximum(rows, self.row)
+        found = np.zeros((len(self.mixture.sources), len(rows)), np.int64)
+        for stretch in self.stretches:
+            inside = (rows >= stretch.start) & (rows <= stretch.stop)
+            found[:, inside] = stretch.counts[:, None] + stretch.sequence.table(rows[inside] - stretch.start)
+        return found
+
     def largest_round(self, sizes: Ints) -> int:
-        """The largest sum, over the windows that a round needs, of a value given for each block."""
+        """The largest sum, over what is held of the windows that a round needs, of a value given for each block."""
         before = np.append(0, np.cumsum(sizes[self.plan.blocks]))[self.plan.starts]
-        windows = np.diff(before)
-        sums = np.zeros(self.rounds.stop - self.rounds.start + 1, np.int64)
-        np.add.at(sums, np.maximum(self.rounds.first - self.rounds.start, 0), windows)
-        np.subtract.at(sums, self.rounds.last + 1 - self.rounds.start, windows)
-        return int(np.cumsum(sums).max(initial=0))
+        rounds, windows, shares = self._held
+        sums = np.bincount(rounds - self.rounds.start, np.diff(before)[windows] * shares)
+        return ceil(sums.max(initial=0))
 
 
 @dataclass(frozen=True, eq=False)

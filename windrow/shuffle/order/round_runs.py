@@ -18,7 +18,7 @@ from windrow.shuffle.order.share_sequence import ShareSequence
 from windrow.shuffle.order.window_order import WindowOrder
 
 Ints = NDArray[np.int64]
-_MAX_SLICES = 8
+MAX_SLICES = 8
 # of a row that no shard gets
 _NOWHERE = -1
 # added to any run number, the result is no run id
@@ -27,7 +27,7 @@ _NO_RUN = -(2**60)
 
 def count_slices(first_round: int, stop_round: int) -> int:
     """The number of slices of a window that has rows in these rounds."""
-    return min(_MAX_SLICES, stop_round - first_round)
+    return min(MAX_SLICES, stop_round - first_round)
 
 
 def find_slice(number: int, first_round: int, stop_round: int) -> int:

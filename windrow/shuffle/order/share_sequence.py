@@ -108,6 +108,13 @@ class ShareSequence:
         """(sources,) how many of the first ``rows`` rows come from each source."""
         return np.array([self.count(source, rows) for source in range(len(self.weights))], np.int64)
 
+    def table(self, rows: Ints) -> Ints:
+        """(sources, rows) the same for several numbers of rows."""
+        periods, rest = np.divmod(rows, self.period)
+        within = np.array([np.searchsorted(places, rest) for places in self._places], np.int64)
+        found: Ints = self.weights[:, None] * periods + within
+        return found
+
 
 @lru_cache(maxsize=64)
 def share_sequence(weights: tuple[int, ...], key: bytes) -> ShareSequence:
