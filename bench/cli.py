@@ -11,7 +11,6 @@ from bench.commands.memory import add_memory, run_memory
 from bench.commands.mesh import add_mesh, run_mesh
 from bench.commands.mixture import add_mixture, run_mixture
 from bench.commands.observability import add_observability, run_observability
-from bench.commands.resume import add_resume, run_resume
 from bench.commands.throughput import add_demo, run_demo, run_throughput
 from bench.executors.command import add_executors, run_executors
 from bench.formats.command import add_formats, run_formats
@@ -82,7 +81,6 @@ _COMMANDS: dict[str, _Command] = {
         add_observability,
         run_observability,
     ),
-    "resume": ("measure the cost of resuming from a state, anywhere in an epoch", add_resume, run_resume),
     "store": (
         "read from an S3 server: locally, with latency, and with limited bandwidth",
         add_store,

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from bench.commands.launched import measure_launched
 from bench.system.console import ProgressLine
 from bench.throughput.launch import run_rounds
 from bench.throughput.options import BenchConfig, default_config, read_ranks, read_throughput
-from bench.throughput.report import (
-    describe_breaches,
-    describe_run,
-    draw_table,
-    open_data,
-    summarize,
-    write_json,
-)
+from bench.throughput.report import describe_breaches, draw_table, open_data, summarize
 
 
 def run_throughput(options: argparse.Namespace) -> int:
@@ -42,27 +34,17 @@ def run_demo(options: argparse.Namespace) -> int:
             trainers=2,
             batch_size=batch_size,
             equal=True,
-            json=Path(".bench/demo.json"),
-            plot=Path(".bench/demo.png"),
         )
     )
 
 
 def _measure(config: BenchConfig) -> int:
-    """Run all systems, print the table, write the output files; the exit status is 0 without breaches."""
+    """Run all systems and print the table; the exit status is 0 without breaches."""
     line = ProgressLine(sys.stderr)
-    paths, facts, machine = open_data(config, line)
+    paths, facts = open_data(config, line)
     results = run_rounds(config, paths, facts, line)
     worked = [result for result in results if result.error is None]
     scan = next((result.median_seconds() for result in worked if result.system == "scan"), None)
-    summaries = [summarize(result, facts, scan) for result in worked]
     breaches = describe_breaches(results, facts)
-    print("", draw_table(summaries), *breaches, sep="\n")
-    if config.json is not None:
-        write_json(config.json, describe_run(config, results, summaries, facts, machine, breaches))
-    if config.plot is not None:
-        from bench.throughput.plot import draw_plot
-
-        draw_plot(results, summaries, config.plot)
-        print(f"written: {config.plot}")
-    return 1 if breaches else 0
+    print("", draw_table([summarize(result, facts, scan) for result in worked]), *breaches, sep="\n")
+    return int(bool(breaches))

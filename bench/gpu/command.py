@@ -12,6 +12,7 @@ from bench.system.console import ProgressLine, align_table, choose_names, read_s
 from bench.system.machine import count_cores
 from bench.throughput.options import default_config
 from bench.throughput.report import open_data
+from bench.training.facts import KEY
 
 _HEADS = ("loader", "GB/s", "of PCIe %", "batch ms", "GPU waits %")
 _NOTE = (
@@ -48,7 +49,7 @@ def run_gpu(options: argparse.Namespace) -> int:
         return 0
     line = ProgressLine(sys.stderr)
     config = default_config(size_bytes=read_size(options.size, "--size"), folder=options.folder)
-    paths, facts, _ = open_data(config, line)
+    paths, facts = open_data(config, line)
     reading = Reading(
         tuple(paths),
         facts.tensor_columns,
@@ -64,7 +65,7 @@ def run_gpu(options: argparse.Namespace) -> int:
     rows, breaches, step_seconds = [], [], 0.0
     for name in names:
         line.start(name)
-        rates = measure_rate(LOADERS[name], reading, config.key, gpu)
+        rates = measure_rate(LOADERS[name], reading, KEY, gpu)
         if set(rates.sums) != {whole}:
             breaches.append(f"{name}: not every row came once in each epoch: {rates.sums}")
         step_seconds = step_seconds or rates.batch_seconds

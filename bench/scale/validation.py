@@ -70,7 +70,7 @@ def validate_here(
 ) -> Iterator[Ratio]:
     """Measure and predict runs on this machine, with costs and runs measured in turn while it is otherwise idle."""
     paths = find_data(config, line)
-    facts = read_facts(paths, None, config.key, count_cores())
+    facts = read_facts(paths, count_cores())
     for _ in range(rounds):
         for system in config.systems:
             for windows in (1, _MANY_WINDOWS):

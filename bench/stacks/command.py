@@ -16,6 +16,7 @@ from bench.system.console import ProgressLine, align_table, choose_names, read_s
 from bench.system.processes import make_torchrun
 from bench.throughput.options import BenchConfig, default_config
 from bench.throughput.report import open_data
+from bench.training.facts import KEY
 
 _MOST_WAITED = 0.03
 _TIMEOUT_SECONDS = 300.0
@@ -42,7 +43,7 @@ def run_stacks(options: argparse.Namespace) -> int:
         raise ValueError("--epochs: 5 or more")
     line = ProgressLine(sys.stderr)
     config = default_config(size_bytes=read_size(options.size, "--size"), folder=options.folder)
-    paths, facts, _ = open_data(config, line)
+    paths, facts = open_data(config, line)
     rows, missed, breaches = [], [], []
     for name in names:
         line.start(name)
@@ -69,7 +70,7 @@ def run_stacks(options: argparse.Namespace) -> int:
 
 def _run(name: str, paths: Sequence[str], config: BenchConfig, options: argparse.Namespace) -> dict[str, Any]:
     module = ["bench.stacks.trainers", name, json.dumps(list(paths)), str(options.batch_size)]
-    module += [str(options.epochs), config.window or "", config.key]
+    module += [str(options.epochs), config.window or "", KEY]
     command = make_torchrun(1, *module) if name == "torchrun" else [sys.executable, "-m", *module]
     try:
         done = subprocess.run(

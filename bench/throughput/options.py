@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import glob
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -34,14 +33,6 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 def add_throughput(parser: argparse.ArgumentParser) -> None:
     """Options of ``throughput``."""
     add_data(parser)
-    group = parser.add_argument_group("input")
-    group.add_argument(
-        "--data", metavar="PATH", help="existing Parquet files instead: a file, a folder or a glob"
-    )
-    group.add_argument(
-        "--key", default="key", help="column with the values 0 .. rows-1, to check exactly-once delivery"
-    )
-    group.add_argument("--columns", metavar="A,B", help="columns to read (default: all)")
     group = parser.add_argument_group("run")
     group.add_argument("--executor", default="threads", help="threads, ray, both, or none")
     group.add_argument(
@@ -105,9 +96,6 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--timeout", dest="timeout_seconds", type=float, default=1800.0, help="maximum seconds per system"
     )
-    group = parser.add_argument_group("output")
-    group.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
-    group.add_argument("--plot", type=Path, metavar="PATH", help="write a plot as PNG")
 
 
 def read_ranks(options: argparse.Namespace) -> list[int]:
@@ -146,7 +134,6 @@ def read_throughput(options: argparse.Namespace) -> BenchConfig:
     }
     given |= {
         "size_bytes": read_size(options.size, "--size"),
-        "columns": tuple(options.columns.split(",")) if options.columns else None,
         "systems": _choose_systems(options.peers, options.executor),
         "window": window,
         "object_store_bytes": read_size(options.object_store, "--object-store")
@@ -185,9 +172,6 @@ class BenchConfig(Settings):
 
     kind: str
     size_bytes: int
-    data: str | None
-    key: str
-    columns: tuple[str, ...] | None
     systems: tuple[str, ...]
     trainers: int | None
     epochs: int
@@ -197,27 +181,10 @@ class BenchConfig(Settings):
     object_store_bytes: int | None
     timeout_seconds: float
     folder: Path
-    json: Path | None
-    plot: Path | None
 
 
 def find_data(config: BenchConfig, line: ProgressLine) -> list[str]:
-    """The given Parquet files, or generated ones that are reused by later runs.
-
-    Raises
-    ------
-    ValueError
-        If there is no file.
-    """
-    if config.data is not None:
-        place = Path(config.data)
-        found = place.glob("**/*.parquet") if place.is_dir() else map(Path, glob.glob(config.data))
-        paths = sorted(str(path.resolve()) for path in found)
-        if not paths:
-            raise ValueError(
-                f"{config.data} is not a Parquet file, a folder of Parquet files, or a matching glob"
-            )
-        return paths
+    """Generated Parquet files, which later runs use again."""
     line.start(f"generating {config.kind} data of {config.size_bytes / 1e6:,.0f} MB")
 
     def show(done: int, total: int) -> None:
@@ -252,13 +219,13 @@ def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: 
         paths=tuple(paths),
         columns=tuple(facts.schema.names),
         tensor_columns=facts.tensor_columns,
+        integer_columns=facts.integer_columns,
         list_columns=facts.list_columns,
         rows=facts.rows,
+        decoded_bytes=facts.decoded_bytes,
         key=facts.key,
-        sum_columns=tuple(facts.sums),
         epochs=config.rival_epochs if peer.rival else config.epochs,
         trainers=trainers,
-        categories=facts.categories,
         label=_choose_label(facts) if config.train or peer.trains else None,
         rendezvous=_name_rendezvous(config) if trainers > 1 and several else None,
         object_store_bytes=config.object_store_bytes or int(read_memory_bytes() * _STORE_SHARE),
