@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bench.system.console import ProgressLine, align_table, write_cell
+from bench.system.console import ProgressLine, align_table, read_size, write_cell
 from bench.system.ray_cluster import describe_spilled
 from bench.throughput.launch import run_rounds
-from bench.throughput.options import add_data, default_config, read_count
+from bench.throughput.options import BenchConfig, add_data, read_count
 from bench.throughput.report import describe_breaches, describe_title, open_data, worst_verdict
 from bench.training.facts import Facts
 from bench.training.results import SystemResult
@@ -29,7 +29,7 @@ _HEADS = (
 _NOTE = "limit: of the object store on Ray, of all memory on threads; peak: above the idle processes"
 
 
-def add_memory(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``memory``; other settings are the defaults of ``throughput``."""
     add_data(parser)
     group = parser.add_argument_group("run")
@@ -44,19 +44,26 @@ def add_memory(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--epochs", type=read_count, default=3, help="number of epochs")
 
 
-def run_memory(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Stream within the limits and print the table; the exit status is 0 without breaches."""
-    changed = ("kind", "folder", "memory_limit", "window", "block", "trainers", "batch_size", "epochs")
-    config = default_config(
-        *("--size", options.size, "--object-store", options.object_store, "--peers", "none"),
+    config = BenchConfig(
+        kind=options.kind,
+        size_bytes=read_size(options.size, "--size"),
+        folder=options.folder,
+        object_store_bytes=read_size(options.object_store, "--object-store"),
+        window=options.window,
+        block=options.block,
+        trainers=options.trainers,
+        batch_size=options.batch_size,
+        epochs=options.epochs,
         timeout_seconds=120.0,
-        **{name: getattr(options, name) for name in changed},
     )
     line = ProgressLine(sys.stderr)
     paths, facts = open_data(config, line)
+    limited = replace(config, systems=("windrow-threads",), memory_limit=options.memory_limit)
     results = [
-        *run_rounds(replace(config, systems=("windrow-ray",), memory_limit=None), paths, facts, line),
-        *run_rounds(replace(config, systems=("windrow-threads",)), paths, facts, line),
+        *run_rounds(replace(config, systems=("windrow-ray",)), paths, facts, line),
+        *run_rounds(limited, paths, facts, line),
     ]
     worked = [result for result in results if result.error is None]
     breaches = describe_breaches(results, facts)

@@ -1,4 +1,4 @@
-"""``python -m bench throughput`` and ``demo``: measure systems one after another and print a table."""
+"""``python -m bench throughput``: throughput, waiting, memory and exactly-once delivery of several systems."""
 
 from __future__ import annotations
 
@@ -8,37 +8,36 @@ import sys
 from bench.commands.launched import measure_launched
 from bench.system.console import ProgressLine
 from bench.throughput.launch import run_rounds
-from bench.throughput.options import BenchConfig, default_config, read_ranks, read_throughput
+from bench.throughput.options import BenchConfig, add_throughput, read_count, read_throughput
 from bench.throughput.report import describe_breaches, draw_table, open_data, summarize
 
 
-def run_throughput(options: argparse.Namespace) -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``throughput``."""
+    add_throughput(parser)
+    group = parser.add_argument_group("launcher")
+    group.add_argument(
+        "--launcher",
+        choices=("torchrun",),
+        help="instead, compare ranks that a launcher starts with as many Ray trainer actors",
+    )
+    group.add_argument("--ranks", default="1,2,4", metavar="N,M", help="numbers of ranks with --launcher")
+
+
+def run(options: argparse.Namespace) -> int:
     """Measure what the options say."""
     config = read_throughput(options)
-    return measure_launched(config, read_ranks(options)) if options.launcher else _measure(config)
+    return measure_launched(config, _read_ranks(options.ranks)) if options.launcher else measure(config)
 
 
-def add_demo(parser: argparse.ArgumentParser) -> None:
-    """Options of ``demo``."""
-    parser.add_argument("--small", action="store_true", help="a tenth of the data, for CI")
+def _read_ranks(text: str) -> list[int]:
+    try:
+        return list(map(read_count, text.split(",")))
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        raise ValueError(f"--ranks {text}: {error}") from error
 
 
-def run_demo(options: argparse.Namespace) -> int:
-    """Two Ray trainers that train a small model, and two ranks of torchrun."""
-    size, batch_size = ("30MB", 4096) if options.small else ("300MB", 16_384)
-    peers = "scan,windrow-torchrun,windrow-ray-training"
-    return _measure(
-        default_config(
-            *("--size", size, "--executor", "ray", "--peers", peers),
-            epochs=3,
-            trainers=2,
-            batch_size=batch_size,
-            equal=True,
-        )
-    )
-
-
-def _measure(config: BenchConfig) -> int:
+def measure(config: BenchConfig) -> int:
     """Run all systems and print the table; the exit status is 0 without breaches."""
     line = ProgressLine(sys.stderr)
     paths, facts = open_data(config, line)

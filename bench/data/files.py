@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from bench.data import generators
 
-_GROUP_ROWS = 131_072
+GROUP_ROWS = 131_072
 _GROUP_BYTES = 64 * 2**20
 _MIN_GROUPS = 8
 # bytes of a row, and the function that generates a row group
@@ -53,7 +53,7 @@ class Layout:
         return [FileRows(number, first, min(first + step, self.rows)) for number, first in enumerate(firsts)]
 
 
-def plan_layout(size_bytes: int, row_bytes: int, most_rows: int = _GROUP_ROWS) -> Layout:
+def plan_layout(size_bytes: int, row_bytes: int, most_rows: int = GROUP_ROWS) -> Layout:
     """Cut about ``size_bytes`` of decoded rows into whole row groups, of at most ``most_rows``.
 
     Examples
@@ -80,7 +80,7 @@ def make_data(
     folder: Path,
     workers: int,
     progress: Callable[[int, int], None],
-    group_rows: int = _GROUP_ROWS,
+    group_rows: int = GROUP_ROWS,
 ) -> list[Path]:
     """Generate the missing files, and return all files in order.
 
@@ -102,7 +102,7 @@ def make_data(
         The most rows of a row group.
     """
     layout = plan_layout(size_bytes, _MAKERS[kind][0], group_rows)
-    groups = "" if group_rows == _GROUP_ROWS else f"-groups-of-{group_rows}"
+    groups = "" if group_rows == GROUP_ROWS else f"-groups-of-{group_rows}"
     home = folder / f"{kind}-{layout.rows}-rows{groups}-seed-{seed}-v{_FORMAT}"
     home.mkdir(parents=True, exist_ok=True)
     targets = {file: home / f"part-{file.number:05d}.parquet" for file in layout.files()}

@@ -218,7 +218,7 @@ _PEERS = ",".join(
 )
 
 
-def add_peers(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``peers``."""
     add_throughput(parser)
     group = parser.add_argument_group("parts")
@@ -237,7 +237,7 @@ def add_peers(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(executor="both", peers=_PEERS, rival_epochs=3)
 
 
-def run_peers(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Check the options and measure."""
     if min(options.small_batch_size, options.sample_rows) < 1:
         raise ValueError("--small-batch-size and --sample-rows must be at least 1")

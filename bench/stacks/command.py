@@ -14,7 +14,7 @@ from typing import Any
 from bench.stacks.trainers import STACKS
 from bench.system.console import ProgressLine, align_table, choose_names, read_size
 from bench.system.processes import make_torchrun
-from bench.throughput.options import BenchConfig, default_config
+from bench.throughput.options import BenchConfig
 from bench.throughput.report import open_data
 from bench.training.facts import KEY
 
@@ -27,7 +27,7 @@ _NOTE = (
 )
 
 
-def add_stacks(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``stacks``."""
     parser.add_argument("--stacks", default=",".join(STACKS), help="the frameworks")
     parser.add_argument("--size", default="700MB", help="decoded size of the data")
@@ -36,13 +36,13 @@ def add_stacks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
 
 
-def run_stacks(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if every trainer waits little and gets every row once."""
     names = choose_names("--stacks", options.stacks, tuple(STACKS))
     if options.epochs < 5:
         raise ValueError("--epochs: 5 or more")
     line = ProgressLine(sys.stderr)
-    config = default_config(size_bytes=read_size(options.size, "--size"), folder=options.folder)
+    config = BenchConfig(size_bytes=read_size(options.size, "--size"), folder=options.folder)
     paths, facts = open_data(config, line)
     rows, missed, breaches = [], [], []
     for name in names:

@@ -56,6 +56,14 @@ def read_cpu_seconds(process: int) -> float:
     return 0.0 if stat is None else (int(stat[11]) + int(stat[12])) * _TICK
 
 
+def read_command(process: int) -> str:
+    """The command line of a process; empty if it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
 class ProcessTree:
     """All processes that were ever seen under a root."""
 

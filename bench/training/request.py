@@ -25,11 +25,11 @@ class Settings:
         Where windrow caches decoded blocks.
     """
 
-    batch_size: int
-    equal: bool
-    window: str | None
-    seed: int
-    memory_limit: str | None
+    batch_size: int = 65_536
+    equal: bool = False
+    window: str | None = None
+    seed: int = 7
+    memory_limit: str | None = None
     block: str | None = None
     cache: str | None = None
     paced: bool = False

@@ -49,7 +49,7 @@ def test_limits_and_windrow_end_to_end(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.timeout(120)
 def test_cost_of_ray_itself_is_a_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--peers", "ray-start", "--executor", "threads", "--epochs", "2", "--batch-size", "1000"]
-    options += ["--object-store", "80MB", "--folder", str(tmp_path)]
+    options += ["--folder", str(tmp_path)]
     assert main(["throughput", "--size", "4MB", *options]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("limit: Ray's processes and store, 2 trainers") for line in lines), lines
