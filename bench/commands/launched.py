@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from bench.remote.s3_server import KEY, SECRET, NetworkConditions, open_proxy, serve_folder
+from bench.remote.s3_server import NetworkConditions, make_storage_options, open_proxy, serve_folder
 from bench.system.console import ProgressLine, align_table
 from bench.system.processes import make_torchrun
 from bench.throughput.launch import run_rounds
@@ -110,15 +110,7 @@ def read_pass(endpoint: str, folder: str, window: str) -> None:
     """One rank's part of one epoch from an S3 server."""
     import windrow
 
-    dataset = windrow.read_parquet(
-        f"s3://{folder}",
-        storage_options={
-            "key": KEY,
-            "secret": SECRET,
-            "endpoint_url": endpoint,
-            "client_kwargs": {"region_name": "us-east-1"},
-        },
-    )
+    dataset = windrow.read_parquet(f"s3://{folder}", storage_options=make_storage_options(endpoint))
     pipe = dataset.window(bytes_per_window=window) if window else dataset
     shuffled = pipe.repeat(1).random_shuffle_each_window(seed=7).options(progress=False)
     with shuffled.shard() as shard:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 BUFFER_SHARE = 12
 """The shuffle buffer of a rival holds the total number of rows divided by this."""
@@ -41,18 +42,18 @@ class PeerName:
     environment: str | None = None
 
 
-def _rival(adapter: str, title: str, shuffle: str, library: str, **traits: bool) -> PeerName:
+def _rival(adapter: str, title: str, shuffle: str, library: str, **traits: Any) -> PeerName:
     """A rival in an environment that is named like its library."""
     environment = {"ray": None, "pylance": "lance", "datasets": "hf-datasets"}.get(library, library)
     name = f"bench.peers.{adapter}"
     return PeerName(name, title, shuffle, rival=True, library=library, environment=environment, **traits)
 
 
-def _windrow(adapter: str, title: str, **traits: bool) -> PeerName:
+def _windrow(adapter: str, title: str, **traits: Any) -> PeerName:
     return PeerName(f"bench.peers.windrow_{adapter}", f"windrow {title}", "full", **traits)
 
 
-def _limit(adapter: str, title: str, **traits: bool) -> PeerName:
+def _limit(adapter: str, title: str, **traits: Any) -> PeerName:
     return PeerName(f"bench.peers.limits:{adapter}", f"limit: {title}", "none", **traits)
 
 
@@ -69,9 +70,7 @@ PEERS = {
     "windrow-threads-cached": _windrow(_THREADS, "threads", small_too=True, cached=True),
     "windrow-ray-cached": _windrow(_RAY, "ray", small_too=True, cached=True),
     "windrow-ray-training": _windrow(_RAY, "ray, training", trains=True, streams=True),
-    "ray-shuffle": _rival(
-        "ray_data:RayShuffle", "Ray Data random_shuffle", "full", "ray", variable_too=True
-    ),
+    "ray-shuffle": _rival("ray_data:RayShuffle", "Ray Data random_shuffle", "full", "ray", variable_too=True),
     "ray-materialize": _rival(
         "ray_data:RayMaterialize", "Ray Data materialize, shuffle", "full", "ray", small_too=True
     ),
@@ -111,5 +110,7 @@ PEERS = {
         variable_too=True,
     ),
     "grain": _rival("grain:Grain", "Grain", "full", "grain", by_row=True),
-    "webdataset": _rival("webdataset:WebDataset", "WebDataset", f"shards, {_BUFFER}", "webdataset", by_row=True),
+    "webdataset": _rival(
+        "webdataset:WebDataset", "WebDataset", f"shards, {_BUFFER}", "webdataset", by_row=True
+    ),
 }

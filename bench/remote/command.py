@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import windrow
-from bench.remote.s3_server import KEY, SECRET, NetworkConditions, Proxy, Traffic, open_proxy, serve_folder
+from bench.remote.s3_server import (
+    KEY,
+    SECRET,
+    NetworkConditions,
+    Proxy,
+    Traffic,
+    make_storage_options,
+    open_proxy,
+    serve_folder,
+)
 from bench.system.console import ProgressLine, align_table, read_size
 from bench.system.machine import count_cores, describe_machine
 from bench.system.ray_cluster import start_ray
@@ -186,8 +195,7 @@ def open_pipe(folder: Path, endpoint: str, reading: Reading) -> DatasetPipeline:
             region="us-east-1",
         )
     else:
-        options = {"endpoint_url": endpoint, "client_kwargs": {"region_name": "us-east-1"}}
-        given["storage_options"] = {"key": KEY, "secret": SECRET, **options}
+        given["storage_options"] = make_storage_options(endpoint)
         path = f"s3://{path}"
     pipe = windrow.read_parquet(path, **given).window(bytes_per_window="150MB")
     pipe = pipe.repeat(reading.epochs).random_shuffle_each_window(seed=7)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 
 from bench.stacks.trainers import STACKS
 from bench.system.console import ProgressLine, align_table, choose_names, read_size
-from bench.system.processes import make_torchrun
+from bench.system.processes import make_torchrun, run_for_json
 from bench.throughput.options import BenchConfig
 from bench.throughput.report import open_data
 from bench.training.facts import KEY
@@ -72,20 +70,4 @@ def _run(name: str, paths: Sequence[str], config: BenchConfig, options: argparse
     module = ["bench.stacks.trainers", name, json.dumps(list(paths)), str(options.batch_size)]
     module += [str(options.epochs), config.window or "", KEY]
     command = make_torchrun(1, *module) if name == "torchrun" else [sys.executable, "-m", *module]
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-            env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"not done within {_TIMEOUT_SECONDS:g} s"}
-    results = [text[1:] for text in done.stdout.splitlines() if text.startswith("#")]
-    if done.returncode or not results:
-        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        return {"error": f"exit status {done.returncode}: {' '.join(last)}"}
-    found: dict[str, Any] = json.loads(results[-1])
-    return found
+    return run_for_json(command, _TIMEOUT_SECONDS)

@@ -299,6 +299,23 @@ class SystemProcess:
         return found
 
 
+def run_for_json(command: Sequence[str], timeout_seconds: float | None = None) -> dict[str, Any]:
+    """Run a command; returns the JSON on the last line that it prints, or a dict with the key ``error``."""
+    root = Path(__file__).resolve().parents[2]
+    try:
+        done = subprocess.run(
+            command, cwd=root, capture_output=True, text=True, timeout=timeout_seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"not done within {timeout_seconds:g} s"}
+    printed = done.stdout.strip().splitlines()[-1:]
+    if done.returncode or not printed:
+        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        return {"error": f"exit status {done.returncode}: {' '.join(last)}"}
+    found: dict[str, Any] = json.loads(printed[0])
+    return found
+
+
 def make_torchrun(ranks: int, *module: str) -> list[str]:
     """The command that runs a module, with its arguments, as some ranks of torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]

@@ -139,7 +139,6 @@ def find_data(config: BenchConfig, line: ProgressLine) -> list[str]:
     made = make_data(
         config.kind,
         config.size_bytes,
-        seed=0,
         folder=config.folder / "data",
         workers=count_cores(),
         progress=show,
