@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.laws.cases import CUTS, BlocksSource, take_rows
+from tests.laws.cases import CUTS, BlocksSource
+from tests.laws.reading import take_rows
 from tests.laws.reference import assign_as_lists, order_epoch
 from windrow import Shares, mixture
 from windrow.core.source import SourceIdentity

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.laws.cases import ScrambledThreads
 from tests.laws.examples import examples
 from tests.laws.mixture_cases import (
     MIXTURES,
@@ -22,6 +21,7 @@ from tests.laws.mixture_cases import (
     draw_shares,
     schedules,
 )
+from tests.laws.reading import ScrambledThreads
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.plan import mixture
 from windrow.pipeline.plan.shares import Shares
