@@ -6,11 +6,11 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from bench.chaos.setting import KINDS, Kill
+from bench.chaos.setting import KINDS, Expected, Kill
 from bench.chaos.trainers import Incarnation, Step
-from bench.system.console import align_table, write_cell
+from bench.system.console import align_table
 from bench.system.ray_cluster import describe_spilled
 
 # a wait for a batch that is longer than this counts as caused by a kill
@@ -18,19 +18,7 @@ _AFFECTED_SECONDS = 0.25
 _SHOWN = 20
 
 
-class Stream(Protocol):
-    """The undisturbed stream."""
-
-    def steps(self, shard: int) -> int:
-        """Batches of a shard in an epoch."""
-        ...
-
-    def digest(self, epoch: int, step: int, shard: int) -> str:
-        """The digest of one batch's keys."""
-        ...
-
-
-def compare(incarnations: Sequence[Incarnation], stream: Stream, trainers: int) -> list[str]:
+def compare(incarnations: Sequence[Incarnation], stream: Expected, trainers: int) -> list[str]:
     """Describe every difference from the undisturbed stream."""
     differences = []
     for shard in range(trainers):
@@ -158,29 +146,11 @@ class Report:
         """Number of kills, memory pressure excluded."""
         return sum(times for kind, times in self.kills.items() if kind != "pressure")
 
-    def median(self, kind: str) -> float | None:
-        """Median recovery time in seconds; None if no shard was affected."""
-        seconds = self.recovery_seconds.get(kind)
-        return statistics.median(seconds) if seconds else None
-
-    def longest(self, kind: str) -> float | None:
-        """Longest recovery time in seconds."""
-        return max(self.recovery_seconds.get(kind, ()), default=None)
-
-    def ray_median(self, kind: str) -> float | None:
-        """Median seconds in which Ray restarted a plain task; None if none was killed."""
-        seconds = self.ray_seconds.get(kind)
-        return statistics.median(seconds) if seconds else None
-
-    def ray_longest(self, kind: str) -> float | None:
-        """Longest time in which Ray restarted a plain task, in seconds."""
-        return max(self.ray_seconds.get(kind, ()), default=None)
-
 
 def make_report(
     incarnations: Sequence[Incarnation],
     kills: Sequence[Kill],
-    stream: Stream,
+    stream: Expected,
     *,
     seed: int,
     trainers: int,
@@ -208,6 +178,11 @@ def make_report(
     )
 
 
+def _write_seconds(seconds: Sequence[float] | None) -> tuple[str, str]:
+    """The median and the longest; "-" if there are none."""
+    return (f"{statistics.median(seconds):.1f}", f"{max(seconds):.1f}") if seconds else ("-", "-")
+
+
 def draw_report(report: Report) -> str:
     """Kills, recovery, throughput and differences."""
     rows = [
@@ -215,10 +190,8 @@ def draw_report(report: Report) -> str:
             kind,
             str(report.kills.get(kind, 0)),
             str(len(report.recovery_seconds.get(kind, ()))),
-            write_cell(report.median(kind), "{:.1f}"),
-            write_cell(report.longest(kind), "{:.1f}"),
-            write_cell(report.ray_median(kind), "{:.1f}"),
-            write_cell(report.ray_longest(kind), "{:.1f}"),
+            *_write_seconds(report.recovery_seconds.get(kind)),
+            *_write_seconds(report.ray_seconds.get(kind)),
         )
         for kind in KINDS
     ]

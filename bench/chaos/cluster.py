@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from bench.chaos.setting import Setting
-from bench.system.processes import list_tree
+from bench.system.processes import list_tree, read_command
 
 # Ray replaces a killed worker within this time
 _STARTS_SECONDS = 5.0
@@ -63,13 +63,13 @@ class ChaosCluster:
 
     def find_map_workers(self) -> list[tuple[int, str]]:
         """Worker processes that run a map task, or else all idle ones, each with the id of its node."""
-        workers = [(process, node, _read_title(process)) for process, node in self._workers()]
+        workers = [(process, node, read_command(process)) for process, node in self._workers()]
         busy = [(process, node) for process, node, title in workers if title.startswith("ray::windrow")]
         return busy or [(process, node) for process, node, title in workers if title.startswith("ray::IDLE")]
 
     def find_coordinators(self) -> list[tuple[int, str]]:
         """The coordinator's process and the id of its node, if it is running."""
-        return [found for found in self._workers() if "Coordinator" in _read_title(found[0])]
+        return [found for found in self._workers() if "Coordinator" in read_command(found[0])]
 
     def kill_starting(self, rng: random.Random, *, anywhere: bool) -> str | None:
         """Kill the map workers of a node, and the first process that Ray starts to replace them.
@@ -163,19 +163,12 @@ def _raylet(node: Any) -> int:
 
 def _is_map_worker(process: int) -> bool:
     """Whether a process runs a map task or a standby task, or is idle."""
-    return _read_title(process).startswith(("ray::windrow", "ray::IDLE", "ray::standby-worker"))
+    return read_command(process).startswith(("ray::windrow", "ray::IDLE", "ray::standby-worker"))
 
 
 def _is_starting(process: int) -> bool:
     """Whether a process is a worker that has not registered yet: registration sets its title."""
-    return "default_worker.py" in _read_title(process)
-
-
-def _read_title(process: int) -> str:
-    try:
-        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
+    return "default_worker.py" in read_command(process)
 
 
 @dataclass(frozen=True)

@@ -190,7 +190,7 @@ class _KillExecutor:
         return (None, node) if found and kill(process) else None
 
 
-def add_chaos(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``chaos``."""
     parser.add_argument("--minutes", type=float, default=2.0, help="duration of the phase with kills")
     parser.add_argument("--seed", type=int, default=0, help="seed of the kill plan")
@@ -209,7 +209,7 @@ def add_chaos(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the full report as JSON")
 
 
-def run_chaos(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Run; the exit status is 0 if the delivered rows did not differ."""
     seconds = 60 * options.minutes
     kills = options.kills if options.kills is not None else round(seconds / _KILL_EVERY_SECONDS)

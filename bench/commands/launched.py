@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from bench.remote.s3_server import KEY, SECRET, NetworkConditions, open_proxy, serve_folder
+from bench.remote.s3_server import NetworkConditions, make_storage_options, open_proxy, serve_folder
 from bench.system.console import ProgressLine, align_table
 from bench.system.processes import make_torchrun
 from bench.throughput.launch import run_rounds
@@ -56,7 +56,7 @@ class _Line:
 def measure_launched(config: BenchConfig, ranks: Sequence[int]) -> int:
     """Measure and print the table; the exit status is 0 if all ratios are met and every row arrived once."""
     line = ProgressLine(sys.stderr)
-    paths, facts, _ = open_data(config, line)
+    paths, facts = open_data(config, line)
     lines, breaches = [], []
     for number in ranks:
         results = run_rounds(replace(config, systems=_SYSTEMS, trainers=number), paths, facts, line)
@@ -77,15 +77,8 @@ def _compare(ranks: int, results: Sequence[SystemResult], bytes_read: float) -> 
     seconds = [
         statistics.median(epoch.seconds for epoch in result.epochs if epoch.number) for result in results
     ]
-    tasks = [_count_tasks(result) for result in results]
+    tasks = [result.tasks / len(result.epochs) for result in results]
     return _Line(ranks, seconds[0], seconds[1], tasks[0] / tasks[1], bytes_read)
-
-
-def _count_tasks(result: SystemResult) -> float:
-    """Map tasks of an epoch; the last one is prefetched only in part."""
-    tasks = [span.window[0] for span in result.spans if span.kind == "map"]
-    measured = range(len(result.epochs))
-    return sum(epoch in measured for epoch in tasks) / len(measured)
 
 
 def _count_bytes(
@@ -94,9 +87,9 @@ def _count_bytes(
     """Bytes that one epoch of ranks reads from an S3 server, to the bytes of one pass."""
     line.start(f"{ranks} ranks, bytes from S3")
     folder = Path(paths[0]).parent
-    expected = sum(_pass_bytes(path, config.columns) for path in paths)
+    expected = sum(map(_pass_bytes, paths))
     with serve_folder(folder.parent) as server, open_proxy(server.host, server.port) as proxy:
-        arguments = [proxy.endpoint, folder.name, config.window or "", ",".join(config.columns or ())]
+        arguments = [proxy.endpoint, folder.name, config.window or ""]
         command = make_torchrun(ranks, "bench.commands.launched", *arguments)
         with tempfile.TemporaryFile() as output:
             subprocess.run(command, check=True, stdout=output, stderr=output)
@@ -105,29 +98,19 @@ def _count_bytes(
     return read / expected
 
 
-def _pass_bytes(path: str, columns: Sequence[str] | None) -> int:
+def _pass_bytes(path: str) -> int:
     with pq.ParquetFile(path) as file:
         metadata = file.metadata
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         chunks = [group.column(at) for group in groups for at in range(group.num_columns)]
-        read = [chunk for chunk in chunks if not columns or chunk.path_in_schema.split(".")[0] in columns]
-        return int(sum(chunk.total_compressed_size for chunk in read)) + int(metadata.serialized_size)
+        return int(sum(chunk.total_compressed_size for chunk in chunks)) + int(metadata.serialized_size)
 
 
-def read_pass(endpoint: str, folder: str, window: str, columns: str) -> None:
+def read_pass(endpoint: str, folder: str, window: str) -> None:
     """One rank's part of one epoch from an S3 server."""
     import windrow
 
-    dataset = windrow.read_parquet(
-        f"s3://{folder}",
-        columns=columns.split(",") if columns else None,
-        storage_options={
-            "key": KEY,
-            "secret": SECRET,
-            "endpoint_url": endpoint,
-            "client_kwargs": {"region_name": "us-east-1"},
-        },
-    )
+    dataset = windrow.read_parquet(f"s3://{folder}", storage_options=make_storage_options(endpoint))
     pipe = dataset.window(bytes_per_window=window) if window else dataset
     shuffled = pipe.repeat(1).random_shuffle_each_window(seed=7).options(progress=False)
     with shuffled.shard() as shard:

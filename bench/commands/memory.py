@@ -6,21 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from bench.system.console import ProgressLine, align_table, write_cell
+from bench.system.console import ProgressLine, align_table, read_size, write_cell
 from bench.system.ray_cluster import describe_spilled
 from bench.throughput.launch import run_rounds
-from bench.throughput.options import add_data, default_config, read_count
-from bench.throughput.report import (
-    describe_breaches,
-    describe_run,
-    describe_title,
-    open_data,
-    summarize,
-    worst_verdict,
-    write_json,
-)
+from bench.throughput.options import BenchConfig, add_data, read_count
+from bench.throughput.report import describe_breaches, describe_title, open_data, worst_verdict
 from bench.training.facts import Facts
 from bench.training.results import SystemResult
 
@@ -29,20 +20,16 @@ _HEADS = (
     "limit MiB",
     "data / limit",
     "windows held",
-    "store peak MiB",
     "spilled MiB",
     "peak MiB",
     "estimated MiB",
     "s/epoch",
     "exactly once",
 )
-_NOTE = (
-    "limit: of the object store on Ray, of all memory on threads; store peak: peak of pinned bytes; "
-    "peak: above the idle processes"
-)
+_NOTE = "limit: of the object store on Ray, of all memory on threads; peak: above the idle processes"
 
 
-def add_memory(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``memory``; other settings are the defaults of ``throughput``."""
     add_data(parser)
     group = parser.add_argument_group("run")
@@ -55,40 +42,32 @@ def add_memory(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--batch-size", type=read_count, default=8192, help="rows of a batch")
     group.add_argument("--epochs", type=read_count, default=3, help="number of epochs")
-    group.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
 
 
-def run_memory(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Stream within the limits and print the table; the exit status is 0 without breaches."""
-    changed = (
-        "kind",
-        "folder",
-        "memory_limit",
-        "window",
-        "block",
-        "trainers",
-        "batch_size",
-        "epochs",
-        "json",
-    )
-    config = default_config(
-        *("--size", options.size, "--object-store", options.object_store, "--peers", "none"),
+    config = BenchConfig(
+        kind=options.kind,
+        size_bytes=read_size(options.size, "--size"),
+        folder=options.folder,
+        object_store_bytes=read_size(options.object_store, "--object-store"),
+        window=options.window,
+        block=options.block,
+        trainers=options.trainers,
+        batch_size=options.batch_size,
+        epochs=options.epochs,
         timeout_seconds=120.0,
-        watch_store=True,
-        **{name: getattr(options, name) for name in changed},
     )
     line = ProgressLine(sys.stderr)
-    paths, facts, machine = open_data(config, line)
+    paths, facts = open_data(config, line)
+    limited = replace(config, systems=("windrow-threads",), memory_limit=options.memory_limit)
     results = [
-        *run_rounds(replace(config, systems=("windrow-ray",), memory_limit=None), paths, facts, line),
-        *run_rounds(replace(config, systems=("windrow-threads",)), paths, facts, line),
+        *run_rounds(replace(config, systems=("windrow-ray",)), paths, facts, line),
+        *run_rounds(limited, paths, facts, line),
     ]
     worked = [result for result in results if result.error is None]
     breaches = describe_breaches(results, facts)
     print("", _draw_table(worked, facts), *breaches, sep="\n")
-    if config.json is not None:
-        summaries = [summarize(result, facts, None) for result in worked]
-        write_json(config.json, describe_run(config, results, summaries, facts, machine, breaches))
     return 1 if breaches else 0
 
 
@@ -105,7 +84,6 @@ def _write_line(result: SystemResult, facts: Facts) -> tuple[str, ...]:
         _write_mib(limit),
         write_cell(facts.decoded_bytes / limit if limit else None, "{:.1f}"),
         write_cell(estimate.windows if estimate is not None else None, "{}"),
-        _write_mib(store.peak_bytes if store is not None else None),
         describe_spilled(store.spilled_bytes) if store is not None else "-",
         _write_mib(result.peak_bytes),
         _write_mib(estimate.total_bytes if estimate is not None else None),

@@ -17,7 +17,7 @@ from bench.system.console import ProgressLine, align_table, read_size
 from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import MemorySampler, ProcessTree
 from bench.system.ray_cluster import start_ray
-from bench.throughput.options import default_config, find_data
+from bench.throughput.options import BenchConfig, find_data
 from windrow.pipeline.plan.program import RUN_BYTES
 
 _MOST_TASKS = 1.02
@@ -60,7 +60,7 @@ class _Run:
     explained_bytes: int
 
 
-def add_mesh(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``mesh``."""
     parser.add_argument("--size", default="1.4GB", help="decoded size of the data")
     parser.add_argument("--shards", type=int, default=2, help="shards: the data-parallel size")
@@ -69,13 +69,13 @@ def add_mesh(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each kind, in turns")
 
 
-def run_mesh(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 1 if replicas cost more time, tasks or memory than they may."""
     line = ProgressLine(sys.stderr)
     counts = [1, *map(int, options.replicas.split(","))]
     size = read_size(options.size, "--size")
-    paths = find_data(default_config(size_bytes=size), line)
-    idle_paths = find_data(default_config(size_bytes=_IDLE_BYTES), line)
+    paths = find_data(BenchConfig(size_bytes=size), line)
+    idle_paths = find_data(BenchConfig(size_bytes=_IDLE_BYTES), line)
     print(describe_load(describe_machine()), flush=True)
     start_ray(_STORE_BYTES)
     runs: dict[int, list[_Run]] = {count: [] for count in counts}

@@ -14,12 +14,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import windrow
-from bench.data.files import make_data
 from bench.data.generators import DLRM_ROW_BYTES
 from bench.system.console import ProgressLine, align_table, read_size
-from bench.system.machine import count_cores, describe_load, describe_machine
+from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import MemorySampler, ProcessTree
-from bench.throughput.options import default_config
+from bench.throughput.options import BenchConfig, find_data
 from windrow import Dataset, DatasetPipeline
 
 _BATCH_ROWS = 8_192
@@ -46,7 +45,7 @@ class _Reading:
     explained_bytes: int
 
 
-def add_mixture(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``mixture``."""
     parser.add_argument("--size", default="1.4GB", help="decoded size of the data (default: 1.4GB)")
     parser.add_argument("--sources", default="3,50", help="numbers of sources (default: 3,50)")
@@ -55,21 +54,10 @@ def add_mixture(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each kind, in turns")
 
 
-def run_mixture(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 1 if a mixture is slower or takes more memory than it may."""
     line, size = ProgressLine(sys.stderr), read_size(options.size, "--size")
-    line.start(f"generating data of {size / 1e6:,.0f} MB")
-    made = make_data(
-        "dlrm",
-        size,
-        seed=0,
-        folder=default_config().folder / "data",
-        workers=count_cores(),
-        progress=lambda done, total: line.update(done / total, f"{done} of {total} files"),
-        group_rows=_GROUP_ROWS,
-    )
-    line.finish(f"{len(made)} files")
-    paths = list(map(str, made))
+    paths = find_data(BenchConfig(size_bytes=size, group_rows=_GROUP_ROWS), line)
     print(describe_load(describe_machine()), flush=True)
     rows, is_met = [], True
     for sources in map(int, options.sources.split(",")):

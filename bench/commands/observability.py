@@ -26,14 +26,14 @@ _NOTE = (
 )
 
 
-def add_observability(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``observability``."""
     add_measured(parser, shapes="plain,tokens,text")
     parser.add_argument("--pairs", type=int, default=80, help="pairs of each shape")
     parser.add_argument("--epochs", type=int, default=12, help="epochs in each half")
 
 
-def run_observability(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 1 if a cost by CPU is above 1 % by more than its error."""
     names = choose_names("--shapes", options.shapes, tuple(SHAPES))
     executors = choose_executors(options)
@@ -43,7 +43,7 @@ def run_observability(options: argparse.Namespace) -> int:
     print(describe_load(machine), flush=True)
     rows, found, is_met = [], {}, True
     for executor in executors:
-        with start_systems("bench.shapes.systems", [executor], options, 600.0) as (process,):
+        with start_systems([executor], options) as (process,):
             for name in names:
                 on, off = _measure_pairs(name, request_shape(name, options), process, options.pairs)
                 found[f"{name} {process.name}"] = {"on": on, "off": off}

@@ -1,68 +1,49 @@
-"""``python -m bench throughput`` and ``demo``: measure systems one after another and print a table."""
+"""``python -m bench throughput``: throughput, waiting, memory and exactly-once delivery of several systems."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from bench.commands.launched import measure_launched
 from bench.system.console import ProgressLine
 from bench.throughput.launch import run_rounds
-from bench.throughput.options import BenchConfig, default_config, read_ranks, read_throughput
-from bench.throughput.report import (
-    describe_breaches,
-    describe_run,
-    draw_table,
-    open_data,
-    summarize,
-    write_json,
-)
+from bench.throughput.options import BenchConfig, add_throughput, read_count, read_throughput
+from bench.throughput.report import describe_breaches, draw_table, open_data, summarize
 
 
-def run_throughput(options: argparse.Namespace) -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``throughput``."""
+    add_throughput(parser)
+    group = parser.add_argument_group("launcher")
+    group.add_argument(
+        "--launcher",
+        choices=("torchrun",),
+        help="instead, compare ranks that a launcher starts with as many Ray trainer actors",
+    )
+    group.add_argument("--ranks", default="1,2,4", metavar="N,M", help="numbers of ranks with --launcher")
+
+
+def run(options: argparse.Namespace) -> int:
     """Measure what the options say."""
     config = read_throughput(options)
-    return measure_launched(config, read_ranks(options)) if options.launcher else _measure(config)
+    return measure_launched(config, _read_ranks(options.ranks)) if options.launcher else measure(config)
 
 
-def add_demo(parser: argparse.ArgumentParser) -> None:
-    """Options of ``demo``."""
-    parser.add_argument("--small", action="store_true", help="a tenth of the data, for CI")
+def _read_ranks(text: str) -> list[int]:
+    try:
+        return list(map(read_count, text.split(",")))
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        raise ValueError(f"--ranks {text}: {error}") from error
 
 
-def run_demo(options: argparse.Namespace) -> int:
-    """Two Ray trainers that train a small model, and two ranks of torchrun."""
-    size, batch_size = ("30MB", 4096) if options.small else ("300MB", 16_384)
-    peers = "scan,windrow-torchrun,windrow-ray-training"
-    return _measure(
-        default_config(
-            *("--size", size, "--executor", "ray", "--peers", peers),
-            epochs=3,
-            trainers=2,
-            batch_size=batch_size,
-            equal=True,
-            json=Path(".bench/demo.json"),
-            plot=Path(".bench/demo.png"),
-        )
-    )
-
-
-def _measure(config: BenchConfig) -> int:
-    """Run all systems, print the table, write the output files; the exit status is 0 without breaches."""
+def measure(config: BenchConfig) -> int:
+    """Run all systems and print the table; the exit status is 0 without breaches."""
     line = ProgressLine(sys.stderr)
-    paths, facts, machine = open_data(config, line)
+    paths, facts = open_data(config, line)
     results = run_rounds(config, paths, facts, line)
     worked = [result for result in results if result.error is None]
     scan = next((result.median_seconds() for result in worked if result.system == "scan"), None)
-    summaries = [summarize(result, facts, scan) for result in worked]
     breaches = describe_breaches(results, facts)
-    print("", draw_table(summaries), *breaches, sep="\n")
-    if config.json is not None:
-        write_json(config.json, describe_run(config, results, summaries, facts, machine, breaches))
-    if config.plot is not None:
-        from bench.throughput.plot import draw_plot
-
-        draw_plot(results, summaries, config.plot)
-        print(f"written: {config.plot}")
-    return 1 if breaches else 0
+    print("", draw_table([summarize(result, facts, scan) for result in worked]), *breaches, sep="\n")
+    return int(bool(breaches))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 
 from bench.data import generators
 
-_GROUP_ROWS = 131_072
+GROUP_ROWS = 131_072
 _GROUP_BYTES = 64 * 2**20
 _MIN_GROUPS = 8
 # bytes of a row, and the function that generates a row group
@@ -26,16 +27,8 @@ _MAKERS: dict[str, tuple[int, Callable[[int, int, int, int], pa.Table]]] = {
     "text": (generators.TEXT_ROW_BYTES, generators.make_text),
 }
 KINDS = tuple(_MAKERS)
+_SEED = 0
 _FORMAT = 1  # part of the folder's name: increase it when a generator's rows change
-
-
-@dataclass(frozen=True)
-class FileRows:
-    """The rows [first_row, stop_row) of one file."""
-
-    number: int
-    first_row: int
-    stop_row: int
 
 
 @dataclass(frozen=True)
@@ -46,14 +39,13 @@ class Layout:
     group_rows: int
     groups_per_file: int = 4
 
-    def files(self) -> list[FileRows]:
-        """Every file, in order."""
+    def files(self) -> list[range]:
+        """The rows of every file, in order."""
         step = self.group_rows * self.groups_per_file
-        firsts = range(0, self.rows, step)
-        return [FileRows(number, first, min(first + step, self.rows)) for number, first in enumerate(firsts)]
+        return [range(first, min(first + step, self.rows)) for first in range(0, self.rows, step)]
 
 
-def plan_layout(size_bytes: int, row_bytes: int, most_rows: int = _GROUP_ROWS) -> Layout:
+def plan_layout(size_bytes: int, row_bytes: int, most_rows: int = GROUP_ROWS) -> Layout:
     """Cut about ``size_bytes`` of decoded rows into whole row groups, of at most ``most_rows``.
 
     Examples
@@ -76,11 +68,10 @@ def make_data(
     kind: str,
     size_bytes: int,
     *,
-    seed: int,
     folder: Path,
     workers: int,
     progress: Callable[[int, int], None],
-    group_rows: int = _GROUP_ROWS,
+    group_rows: int = GROUP_ROWS,
 ) -> list[Path]:
     """Generate the missing files, and return all files in order.
 
@@ -90,8 +81,6 @@ def make_data(
         One of `KINDS`.
     size_bytes
         Decoded bytes; rounded to complete row groups if there are eight or more.
-    seed
-        Seed of the random values.
     folder
         Parent folder; each dataset has a subfolder named after its parameters.
     workers
@@ -102,54 +91,39 @@ def make_data(
         The most rows of a row group.
     """
     layout = plan_layout(size_bytes, _MAKERS[kind][0], group_rows)
-    groups = "" if group_rows == _GROUP_ROWS else f"-groups-of-{group_rows}"
-    home = folder / f"{kind}-{layout.rows}-rows{groups}-seed-{seed}-v{_FORMAT}"
+    groups = "" if group_rows == GROUP_ROWS else f"-groups-of-{group_rows}"
+    home = folder / f"{kind}-{layout.rows}-rows{groups}-seed-{_SEED}-v{_FORMAT}"
     home.mkdir(parents=True, exist_ok=True)
-    targets = {file: home / f"part-{file.number:05d}.parquet" for file in layout.files()}
-    missing = {file: path for file, path in targets.items() if not path.exists()}
-    _write_missing(kind, layout, missing, seed, workers, progress)
-    return list(targets.values())
+    targets = {home / f"part-{number:05d}.parquet": rows for number, rows in enumerate(layout.files())}
+    missing = {path: rows for path, rows in targets.items() if not path.exists()}
+    if missing:
+        progress(0, len(missing))
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(min(workers, len(missing)), mp_context=spawn) as pool:
+            written = [
+                pool.submit(write_file, kind, rows, layout.group_rows, path) for path, rows in missing.items()
+            ]
+            for done, future in enumerate(as_completed(written), start=1):
+                future.result()
+                progress(done, len(missing))
+    return list(targets)
 
 
-def _write_missing(
-    kind: str,
-    layout: Layout,
-    missing: dict[FileRows, Path],
-    seed: int,
-    workers: int,
-    progress: Callable[[int, int], None],
-) -> None:
-    if not missing:
-        return
-    progress(0, len(missing))
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(missing)), mp_context=spawn) as pool:
-        written = [pool.submit(write_file, kind, layout, file, path, seed) for file, path in missing.items()]
-        for done, future in enumerate(as_completed(written), start=1):
-            future.result()
-            progress(done, len(missing))
-
-
-def write_file(kind: str, layout: Layout, file: FileRows, path: Path, seed: int) -> None:
-    """Write one file under a temporary name, then rename it."""
+def write_file(kind: str, rows: range, group_rows: int, path: Path) -> None:
+    """Write the rows of one file under a temporary name, then rename it."""
     unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
+    groups = (
+        make_table(kind, first, min(group_rows, rows.stop - first), first // group_rows, _SEED)
+        for first in rows[::group_rows]
+    )
     try:
-        _write_groups(kind, layout, file, unfinished, seed)
+        table = next(groups)
+        with pq.ParquetWriter(unfinished, table.schema, compression="snappy") as writer:
+            for group in chain([table], groups):
+                writer.write_table(group, row_group_size=group_rows)
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-def _write_groups(kind: str, layout: Layout, file: FileRows, path: Path, seed: int) -> None:
-    writer: pq.ParquetWriter | None = None
-    for first in range(file.first_row, file.stop_row, layout.group_rows):
-        table = make_table(
-            kind, first, min(layout.group_rows, file.stop_row - first), first // layout.group_rows, seed
-        )
-        writer = writer or pq.ParquetWriter(path, table.schema, compression="snappy")
-        writer.write_table(table, row_group_size=layout.group_rows)
-    if writer is not None:
-        writer.close()
 
 
 def make_table(kind: str, first_row: int, rows: int, group: int, seed: int) -> pa.Table:

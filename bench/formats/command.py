@@ -33,7 +33,7 @@ _TITLES = {
 Taken = tuple[float, float]
 
 
-def add_formats(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     names = ",".join(case.name for case in CASES)
     parser.add_argument("--formats", default=names, help=f"formats, separated by commas (default: {names})")
@@ -46,7 +46,7 @@ def add_formats(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_formats(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Measure each format, alternating between the library alone and windrow."""
     known = {case.name: case for case in CASES}
     chosen = options.formats.split(",")

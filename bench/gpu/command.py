@@ -10,8 +10,9 @@ from bench.gpu.device import CudaGpu, Gpu, measure_rate, measure_wait
 from bench.gpu.loaders import LOADERS, Reading
 from bench.system.console import ProgressLine, align_table, choose_names, read_size
 from bench.system.machine import count_cores
-from bench.throughput.options import default_config
+from bench.throughput.options import BenchConfig
 from bench.throughput.report import open_data
+from bench.training.facts import KEY
 
 _HEADS = ("loader", "GB/s", "of PCIe %", "batch ms", "GPU waits %")
 _NOTE = (
@@ -21,7 +22,7 @@ _NOTE = (
 )
 
 
-def add_gpu(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``gpu``."""
     parser.add_argument("--loaders", default=",".join(LOADERS), help="what to compare")
     parser.add_argument("--size", default="2GB", help="decoded size of the data")
@@ -37,7 +38,7 @@ def find_gpu() -> Gpu | None:
     return CudaGpu() if torch.cuda.is_available() else None
 
 
-def run_gpu(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if every loader delivers each row once, or there is no GPU."""
     names = choose_names("--loaders", options.loaders, tuple(LOADERS))
     if options.epochs < 2:
@@ -47,8 +48,8 @@ def run_gpu(options: argparse.Namespace) -> int:
         print("no GPU: torch finds no CUDA device on this machine, so there is nothing to measure")
         return 0
     line = ProgressLine(sys.stderr)
-    config = default_config(size_bytes=read_size(options.size, "--size"), folder=options.folder)
-    paths, facts, _ = open_data(config, line)
+    config = BenchConfig(size_bytes=read_size(options.size, "--size"), folder=options.folder)
+    paths, facts = open_data(config, line)
     reading = Reading(
         tuple(paths),
         facts.tensor_columns,
@@ -64,7 +65,7 @@ def run_gpu(options: argparse.Namespace) -> int:
     rows, breaches, step_seconds = [], [], 0.0
     for name in names:
         line.start(name)
-        rates = measure_rate(LOADERS[name], reading, config.key, gpu)
+        rates = measure_rate(LOADERS[name], reading, KEY, gpu)
         if set(rates.sums) != {whole}:
             breaches.append(f"{name}: not every row came once in each epoch: {rates.sums}")
         step_seconds = step_seconds or rates.batch_seconds

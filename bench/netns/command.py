@@ -25,7 +25,7 @@ from bench.scale.run import Outcome, simulate
 from bench.scale.validation import measure_costs, measure_ray_costs
 from bench.system.console import ProgressLine, align_table, read_size
 from bench.system.machine import count_cores, describe_machine, read_memory_bytes
-from bench.throughput.options import default_config, find_data
+from bench.throughput.options import BenchConfig, find_data
 from windrow.core.buffer_pool import BufferPool
 from windrow.io.catalog.file_source import open_files
 from windrow.io.parquet.block_reader import ParquetFormat
@@ -84,7 +84,7 @@ class _Job:
         return min(len(epochs) for epochs in self.epochs())
 
 
-def add_netns(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``netns``."""
     parser.add_argument("--size", default="700MB", help="decoded size of the data")
     parser.add_argument("--epochs", type=int, default=3, help="epochs over undisturbed links")
@@ -94,7 +94,7 @@ def add_netns(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
 
 
-def run_netns(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Run the job and compare; the exit status is 0 if order, traffic and prediction are right."""
     reason = why_not()
     if reason:
@@ -107,7 +107,7 @@ def run_netns(options: argparse.Namespace) -> int:
     if options.replicas < 1 or options.nodes % options.replicas:
         raise ValueError(f"--replicas {options.replicas} must divide the number of nodes, {options.nodes}")
     line = ProgressLine(sys.stderr)
-    config = default_config(size_bytes=read_size(options.size, "--size"), folder=options.folder)
+    config = BenchConfig(size_bytes=read_size(options.size, "--size"), folder=options.folder)
     paths = find_data(config, line)
     link = Link(_MBIT * 1e6 / 8, _DELAY_SECONDS)
     conditions = _conditions(options, link)

@@ -79,7 +79,7 @@ OPERATIONS: Mapping[str, Operation] = {
 Measurements = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
-def add_operations(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``operations``."""
     names = ",".join(OPERATIONS)
     parser.add_argument("--operations", default=names, help="the operations")
@@ -98,7 +98,7 @@ def add_operations(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
 
 
-def run_operations(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if all that windrow has to reach is met."""
     operations = choose_names("--operations", options.operations, tuple(OPERATIONS))
     executors = choose_names(

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.peers.names import BUFFER_SHARE, PEERS
-from bench.system.ray_cluster import ObjectStoreMonitor, start_ray
+from bench.system.ray_cluster import ObjectStoreUse, read_spilled, start_ray
 from bench.training.request import Request
 from bench.training.run_details import RunDetails
 from bench.training.tensors import TableToTensors
 from bench.training.trainer import Progress, Trainer, TrainerResult
 
+# shards of converted data: the number of row groups of the sample
 SHARDS = 64
 
 
@@ -46,14 +47,13 @@ class RayPeer(Peer):
     """Adapter of a system on a Ray of its own, with as many CPUs as the scan uses."""
 
     def prepare(self) -> None:
-        """Start Ray, and monitor its object store."""
-        request = self._request
-        session = Path(start_ray(request.object_store_bytes, request.cores).address_info["session_dir"])
-        self._store = ObjectStoreMonitor(session, request.object_store_bytes, polls=request.watch_store)
+        """Start Ray."""
+        context = start_ray(self._request.object_store_bytes, self._request.cores)
+        self._session = Path(context.address_info["session_dir"])
 
     def details(self) -> RunDetails:
         """Report the use of the object store."""
-        return RunDetails(store=self._store.end())
+        return RunDetails(store=ObjectStoreUse(self._request.object_store_bytes, read_spilled(self._session)))
 
     def close(self) -> None:
         """Stop Ray."""
@@ -75,7 +75,7 @@ class OneTrainer(Peer):
 
     def __init__(self, request: Request, progress: Progress) -> None:
         super().__init__(request, progress)
-        self._trainer = Trainer(request, "trainer 0", progress)
+        self._trainer = Trainer(request, progress)
 
     @property
     def buffer_rows(self) -> int:
@@ -105,9 +105,6 @@ class OneTrainer(Peer):
     def read_epoch(self, number: int) -> Iterable[Any]:
         """The batches of one epoch."""
         raise NotImplementedError
-
-
-"""Number of shards of converted data: the number of row groups of the sample."""
 
 
 def iterate_tables(paths: Sequence[str]) -> Iterator[pa.Table]:

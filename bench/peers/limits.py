@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,6 @@ from bench.training.trainer import EpochTimes, Progress, TrainerResult
 
 _WINDOWS = 2
 _BLOCK_BYTES = 16 * 2**20
-_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
-_TEXT_BYTES = 16  # a guess: footers do not state it
 _TASKS_EACH = 4
 # smaller objects do not go to the object store
 _MIN_BYTES = 2**20
@@ -31,126 +29,102 @@ _PAGE_BYTES = 4096
 _IMPORTS = ("numpy", "pyarrow", "pyarrow.parquet")
 
 
-class Scan(Peer):
-    """Row groups on a thread pool, each decoded by one thread from a memory map."""
+RowGroup = tuple[str, pq.FileMetaData, int]
+
+
+def _list_groups(paths: Sequence[str]) -> Iterator[RowGroup]:
+    for path in paths:
+        footer = pq.read_metadata(path)
+        for number in range(footer.num_row_groups):
+            yield path, footer, number
+
+
+def _read_group(group: RowGroup, columns: Sequence[str]) -> pa.Table:
+    path, footer, number = group
+    with pq.ParquetFile(path, metadata=footer, memory_map=True, pre_buffer=False) as file:
+        return file.read_row_group(number, columns=list(columns), use_threads=False)
+
+
+class Limit(Peer):
+    """A system without a trainer: subclasses do the work of an epoch at once."""
 
     def run(self) -> Sequence[TrainerResult]:
-        """Scan all files once per epoch."""
+        """Time every epoch."""
         times: list[EpochTimes] = []
-        start = time.monotonic()
         with ThreadPoolExecutor(self._request.cores) as pool:
+            start = time.monotonic()
             for number in range(self._request.epochs):
-                times.append(self._scan(pool, EpochTimes(start)))
-                start = times[-1].end
-                self._progress(number, times[-1].rows)
-        return [TrainerResult(times, [], [])]
+                epoch = EpochTimes(start, rows=self._request.rows)
+                epoch.batches = self.run_epoch(pool)
+                epoch.first = epoch.end = start = time.monotonic()
+                times.append(epoch)
+                self._progress(number, epoch.rows)
+        return [TrainerResult(times, [])]
 
-    def _scan(self, pool: ThreadPoolExecutor, times: EpochTimes) -> EpochTimes:
-        footers = list(pool.map(pq.read_metadata, self._request.paths))
-        groups = [
-            (path, footer, number)
-            for path, footer in zip(self._request.paths, footers, strict=True)
-            for number in range(footer.num_row_groups)
-        ]
-        for rows in pool.map(self._read, groups):
-            times.first = times.first or time.monotonic()
-            times.rows, times.batches = times.rows + rows, times.batches + 1
-        times.end = time.monotonic()
-        return times
+    def run_epoch(self, pool: ThreadPoolExecutor) -> int:
+        """Do the work of one epoch; returns the number of its parts."""
+        raise NotImplementedError
 
-    def _read(self, group: tuple[str, pq.FileMetaData, int]) -> int:
-        path, footer, number = group
-        with pq.ParquetFile(path, metadata=footer, memory_map=True, pre_buffer=False) as file:
-            table = file.read_row_group(number, columns=list(self._request.columns), use_threads=False)
-        return int(table.num_rows)
+
+class Scan(Limit):
+    """Row groups on a thread pool, each decoded by one thread from a memory map."""
+
+    def run_epoch(self, pool: ThreadPoolExecutor) -> int:
+        """Scan all files once, and keep nothing."""
+
+        def scan(group: RowGroup) -> int:
+            return int(_read_group(group, self._request.columns).num_rows)
+
+        rows = list(pool.map(scan, _list_groups(self._request.paths)))
+        if sum(rows) != self._request.rows:
+            raise RuntimeError(f"the files have {sum(rows)} rows, not {self._request.rows}")
+        return len(rows)
 
 
 class TorchScan(OneTrainer):
     """Decodes a few row groups ahead; batches that lie within one row group are views."""
 
-    def __init__(self, request: Request, progress: Progress) -> None:
-        super().__init__(request, progress)
-        self._convert = TableToTensors(request.tensor_columns)
+    def read_epoch(self, number: int) -> Iterable[Tensors]:
+        """All files once."""
+        return cut_batches(self._tables(), self._request.batch_size)
 
-    def run(self) -> Sequence[TrainerResult]:
-        """Deliver all files once per epoch."""
+    def _tables(self) -> Iterator[Tensors]:
+        convert, ahead = TableToTensors(self._request.tensor_columns), deque[Future[Tensors]]()
         with ThreadPoolExecutor(self._request.cores) as pool:
-            return [self._trainer.train(self._batches(pool) for _ in range(self._request.epochs))]
-
-    def _batches(self, pool: ThreadPoolExecutor) -> Iterator[Tensors]:
-        return cut_batches(self._tables(pool), self._request.batch_size)
-
-    def _tables(self, pool: ThreadPoolExecutor) -> Iterator[Tensors]:
-        ahead: deque[Future[Tensors]] = deque()
-        for path, footer, number in self._groups():
-            ahead.append(pool.submit(self._read, path, footer, number))
-            if len(ahead) > 2 * self._request.cores:
+            for group in _list_groups(self._request.paths):
+                ahead.append(
+                    pool.submit(lambda group: convert(_read_group(group, self._request.columns)), group)
+                )
+                if len(ahead) > 2 * self._request.cores:
+                    yield ahead.popleft().result()
+            while ahead:
                 yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
-
-    def _groups(self) -> Iterator[tuple[str, pq.FileMetaData, int]]:
-        for path in self._request.paths:
-            footer = pq.read_metadata(path)
-            for number in range(footer.num_row_groups):
-                yield path, footer, number
-
-    def _read(self, path: str, footer: pq.FileMetaData, number: int) -> Tensors:
-        with pq.ParquetFile(path, metadata=footer, memory_map=True, pre_buffer=False) as file:
-            table: pa.Table = file.read_row_group(
-                number, columns=list(self._request.columns), use_threads=False
-            )
-        return self._convert(table)
 
 
-class FreshMemory(Peer):
+class FreshMemory(Limit):
     """Reads nothing: allocates blocks, writes one byte per page, and keeps all blocks until the end.
 
     The first epoch pays for first-touch page faults, which are expensive if a hypervisor has to provide
     the pages; later epochs write to the same pages.
     """
 
-    def __init__(self, request: Request, progress: Progress) -> None:
-        super().__init__(request, progress)
-        self._blocks = 0
-
-    def prepare(self) -> None:
-        """Compute the decoded size from the footers."""
-        columns = set(self._request.columns)
-        footers = map(pq.read_metadata, self._request.paths)
-        groups = (footer.row_group(number) for footer in footers for number in range(footer.num_row_groups))
-        decoded = sum(
-            group.num_rows * _WIDTHS.get(group.column(at).physical_type, _TEXT_BYTES)
-            for group in groups
-            for at in range(group.num_columns)
-            if group.column(at).path_in_schema.split(".")[0] in columns
-        )
-        self._blocks = -(-_WINDOWS * decoded // _BLOCK_BYTES)
-
     def run(self) -> Sequence[TrainerResult]:
-        """Touch all pages once per epoch."""
-        times: list[EpochTimes] = []
-        start = time.monotonic()
-        held = [
-            mmap.mmap(-1, _BLOCK_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            for _ in range(self._blocks)
-        ]
-        with ThreadPoolExecutor(self._request.cores) as pool:
-            for number in range(self._request.epochs):
-                epoch = EpochTimes(start)
-                list(pool.map(_touch, held))
-                epoch.first = epoch.end = start = time.monotonic()
-                epoch.rows, epoch.batches = self._request.rows, len(held)
-                times.append(epoch)
-                self._progress(number, epoch.rows)
-        return [TrainerResult(times, [], [])]
+        """Time every epoch, the allocation included."""
+        count = -(-_WINDOWS * self._request.decoded_bytes // _BLOCK_BYTES)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self._blocks = [mmap.mmap(-1, _BLOCK_BYTES, flags=flags) for _ in range(count)]
+        return super().run()
+
+    def run_epoch(self, pool: ThreadPoolExecutor) -> int:
+        """Touch all pages once."""
+        return len(list(pool.map(_touch, self._blocks)))
 
 
 def _touch(block: mmap.mmap) -> None:
     np.frombuffer(block, np.uint8)[:: mmap.PAGESIZE] = 1
 
 
-class RayStart(RayPeer):
+class RayStart(RayPeer, Limit):
     """Reads nothing and does not use windrow: an idle actor in place of the coordinator, tasks on all cores that
     put zeros into the object store, at least 1 MiB each, and one actor per trainer that reads each page of its share.
 
@@ -172,37 +146,29 @@ class RayStart(RayPeer):
         ray.get([taker.ready.remote() for taker in self._takers])
 
     def run(self) -> Sequence[TrainerResult]:
-        """Fill and read the object store once per epoch."""
+        """Time every epoch, the start of the coordinator included."""
+        import ray
+
+        self._coordinator = ray.remote(num_cpus=0)(_Coordinator).remote()
+        return super().run()
+
+    def run_epoch(self, pool: ThreadPoolExecutor) -> int:
+        """Fill and read the object store once, and keep no reference."""
         import ray
 
         stored = sum(Path(path).stat().st_size for path in self._request.paths)
-        tasks = max(1, min(_TASKS_EACH * self._request.cores, stored // _MIN_BYTES // len(self._takers)))
-        share = max(_MIN_BYTES, -(-stored // (tasks * len(self._takers))))
-        times: list[EpochTimes] = []
-        start = time.monotonic()
-        coordinator = ray.remote(num_cpus=0)(_Coordinator).remote()
-        for number in range(self._request.epochs):
-            epoch = EpochTimes(start)
-            if self._fill(tasks, share, coordinator) < stored:
-                raise RuntimeError("the object store returned fewer bytes than the files have")
-            epoch.first = epoch.end = start = time.monotonic()
-            epoch.rows, epoch.batches = self._request.rows, tasks
-            times.append(epoch)
-            self._progress(number, epoch.rows)
-        return [TrainerResult(times, [], [])]
-
-    def _fill(self, tasks: int, share: int, coordinator: Any) -> int:
-        """Put and read everything once; returns its bytes, and keeps no reference."""
-        import ray
-
         count = len(self._takers)
+        tasks = max(1, min(_TASKS_EACH * self._request.cores, stored // _MIN_BYTES // count))
+        share = max(_MIN_BYTES, -(-stored // (tasks * count)))
         put = ray.remote(num_cpus=1, num_returns=count)(_put)
         shares = [put.remote(share, count) for _ in range(tasks)]
-        ray.get(coordinator.ready.remote())
+        ray.get(self._coordinator.ready.remote())
         by_taker = [[own] for own in shares] if count == 1 else shares
         taken = [[outputs[at] for outputs in by_taker] for at in range(count)]
         pairs = zip(self._takers, taken, strict=True)
-        return sum(ray.get([taker.take.remote(outputs) for taker, outputs in pairs]))
+        if sum(ray.get([taker.take.remote(outputs) for taker, outputs in pairs])) < stored:
+            raise RuntimeError("the object store returned fewer bytes than the files have")
+        return tasks
 
 
 class _Coordinator:

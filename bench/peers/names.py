@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 BUFFER_SHARE = 12
 """The shuffle buffer of a rival holds the total number of rows divided by this."""
 
 
 _QUEUE = f"row groups, queue of 1/{BUFFER_SHARE} of the rows"
-_BUFFER = f"files, buffer of 1/{BUFFER_SHARE} of the rows"
+_BUFFER = f"buffer of 1/{BUFFER_SHARE} of the rows"
 
 
 @dataclass(frozen=True)
@@ -41,121 +42,75 @@ class PeerName:
     environment: str | None = None
 
 
-def _name_rival(
-    adapter: str, title: str, shuffle: str, environment: str | None, library: str = "", **traits: bool
-) -> PeerName:
-    return PeerName(
-        f"bench.peers.{adapter}",
-        title,
-        shuffle,
-        rival=True,
-        library=library or (environment or "").removeprefix("hf-"),
-        environment=environment,
-        **traits,
-    )
+def _rival(adapter: str, title: str, shuffle: str, library: str, **traits: Any) -> PeerName:
+    """A rival in an environment that is named like its library."""
+    environment = {"ray": None, "pylance": "lance", "datasets": "hf-datasets"}.get(library, library)
+    name = f"bench.peers.{adapter}"
+    return PeerName(name, title, shuffle, rival=True, library=library, environment=environment, **traits)
 
 
-_LIMITS = {
-    "scan": PeerName(
-        "bench.peers.limits:Scan", "limit: raw Parquet scan", "none", delivers=False, variable_too=True
+def _windrow(adapter: str, title: str, **traits: Any) -> PeerName:
+    return PeerName(f"bench.peers.windrow_{adapter}", f"windrow {title}", "full", **traits)
+
+
+def _limit(adapter: str, title: str, **traits: Any) -> PeerName:
+    return PeerName(f"bench.peers.limits:{adapter}", f"limit: {title}", "none", **traits)
+
+
+_THREADS, _RAY = "threads:WindrowThreads", "ray:WindrowRay"
+_BATCHES, _SHARDS = "batches, whose rows stay together", f"shards, spread over 1/{BUFFER_SHARE} of the rows"
+PEERS = {
+    "scan": _limit("Scan", "raw Parquet scan", delivers=False, variable_too=True),
+    "torch-scan": _limit("TorchScan", "scan to torch", small_too=True),
+    "fresh-memory": _limit("FreshMemory", "memory of two windows", delivers=False),
+    "ray-start": _limit("RayStart", "Ray's processes and store", delivers=False),
+    "windrow-threads": _windrow(_THREADS, "threads", small_too=True, variable_too=True),
+    "windrow-ray": _windrow(_RAY, "ray", streams=True, small_too=True, variable_too=True),
+    "windrow-torchrun": _windrow("torchrun:WindrowTorchrun", "torchrun", streams=True),
+    "windrow-threads-cached": _windrow(_THREADS, "threads", small_too=True, cached=True),
+    "windrow-ray-cached": _windrow(_RAY, "ray", small_too=True, cached=True),
+    "windrow-ray-training": _windrow(_RAY, "ray, training", trains=True, streams=True),
+    "ray-shuffle": _rival("ray_data:RayShuffle", "Ray Data random_shuffle", "full", "ray", variable_too=True),
+    "ray-materialize": _rival(
+        "ray_data:RayMaterialize", "Ray Data materialize, shuffle", "full", "ray", small_too=True
     ),
-    "torch-scan": PeerName("bench.peers.limits:TorchScan", "limit: scan to torch", "none", small_too=True),
-    "fresh-memory": PeerName(
-        "bench.peers.limits:FreshMemory", "limit: memory of two windows", "none", delivers=False
-    ),
-    "ray-start": PeerName(
-        "bench.peers.limits:RayStart", "limit: Ray's processes and store", "none", delivers=False
-    ),
-}
-_OURS = {
-    "windrow-threads": PeerName(
-        "bench.peers.windrow_threads:WindrowThreads",
-        "windrow threads",
-        "full",
-        small_too=True,
-        variable_too=True,
-    ),
-    "windrow-ray": PeerName(
-        "bench.peers.windrow_ray:WindrowRay",
-        "windrow ray",
-        "full",
-        streams=True,
-        small_too=True,
-        variable_too=True,
-    ),
-    "windrow-torchrun": PeerName(
-        "bench.peers.windrow_torchrun:WindrowTorchrun", "windrow torchrun", "full", streams=True
-    ),
-    "windrow-threads-cached": PeerName(
-        "bench.peers.windrow_threads:WindrowThreads", "windrow threads", "full", small_too=True, cached=True
-    ),
-    "windrow-ray-cached": PeerName(
-        "bench.peers.windrow_ray:WindrowRay", "windrow ray", "full", small_too=True, cached=True
-    ),
-    "windrow-ray-training": PeerName(
-        "bench.peers.windrow_ray:WindrowRay", "windrow ray, training", "full", trains=True, streams=True
-    ),
-}
-_RAY = {
-    "ray-shuffle": _name_rival(
-        "ray_data:RayShuffle", "Ray Data random_shuffle", "full", None, "ray", variable_too=True
-    ),
-    "ray-materialize": _name_rival(
-        "ray_data:RayMaterialize", "Ray Data materialize, shuffle", "full", None, "ray", small_too=True
-    ),
-}
-_BY_BATCH = {
-    "daft": _name_rival("daft:Daft", "Daft shuffle", "full", "daft"),
-    "petastorm": _name_rival("petastorm:Petastorm", "Petastorm BatchedDataLoader", _QUEUE, "petastorm"),
-    "petastorm-memory": _name_rival(
+    "daft": _rival("daft:Daft", "Daft shuffle", "full", "daft"),
+    "petastorm": _rival("petastorm:Petastorm", "Petastorm BatchedDataLoader", _QUEUE, "petastorm"),
+    "petastorm-memory": _rival(
         "petastorm:PetastormMemory", "Petastorm InMemBatchedDataLoader", "full", "petastorm"
     ),
-    "hf-streaming-batches": _name_rival(
+    "hf-streaming-batches": _rival(
         "hf_streaming:HFStreamingBatches",
         "HF datasets streaming, Arrow batches",
-        _BUFFER,
-        "hf-datasets",
+        f"files, {_BUFFER}",
+        "datasets",
         variable_too=True,
     ),
-    "lance": _name_rival(
-        "lance:LanceTake", "Lance, take", "full", "lance", variable_too=True, library="pylance"
+    "lance": _rival("lance:LanceTake", "Lance, take", "full", "pylance", variable_too=True),
+    "lance-batches": _rival(
+        "lance:LanceBatches", "Lance, torch dataset", _BATCHES, "pylance", variable_too=True
     ),
-    "lance-batches": _name_rival(
-        "lance:LanceBatches",
-        "Lance, torch dataset",
-        "batches, whose rows stay together",
-        "lance",
-        variable_too=True,
-        library="pylance",
-    ),
-}
-_BY_ROW = {
-    "mosaicml-streaming": _name_rival(
+    "mosaicml-streaming": _rival(
         "mosaicml_streaming:MosaicMLStreaming",
         "MosaicML Streaming py1e",
-        f"shards, spread over 1/{BUFFER_SHARE} of the rows",
+        _SHARDS,
         "mosaicml-streaming",
         by_row=True,
         variable_too=True,
     ),
-    "litdata": _name_rival(
+    "litdata": _rival(
         "litdata:LitData", "LitData", "chunks, 256 rows in each", "litdata", by_row=True, variable_too=True
     ),
-    "hf-streaming": _name_rival(
+    "hf-streaming": _rival(
         "hf_streaming:HFStreaming",
         "HF datasets streaming",
-        _BUFFER,
-        "hf-datasets",
+        f"files, {_BUFFER}",
+        "datasets",
         by_row=True,
         variable_too=True,
     ),
-    "grain": _name_rival("grain:Grain", "Grain", "full", "grain", by_row=True),
-    "webdataset": _name_rival(
-        "webdataset:WebDataset",
-        "WebDataset",
-        f"shards, buffer of 1/{BUFFER_SHARE} of the rows",
-        "webdataset",
-        by_row=True,
+    "grain": _rival("grain:Grain", "Grain", "full", "grain", by_row=True),
+    "webdataset": _rival(
+        "webdataset:WebDataset", "WebDataset", f"shards, {_BUFFER}", "webdataset", by_row=True
     ),
 }
-PEERS = {**_LIMITS, **_OURS, **_RAY, **_BY_BATCH, **_BY_ROW}

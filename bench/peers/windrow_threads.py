@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from itertools import islice
@@ -14,7 +13,7 @@ import pyarrow as pa
 import windrow
 from bench.peers.base import Peer
 from bench.training.request import Request
-from bench.training.run_details import MemoryEstimate, RunDetails, Span, read_estimate
+from bench.training.run_details import MemoryEstimate, RunDetails, read_estimate
 from bench.training.trainer import Progress, Trainer, TrainerResult
 
 # modules that windrow imports on first use
@@ -82,16 +81,16 @@ def estimate_memory(pipeline: Any, request: Request) -> MemoryEstimate:
 class ShardEpochs:
     """A shard's epochs as batches of tensors, or of Arrow for strings, consumed by a trainer in a thread or an actor.
 
-    ``includes_run_spans``: whether the spans of the run's tasks are included, which is set for one of the shards.
+    ``reports_tasks``: whether it reports the map tasks of the run, which is set for one of the shards.
     """
 
-    def __init__(self, shard: Any, request: Request, *, includes_run_spans: bool) -> None:
+    def __init__(self, shard: Any, request: Request, *, reports_tasks: bool) -> None:
         self._shard = shard
         self._batch_size = request.batch_size
         self._ragged = dict.fromkeys(request.list_columns, "offsets")
         self._is_arrow = request.content is not None and not request.list_columns
         self._epochs = request.epochs
-        self._includes_run_spans = includes_run_spans
+        self._reports_tasks = reports_tasks
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over epochs, each an iterable of batches."""
@@ -101,27 +100,18 @@ class ShardEpochs:
             else:
                 yield epoch.iter_torch_batches(batch_size=self._batch_size, ragged=self._ragged or None)
 
-    def spans(self) -> Sequence[Span]:
-        """Spans of reading and placing from the shard's statistics; closes the shard."""
-        stats = self._shard.stats()
+    def close(self) -> int:
+        """Close the shard; returns the map tasks of the measured epochs, if this shard reports them."""
+        spans = self._shard.stats().run.spans if self._reports_tasks else ()
         self._shard.close()
-        own = [span for span in stats.spans if span.kind != "wait"]  # the trainer records its own waiting
-        return convert_spans([*own, *(stats.run.spans if self._includes_run_spans else ())])
+        return sum(span.kind != "reduce" and span.epoch < self._epochs for span in spans)
 
 
-def convert_spans(spans: Sequence[Any]) -> list[Span]:
-    """Convert windrow's spans in Unix time to the benchmark's spans on the monotonic clock."""
-    offset = time.time() - time.monotonic()
-    return [
-        Span(
-            kind="reduce" if span.kind == "reduce" else "map",
-            window=(span.epoch, span.window),
-            start=span.start_time - offset,
-            end=span.stop_time - offset,
-            lane=span.lane,
-        )
-        for span in spans
-    ]
+def sum_rows(seen: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """The epoch of the slowest trainer, and the rows of it that all have received."""
+    seen = list(seen)
+    lowest = min(epoch for epoch, _ in seen)
+    return lowest, sum(rows for epoch, rows in seen if epoch == lowest)
 
 
 class WindrowThreads(Peer):
@@ -131,17 +121,14 @@ class WindrowThreads(Peer):
         super().__init__(request, progress)
         self._rows: dict[int, tuple[int, int]] = {}
         self._trainers = [self._make_trainer(number) for number in range(request.trainers)]
-        self._spans: list[Span] = []
         self._estimate: MemoryEstimate | None = None
 
     def _make_trainer(self, number: int) -> Trainer:
         def note(epoch: int, rows: int) -> None:
             self._rows[number] = (epoch, rows)
-            seen = list(self._rows.values())
-            lowest = min(epoch for epoch, _ in seen)
-            self._progress(lowest, sum(rows for epoch, rows in seen if epoch == lowest))
+            self._progress(*sum_rows(self._rows.values()))
 
-        return Trainer(self._request, f"trainer {number}", note)
+        return Trainer(self._request, note)
 
     def prepare(self) -> None:
         """Import torch and the modules that reading needs."""
@@ -155,19 +142,16 @@ class WindrowThreads(Peer):
         pipeline = build_pipeline(self._request, "threads")
         self._estimate = estimate_memory(pipeline, self._request)
         shards = pipeline.split(self._request.trainers, equal=self._request.equal)
-        sources = [
-            ShardEpochs(shard, self._request, includes_run_spans=shard is shards[0]) for shard in shards
-        ]
+        sources = [ShardEpochs(shard, self._request, reports_tasks=False) for shard in shards]
         try:
             if len(sources) == 1:
                 return [self._trainers[0].train(sources[0])]
             with ThreadPoolExecutor(len(sources)) as pool:
-                return list(
-                    pool.map(lambda pair: pair[0].train(pair[1]), zip(self._trainers, sources, strict=True))
-                )
+                return list(pool.map(Trainer.train, self._trainers, sources))
         finally:
-            self._spans = [span for source in sources for span in source.spans()]
+            for source in sources:
+                source.close()
 
     def details(self) -> RunDetails:
-        """The memory estimate, and the shards' spans of reading and placing."""
-        return RunDetails(self._spans, self._estimate)
+        """The memory estimate."""
+        return RunDetails(self._estimate)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.peers.base import Peer
-from bench.peers.windrow_threads import ShardEpochs, build_pipeline, import_all
+from bench.peers.windrow_threads import ShardEpochs, build_pipeline, import_all, sum_rows
 from bench.system.processes import make_torchrun
 from bench.training.request import Request
 from bench.training.trainer import Trainer, TrainerResult
@@ -47,10 +47,9 @@ class WindrowTorchrun(Peer):
             return [pickle.loads((folder / f"{rank}.result").read_bytes()) for rank in range(ranks)]
 
     def _report(self, folder: Path) -> None:
-        seen = [tuple(map(int, path.read_text().split())) for path in folder.glob("*.seen")]
+        seen = [path.read_text().split() for path in folder.glob("*.seen")]
         if seen:
-            lowest = min(epoch for epoch, _ in seen)
-            self._progress(lowest, sum(rows for epoch, rows in seen if epoch == lowest))
+            self._progress(*sum_rows((int(epoch), int(rows)) for epoch, rows in seen))
 
 
 def main() -> None:
@@ -64,12 +63,12 @@ def main() -> None:
         temporary.write_text(f"{epoch} {rows}")
         temporary.replace(seen)
 
-    trainer = Trainer(request, f"trainer {rank}", note)
+    trainer = Trainer(request, note)
     import_all()
     shard = build_pipeline(request, "auto").options(progress=False).shard(equal=request.equal)
-    source = ShardEpochs(shard, request, includes_run_spans=rank == 0)
+    source = ShardEpochs(shard, request, reports_tasks=rank == 0)
     result = trainer.train(source)
-    result.spans.extend(source.spans())
+    result.tasks = source.close()
     (folder / f"{rank}.result").write_bytes(pickle.dumps(result))
 
 

@@ -13,11 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import windrow
-from bench.remote.s3_server import KEY, SECRET, NetworkConditions, Proxy, Traffic, open_proxy, serve_folder
+from bench.remote.s3_server import (
+    KEY,
+    SECRET,
+    NetworkConditions,
+    Proxy,
+    Traffic,
+    make_storage_options,
+    open_proxy,
+    serve_folder,
+)
 from bench.system.console import ProgressLine, align_table, read_size
 from bench.system.machine import count_cores, describe_machine
 from bench.system.ray_cluster import start_ray
-from bench.throughput.options import default_config, find_data
+from bench.throughput.options import BenchConfig, find_data
 from windrow import DatasetPipeline
 
 _LATENCY_LEAST, _BANDWIDTH_LEAST = 0.7, 0.9
@@ -43,7 +52,7 @@ _SETTINGS = (
 )
 
 
-def add_store(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``store``."""
     parser.add_argument("--size", default="600MB", help="decoded size of the data")
     parser.add_argument("--executors", default="threads,ray", help="executors to measure")
@@ -52,10 +61,10 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=2, help="number of times that all settings run in turn")
 
 
-def run_store(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if all ratios are high enough."""
     line = ProgressLine(sys.stderr)
-    paths = find_data(default_config(size_bytes=read_size(options.size, "--size")), line)
+    paths = find_data(BenchConfig(size_bytes=read_size(options.size, "--size")), line)
     folder = Path(paths[0]).parent
     rows, broken = [], []
     with serve_folder(folder.parent.parent) as server, open_proxy(server.host, server.port) as proxy:
@@ -186,8 +195,7 @@ def open_pipe(folder: Path, endpoint: str, reading: Reading) -> DatasetPipeline:
             region="us-east-1",
         )
     else:
-        options = {"endpoint_url": endpoint, "client_kwargs": {"region_name": "us-east-1"}}
-        given["storage_options"] = {"key": KEY, "secret": SECRET, **options}
+        given["storage_options"] = make_storage_options(endpoint)
         path = f"s3://{path}"
     pipe = windrow.read_parquet(path, **given).window(bytes_per_window="150MB")
     pipe = pipe.repeat(reading.epochs).random_shuffle_each_window(seed=7)

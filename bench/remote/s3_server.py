@@ -72,6 +72,16 @@ def serve_folder(folder: Path) -> Iterator[StoreServer]:
                 server.terminate()
 
 
+def make_storage_options(endpoint: str) -> dict[str, object]:
+    """What s3fs needs to read from such a server."""
+    return {
+        "key": KEY,
+        "secret": SECRET,
+        "endpoint_url": endpoint,
+        "client_kwargs": {"region_name": "us-east-1"},
+    }
+
+
 def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + _START_TIMEOUT_SECONDS
     while server.poll() is None and time.monotonic() < until:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from bench.data.shapes import find_files
 from bench.peers.environments import find_version, is_ready, make_environment, make_sample
@@ -22,7 +21,6 @@ from bench.rivals.targets import (
     LARGE_TARGETS,
     SMALL_TARGETS,
     Target,
-    TargetResult,
     check_targets,
     draw_orders,
 )
@@ -33,11 +31,9 @@ from bench.throughput.options import BenchConfig, add_throughput, find_data, rea
 from bench.throughput.report import (
     Summary,
     describe_breaches,
-    describe_run,
     draw_table,
     print_head,
     summarize,
-    write_json,
 )
 from bench.training.facts import Facts, read_facts
 from bench.training.results import SystemResult
@@ -50,13 +46,12 @@ def measure_rivals(config: BenchConfig, parts: Sequence[str], small_batch_size: 
     line = ProgressLine(sys.stderr)
     chosen = [name for name in config.systems if any(_takes_part(name, part) for part in parts)]
     config = replace(config, systems=tuple(chosen))
-    machine = describe_machine()
     unable = dict(_set_up(config, line))
     able = replace(config, systems=tuple(name for name in chosen if name not in unable))
     small = replace(able, batch_size=small_batch_size)
     measured: list[Part] = []
     if "large" in parts or "small" in parts:
-        whole = _find_table(able, machine, line)
+        whole = _find_table(able, line)
         if "large" in parts:
             measured.append(_measure("large", able, whole, LARGE_TARGETS, sample_rows, line))
         if "small" in parts:
@@ -65,15 +60,15 @@ def measure_rivals(config: BenchConfig, parts: Sequence[str], small_batch_size: 
     for kind, targets in CONTENT_TARGETS.items():
         if kind in parts:
             content = _configure_content(small, kind)
-            whole = _find_content(content, machine)
+            whole = _find_content(content)
             measured.append(_measure(kind, content, whole, targets, sample_rows, line))
-    return _report(config, measured, list(unable.values()), machine)
+    return _report(config, measured, list(unable.values()))
 
 
 def _configure_content(config: BenchConfig, kind: str) -> BenchConfig:
     """One epoch more, because the last, in which rows are identified, does not count."""
     epochs, rival_epochs = config.epochs + 1, config.rival_epochs + 1
-    return replace(config, kind=kind, columns=None, train=False, epochs=epochs, rival_epochs=rival_epochs)
+    return replace(config, kind=kind, train=False, epochs=epochs, rival_epochs=rival_epochs)
 
 
 def _takes_part(system: str, part: str) -> bool:
@@ -83,20 +78,18 @@ def _takes_part(system: str, part: str) -> bool:
     return not peer.by_row if part == "large" else peer.by_row or peer.small_too
 
 
-def _find_table(config: BenchConfig, machine: dict[str, Any], line: ProgressLine) -> Files:
-    paths = find_data(config, line)
-    whole = Files(paths, read_facts(paths, config.columns, config.key, count_cores()))
-    print_head(config, whole.facts, machine, len(paths))
-    return whole
+def _find_table(config: BenchConfig, line: ProgressLine) -> Files:
+    return _describe(config, find_data(config, line))
 
 
-def _find_content(config: BenchConfig, machine: dict[str, Any]) -> Files:
-    paths = [
-        str(Path(path).resolve())
-        for path in find_files(config.kind, config.folder / "shapes", config.size_bytes)
-    ]
-    whole = Files(paths, read_facts(paths, None, config.key, count_cores()))
-    print_head(config, whole.facts, machine, len(paths))
+def _find_content(config: BenchConfig) -> Files:
+    paths = find_files(config.kind, config.folder / "shapes", config.size_bytes)
+    return _describe(config, [str(Path(path).resolve()) for path in paths])
+
+
+def _describe(config: BenchConfig, paths: Sequence[str]) -> Files:
+    whole = Files(paths, read_facts(paths, count_cores()))
+    print_head(config, whole.facts, describe_machine(), len(paths))
     return whole
 
 
@@ -134,7 +127,7 @@ def _measure(
         return part
     rows = min(sample_rows, whole.facts.rows)
     paths = make_sample(whole.paths, whole.facts.delivered_columns, rows, config.folder)
-    sample = Files(paths, read_facts(paths, None, config.key, count_cores()))
+    sample = Files(paths, read_facts(paths, count_cores()))
     return replace(part, sample=sample.facts, by_row=_run(config, by_row, sample, line))
 
 
@@ -142,40 +135,21 @@ def _run(config: BenchConfig, systems: Sequence[str], files: Files, line: Progre
     return run_rounds(replace(config, systems=tuple(systems)), files.paths, files.facts, line)
 
 
-def _report(
-    config: BenchConfig, parts: Sequence[Part], unable: Sequence[str], machine: dict[str, Any]
-) -> int:
+def _report(config: BenchConfig, parts: Sequence[Part], unable: Sequence[str]) -> int:
     for part in parts:
         if summaries := part.summaries():
             print("", _write_head(part), "", draw_table(list(summaries.values())), sep="\n")
             print("", draw_orders(summaries, config.window), sep="\n")
-    target_results = [one for part in parts for one in part.check_targets()]
+    target_results = [one for part in parts for one in check_targets(part.targets, part.summaries())]
     breaches = [*unable, *(breach for part in parts for breach in part.breaches())]
     print("", _write_versions(config.systems), *[one.text for one in target_results], *breaches, sep="\n")
-    if config.json is not None:
-        report = {
-            "targets": [asdict(one) for one in target_results],
-            "breaches": breaches,
-            "versions": _list_versions(config.systems),
-            "parts": [part.describe(machine) for part in parts],
-        }
-        write_json(config.json, report)
-    if config.plot is not None:
-        from bench.throughput.plot import draw_plot
-
-        draw_plot(parts[0].results, list(parts[0].summaries().values()), config.plot)
-        print(f"written: {config.plot}")
     return 1 if breaches or not all(one.met for one in target_results) else 0
 
 
-def _list_versions(systems: Sequence[str]) -> dict[str, str]:
+def _write_versions(systems: Sequence[str]) -> str:
     """The version of every measured library."""
     peers = [PEERS[name] for name in systems]
-    return {peer.library: find_version(peer.library, peer.environment) for peer in peers if peer.library}
-
-
-def _write_versions(systems: Sequence[str]) -> str:
-    versions = _list_versions(systems)
+    versions = {peer.library: find_version(peer.library, peer.environment) for peer in peers if peer.library}
     return "versions: " + (", ".join(f"{name} {version}" for name, version in versions.items()) or "none")
 
 
@@ -219,10 +193,6 @@ class Part:
             if result.error is None
         }
 
-    def check_targets(self) -> list[TargetResult]:
-        """Results of the targets for which the systems were measured."""
-        return check_targets(self.targets, self.summaries())
-
     def breaches(self) -> list[str]:
         """Failures of all systems, and breaches of windrow; delivery of rivals is shown in the table only."""
         return [
@@ -231,17 +201,6 @@ class Part:
             if result.error is not None or not PEERS[result.system].rival
             for breach in describe_breaches([result], facts)
         ]
-
-    def describe(self, machine: dict[str, Any]) -> dict[str, Any]:
-        """Plain values for JSON."""
-        summaries = list(self.summaries().values())
-        results = [*self.results, *self.by_row]
-        description = describe_run(self.config, results, summaries, self.whole, machine, self.breaches())
-        return {
-            "part": self.title,
-            **description,
-            "sample_rows": self.sample.rows if self.sample is not None else None,
-        }
 
     def _with_facts(self) -> list[tuple[SystemResult, Facts]]:
         on_sample = [] if self.sample is None else [(result, self.sample) for result in self.by_row]
@@ -259,7 +218,7 @@ _PEERS = ",".join(
 )
 
 
-def add_peers(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``peers``."""
     add_throughput(parser)
     group = parser.add_argument_group("parts")
@@ -278,7 +237,7 @@ def add_peers(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(executor="both", peers=_PEERS, rival_epochs=3)
 
 
-def run_peers(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Check the options and measure."""
     if min(options.small_batch_size, options.sample_rows) < 1:
         raise ValueError("--small-batch-size and --sample-rows must be at least 1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +13,7 @@ from bench.scale.planning import PlanningCost, measure_planning
 from bench.scale.run import Outcome, simulate
 from bench.scale.validation import Ratio, measure_costs, measure_ray_costs, validate_here
 from bench.system.console import ProgressLine, align_table, read_size, write_cell
-from bench.throughput.options import default_config, find_data
+from bench.throughput.options import BenchConfig, find_data
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import WindowCut
 
@@ -198,7 +197,7 @@ def draw_ratios(ratios: Sequence[Ratio]) -> str:
     return align_table(heads, rows, {"system"})
 
 
-def add_scale(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``scale``."""
     group = parser.add_argument_group("run")
     group.add_argument(
@@ -224,27 +223,22 @@ def add_scale(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--trainer", help="bytes per second that a trainer consumes (default: its share of 8.18 GB/s)"
     )
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
 
 
-def run_scale(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Validate, plan and simulate; the exit status is 0 if predictions are accurate enough."""
     line = ProgressLine(sys.stderr)
-    ratios = _validate(options, line) if options.check else []
-    if ratios:
-        print(draw_ratios(ratios), flush=True)
-    planned = [] if options.check else _plan(options)
-    costs = None if options.check else _find_costs(options, line)
-    outcomes = [] if costs is None else _simulate(options, costs, line)
-    if outcomes:
-        print(draw_outcomes(outcomes))
-    if options.json is not None:
-        _write(options.json, ratios, planned, costs, outcomes)
-    return int(any(abs(one.ratio - 1) > _MAX_ERROR for one in ratios))
+    if options.check:
+        ratios = _validate(options, line)
+        print(draw_ratios(ratios))
+        return int(any(abs(one.ratio - 1) > _MAX_ERROR for one in ratios))
+    _plan(options)
+    print(draw_outcomes(_simulate(options, _find_costs(options, line), line)))
+    return 0
 
 
 def _validate(options: argparse.Namespace, line: ProgressLine) -> list[Ratio]:
-    config = default_config("--executor", "both", "--peers", "none", folder=options.folder)
+    config = BenchConfig(systems=("windrow-threads", "windrow-ray"), folder=options.folder)
     ray_costs = read_costs(options.costs) if options.costs else measure_ray_costs(Costs())
     return list(validate_here(config, line, options.rounds, ray_costs, options.patience))
 
@@ -253,7 +247,7 @@ def _chosen_settings(options: argparse.Namespace) -> list[Setting]:
     return [setting for name, setting in SETTINGS.items() if (options.setting or "") in name]
 
 
-def _plan(options: argparse.Namespace) -> list[PlanningCost]:
+def _plan(options: argparse.Namespace) -> None:
     sizes = {
         setting.row_groups: (
             setting.row_groups,
@@ -264,15 +258,13 @@ def _plan(options: argparse.Namespace) -> list[PlanningCost]:
         )
         for setting in _chosen_settings(options)
     }
-    planned = [measure_planning(*size) for size in sizes.values()]
-    print(draw_planning(planned), flush=True)
-    return planned
+    print(draw_planning([measure_planning(*size) for size in sizes.values()]), flush=True)
 
 
 def _find_costs(options: argparse.Namespace, line: ProgressLine) -> Costs:
     if options.costs is not None:
         return read_costs(options.costs)
-    config = default_config(folder=options.folder)
+    config = BenchConfig(folder=options.folder)
     line.start("measuring unit costs")
     costs = measure_costs("windrow-ray", find_data(config, line), measure_ray_costs(Costs()))
     line.finish(", ".join(f"{name} {value:.3g}" for name, value in asdict(costs).items()))
@@ -297,24 +289,3 @@ def _simulate(
             line.finish(f"{outcome.bytes_per_second / 1e9:.1f} GB/s")
             outcomes.append((setting, trainers, outcome))
     return outcomes
-
-
-def _write(
-    path: Path,
-    ratios: list[Ratio],
-    planned: list[PlanningCost],
-    costs: Costs | None,
-    outcomes: list[tuple[Setting, str, Outcome]],
-) -> None:
-    fields = {
-        "ratios": [{**asdict(one), "ratio": one.ratio} for one in ratios],
-        "planning": [asdict(one) for one in planned],
-        "costs": None if costs is None else asdict(costs),
-        "runs": [
-            {"setting": asdict(setting), "trainers": trainers, "outcome": asdict(outcome)}
-            for setting, trainers, outcome in outcomes
-        ],
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(fields, indent=1))
-    print(f"written: {path}")

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from bench.scale.cluster import Cluster, Costs
 from bench.scale.run import simulate
 from bench.system.console import ProgressLine
-from bench.system.machine import FreeCores, count_cores, read_memory_bytes, wait_until_idle
+from bench.system.free_cores import FreeCores, wait_until_idle
+from bench.system.machine import count_cores, read_memory_bytes
+from bench.system.processes import run_for_json
 from bench.throughput.launch import run_rounds
 from bench.throughput.options import BenchConfig, find_data
 from bench.training.facts import Facts, read_facts
@@ -70,7 +69,7 @@ def validate_here(
 ) -> Iterator[Ratio]:
     """Measure and predict runs on this machine, with costs and runs measured in turn while it is otherwise idle."""
     paths = find_data(config, line)
-    facts = read_facts(paths, None, config.key, count_cores())
+    facts = read_facts(paths, count_cores())
     for _ in range(rounds):
         for system in config.systems:
             for windows in (1, _MANY_WINDOWS):
@@ -129,17 +128,14 @@ def predict_here(system: str, windows: int, paths: Sequence[str], costs: Costs, 
 
 
 def run_module(module: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """Run a module of this package; returns the JSON on the last line that it prints.
+    """Run a module of this package; returns the JSON that it prints.
 
     Raises
     ------
     ValueError
         If it fails.
     """
-    command = [sys.executable, "-m", f"bench.scale.{module}", *arguments]
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ValueError(f"{module} failed: {' '.join(done.stderr.strip().splitlines()[-1:])}")
-    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    answer = run_for_json([sys.executable, "-m", f"bench.scale.{module}", *arguments])
+    if "error" in answer:
+        raise ValueError(f"{module} failed: {answer['error']}")
     return answer

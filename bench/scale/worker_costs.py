@@ -10,12 +10,11 @@ import time
 from collections import defaultdict
 from functools import lru_cache
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 from bench.scale.thread_costs import Plan, make_plan, time_handing
-from bench.system.machine import TICK_SECONDS, count_cores, read_memory_bytes, read_used
-from bench.system.processes import list_tree
+from bench.system.machine import count_cores, read_memory_bytes
+from bench.system.processes import list_tree, read_command, read_cpu_seconds
 from bench.system.ray_cluster import start_ray
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.tasks.map_task import TaskContext, run_task
@@ -25,7 +24,7 @@ _ROUNDS = 7
 _BATCH_ROWS = 65_536
 _STORE_SHARE = 0.3
 _POOL_BYTES = 2**29
-_DAEMONS = ("gcs_server", "raylet")
+_DAEMONS = ("gcs_server", "raylet/raylet")
 
 
 def measure_workers(paths: list[str], shards: int) -> dict[str, float]:
@@ -86,15 +85,10 @@ def _time_tasks(plan: Plan, context: Any) -> tuple[float, float, float]:
 
 def _daemon_seconds() -> float:
     """Core seconds of Ray's daemons on this machine: raylet, object store and GCS."""
-    processes = [Path("/proc") / str(number) for number in list_tree(os.getpid())]
-    return TICK_SECONDS * sum(read_used(process) for process in processes if _name_of(process) in _DAEMONS)
-
-
-def _name_of(process: Path) -> str:
-    try:
-        return (process / "comm").read_text().strip()
-    except OSError:
-        return ""
+    daemons = [
+        each for each in list_tree(os.getpid()) if any(name in read_command(each) for name in _DAEMONS)
+    ]
+    return sum(map(read_cpu_seconds, daemons))
 
 
 def _submit(context: Any, task: Task) -> Any:

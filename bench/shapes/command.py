@@ -33,7 +33,7 @@ _JUDGED = "threads"
 Found = Mapping[str, Sequence[Mapping[str, float]]]
 
 
-def add_shapes(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``shapes``."""
     usual = [name for name, shape in SHAPES.items() if shape.by_default]
     add_measured(parser, shapes=",".join(usual))
@@ -71,20 +71,21 @@ def request_shape(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 @contextmanager
 def start_systems(
-    module: str, names: Sequence[str], options: argparse.Namespace, timeout: float
+    names: Sequence[str], options: argparse.Namespace, store_bytes: int = 2 * 10**9
 ) -> Iterator[list[SystemProcess]]:
     """Each system in a process of its own, until the context ends."""
     options.folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         processes = []
         for name in names:
-            log = options.folder / f"{module}-{name}.log"
-            processes.append(SystemProcess(name, [module, name], log, timeout))
+            log = options.folder / f"{name}.log"
+            arguments = ["bench.shapes.systems", name, str(store_bytes)]
+            processes.append(SystemProcess(name, arguments, log, _TIMEOUT_SECONDS))
             stack.callback(processes[-1].close)
         yield processes
 
 
-def run_shapes(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if every shape reaches what is asked."""
     names = list(SHAPES) if options.all else choose_names("--shapes", options.shapes, tuple(SHAPES))
     systems = ["scan", *choose_executors(options)]
@@ -97,7 +98,7 @@ def run_shapes(options: argparse.Namespace) -> int:
     )
     print(describe_load(machine), flush=True)
     found, rows, missed, errors = {}, [], [], []
-    with start_systems("bench.shapes.systems", systems, options, _TIMEOUT_SECONDS) as processes:
+    with start_systems(systems, options) as processes:
         for name in names:
             request = request_shape(name, options)
             if not request["paths"]:

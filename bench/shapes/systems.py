@@ -1,6 +1,6 @@
-"""The systems of ``shapes``, each in a process of its own: ``python -m bench.shapes.systems NAME``.
+"""The systems of ``shapes``, ``observability`` and ``executors``: ``python -m bench.shapes.systems NAME STORE_BYTES``.
 
-The process reads a request a line as JSON, and prints the result as JSON.
+Each has a process of its own, which reads a request a line as JSON, and prints the result as JSON.
 """
 
 from __future__ import annotations
@@ -8,37 +8,159 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow.parquet as pq
 
 import windrow
 from bench.system.machine import count_cores
-from bench.system.processes import answer_requests, list_tree, read_cpu_seconds
+from bench.system.processes import answer_requests, list_tree, read_command, read_cpu_seconds
 from bench.system.ray_cluster import start_ray
 
 BATCH_ROWS = 8_192
 EXECUTORS = ("threads", "ray")
-_OBJECT_STORE_BYTES = 2 * 10**9
-# these touch memory for the first time: two windows are under way from the second epoch on
+# these touch memory for the first time and fill a cache: two windows are under way from the second epoch on
 _WARM_EPOCHS = 2
 
+# what processes are part of, by what their command lines contain
+OTHER, _ITSELF = "other processes of Ray", "the process itself"
+PARTS = {
+    "ray::Coordinator": "coordinator",
+    "ray::_Trainer": "trainers",
+    "ray::": "map workers",
+    "raylet/raylet": "raylet with the object store",
+    "gcs_server": "GCS",
+    "bench.shapes.systems": _ITSELF,
+}
 
-@dataclass(frozen=True)
-class Measured:
-    """Rows, seconds and CPU seconds of an epoch, and the seconds until the pipeline was planned."""
 
-    rows: int
-    seconds: float
-    cpu_seconds: float
-    plan_seconds: float = 0.0
+class Trainer:
+    """Takes batches as fast as it can."""
+
+    def __init__(self) -> None:
+        self._epochs: Iterator[windrow.Epoch] | None = None
+
+    def read(self, shard: windrow.Shard, epochs: int) -> tuple[float, int]:
+        """Read some epochs; returns the time at which the last one ended, and its rows."""
+        if self._epochs is None:
+            self._epochs = shard.iter_epochs()
+        rows = 0
+        for _ in range(epochs):
+            batches = next(self._epochs).iter_batches(batch_size=BATCH_ROWS, batch_format="pyarrow")
+            rows = sum(batch.num_rows for batch in batches)
+        return time.time(), rows
+
+    def close(self, shard: windrow.Shard) -> None:
+        """Close the shard."""
+        self._epochs = None
+        shard.close()
 
 
-def _scan(paths: Sequence[str]) -> int:
+class _Threads:
+    """Trainers as threads of this process."""
+
+    handles = None
+
+    def __init__(self, trainers: int) -> None:
+        self._trainers = [Trainer() for _ in range(trainers)]
+
+    def read(self, shards: Sequence[windrow.Shard], epochs: int) -> list[tuple[float, int]]:
+        with ThreadPoolExecutor(len(shards)) as pool:
+            return list(pool.map(lambda one, shard: one.read(shard, epochs), self._trainers, shards))
+
+    def close(self, shards: Sequence[windrow.Shard]) -> None:
+        for trainer, shard in zip(self._trainers, shards, strict=True):
+            trainer.close(shard)
+
+    def cpu_seconds(self) -> dict[int, tuple[str, float]]:
+        """By process, its part and the CPU seconds that it has used."""
+        return {os.getpid(): (_ITSELF, time.process_time())}
+
+
+class _Actors:
+    """Trainers as actors of Ray."""
+
+    def __init__(self, trainers: int) -> None:
+        import ray
+
+        # the name tells these from map workers
+        actor = ray.remote(num_cpus=0)(type("_Trainer", (Trainer,), {}))
+        self.handles: Any = [actor.remote() for _ in range(trainers)]
+
+    def read(self, shards: Sequence[windrow.Shard], epochs: int) -> list[tuple[float, int]]:
+        import ray
+
+        pairs = zip(self.handles, shards, strict=True)
+        ends: list[tuple[float, int]] = ray.get(
+            [handle.read.remote(shard, epochs) for handle, shard in pairs]
+        )
+        return ends
+
+    def close(self, shards: Sequence[windrow.Shard]) -> None:
+        import ray
+
+        ray.get([handle.close.remote(shard) for handle, shard in zip(self.handles, shards, strict=True)])
+        for handle in self.handles:
+            ray.kill(handle)
+
+    def cpu_seconds(self) -> dict[int, tuple[str, float]]:
+        return {
+            process: (name_process(read_command(process)), read_cpu_seconds(process))
+            for process in list_tree(os.getpid())
+        }
+
+
+def name_process(command: str) -> str:
+    """What a process with this command line is part of.
+
+    >>> name_process("ray::_Trainer.read"), name_process("ray::IDLE"), name_process("python monitor.py")
+    ('trainers', 'map workers', 'other processes of Ray')
+    """
+    return next((part for text, part in PARTS.items() if text in command), OTHER)
+
+
+def measure(request: dict[str, Any], executor: str) -> dict[str, Any]:
+    """Rows, seconds and CPU seconds of an epoch, these also by part, and the seconds until the plan was made.
+
+    Times are means of some epochs: one alone can pay for what was prepared for the next.
+    """
+    epochs, count = request["epochs"], request.get("trainers", 1)
+    begin = time.perf_counter()
+    # as users name it: the folder of several files
+    dataset: Any = windrow.read_parquet(os.path.commonpath(request["paths"]))
+    if request["window"]:
+        dataset = dataset.window(bytes_per_window=request["window"])
+    # the one after the last keeps prefetching as it was
+    pipe = dataset.repeat(_WARM_EPOCHS + epochs + 1).random_shuffle_each_window(seed=7)
+    options = {name: request[name] for name in ("profile", "memory_limit", "cache") if name in request}
+    pipe = pipe.options(executor=executor, **options)
+    pipe.explain(count, equal=True, batch_size=BATCH_ROWS)
+    planned = time.perf_counter() - begin
+    trainers = _Actors(count) if executor == "ray" else _Threads(count)
+    shards = pipe.split(count, equal=True, locality_hints=trainers.handles)
+    try:
+        began = max(ended for ended, _ in trainers.read(shards, _WARM_EPOCHS))
+        before = trainers.cpu_seconds()
+        ends = trainers.read(shards, epochs)
+        after = trainers.cpu_seconds()
+    finally:
+        trainers.close(shards)
+    spent: Counter[str] = Counter()
+    for process, (name, seconds) in after.items():
+        spent[name] += (seconds - before.get(process, (name, 0.0))[1]) / epochs
+    return {
+        "rows": sum(rows for _, rows in ends),
+        "seconds": (max(ended for ended, _ in ends) - began) / epochs,
+        "cpu_seconds": sum(spent.values()),
+        "parts": dict(spent),
+        "plan_seconds": planned,
+    }
+
+
+def _measure_scan(request: dict[str, Any]) -> dict[str, Any]:
     """Decode every row group, one thread a file, and keep nothing."""
 
     def read(path: str) -> int:
@@ -46,59 +168,22 @@ def _scan(paths: Sequence[str]) -> int:
             groups = range(file.metadata.num_row_groups)
             return sum(file.read_row_group(number, use_threads=False).num_rows for number in groups)
 
-    with ThreadPoolExecutor(count_cores()) as threads:
-        return sum(threads.map(read, paths))
+    epochs, rows = request["epochs"], 0
+    begin, begin_cpu = time.perf_counter(), time.process_time()
+    for _ in range(epochs):
+        with ThreadPoolExecutor(count_cores()) as threads:
+            rows = sum(threads.map(read, request["paths"]))
+    seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - begin_cpu
+    return {"rows": rows, "seconds": seconds / epochs, "cpu_seconds": cpu_seconds / epochs}
 
 
-def _epochs(pipe: windrow.DatasetPipeline) -> Generator[int, None, None]:
-    """Yield the number of rows at the end of each epoch."""
-    with pipe.iterator() as shard:
-        for epoch in shard.iter_epochs():
-            batches = epoch.iter_batches(batch_size=BATCH_ROWS, batch_format="pyarrow")
-            yield sum(batch.num_rows for batch in batches)
-
-
-def _tree_seconds() -> float:
-    """CPU seconds of this process and of all below it, such as those of Ray."""
-    return sum(map(read_cpu_seconds, list_tree(os.getpid())))
-
-
-def _measure(request: dict[str, Any], executor: str, clock: Callable[[], float]) -> Measured:
-    """The mean of some epochs: one alone can pay for what was prepared for the next."""
-    paths, epochs = request["paths"], request["epochs"]
-    if executor == "scan":
-        return _time(lambda: _scan(paths), epochs, clock)
-    begin = time.perf_counter()
-    # as users name it: the folder of several files
-    dataset: windrow.Dataset | windrow.DatasetPipeline = windrow.read_parquet(os.path.commonpath(paths))
-    if request["window"]:
-        dataset = dataset.window(bytes_per_window=request["window"])
-    # the one after the last keeps prefetching as it was
-    pipe = dataset.repeat(_WARM_EPOCHS + epochs + 1).random_shuffle_each_window(seed=7)
-    pipe = pipe.options(
-        executor=executor, profile=request.get("profile", True), memory_limit=request.get("memory_limit")
-    )
-    pipe.explain(batch_size=BATCH_ROWS)
-    planned = time.perf_counter() - begin
-    with closing(_epochs(pipe)) as rows:
-        for _ in range(_WARM_EPOCHS):
-            next(rows)
-        return replace(_time(lambda: next(rows), epochs, clock), plan_seconds=planned)
-
-
-def _time(work: Callable[[], int], times: int, clock: Callable[[], float]) -> Measured:
-    begin, begin_cpu = time.perf_counter(), clock()
-    rows = [work() for _ in range(times)]
-    return Measured(rows[0], (time.perf_counter() - begin) / times, (clock() - begin_cpu) / times)
-
-
-def _start(executor: str) -> Callable[[Any], dict[str, Any]]:
-    clock = time.process_time
-    if executor == "ray":
-        start_ray(_OBJECT_STORE_BYTES, frees_early=False)
-        clock = _tree_seconds
-    return lambda request: asdict(_measure(request, executor, clock))
+def _start(name: str, store_bytes: int) -> Callable[[Any], dict[str, Any]]:
+    if name == "scan":
+        return _measure_scan
+    if name == "ray":
+        start_ray(store_bytes)
+    return lambda request: measure(request, name)
 
 
 if __name__ == "__main__":
-    answer_requests(lambda: _start(sys.argv[1]))
+    answer_requests(lambda: _start(sys.argv[1], int(sys.argv[2])))

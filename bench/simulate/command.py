@@ -18,7 +18,7 @@ from bench.system.console import ProgressLine, align_table
 _SEEDS_AT_ONCE = 50
 
 
-def add_simulate(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``simulate``."""
     parser.add_argument("--seeds", type=int, default=2_000, help="number of seeds")
     parser.add_argument("--start", type=int, default=0, help="first seed")
@@ -27,7 +27,7 @@ def add_simulate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace", action="store_true", help="with --seed: print every event")
 
 
-def run_simulate(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Run the seeds; the exit status is 0 if no guarantee was violated."""
     if options.seed is not None:
         return _run_one(options.seed, trace=options.trace)

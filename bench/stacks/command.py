@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +11,10 @@ from typing import Any
 
 from bench.stacks.trainers import STACKS
 from bench.system.console import ProgressLine, align_table, choose_names, read_size
-from bench.system.processes import make_torchrun
-from bench.throughput.options import BenchConfig, default_config
+from bench.system.processes import make_torchrun, run_for_json
+from bench.throughput.options import BenchConfig
 from bench.throughput.report import open_data
+from bench.training.facts import KEY
 
 _MOST_WAITED = 0.03
 _TIMEOUT_SECONDS = 300.0
@@ -26,7 +25,7 @@ _NOTE = (
 )
 
 
-def add_stacks(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``stacks``."""
     parser.add_argument("--stacks", default=",".join(STACKS), help="the frameworks")
     parser.add_argument("--size", default="700MB", help="decoded size of the data")
@@ -35,14 +34,14 @@ def add_stacks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
 
 
-def run_stacks(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if every trainer waits little and gets every row once."""
     names = choose_names("--stacks", options.stacks, tuple(STACKS))
     if options.epochs < 5:
         raise ValueError("--epochs: 5 or more")
     line = ProgressLine(sys.stderr)
-    config = default_config(size_bytes=read_size(options.size, "--size"), folder=options.folder)
-    paths, facts, _ = open_data(config, line)
+    config = BenchConfig(size_bytes=read_size(options.size, "--size"), folder=options.folder)
+    paths, facts = open_data(config, line)
     rows, missed, breaches = [], [], []
     for name in names:
         line.start(name)
@@ -69,22 +68,6 @@ def run_stacks(options: argparse.Namespace) -> int:
 
 def _run(name: str, paths: Sequence[str], config: BenchConfig, options: argparse.Namespace) -> dict[str, Any]:
     module = ["bench.stacks.trainers", name, json.dumps(list(paths)), str(options.batch_size)]
-    module += [str(options.epochs), config.window or "", config.key]
+    module += [str(options.epochs), config.window or "", KEY]
     command = make_torchrun(1, *module) if name == "torchrun" else [sys.executable, "-m", *module]
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-            env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"not done within {_TIMEOUT_SECONDS:g} s"}
-    results = [text[1:] for text in done.stdout.splitlines() if text.startswith("#")]
-    if done.returncode or not results:
-        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        return {"error": f"exit status {done.returncode}: {' '.join(last)}"}
-    found: dict[str, Any] = json.loads(results[-1])
-    return found
+    return run_for_json(command, _TIMEOUT_SECONDS)

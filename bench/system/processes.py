@@ -56,6 +56,14 @@ def read_cpu_seconds(process: int) -> float:
     return 0.0 if stat is None else (int(stat[11]) + int(stat[12])) * _TICK
 
 
+def read_command(process: int) -> str:
+    """The command line of a process; empty if it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
 class ProcessTree:
     """All processes that were ever seen under a root."""
 
@@ -289,6 +297,23 @@ class SystemProcess:
             return {"error": f"the process ended, or took more than {self._timeout:g} s"}
         found: dict[str, Any] = json.loads(line)
         return found
+
+
+def run_for_json(command: Sequence[str], timeout_seconds: float | None = None) -> dict[str, Any]:
+    """Run a command; returns the JSON on the last line that it prints, or a dict with the key ``error``."""
+    root = Path(__file__).resolve().parents[2]
+    try:
+        done = subprocess.run(
+            command, cwd=root, capture_output=True, text=True, timeout=timeout_seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"not done within {timeout_seconds:g} s"}
+    printed = done.stdout.strip().splitlines()[-1:]
+    if done.returncode or not printed:
+        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        return {"error": f"exit status {done.returncode}: {' '.join(last)}"}
+    found: dict[str, Any] = json.loads(printed[0])
+    return found
 
 
 def make_torchrun(ranks: int, *module: str) -> list[str]:

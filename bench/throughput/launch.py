@@ -1,7 +1,7 @@
 """Runs systems in turns, each in a process of its own, samples its memory, and receives its result.
 
 A process of its own, which this module also runs, so that no memory, threads or Ray session carry over. What they
-send is pickled. The request and the sums arrive on standard input, followed by "go" after the idle memory was
+send is pickled. The request arrives on standard input, followed by "go" after the idle memory was
 measured. Events are written to the given file descriptor.
 """
 
@@ -16,6 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TextIO
 
@@ -24,7 +25,6 @@ from bench.peers.names import PEERS
 from bench.system.console import ProgressLine
 from bench.system.processes import MemorySampler, ProcessTree
 from bench.throughput.options import BenchConfig, make_request
-from bench.training.delivered_rows import Sums
 from bench.training.facts import Facts
 from bench.training.request import Request
 from bench.training.results import SystemResult, merge_trainers
@@ -42,12 +42,12 @@ def run_rounds(
     results: dict[str, SystemResult] = {}
     for _ in range(config.rounds):
         for system in config.systems:
-            result = _run_one(make_request(config, system, paths, facts), facts, config, line)
+            result = _run_one(make_request(config, system, paths, facts), config, line)
             results[system] = _join(results[system], result) if system in results else result
     return list(results.values())
 
 
-def _run_one(request: Request, facts: Facts, config: BenchConfig, line: ProgressLine) -> SystemResult:
+def _run_one(request: Request, config: BenchConfig, line: ProgressLine) -> SystemResult:
     line.start(PEERS[request.system].title)
 
     def show(epoch: int, rows: int) -> None:
@@ -55,7 +55,7 @@ def _run_one(request: Request, facts: Facts, config: BenchConfig, line: Progress
         line.update(done, f"epoch {epoch + 1} of {request.epochs}")
 
     log = config.folder / "logs" / f"{request.system}.log"
-    result = run_system(request, facts.sums, log=log, timeout_seconds=config.timeout_seconds, progress=show)
+    result = run_system(request, log=log, timeout_seconds=config.timeout_seconds, progress=show)
     if request.rendezvous is not None:
         remove_agreement(request.rendezvous)
     line.finish("FAILED" if result.error else _describe_epochs(result))
@@ -67,17 +67,8 @@ def _join(one: SystemResult, other: SystemResult) -> SystemResult:
     if one.error is not None or other.error is not None:
         return one if one.error is not None else other
     peaks = [peak for peak in (one.peak_bytes, other.peak_bytes) if peak is not None]
-    return SystemResult(
-        one.system,
-        one.trainers,
-        [*one.epochs, *other.epochs],
-        one.spans,
-        None,
-        one.idle_bytes,
-        max(peaks, default=None),
-        one.estimate,
-        other.store,
-    )
+    epochs = [*one.epochs, *other.epochs]
+    return replace(one, epochs=epochs, peak_bytes=max(peaks, default=None), store=other.store)
 
 
 def _describe_epochs(result: SystemResult) -> str:
@@ -91,7 +82,7 @@ def _describe_epochs(result: SystemResult) -> str:
 
 
 def run_system(
-    request: Request, sums: Sums, *, log: Path, timeout_seconds: float, progress: Callable[[int, int], None]
+    request: Request, *, log: Path, timeout_seconds: float, progress: Callable[[int, int], None]
 ) -> SystemResult:
     """Measure one system; a failure or a timeout is a result with ``error`` set."""
     reader, writer = os.pipe()
@@ -103,7 +94,7 @@ def run_system(
         watch = threading.Thread(target=_watch, args=(child, tree, timeout_seconds, late), daemon=True)
         watch.start()
         try:
-            result = _communicate(child, tree, reader, request, sums, progress)
+            result = _communicate(child, tree, reader, request, progress)
         except BaseException:
             _interrupt(child)  # nobody waits for the result any more
             raise
@@ -138,14 +129,13 @@ def _communicate(
     tree: ProcessTree,
     reader: int,
     request: Request,
-    sums: Sums,
     progress: Callable[[int, int], None],
 ) -> SystemResult:
     assert child.stdin is not None
     sampler = MemorySampler(tree)
     idle_bytes: int | None = None
     result = SystemResult(request.system, request.trainers, error="the process ended without a result")
-    _send(child.stdin, pickle.dumps((request, sums)))
+    _send(child.stdin, pickle.dumps(request))
     sampler.start()  # from the start, because it also records the processes of the tree
     with contextlib.ExitStack() as stack:
         events = stack.enter_context(os.fdopen(reader, "rb"))
@@ -231,12 +221,12 @@ class _Events:
 def main(descriptor: int) -> None:
     """Run the request that is read from standard input."""
     os.set_inheritable(descriptor, False)  # the pipe closes with this process, even if its children live on
-    request, sums = pickle.load(sys.stdin.buffer)
+    request: Request = pickle.load(sys.stdin.buffer)
     events = _Events(descriptor)
     cache = request.cache if request.system.startswith("windrow") else None
     result = SystemResult(request.system, request.trainers, cache=cache)
     try:
-        _measure(request, sums, events, result)
+        _measure(request, events, result)
     except KeyboardInterrupt:
         result.error = "interrupted"
     except Exception as error:
@@ -245,16 +235,16 @@ def main(descriptor: int) -> None:
     events.send(result)
 
 
-def _measure(request: Request, sums: Sums, events: _Events, result: SystemResult) -> None:
+def _measure(request: Request, events: _Events, result: SystemResult) -> None:
     peer = load_peer(request, events.progress)
     try:
         peer.prepare()
         events.send(())
         sys.stdin.buffer.readline()
         trainers = peer.run()
-        result.epochs = merge_trainers(request, sums, trainers, PEERS[request.system].delivers)
+        result.epochs = merge_trainers(request, trainers, PEERS[request.system].delivers)
         details = peer.details()
-        result.spans = [*(span for trainer in trainers for span in trainer.spans), *details.spans]
+        result.tasks = sum(trainer.tasks for trainer in trainers)
         result.estimate, result.store = details.estimate, details.store
     finally:
         peer.close()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import glob
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bench.data.files import KINDS, make_data
+from bench.data.files import GROUP_ROWS, KINDS, make_data
 from bench.peers.environments import find_python, name_files
 from bench.peers.names import PEERS
 from bench.system.console import ProgressLine, read_size
@@ -32,56 +31,23 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def add_throughput(parser: argparse.ArgumentParser) -> None:
-    """Options of ``throughput``."""
+    """Options of ``throughput`` and ``peers``."""
     add_data(parser)
-    group = parser.add_argument_group("input")
-    group.add_argument(
-        "--data", metavar="PATH", help="existing Parquet files instead: a file, a folder or a glob"
-    )
-    group.add_argument(
-        "--key", default="key", help="column with the values 0 .. rows-1, to check exactly-once delivery"
-    )
-    group.add_argument("--columns", metavar="A,B", help="columns to read (default: all)")
     group = parser.add_argument_group("run")
     group.add_argument("--executor", default="threads", help="threads, ray, both, or none")
-    group.add_argument(
-        "--peers",
-        default=_DEFAULT_PEERS,
-        metavar="A,B",
-        help=f"systems to compare with: {', '.join(PEERS)}; or none",
-    )
-    group.add_argument(
-        "--trainers", type=read_count, help="number of trainers (default: 1 on threads, 2 on Ray)"
-    )
-    group.add_argument(
-        "--launcher",
-        choices=("torchrun",),
-        help="instead, compare ranks that a launcher starts with as many Ray trainer actors",
-    )
-    group.add_argument("--ranks", default="1,2,4", metavar="N,M", help="numbers of ranks with --launcher")
-    group.add_argument(
-        "--epochs",
-        type=read_count,
-        default=6,
-        help="number of epochs, of which the first is reported separately",
-    )
+    systems = f"systems to compare with: {', '.join(PEERS)}; or none"
+    group.add_argument("--peers", default=_DEFAULT_PEERS, metavar="A,B", help=systems)
+    group.add_argument("--trainers", type=read_count, help="trainers (default: 1 on threads, 2 on Ray)")
+    group.add_argument("--epochs", type=read_count, default=BenchConfig.epochs, help="number of epochs")
     group.add_argument(
         "--peer-epochs", dest="rival_epochs", type=read_count, default=4, help="number of epochs of rivals"
     )
+    group.add_argument("--rounds", type=read_count, default=1, help="times that all systems run, in turns")
+    group.add_argument("--window", help="window size in bytes (256MiB) or blocks (12) (default: all rows)")
     group.add_argument(
-        "--rounds", type=read_count, default=1, help="number of times that all systems run in turn"
+        "--batch-size", type=read_count, default=BenchConfig.batch_size, help="rows of a batch"
     )
-    group.add_argument(
-        "--window", help="window size in bytes (256MiB) or blocks (12) (default: the whole dataset)"
-    )
-    group.add_argument("--block", help="target block size, with a unit (default: the library's)")
-    group.add_argument("--batch-size", type=read_count, default=65_536, help="rows of a batch")
-    group.add_argument("--equal", action="store_true", help="give every trainer the same number of rows")
-    group.add_argument(
-        "--train",
-        action="store_true",
-        help="train a small model on the batches; with --equal, trainers on Ray train one model together",
-    )
+    group.add_argument("--train", action="store_true", help="train a small model on the batches")
     group.add_argument(
         "--paced",
         action="store_true",
@@ -94,28 +60,8 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
         help="like --paced, but trainers compute on one core each, for twice as long as the remaining cores need "
         "for a batch; the table shows the slowdown by the engine; needs fewer trainers than cores",
     )
-    group.add_argument("--seed", type=int, default=7, help="seed of the shuffle")
-    group.add_argument("--memory-limit", help="memory limit of windrow, with a unit")
-    group.add_argument(
-        "--cache", choices=("memory", "disk"), help="where windrow caches decoded blocks (default: no cache)"
-    )
-    group.add_argument(
-        "--object-store", help="size of Ray's object store, with a unit (default: 30 %% of the memory)"
-    )
-    group.add_argument(
-        "--timeout", dest="timeout_seconds", type=float, default=1800.0, help="maximum seconds per system"
-    )
-    group = parser.add_argument_group("output")
-    group.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
-    group.add_argument("--plot", type=Path, metavar="PATH", help="write a plot as PNG")
-
-
-def read_ranks(options: argparse.Namespace) -> list[int]:
-    """The numbers of ranks to measure with a launcher."""
-    try:
-        return [read_count(number) for number in options.ranks.split(",")]
-    except (ValueError, argparse.ArgumentTypeError) as error:
-        raise ValueError(f"--ranks {options.ranks}: {error}") from error
+    caches = "where windrow caches decoded blocks (default: no cache)"
+    group.add_argument("--cache", choices=("memory", "disk"), help=caches)
 
 
 def read_count(text: str) -> int:
@@ -139,28 +85,13 @@ def read_throughput(options: argparse.Namespace) -> BenchConfig:
     window = options.window if options.window not in (None, "all") else None
     if window is not None and not window.isdigit():
         read_size(window, "--window")
-    given = {
-        name: getattr(options, name)
-        for name in (each.name for each in fields(BenchConfig))
-        if hasattr(options, name)
-    }
+    given = {name: value for name, value in vars(options).items() if name in BenchConfig.__dataclass_fields__}
     given |= {
         "size_bytes": read_size(options.size, "--size"),
-        "columns": tuple(options.columns.split(",")) if options.columns else None,
         "systems": _choose_systems(options.peers, options.executor),
         "window": window,
-        "object_store_bytes": read_size(options.object_store, "--object-store")
-        if options.object_store
-        else None,
     }
     return BenchConfig(**given)
-
-
-def default_config(*arguments: str, **changes: Any) -> BenchConfig:
-    """The configuration that these arguments of ``throughput`` give, with some changes."""
-    parser = argparse.ArgumentParser()
-    add_throughput(parser)
-    return replace(read_throughput(parser.parse_args(arguments)), **changes)
 
 
 def _choose_systems(peers: str, executor: str) -> tuple[str, ...]:
@@ -180,44 +111,26 @@ class BenchConfig(Settings):
     """Configuration of a measurement of several systems on the same files.
 
     ``systems`` are names in ``bench.peers.PEERS`` in the order in which they run; ``trainers``
-    None means one on threads and two on Ray. ``rival_epochs`` is the number of epochs of rivals.
+    None means one on threads and two on Ray. ``rival_epochs`` is the number of epochs of rivals,
+    ``group_rows`` the most rows of a row group.
     """
 
-    kind: str
-    size_bytes: int
-    data: str | None
-    key: str
-    columns: tuple[str, ...] | None
-    systems: tuple[str, ...]
-    trainers: int | None
-    epochs: int
-    rival_epochs: int
-    rounds: int
-    train: bool
-    object_store_bytes: int | None
-    timeout_seconds: float
-    folder: Path
-    json: Path | None
-    plot: Path | None
+    kind: str = "dlrm"
+    size_bytes: int = 1_400_000_000
+    group_rows: int = GROUP_ROWS
+    systems: tuple[str, ...] = ()
+    trainers: int | None = None
+    epochs: int = 6
+    rival_epochs: int = 4
+    rounds: int = 1
+    train: bool = False
+    object_store_bytes: int | None = None
+    timeout_seconds: float = 1800.0
+    folder: Path = Path(".bench")
 
 
 def find_data(config: BenchConfig, line: ProgressLine) -> list[str]:
-    """The given Parquet files, or generated ones that are reused by later runs.
-
-    Raises
-    ------
-    ValueError
-        If there is no file.
-    """
-    if config.data is not None:
-        place = Path(config.data)
-        found = place.glob("**/*.parquet") if place.is_dir() else map(Path, glob.glob(config.data))
-        paths = sorted(str(path.resolve()) for path in found)
-        if not paths:
-            raise ValueError(
-                f"{config.data} is not a Parquet file, a folder of Parquet files, or a matching glob"
-            )
-        return paths
+    """Generated Parquet files, which later runs use again."""
     line.start(f"generating {config.kind} data of {config.size_bytes / 1e6:,.0f} MB")
 
     def show(done: int, total: int) -> None:
@@ -226,10 +139,10 @@ def find_data(config: BenchConfig, line: ProgressLine) -> list[str]:
     made = make_data(
         config.kind,
         config.size_bytes,
-        seed=0,
         folder=config.folder / "data",
         workers=count_cores(),
         progress=show,
+        group_rows=config.group_rows,
     )
     line.finish(f"{len(made)} files in {made[0].parent}")
     return [str(path.resolve()) for path in made]
@@ -252,13 +165,13 @@ def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: 
         paths=tuple(paths),
         columns=tuple(facts.schema.names),
         tensor_columns=facts.tensor_columns,
+        integer_columns=facts.integer_columns,
         list_columns=facts.list_columns,
         rows=facts.rows,
+        decoded_bytes=facts.decoded_bytes,
         key=facts.key,
-        sum_columns=tuple(facts.sums),
         epochs=config.rival_epochs if peer.rival else config.epochs,
         trainers=trainers,
-        categories=facts.categories,
         label=_choose_label(facts) if config.train or peer.trains else None,
         rendezvous=_name_rendezvous(config) if trainers > 1 and several else None,
         object_store_bytes=config.object_store_bytes or int(read_memory_bytes() * _STORE_SHARE),

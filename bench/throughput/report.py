@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from bench.peers.names import PEERS
@@ -138,12 +136,12 @@ def print_head(config: BenchConfig, facts: Facts, machine: dict[str, Any], files
     print(describe_load(machine), flush=True)
 
 
-def open_data(config: BenchConfig, line: ProgressLine) -> tuple[list[str], Facts, dict[str, Any]]:
+def open_data(config: BenchConfig, line: ProgressLine) -> tuple[list[str], Facts]:
     """Find or make the files, read the facts about them, and print both with the machine."""
     paths = find_data(config, line)
-    facts, machine = read_facts(paths, config.columns, config.key, count_cores()), describe_machine()
+    facts, machine = read_facts(paths, count_cores()), describe_machine()
     print_head(config, facts, machine, len(paths))
-    return paths, facts, machine
+    return paths, facts
 
 
 def draw_table(summaries: Sequence[Summary]) -> str:
@@ -195,37 +193,3 @@ def _breaches(result: SystemResult, facts: Facts) -> list[str]:
     if PEERS[result.system].streams and result.store is not None and result.store.spilled_bytes:
         found.append(f"SPILLED {describe_spilled(result.store.spilled_bytes)} MiB, as Ray reports it")
     return found
-
-
-def write_json(path: Path, fields: dict[str, Any]) -> None:
-    """Write the result of ``describe_run``, or a report that contains several."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(fields, indent=1))
-    print(f"written: {path}")
-
-
-def describe_run(
-    config: BenchConfig,
-    results: Sequence[SystemResult],
-    summaries: Sequence[Summary],
-    facts: Facts,
-    machine: dict[str, Any],
-    breaches: Sequence[str],
-) -> dict[str, Any]:
-    """All results, with the configuration and the machine."""
-    return {
-        "machine": machine,
-        "options": {
-            name: str(value) if isinstance(value, Path) else value for name, value in vars(config).items()
-        },
-        "data": {
-            "rows": facts.rows,
-            "decoded_bytes": facts.decoded_bytes,
-            "row_groups": facts.row_groups,
-            "columns": {field.name: str(field.type) for field in facts.schema},
-        },
-        "tolerance_bytes": TOLERANCE_BYTES,
-        "breaches": list(breaches),
-        "summaries": [vars(one) for one in summaries],
-        "systems": [asdict(result) for result in results],
-    }

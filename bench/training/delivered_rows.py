@@ -1,4 +1,4 @@
-"""The rows that arrived: each exactly once, by key, content or sums, and in how random an order.
+"""The rows that arrived: each exactly once, by key or content, and in how random an order.
 
 Keys are only recorded while an epoch runs and compared afterwards, so that the check adds only a few milliseconds to
 the measured time and gives no system a pause. Without a key, rows of lists of integers or of strings have fingerprints,
@@ -7,7 +7,7 @@ made of the length of the value and of its first and last eight bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from windrow.pipeline.quality.measures import expect_distinct
-
-Sums = Mapping[str, tuple[int, int, int]]
-"""For each column: count, sum and sum of squares of its values, modulo 2**64."""
-
 
 _WORD_BYTES = 8
 
@@ -77,39 +73,6 @@ class KeyLog:
         return [self._keys[epoch, :count] for epoch, count in enumerate(self._counts)]
 
 
-class SumLog:
-    """Sums of the integer columns that one trainer received in each epoch."""
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        self._columns = tuple(columns)
-        self._epochs: list[dict[str, tuple[int, int, int]]] = []
-
-    def open_epoch(self) -> None:
-        """Begin the next epoch."""
-        self._epochs.append(dict.fromkeys(self._columns, (0, 0, 0)))
-
-    def add(self, batch: Mapping[str, NDArray[np.generic]]) -> None:
-        """Add the columns of one batch."""
-        sums = self._epochs[-1]
-        for name in self._columns:
-            sums[name] = add_sums(sums[name], sum_column(batch[name]))
-
-    def epochs(self) -> list[Sums]:
-        """The sums of each epoch."""
-        return list(self._epochs)
-
-
-def sum_column(values: NDArray[np.generic]) -> tuple[int, int, int]:
-    """Count, sum and sum of squares of integers, modulo 2**64: independent of the order."""
-    words = values.astype(np.int64, copy=False).view(np.uint64)
-    return len(words), int(words.sum()), int(np.dot(words, words))
-
-
-def add_sums(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Combine the sums of two disjoint sets of rows."""
-    return one[0] + other[0], (one[1] + other[1]) % 2**64, (one[2] + other[2]) % 2**64
-
-
 def check_keys(
     trainers: Sequence[NDArray[np.generic]], rows: int, allowed: int = 0, method: str = "key"
 ) -> Verdict:
@@ -124,23 +87,6 @@ def check_keys(
 def check_count(delivered: int, rows: int, allowed: int = 0) -> Verdict:
     """Compare the number of an epoch's rows with that of the files."""
     return Verdict("row count", max(0, rows - delivered), max(0, delivered - rows), allowed)
-
-
-def check_sums(trainers: Sequence[Sums], expected: Sums, rows: int, allowed: int = 0) -> Verdict:
-    """Compare one epoch's sums, over all trainers, with those of the files."""
-    names = set(expected).intersection(*trainers) if trainers else set()
-    if not names:
-        return Verdict("nothing to compare", rows, 0)
-    missing = repeated = 0
-    for name in names:
-        total = (0, 0, 0)
-        for part in trainers:
-            total = add_sums(total, part[name])
-        if total != tuple(expected[name]):
-            difference = total[0] - rows
-            missing = max(missing, -difference, int(difference == 0))
-            repeated = max(repeated, difference, int(difference == 0))
-    return Verdict("row count" if missing else "sums", missing, repeated, allowed)
 
 
 Fingerprints = NDArray[np.uint64]
@@ -243,15 +189,13 @@ def _fingerprint(content: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Fing
 
 @dataclass(frozen=True)
 class Randomness:
-    """Measures of an order; a uniform order has about 1, 0, the expected row groups, and 0.
+    """Measures of an order; a uniform order has about 1, the expected row groups, and 0.
 
     Attributes
     ----------
     neighbour_distance
         Mean distance in storage of rows delivered next to each other, relative to
         uniform orders.
-    same_as_before
-        Share of the rows that had the same place in the previous epoch.
     groups_a_batch
         Mean number of row groups that the rows of a batch come from.
     groups_expected
@@ -261,19 +205,13 @@ class Randomness:
     """
 
     neighbour_distance: float
-    same_as_before: float
     groups_a_batch: float
     groups_expected: float
     neighbours_kept: float
 
 
 def measure_randomness(
-    keys: Sequence[NDArray[np.generic]],
-    previous: Sequence[NDArray[np.generic]] | None,
-    rows: int,
-    *,
-    batch_size: int,
-    row_groups: int,
+    keys: Sequence[NDArray[np.generic]], rows: int, *, batch_size: int, row_groups: int
 ) -> Randomness:
     """Measure the order of one epoch: the mean over the trainers, weighted by their rows.
 
@@ -283,7 +221,7 @@ def measure_randomness(
     expected = expect_distinct(sizes, min(batch_size, rows))
     parts = [np.asarray(part, dtype=np.int64) for part in keys if len(part) > 2]
     if not parts:
-        return Randomness(0.0, 0.0, 0.0, expected, 0.0)
+        return Randomness(0.0, 0.0, expected, 0.0)
     weights = [len(part) for part in parts]
     steps = [np.abs(np.diff(part)) for part in parts]
 
@@ -292,7 +230,6 @@ def measure_randomness(
 
     return Randomness(
         average([float(step.mean()) / (rows / 3) for step in steps]),
-        _share_same(keys, previous),
         average([_count_groups(part * row_groups // rows, row_groups, batch_size) for part in parts]),
         expected,
         average([float((step == 1).mean()) for step in steps]),
@@ -306,10 +243,3 @@ def _count_groups(groups: NDArray[np.int64], row_groups: int, batch_size: int) -
     seen = np.zeros((len(batches), row_groups), dtype=bool)
     seen[np.arange(len(batches))[:, None], batches.clip(0, row_groups - 1)] = True
     return float(seen.sum(axis=1).mean())
-
-
-def _share_same(keys: Sequence[NDArray[np.generic]], previous: Sequence[NDArray[np.generic]] | None) -> float:
-    if previous is None:
-        return 0.0
-    same = sum(int((a[: len(b)] == b[: len(a)]).sum()) for a, b in zip(keys, previous, strict=True))
-    return same / max(1, sum(len(part) for part in keys))

@@ -1,11 +1,11 @@
-"""A small real model: embeddings of categories, normalised numbers, one hidden layer, SGD."""
+"""A small real model: embeddings of integers, normalised numbers, one hidden layer, SGD."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-CATEGORIES = 64
+_BUCKETS = 64
 _WIDTH = 4
 _HIDDEN = 32
 _LEARNING_RATE = 0.2
@@ -14,26 +14,25 @@ _LEARNING_RATE = 0.2
 class SmallModel:
     """Predicts one column from the others, on one thread.
 
-    ``categories`` are integer columns with values in [0, 64), which are embedded; ``numbers`` are
-    normalised per batch. The label is standardised with the first batch, so a constant prediction
-    has a loss of 1.
+    Integers are hashed into 64 buckets and embedded; all columns are also normalised per batch as numbers. The label
+    is standardised with the first batch, so a constant prediction has a loss of 1.
     """
 
-    def __init__(self, categories: Sequence[str], numbers: Sequence[str], label: str, seed: int) -> None:
+    def __init__(self, integers: Sequence[str], floats: Sequence[str], label: str, seed: int) -> None:
         import torch
 
         torch.set_num_threads(1)
         torch.manual_seed(seed)
         self._torch = torch
         self._label = label
-        self._categories, self._numbers = tuple(categories), tuple(numbers)
-        self._embeddings = torch.nn.Embedding(CATEGORIES * max(1, len(categories)), _WIDTH)
-        self._normalise = torch.nn.BatchNorm1d(len(numbers), affine=False)
-        width = _WIDTH * len(categories) + len(numbers)
+        self._integers, self._numbers = tuple(integers), (*integers, *floats)
+        self._embeddings = torch.nn.Embedding(_BUCKETS * max(1, len(integers)), _WIDTH)
+        self._normalise = torch.nn.BatchNorm1d(len(self._numbers), affine=False)
+        width = _WIDTH * len(integers) + len(self._numbers)
         self._head = torch.nn.Sequential(
             torch.nn.Linear(width, _HIDDEN), torch.nn.ReLU(), torch.nn.Linear(_HIDDEN, 1)
         )
-        used = [self._embeddings, self._head] if categories else [self._head]
+        used = [self._embeddings, self._head] if integers else [self._head]
         self._parameters = [parameter for module in used for parameter in module.parameters()]
         self._optimiser = torch.optim.SGD(self._parameters, lr=_LEARNING_RATE, momentum=0.9)
         self._scale: tuple[float, float] | None = None
@@ -41,9 +40,9 @@ class SmallModel:
 
     def warm_up(self) -> None:
         """Take one step on dummy data, so that torch has allocated its memory and loaded its code."""
-        noise = {name: self._torch.arange(CATEGORIES) for name in (*self._categories, *self._numbers)}
         before = [parameter.detach().clone() for parameter in self._parameters]
-        self.step({**noise, self._label: self._torch.rand(CATEGORIES)})
+        noise = dict.fromkeys(self._numbers, self._torch.arange(_BUCKETS))
+        self.step({**noise, self._label: self._torch.rand(_BUCKETS)})
         self._scale = None
         self._optimiser.state.clear()
         with self._torch.no_grad():
@@ -85,12 +84,10 @@ class SmallModel:
         return (values - mean) / deviation
 
     def _inputs(self, batch: Mapping[str, Any]) -> list[Any]:
-        """One matrix of embeddings and one of numbers, if there are any."""
-        inputs: list[Any] = []
-        if self._categories:
-            rows = [batch[name] + CATEGORIES * place for place, name in enumerate(self._categories)]
+        """A matrix of normalised numbers, and one of embeddings if there are integers."""
+        floats = [batch[name].to(self._torch.float32) for name in self._numbers]
+        inputs: list[Any] = [self._normalise(self._torch.stack(floats, dim=1))]
+        if self._integers:
+            rows = [batch[name] % _BUCKETS + _BUCKETS * at for at, name in enumerate(self._integers)]
             inputs.append(self._embeddings(self._torch.stack(rows, dim=1)).flatten(1))
-        if self._numbers:
-            floats = [batch[name].to(self._torch.float32) for name in self._numbers]
-            inputs.append(self._normalise(self._torch.stack(floats, dim=1)))
         return inputs

@@ -15,8 +15,6 @@ class Settings:
         None for the whole dataset, or blocks ("12") or bytes ("256MiB").
     block
         Target block size with a unit; None: the library's default.
-    watch_store
-        Whether the use of Ray's object store is polled.
     paced
         After a third of the epochs, trainers sleep after each batch for the time that a batch took
         before. Only the last third counts, when prefetching has adapted to the new pace.
@@ -25,16 +23,18 @@ class Settings:
         a batch. After each epoch they compute alone, to measure their slowdown by the engine.
     cache
         Where windrow caches decoded blocks.
+    timeline
+        Where windrow on Ray draws the timeline of its run; None: nowhere.
     """
 
-    batch_size: int
-    equal: bool
-    window: str | None
-    seed: int
-    memory_limit: str | None
+    batch_size: int = 65_536
+    equal: bool = False
+    window: str | None = None
+    seed: int = 7
+    memory_limit: str | None = None
     block: str | None = None
-    watch_store: bool = False
     cache: str | None = None
+    timeline: str | None = None
     paced: bool = False
     computing: bool = False
 
@@ -55,14 +55,12 @@ class Request(Settings):
         Those that become tensors: numbers, booleans and timestamps.
     list_columns
         Those that hold lists.
-    rows
-        Rows of an epoch.
+    rows, decoded_bytes
+        Rows of an epoch, and their bytes.
+    integer_columns
+        Those that hold integers, which the model embeds.
     key
-        A column that contains 0 .. rows - 1 once each, or None.
-    sum_columns
-        Integer columns whose sums are compared if there is no such key.
-    categories
-        Integer columns with few distinct values, which the model embeds.
+        A column that contains 0 .. rows - 1 once each; None: rows are identified by their content.
     label
         The column that the model predicts; None: no training.
     rendezvous
@@ -81,11 +79,11 @@ class Request(Settings):
     columns: tuple[str, ...]
     tensor_columns: tuple[str, ...]
     rows: int
+    decoded_bytes: int
+    integer_columns: tuple[str, ...]
     key: str | None
-    sum_columns: tuple[str, ...]
     epochs: int
     trainers: int
-    categories: tuple[str, ...]
     label: str | None
     rendezvous: str | None
     object_store_bytes: int
@@ -114,6 +112,11 @@ class Request(Settings):
     def content(self) -> str | None:
         """The column that identifies rows of lists and strings alone, which are delivered as a library has them."""
         return None if self.tensor_columns else self.columns[0]
+
+    @property
+    def identity(self) -> str:
+        """The column that identifies rows."""
+        return self.key or self.columns[0]
 
     def identifies(self, epoch: int) -> bool:
         """Whether the rows of an epoch are identified, and not only counted.

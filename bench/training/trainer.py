@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from bench.training.delivered_rows import KeyLog, SumLog, count_rows, fingerprint_rows
+from bench.training.delivered_rows import KeyLog, count_rows, fingerprint_rows
 from bench.training.model import SmallModel
 from bench.training.request import Request
-from bench.training.run_details import Span, SpanLog
 
 _REPORT_SECONDS = 0.5
 _AGREE_SECONDS = 60.0
@@ -60,11 +59,11 @@ class EpochTimes:
 
 @dataclass
 class TrainerResult:
-    """Results of one trainer: times and keys or sums of each epoch, and spans for the timeline."""
+    """Results of one trainer: times and rows of each epoch, and the map tasks of all of them, where it knows these."""
 
     epochs: list[EpochTimes]
     arrived: Sequence[Any]
-    spans: list[Span]
+    tasks: int = 0
 
 
 class Trainer:
@@ -74,20 +73,15 @@ class Trainer:
     ----------
     request
         What is measured.
-    lane
-        The trainer's name in the timeline.
     progress
         Called at most twice a second.
     """
 
-    def __init__(self, request: Request, lane: str, progress: Progress) -> None:
+    def __init__(self, request: Request, progress: Progress) -> None:
         capacity = -(-request.rows // request.trainers) + request.batch_size
         self._request = request
-        self._key = request.key
-        self._keys = KeyLog(_choose_dtype(request), capacity, request.epochs) if _logs_rows(request) else None
-        self._sums = SumLog(request.sum_columns)
+        self._keys = KeyLog(_choose_dtype(request), capacity, request.epochs)
         self._model = _make_model(request)
-        self._spans = SpanLog(lane)
         self._progress = progress
         self._reported = 0.0
         self._rank = 0
@@ -117,13 +111,12 @@ class Trainer:
             requested = times[-1].end
             if self._request.computing and step_seconds:
                 self._measure_slowdown(epoch)
-        arrived = self._keys.epochs() if self._keys is not None else self._sums.epochs()
-        return TrainerResult(times, arrived, self._spans.spans())
+        return TrainerResult(times, self._keys.epochs())
 
     def _train_epoch(
         self, batches: Iterable[Mapping[str, Any]], times: EpochTimes, number: int
     ) -> EpochTimes:
-        (self._keys or self._sums).open_epoch()
+        self._keys.open_epoch()
         requested = times.start
         for batch in batches:
             got = time.monotonic()
@@ -133,7 +126,6 @@ class Trainer:
             times.wait_seconds += got - requested
             self._spend_step(got, times.step_seconds)
             done = time.monotonic()
-            self._spans.add(number, requested, got, done)
             requested = done
             if done - self._reported > _REPORT_SECONDS:
                 self._reported = done
@@ -188,26 +180,14 @@ class Trainer:
         self._computed_seconds = self._coreless_seconds = 0.0
 
     def _take(self, batch: Mapping[str, Any], times: EpochTimes, number: int) -> int:
-        if self._keys is not None and self._request.content is not None:
-            column = batch[self._request.content]
-            rows = count_rows(column)
-            if self._request.identifies(number):
-                self._keys.add(fingerprint_rows(column))
-        elif self._keys is not None and self._key is not None:
-            keys = batch[self._key].numpy()
-            self._keys.add(keys)
-            rows = len(keys)
-        else:
-            self._sums.add({name: values.numpy() for name, values in batch.items()})
-            rows = len(next(iter(batch.values())))
+        column = batch[self._request.identity]
+        rows = count_rows(column)
+        if self._request.identifies(number):
+            is_key = self._request.content is None
+            self._keys.add(column.numpy() if is_key else fingerprint_rows(column))
         if self._model is not None:
             times.losses.append(self._model.step(batch))
         return rows
-
-
-def _logs_rows(request: Request) -> bool:
-    """Whether each row can be identified, by its key or by its content."""
-    return request.key is not None or request.content is not None
 
 
 def _choose_dtype(request: Request) -> type[np.integer[Any]]:
@@ -219,11 +199,11 @@ def _choose_dtype(request: Request) -> type[np.integer[Any]]:
 def _make_model(request: Request) -> SmallModel | None:
     if request.label is None:
         return None
-    features = [name for name in request.tensor_columns if name not in (request.label, request.key)]
-    numbers = [name for name in features if name not in request.categories]
-    model = SmallModel(
-        [name for name in features if name in request.categories], numbers, request.label, request.seed
-    )
+    integers = [name for name in request.integer_columns if name not in (request.label, request.key)]
+    floats = [
+        name for name in request.tensor_columns if name not in (*request.integer_columns, request.label)
+    ]
+    model = SmallModel(integers, floats, request.label, request.seed)
     model.warm_up()
     return model
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import json
+import re
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,6 @@ def test_read_size() -> None:
         (["--peers", "spark"], "unknown system spark"),
         (["--peers", "none", "--executor", "none"], "nothing to measure"),
         (["--size", "14"], "--size 14 is not a size"),
-        (["--data", "/no/such/*.parquet"], "is not a Parquet file"),
     ],
 )
 def test_bad_options_give_a_one_line_error(
@@ -38,30 +37,22 @@ def test_bad_options_give_a_one_line_error(
 def test_limits_and_windrow_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--executor", "threads", "--peers", "scan,torch-scan", "--epochs", "2", "--kind", "taxi"]
     arguments += ["--trainers", "2", "--window", "500kB", "--batch-size", "1000", "--train"]
-    written = ["--json", str(tmp_path / "out.json"), "--plot", str(tmp_path / "out.png")]
-    status = main(["throughput", *arguments, "--size", "2MB", "--folder", str(tmp_path), *written])
+    status = main(["throughput", *arguments, "--size", "2MB", "--folder", str(tmp_path)])
     output = capsys.readouterr()
     assert status == 0, output
     assert "rows counted" in output.out
     assert output.out.count("yes (key)") == 2
-    assert (tmp_path / "out.json").stat().st_size > 1000
-    assert (tmp_path / "out.png").stat().st_size > 1000
 
 
 @pytest.mark.nightly
 @pytest.mark.ray
 @pytest.mark.timeout(120)
-def test_cost_of_ray_itself_is_a_limit(tmp_path: Path) -> None:
+def test_cost_of_ray_itself_is_a_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--peers", "ray-start", "--executor", "threads", "--epochs", "2", "--batch-size", "1000"]
-    options += ["--object-store", "80MB", "--folder", str(tmp_path), "--json", str(tmp_path / "out.json")]
+    options += ["--folder", str(tmp_path)]
     assert main(["throughput", "--size", "4MB", *options]) == 0
-    systems = {each["system"]: each for each in json.loads((tmp_path / "out.json").read_text())["systems"]}
-    limit = systems["ray-start"]
-    assert (limit["error"], limit["trainers"], len(limit["epochs"])) == (None, 2, 2)
-    assert limit["store"]["size_bytes"] == 80e6
-    assert [epoch["rows"] for epoch in limit["epochs"]] == [
-        epoch["rows"] for epoch in systems["windrow-threads"]["epochs"]
-    ]
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("limit: Ray's processes and store, 2 trainers") for line in lines), lines
 
 
 @pytest.mark.nightly
@@ -72,12 +63,10 @@ def test_memory_is_measured_on_ray_and_a_plan_error_is_a_breach(
 ) -> None:
     options = ["--window", "1MB", "--block", "500kB", "--batch-size", "1000", "--folder", str(tmp_path)]
     options += ["--object-store", "80MB", "--memory-limit", "1MB", "--epochs", "2"]
-    status = main(["memory", "--size", "4MB", *options, "--json", str(tmp_path / "out.json")])
+    status = main(["memory", "--size", "4MB", *options])
     output = capsys.readouterr().out
     ray_line = next(line for line in output.splitlines() if line.startswith("windrow ray"))
     assert "yes (key)" in ray_line
+    # the limit of the store, nothing spilled, and an estimate
+    assert re.match(r"windrow ray, 2 trainers +76 +0\.\d +\d+ +0 +\d+ +\d+ ", ray_line), ray_line
     assert (status, "windrow threads: FAILED, PlanError" in output) == (1, True)
-    measured = json.loads((tmp_path / "out.json").read_text())["systems"][0]
-    assert measured["store"]["spilled_bytes"] == 0
-    assert 0 < measured["store"]["peak_bytes"] < 80e6
-    assert measured["estimate"]["total_bytes"] > 0

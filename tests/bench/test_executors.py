@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from bench.cli import main
+from bench.commands.executors import _print_tables
 from bench.data.shapes import find_files
-from bench.executors.command import _print_tables
-from bench.executors.systems import OTHER, _measure
+from bench.shapes.systems import OTHER, measure
 
 
 @pytest.mark.parametrize("cache", [None, "memory"])
 def test_trainers_on_threads(tmp_path: Path, cache: str | None) -> None:
     paths = find_files("tokens", tmp_path, 1_000_000)
     request = {"paths": paths, "epochs": 2, "trainers": 2, "window": None, "cache": cache}
-    found = _measure(request, "threads")
-    assert found["seconds"] > 0
-    assert OTHER in found["cpu_seconds"], "this process is none of the command's"
+    found = measure(request, "threads")
+    assert found["rows"] == sum(pq.read_metadata(path).num_rows for path in paths)
+    assert min(found["seconds"], found["cpu_seconds"], *found["parts"].values()) > 0
 
 
 def test_cached_epochs_are_judged(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,4 +53,4 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("ray", "none"),
         ("ray", "memory"),
     ], printed
-    assert {"coordinator", "trainers", "map workers", "GCS"} <= set(measured[-1]["cpu_seconds"])
+    assert {"coordinator", "trainers", "map workers", "GCS"} <= set(measured[-1]["parts"])

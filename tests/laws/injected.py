@@ -14,10 +14,11 @@ from typing import Any
 
 import windrow
 from tests.laws import ray_double
-from tests.laws.cases import Case, take_rows
+from tests.laws.cases import Case
 from tests.laws.conftest import small_runs_and_short_timeouts
 from tests.laws.injection import InjectedError, injecting, names_injected, recording
 from tests.laws.ray_double import doubled_ray
+from tests.laws.reading import take_rows
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard

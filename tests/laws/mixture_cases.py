@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.laws.cases import CUTS, take_rows
+from tests.laws.cases import CUTS
 from tests.laws.mixed_sources import SourceCase
+from tests.laws.reading import take_rows
 from tests.laws.reference import assign_as_lists
 from windrow import Shares, mixture
 from windrow.dataset.dataset import DatasetPipeline
@@ -298,7 +299,7 @@ def draw_shares(draw: st.DrawFn, names: Sequence[str]) -> dict[str, float]:
 def schedules(draw: st.DrawFn, names: Sequence[str], units: Sequence[Unit] = ("steps", "rows")) -> Shares:
     unit = draw(st.sampled_from(units))
     starts = draw(st.sets(st.integers(1, 12 if unit == "steps" else 150), max_size=3))
-    return Shares.steps({start: draw_shares(draw, names) for start in [0, *starts]}, unit=unit)  # type: ignore[arg-type]
+    return Shares.steps({start: draw_shares(draw, names) for start in [0, *starts]}, unit=unit)
 
 
 @st.composite

@@ -12,7 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.laws.cases import CASES, JOIN_SECONDS, Case, Rows, take_rows
+from tests.laws.cases import CASES, Case, Rows
+from tests.laws.reading import JOIN_SECONDS, take_rows
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.shard.open_shards import open_replicas

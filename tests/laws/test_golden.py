@@ -12,7 +12,8 @@ import json
 
 import pytest
 
-from tests.laws.cases import Case, read_shards
+from tests.laws.cases import Case
+from tests.laws.reading import read_shards
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.shuffle.order.epoch_plan import WindowCut
 

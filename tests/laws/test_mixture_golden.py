@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.laws.cases import take_rows
 from tests.laws.mixture_cases import MixedCase, MixtureReading, SourceCase
+from tests.laws.reading import take_rows
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan.shares import Shares
 from windrow.shuffle.order.epoch_plan import WindowCut

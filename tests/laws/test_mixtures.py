@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.laws.cases import ScrambledThreads
 from tests.laws.examples import examples
 from tests.laws.mixture_cases import (
     MIXTURES,
@@ -23,6 +22,7 @@ from tests.laws.mixture_cases import (
     draw_shares,
     schedules,
 )
+from tests.laws.reading import ScrambledThreads
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.plan import mixture
 from windrow.pipeline.plan.shares import Shares
@@ -140,7 +140,7 @@ def test_any_mixture_of_packed_sources(script: Script, leg_blocks: int, scramble
         run(script, ScrambledThreads(2, scramble))
 
 
-ON_RAY = (
+ON_RAY: tuple[SourceCase, ...] = (
     SourceCase((40, 3, 25), WindowCut(blocks_per_window=1), 7, None, shuffles_blocks=False),
     SourceCase((6, 8, 6, 5, 11, 0), WindowCut(blocks_per_window=2), 8, 3, shuffles_blocks=False),
     SourceCase((1,), WindowCut(), None, None, shuffles_blocks=False),

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.laws.cases import Case, assert_delivers, read_shards
+from tests.laws.cases import Case
+from tests.laws.reading import assert_delivers, read_shards
 from windrow.core.errors import PlanError
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.shard.open_shards import open_shards

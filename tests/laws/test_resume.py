@@ -11,7 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from tests.laws.cases import CASES, Case, Rows, take_rows
+from tests.laws.cases import CASES, Case, Rows
+from tests.laws.reading import take_rows
 from tests.laws.reference import Assigned, assign_as_lists
 from windrow.core.errors import PlanError
 from windrow.pipeline.checkpoint.resume import resume

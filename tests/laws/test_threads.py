@@ -15,8 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import windrow
-from tests.laws.cases import CASES, Case, Rows, ScrambledThreads, assert_delivers, read_shards
+from tests.laws.cases import CASES, Case, Rows
 from tests.laws.examples import examples
+from tests.laws.reading import ScrambledThreads, assert_delivers, read_shards
 from tests.laws.reference import assign_as_lists, order_epoch
 from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.executors.threads import ThreadsExecutor

@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 
 from bench.chaos.analysis import compare, compute_throughput, draw_report, find_recoveries, make_report
-from bench.chaos.setting import KINDS, Kill, plan_kills
+from bench.chaos.setting import KINDS, Expected, Kill, plan_kills
 from bench.chaos.trainers import Incarnation, SharedProgress, Step, read_incarnation, write_step
 
 STEPS = 4
 ROWS = 10
 
 
-class Undisturbed:
+class Undisturbed(Expected):
     """A stream of four steps per epoch."""
+
+    def __init__(self) -> None:
+        pass
 
     def steps(self, shard: int) -> int:
         return STEPS

@@ -51,9 +51,9 @@ def test_taxi_is_sorted_by_time_without_nulls() -> None:
 def test_keys_are_consecutive_over_all_files(tmp_path: Path) -> None:
     layout = Layout(rows=1003, group_rows=100)
     keys: list[int] = []
-    for file in layout.files():
-        path = tmp_path / f"{file.number}.parquet"
-        write_file("dlrm", layout, file, path, seed=0)
+    for number, rows in enumerate(layout.files()):
+        path = tmp_path / f"{number}.parquet"
+        write_file("dlrm", rows, layout.group_rows, path)
         keys += pq.read_table(path, columns=["key"])["key"].to_pylist()
     assert keys == list(range(1003))
     assert [path.suffix for path in tmp_path.iterdir()] == [".parquet"] * 3
@@ -66,7 +66,7 @@ def test_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("bench.data.files.make_table", fail)
     layout = plan_layout(168_000, 168)
     with pytest.raises(RuntimeError, match="no space"):
-        write_file("dlrm", layout, layout.files()[0], tmp_path / "0.parquet", seed=0)
+        write_file("dlrm", layout.files()[0], layout.group_rows, tmp_path / "0.parquet")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -74,7 +74,6 @@ def test_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_layout_covers_every_row_once(size: int) -> None:
     layout = plan_layout(size, 168)
     files = layout.files()
-    assert files[0].first_row == 0
-    assert files[-1].stop_row == layout.rows
-    assert all(one.stop_row == other.first_row for one, other in pairwise(files))
+    assert (files[0].start, files[-1].stop) == (0, layout.rows)
+    assert all(one.stop == other.start for one, other in pairwise(files))
     assert abs(layout.rows * 168 - size) <= max(168, layout.group_rows * 168 / 2)

@@ -14,11 +14,11 @@ from bench.training.facts import read_facts
 @pytest.mark.parametrize(("kind", "rows"), [("dlrm", 1_000), ("taxi", 130), ("dlrm", 100_000)])
 def test_sample_has_the_first_rows_in_many_row_groups(kind: str, rows: int, tmp_path: Path) -> None:
     size = 500_000
-    made = make_data(kind, size, seed=0, folder=tmp_path, workers=1, progress=lambda *_: None)
+    made = make_data(kind, size, folder=tmp_path, workers=1, progress=lambda *_: None)
     paths = [str(path) for path in made]
-    whole = read_facts(paths, None, "key", threads=1)
+    whole = read_facts(paths, threads=1)
     files = make_sample(paths, whole.tensor_columns, min(rows, whole.rows), tmp_path)
-    facts = read_facts(files, None, "key", threads=1)
+    facts = read_facts(files, threads=1)
     assert (facts.rows, facts.key) == (min(rows, whole.rows), "key")
     assert facts.schema.names == list(whole.tensor_columns)
     assert not any(pa.types.is_timestamp(field.type) for field in facts.schema)

@@ -15,7 +15,7 @@ from tests.bench.training.test_results import REQUEST
 def test_result_of_a_failing_system_names_its_log(tmp_path: Path) -> None:
     request = replace(REQUEST, system="scan", paths=(str(tmp_path / "gone.parquet"),))
     log = tmp_path / "scan.log"
-    result = run_system(request, {}, log=log, timeout_seconds=60, progress=lambda *_: None)
+    result = run_system(request, log=log, timeout_seconds=60, progress=lambda *_: None)
     assert result.error is not None
     assert "FileNotFoundError" in result.error
     assert str(log) in result.error
@@ -26,7 +26,7 @@ def test_result_of_a_failing_system_names_its_log(tmp_path: Path) -> None:
 def test_hanging_system_is_interrupted(tmp_path: Path) -> None:
     before = set(list_tree(os.getpid()))
     request = replace(REQUEST, python=str(_write_sleeper(tmp_path)))
-    result = run_system(request, {}, log=tmp_path / "log", timeout_seconds=0.5, progress=lambda *_: None)
+    result = run_system(request, log=tmp_path / "log", timeout_seconds=0.5, progress=lambda *_: None)
     assert result.error is not None
     assert "ended after 0 s" in result.error
     assert set(list_tree(os.getpid())) == before
@@ -41,7 +41,7 @@ def test_orphans_of_a_killed_system_are_killed(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("bench.throughput.launch._ROOT", tmp_path)
     monkeypatch.setattr("bench.throughput.launch._ORPHAN_SECONDS", 0.2)
     request = replace(REQUEST, python=str(script))
-    result = run_system(request, {}, log=tmp_path / "log", timeout_seconds=30, progress=lambda *_: None)
+    result = run_system(request, log=tmp_path / "log", timeout_seconds=30, progress=lambda *_: None)
     assert result.error is not None
     assert "the process ended without a result" in result.error
     daemon = int((tmp_path / "daemon").read_text())

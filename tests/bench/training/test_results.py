@@ -12,7 +12,7 @@ from bench.training.delivered_rows import Verdict
 from bench.training.facts import Facts
 from bench.training.request import Request
 from bench.training.results import SystemResult, merge_trainers
-from bench.training.run_details import TOLERANCE_BYTES, MemoryEstimate, Span, SpanLog, pack_lanes
+from bench.training.run_details import TOLERANCE_BYTES, MemoryEstimate
 from bench.training.trainer import EpochTimes, TrainerResult
 
 REQUEST = Request(
@@ -20,35 +20,35 @@ REQUEST = Request(
     paths=("a",),
     columns=("key",),
     tensor_columns=("key",),
+    integer_columns=("key",),
     rows=4,
+    decoded_bytes=32_000_000,
     key="key",
-    sum_columns=("key",),
     batch_size=2,
     epochs=2,
     trainers=2,
     equal=False,
     window=None,
     seed=0,
-    categories=(),
     label=None,
     rendezvous=None,
     memory_limit=None,
     object_store_bytes=1,
     cores=2,
 )
-ESTIMATE = MemoryEstimate(60 * 2**20, 30 * 2**20, 20 * 2**20, 10 * 2**20, 2**30, 2, 4.0)
-FACTS = Facts(4, 32_000_000, 1, pa.schema([("key", pa.int64())]), "key", {"key": (4, 6, 14)}, ())
+ESTIMATE = MemoryEstimate(60 * 2**20, 30 * 2**20, 20 * 2**20, 10 * 2**20, 2**30, 2)
+FACTS = Facts(4, 32_000_000, 1, pa.schema([("key", pa.int64())]), "key")
 
 
 def _trainer(keys: list[int], *epochs: tuple[float, float, float, float]) -> TrainerResult:
     times = [EpochTimes(start, first, end, wait, 2, 1) for start, first, end, wait in epochs]
-    return TrainerResult(times, [np.array(keys)] * len(epochs), [])
+    return TrainerResult(times, [np.array(keys)] * len(epochs))
 
 
 def merge_results() -> SystemResult:
     one = _trainer([0, 3], (10, 11, 12, 1.0), (12, 12.5, 13, 0.5))
     other = _trainer([2, 1], (10, 11.5, 13, 1.5), (13, 13.25, 16, 1.5))
-    return SystemResult("windrow-ray", 2, merge_trainers(REQUEST, FACTS.sums, [one, other], True))
+    return SystemResult("windrow-ray", 2, merge_trainers(REQUEST, [one, other], True))
 
 
 def test_epoch_ends_with_the_last_trainer() -> None:
@@ -62,7 +62,7 @@ def test_epoch_ends_with_the_last_trainer() -> None:
 def test_different_epoch_counts_are_an_error() -> None:
     trainers = [_trainer([0], (0, 1, 2, 0)), _trainer([1], (0, 1, 2, 0), (2, 3, 4, 0))]
     with pytest.raises(ValueError, match=r"different numbers of epochs: \[1, 2\]"):
-        merge_trainers(REQUEST, FACTS.sums, trainers, True)
+        merge_trainers(REQUEST, trainers, True)
 
 
 def test_summary_excludes_the_first_epoch_but_not_its_verdict() -> None:
@@ -90,11 +90,9 @@ def test_table_is_aligned_and_shows_the_estimate() -> None:
 def test_breaches_are_described_and_good_results_have_none() -> None:
     good = merge_results()
     good.estimate, good.peak_bytes = ESTIMATE, ESTIMATE.total_bytes + TOLERANCE_BYTES
-    good.store = ObjectStoreUse(100, 50, 0)
+    good.store = ObjectStoreUse(100, 0)
     assert describe_breaches([good], FACTS) == []
-    bad = replace(
-        good, peak_bytes=ESTIMATE.total_bytes + TOLERANCE_BYTES + 1, store=ObjectStoreUse(100, 100, 1)
-    )
+    bad = replace(good, peak_bytes=ESTIMATE.total_bytes + TOLERANCE_BYTES + 1, store=ObjectStoreUse(100, 1))
     bad.epochs[1].verdict = Verdict("key", 1, 0)
     failed = SystemResult("ray-shuffle", 1, error="out of memory")
     breaches = describe_breaches([bad, failed], FACTS)
@@ -105,30 +103,5 @@ def test_breaches_are_described_and_good_results_have_none() -> None:
 
 
 def test_rival_may_spill() -> None:
-    rival = replace(merge_results(), system="ray-shuffle", trainers=1, store=ObjectStoreUse(100, None, 10**9))
+    rival = replace(merge_results(), system="ray-shuffle", trainers=1, store=ObjectStoreUse(100, 10**9))
     assert describe_breaches([rival], FACTS) == []
-
-
-def test_short_waits_are_merged_into_training() -> None:
-    log = SpanLog("trainer 0")
-    for number in range(10):
-        log.add(0, number, number + 0.001, number + 1)
-    log.add(0, 10, 11, 12)
-    log.add(1, 12, 12.001, 13)
-    kinds = [(span.kind, span.window[0], span.start, span.end) for span in log.spans()]
-    assert kinds == [
-        ("wait", 0, 0, 0.001),
-        ("train", 0, 0.001, 10),
-        ("wait", 0, 10, 11),
-        ("train", 0, 11, 12),
-        ("wait", 1, 12, 12.001),
-        ("train", 1, 12.001, 13),
-    ]
-
-
-def test_lanes_have_no_overlapping_spans() -> None:
-    spans = [
-        Span("map", (0, 0), start, start + 1.0, f"worker {start}") for start in (0.0, 0.5, 1.0, 1.2, 1.6)
-    ]
-    lanes = [span.lane for span in pack_lanes(spans)]
-    assert lanes == ["read 1", "read 2", "read 1", "read 3", "read 2"]

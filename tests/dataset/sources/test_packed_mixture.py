@@ -290,7 +290,7 @@ def test_a_kept_cache_is_not_that_of_another_packing_or_of_other_names(tmp_path:
     def read(name: str, eos: int) -> dict[str, Any]:
         source = windrow.read_parquet(str(tmp_path / "documents.parquet")).repeat().pack(7, "tokens", eos=eos)
         pipe = windrow.mixture({name: source}, {name: 1}, seed=7, source_column="of")
-        options = {"cache": "disk", "cache_dir": str(tmp_path / "cache"), "keep_cache": True}
+        options: dict[str, Any] = {"cache": "disk", "cache_dir": str(tmp_path / "cache"), "keep_cache": True}
         return next(iter(pipe.options(**options).iter_batches(batch_size=1)))
 
     for name, eos in [("a", 8), ("a", 9), ("b", 9)]:

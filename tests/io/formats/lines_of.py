@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import strategies as st
 
 from windrow.dataset.dataset import Dataset
 
-__all__ = ["COMPRESS", "all_rows", "write_files"]
+__all__ = ["COMPRESS", "JSON_TEXTS", "all_rows", "write_files"]
+
+# with all that JSON has to escape
+JSON_TEXTS = st.text(st.sampled_from('ab,"\\é漢\n{}[]'), max_size=6)
 
 
 def _through(codec: str) -> Callable[[bytes], bytes]:

@@ -14,20 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windrow
-from tests.io.formats.lines_of import COMPRESS, all_rows, write_files
+from tests.io.formats.lines_of import COMPRESS, JSON_TEXTS, all_rows, write_files
 from tests.laws.examples import examples
 from windrow.core.source import CorruptBlockError
 from windrow.io.formats import json_arrays, line_formats
 
-TEXTS = st.text(st.sampled_from('ab,"\\é漢\n{}[]'), max_size=6)
 ROWS = st.lists(
     st.fixed_dictionaries(
         {
             "i": st.none() | st.integers(-(2**63), 2**63 - 1),
             "f": st.none() | st.floats(allow_nan=False, allow_infinity=False),
-            "s": st.none() | TEXTS,
+            "s": st.none() | JSON_TEXTS,
             "l": st.none() | st.lists(st.integers(-9, 9), max_size=3),
-            "o": st.none() | st.fixed_dictionaries({"p": TEXTS, "q": st.none() | st.booleans()}),
+            "o": st.none() | st.fixed_dictionaries({"p": JSON_TEXTS, "q": st.none() | st.booleans()}),
         }
     ),
     max_size=20,
@@ -335,75 +334,6 @@ def test_malformed_arrays_raise(tmp_path: Path, content: bytes, message: str) ->
     write_files(tmp_path, {"a.json": content})
     with pytest.raises(windrow.SourceError, match=rf"a\.json .*{message}"):
         windrow.read_json(tmp_path)
-
-
-CHAT = (
-    b'{"c": "hi \\"you\\""}\n{"c": [{"type": "text",  "text": "h\xc3\xa9[\\"]"}]}\n'
-    b'{"c": null}\n{"c": {"n": 1.10}}\n{"c": 7}\n'
-)
-CHAT_TEXTS = ['hi "you"', '[{"type": "text",  "text": "hé[\\"]"}]', None, '{"n": 1.10}', "7"]
-
-
-def test_values_of_several_kinds_are_text(tmp_path: Path) -> None:
-    write_files(tmp_path, {"a.jsonl": CHAT})
-    with pytest.raises(
-        windrow.SourceError, match=r"a\.jsonl.*changed from string to array.*dtypes=\{'c': pa\.string\(\)\}"
-    ):
-        windrow.read_json(tmp_path)
-    for kind in (pa.string(), pa.large_string()):
-        ds = windrow.read_json(tmp_path, dtypes={"c": kind})
-        assert [row["c"] for row in all_rows(ds)] == CHAT_TEXTS
-    write_files(tmp_path, {"a.jsonl": b'{"c": "hi"}\n', "b.jsonl": b'{"c": [1]}\n'})
-    with pytest.raises(
-        windrow.SourceError, match=r"column 'c' is list.*pa\.string\(\), which keeps the JSON text"
-    ):
-        windrow.read_json(tmp_path)
-
-
-def test_nested_values_of_several_kinds_are_text(tmp_path: Path) -> None:
-    messages = [{"role": "user", "content": "hi"}, {"role": "user", "content": [{"type": "image"}]}]
-    rows = [{"id": 1, "m": messages}, {"id": 2, "m": []}, {"id": 3, "m": None}]
-    write_files(tmp_path, {"a.json": json.dumps(rows).encode()})
-    kind = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
-    found = all_rows(windrow.read_json(tmp_path, dtypes={"m": kind}))
-    assert found[0]["m"] == [messages[0], {"role": "user", "content": '[{"type": "image"}]'}]
-    assert [row["id"] for row in found] == [1, 2, 3]
-    text = all_rows(windrow.read_json(tmp_path, dtypes={"m": pa.string()}))
-    assert [row["m"] for row in text] == [json.dumps(messages), "[]", None]
-
-
-def test_text_of_values_is_valid_json(tmp_path: Path) -> None:
-    write_files(tmp_path, {"a.jsonl": b'{"c": "a"}\n{"c": [1,,2]}\n'})
-    with pytest.raises(windrow.SourceError, match=r"a\.jsonl"):
-        windrow.read_json(tmp_path, dtypes={"c": pa.string()})
-
-
-JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | TEXTS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@examples(50)
-@given(
-    st.lists(
-        st.fixed_dictionaries({"a": JSON_VALUES, "o": st.fixed_dictionaries({"b": JSON_VALUES})}), max_size=5
-    ),
-    st.sampled_from([(", ", ": "), (",", ":"), (" ,  ", " : ")]),
-    st.booleans(),
-)
-def test_text_of_values_holds_the_values(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[Any], separators: tuple[str, str], ascii: bool
-) -> None:
-    lines = [json.dumps(row, separators=separators, ensure_ascii=ascii) + "\n" for row in rows]
-    folder = tmp_path_factory.mktemp("json")
-    write_files(folder, {"a.jsonl": "".join(lines).encode()})
-    kinds = {"a": pa.string(), "o": pa.struct([("b", pa.string())])}
-    found = all_rows(windrow.read_json(folder, dtypes=kinds))
-    for row, kept in zip(rows, found, strict=True):
-        for value, text in ((row["a"], kept["a"]), (row["o"]["b"], kept["o"]["b"])):
-            assert value == text if value is None or isinstance(value, str) else value == json.loads(text)
 
 
 def test_rows_in_errors_are_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -28,20 +24,12 @@ from ray.exceptions import (
 
 from tests.end_to_end.reading import eventually
 from tests.laws.cases import BlocksSource, Case
-from tests.shuffle.tables import rows_of
 from windrow.core.errors import PlanError, SourceError, StallError, TransformError, WindrowError
 from windrow.core.source import BlockAddress
-from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.executors import window_fetch
-from windrow.pipeline.executors.base import CoordinatorClient, Waiting, WindowData
-from windrow.pipeline.executors.ray import client, coordinator_calls
-from windrow.pipeline.executors.ray import fetch_thread as fetcher_module
 from windrow.pipeline.executors.ray.coordinator import Coordinator
 from windrow.pipeline.executors.ray.coordinator_calls import make_death_error
 from windrow.pipeline.executors.ray.executor import RayExecutor
-from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.pipeline.executors.ray.ray_task import _WorkerState
-from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.open_shards import open_shards
@@ -49,7 +37,6 @@ from windrow.pipeline.shard.shard import Shard
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.map_task import TaskContext
 from windrow.pipeline.tasks.task import Task, Work
-from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 ONE_BLOCK = WindowCut(blocks_per_window=1)
@@ -79,73 +66,6 @@ def with_map(case: Case, function: Any, *args: Any) -> Job:
 
 def read(iterator: Iterator[Any]) -> list[list[int]]:
     return [batch["x"].tolist() for batch in iterator]
-
-
-@pytest.fixture
-def shard_client(ray_local: Any) -> Iterator[CoordinatorClient]:
-    case = Case((10,) * 6, ONE_BLOCK)
-    program = Program(case.job("ray"), 1, False, (0,))
-    shard_client = RayExecutor().session(program, None).shard_client(0, 5, program.job.seed)
-    yield shard_client
-    shard_client.close()
-
-
-def contents(data: WindowData | None) -> list[Any]:
-    assert data is not None
-    slices = [[each for each in of_slice if isinstance(each, MapOutput)] for of_slice in data.slices]
-    return [[rows_of(map_output).to_pydict() for map_output in of_slice] for of_slice in slices]
-
-
-def fetcher_of(shard_client: CoordinatorClient) -> Fetcher:
-    return cast("Fetcher", cast("Any", shard_client)._fetcher)
-
-
-@pytest.mark.nightly
-def test_evicted_windows_return_and_nothing_is_fetched_meanwhile(
-    shard_client: CoordinatorClient,
-) -> None:
-    stop = threading.Event()
-    shard_client.open_epoch(Cursor(), 5, drop_last=False)
-    first = contents(shard_client.window(0, 0, stop))
-    fetcher = fetcher_of(shard_client)
-    with fetcher._changed:
-        assert fetcher._changed.wait_for(lambda: fetcher._ahead.next() is None, WAIT_SECONDS)
-        under_way = fetcher._ahead.fetched[0, 1]
-    assert (0, 0) not in fetcher._ahead.fetched, "what is being consumed is not fetched again"
-    stopped = threading.Event()
-    stopped.set()
-    shard_client.release(stopped)
-    assert fetcher._ahead.fetched, "a stopped prefetch loop releases no window that another one fetches"
-    shard_client.release(stop)
-    fetcher._store((0, 1), under_way)
-    assert fetcher._ahead.fetched == {}
-    assert fetcher._ahead.next() is None
-    assert contents(shard_client.window(0, 0, stop)) == first
-    shard_client.acknowledge(Place(0, 1))
-    assert contents(shard_client.window(0, 1, stop)) != first
-
-
-def test_stopped_client_takes_nothing(shard_client: CoordinatorClient) -> None:
-    shard_client.open_epoch(Cursor(), 5, drop_last=False)
-    stopped = threading.Event()
-    stopped.set()
-    assert shard_client.window(0, 1, stopped) is None
-    assert fetcher_of(shard_client)._ahead._requested is None
-
-
-@pytest.mark.nightly
-def test_client_closed_while_opening_an_epoch_fetches_nothing(
-    shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def close_meanwhile(ref: Any, who: str, waiting: Waiting) -> Any:
-        answer = coordinator_calls.await_answer(ref, who, waiting)
-        shard_client.close()
-        return answer
-
-    monkeypatch.setattr(client, "await_answer", close_meanwhile)
-    with pytest.raises(PlanError, match="shard 0 was closed while epoch 0 was being opened"):
-        shard_client.open_epoch(Cursor(), 5, drop_last=False)
-    assert fetcher_of(shard_client) is None
 
 
 @pytest.mark.nightly
@@ -197,26 +117,6 @@ def test_next_epoch_is_read_as_predicted_or_requested_again(ray_local: Any, size
             with pytest.raises(PlanError, match="epoch 1 is being read with batch_size=5"):
                 read(second.iter_batches(size))
             assert read(second.iter_batches(5)) == case.assigned(1).batches[1]
-
-
-def test_the_place_of_a_fetcher_never_goes_back(shard_client: CoordinatorClient) -> None:
-    shard_client.open_epoch(Cursor(), 5, drop_last=False)
-    for window in (3, 1):
-        shard_client.acknowledge(Place(0, window))
-    assert fetcher_of(shard_client)._ahead.place == Place(0, 3)
-
-
-def test_objects_that_stay_lost_end_in_an_error(
-    shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lose(self: Fetcher, reply: Any, *arguments: Any) -> Any:
-        raise ObjectLostError("ab" * 28, "", "")
-
-    monkeypatch.setattr(Fetcher, "_load", lose)
-    monkeypatch.setattr(window_fetch, "_MAX_PAUSE_SECONDS", 0.001)
-    shard_client.open_epoch(Cursor(), 5, drop_last=False)
-    with pytest.raises(StallError, match=r"shard 0: map outputs of epoch 0, window 0 were lost 30 times"):
-        shard_client.window(0, 0, threading.Event())
 
 
 def test_a_failed_shard_can_be_read_again(ray_local: Any, tmp_path: Path) -> None:
@@ -430,74 +330,3 @@ def used_bytes() -> int:
     """Bytes in the object store, as the raylet reports them."""
     total, free = ray.cluster_resources(), ray.available_resources()
     return int(total["object_store_memory"] - free.get("object_store_memory", 0))
-
-
-@pytest.mark.parametrize("call", [pytest.param("wait", marks=pytest.mark.nightly), "get"])
-def test_silent_objects_are_requested_again(
-    shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    """Ray can fail to notify one of two threads of a process that an object is local."""
-    deaf = threading.Event()
-    heard = getattr(ray, call)
-
-    def forget(refs: Any, **options: Any) -> Any:
-        if (
-            deaf.is_set()
-            and isinstance(refs, list)
-            and threading.current_thread().name.startswith("windrow-fetch")
-        ):
-            assert options.get("timeout") is not None, "this would wait forever"
-            if call == "wait":
-                time.sleep(0.1)
-                return [], refs
-            raise ray.exceptions.GetTimeoutError("not heard of")
-        return heard(refs, **options)
-
-    asked: list[str] = []
-    replies: list[weakref.ref[Any]] = []
-    patience: list[float] = []
-    ask, load = Fetcher._poll, Fetcher._load
-
-    def note_ask(self: Fetcher, key: Key, attempt: str, have: frozenset[int], lost: str) -> Any:
-        # releasing a reply would cancel transfers
-        assert all(reply() is not None for reply in replies)
-        asked.append(attempt)
-        if len(asked) > 3:
-            deaf.clear()
-        return ask(self, key, attempt, have, lost)
-
-    def note_load(self: Fetcher, reply: Any, patience_seconds: float, wanted: Any) -> Any:
-        replies.append(weakref.ref(reply))
-        patience.append(patience_seconds)
-        return load(self, reply, patience_seconds, wanted)
-
-    monkeypatch.setattr(window_fetch, "_LOAD_TIMEOUT_SECONDS", 0.2)
-    monkeypatch.setattr(window_fetch, "_MAX_LOAD_TIMEOUT_SECONDS", 0.5)
-    monkeypatch.setattr(Fetcher, "_poll", note_ask)
-    monkeypatch.setattr(Fetcher, "_load", note_load)
-    monkeypatch.setattr(ray, call, forget)
-    deaf.set()
-    shard_client.open_epoch(Cursor(), 5, drop_last=False)
-    data = shard_client.window(0, 0, threading.Event())
-    assert data is not None
-    assert asked[:4] == [""] * 4
-    assert patience[:4] == [0.2, 0.4, 0.5, 0.5]
-
-
-def test_objects_that_arrive_one_by_one_are_waited_for(
-    shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shard_client.open_epoch(Cursor(), 5, drop_last=False)
-    me, waits, clock = threading.current_thread(), count(), count()
-    wait = ray.wait
-
-    def dawdle(refs: Any, **options: Any) -> Any:
-        if threading.current_thread() is not me:
-            return wait(refs, **options)
-        ready = next(waits) % 2
-        return refs[:ready], refs[ready:]
-
-    monkeypatch.setattr(ray, "wait", dawdle)
-    monkeypatch.setattr(fetcher_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    refs = [ray.put(number) for number in range(9)]
-    assert fetcher_of(shard_client)._get(refs, 4.0) == dict(zip(refs, range(9), strict=True))

@@ -137,6 +137,7 @@ class Reader:
     steps: int = 2
     rows: int = 20
     size_bytes: int = 160
+    place: tuple[int, int] | None = (0, 20)
 
 
 class Divided:

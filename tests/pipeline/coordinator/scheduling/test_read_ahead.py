@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.pipeline.coordinator.core_host import CASE, Host, make, request
 from tests.pipeline.coordinator.scheduling.simulation import Cluster
-from tests.pipeline.coordinator.scheduling.test_scheduler import cluster, run_everything
-from tests.pipeline.coordinator.test_core import CASE, Host, make, request
+from tests.pipeline.coordinator.scheduling.small_clusters import cluster, run_everything
 from windrow.pipeline.coordinator.scheduling.events import Opened
 from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.plan.epoch_shape import EpochShape

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.data.shapes import SHAPES
-from bench.executors.systems import OTHER, PARTS
 from bench.shapes.command import add_measured, request_shape, start_systems
+from bench.shapes.systems import EXECUTORS, OTHER, PARTS
 from bench.system.console import ProgressLine, align_table, choose_names, read_size
 from bench.system.machine import describe_load, describe_machine
 
-_EXECUTORS = ("threads", "ray")
 _CACHES = ("none", "memory")
-_TIMEOUT_SECONDS = 600.0
 _MIN_SHARE = 0.9
 _PARTS_HEAD = "CPU s of an epoch on Ray"
 _NOTE = (
@@ -30,7 +27,7 @@ _NOTE = (
 _Medians = Mapping[tuple[str, str], Mapping[str, float]]
 
 
-def add_executors(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``executors``."""
     add_measured(parser, shapes="plain,tokens", executors=False)
     parser.add_argument("--trainers", type=int, default=2, help="trainers")
@@ -40,7 +37,7 @@ def add_executors(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", default="6GB", help="size of Ray's object store")
 
 
-def run_executors(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Measure and print the tables; the exit status is 0 if cached epochs on Ray reach what is asked."""
     names = choose_names("--shapes", options.shapes, tuple(SHAPES))
     caches = choose_names("--caches", options.caches, _CACHES)
@@ -51,11 +48,10 @@ def run_executors(options: argparse.Namespace) -> int:
         f"{describe_load(machine)}, {options.size} decoded each, {options.trainers} trainers",
         flush=True,
     )
-    os.environ["WINDROW_BENCH_STORE_BYTES"] = str(read_size(options.store, "--store"))
     # by executor, shape and cache
-    found: dict[str, dict[tuple[str, str], list[dict[str, Any]]]] = {name: {} for name in _EXECUTORS}
+    found: dict[str, dict[tuple[str, str], list[dict[str, Any]]]] = {name: {} for name in EXECUTORS}
     line, is_met = ProgressLine(sys.stderr), False
-    with start_systems("bench.executors.systems", _EXECUTORS, options, _TIMEOUT_SECONDS) as processes:
+    with start_systems(EXECUTORS, options, read_size(options.store, "--store")) as processes:
         for name in names:
             request = {**request_shape(name, options), "trainers": options.trainers}
             for number in range(options.rounds):
@@ -90,8 +86,8 @@ def _summarize(found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> 
     medians: dict[tuple[str, str], dict[str, float]] = {}
     for key, measured in found.items():
         medians[key] = {"seconds": statistics.median(one["seconds"] for one in measured)}
-        for part in dict.fromkeys(part for one in measured for part in one["cpu_seconds"]):
-            medians[key][part] = statistics.median(one["cpu_seconds"].get(part, 0.0) for one in measured)
+        for part in dict.fromkeys(part for one in measured for part in one["parts"]):
+            medians[key][part] = statistics.median(one["parts"].get(part, 0.0) for one in measured)
     return medians
 
 
