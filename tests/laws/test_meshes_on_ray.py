@@ -48,6 +48,17 @@ def _hosts() -> list[str]:
     return [each["State"] for each in actors().values() if each["ActorClassName"] == "_HostActor"]
 
 
+@pytest.mark.usefixtures("small_runs")
+def test_a_replica_that_closes_before_it_reads_holds_no_one() -> None:
+    pipe = windrow.range(20_000, block_rows=500).window(blocks_per_window=10).options(progress=False)
+    pipe = pipe.repeat(2).random_shuffle_each_window(seed=3).options(executor="ray", stall_timeout=20)
+    [[one, other]] = pipe.split(1, replicas=2)
+    other.close()
+    with one:
+        rows = [batch["id"] for epoch in one.iter_epochs() for batch in epoch.iter_batches(50)]
+    assert sum(map(len, rows)) == 40_000
+
+
 def test_replicas_outlive_their_host_and_hosts_end(ray_local: Any) -> None:
     pipe = windrow.range(6_000, block_rows=200).window(blocks_per_window=5).repeat(2)
     pipe = pipe.random_shuffle_each_window(seed=3).options(progress=False)
