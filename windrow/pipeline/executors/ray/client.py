@@ -60,6 +60,7 @@ class RayClient:
         self._job = program.job
         # to the coordinator; on several nodes that read the shard for its replicas, another one on each
         self._shard, self._who = shard if client is None else client, f"shard {shard}"
+        self._placed_shard = shard
         self._seed = seed
         self._waiting = waiting_of(program.job.options)
         self._token, self._since = uuid.uuid4().hex, time.time()
@@ -97,6 +98,7 @@ class RayClient:
             request,
             facts,
             self._pending_calls,
+            shard=self._placed_shard,
             leads_on=leads_on,
             wanted=self._wanted,
             narrower=self._narrower,

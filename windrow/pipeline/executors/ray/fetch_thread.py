@@ -49,11 +49,14 @@ class Fetcher:
         facts: EpochFacts,
         pending_calls: PendingCalls,
         *,
+        shard: int,
         leads_on: bool,
         wanted: Wanted,
         narrower: Narrower,
     ) -> None:
         self._coordinator = coordinator
+        # which the request names by its client
+        self._shard = shard
         self._wanted = wanted
         self._narrower = narrower
         self._pending_calls = pending_calls
@@ -236,7 +239,7 @@ class Fetcher:
         refs = [ref for handles in reply.outputs.values() for ref in handles if ref is not None]
         sent: Mapping[Any, Any] = {}
         if refs and not wanted.is_everything:
-            sent = self._narrower.send(_find_places(reply, self._request.shard), wanted)
+            sent = self._narrower.send(_find_places(reply, self._shard), wanted)
         values = self._get([sent.get(ref, ref) for ref in refs], patience_seconds)
         if values is None:
             return None
