@@ -230,8 +230,8 @@ def test_packed_slices_on_several_nodes(nodes: list[str]) -> None:
         np.append(0, np.cumsum(lengths)), pa.array(rng.integers(0, 2**30, lengths.sum()))
     )
     rows = pa.table({"tokens": tokens, "document": np.arange(documents)})
-    pipe = windrow.from_arrow([rows.slice(at, 250) for at in range(0, documents, 250)])
-    pipe = pipe.window(blocks_per_window=3).repeat(EPOCHS).random_shuffle_each_window(seed=4)
+    ds = windrow.from_arrow([rows.slice(at, 250) for at in range(0, documents, 250)])
+    pipe = ds.window(blocks_per_window=3).repeat(EPOCHS).random_shuffle_each_window(seed=4)
     pipe = pipe.pack(64, columns=["tokens", "document"])
     selected: list[tuple[Any, Any]] = [
         (["tokens"], SequenceSlice(1, 0, 2, "head_tail")),
