@@ -16,6 +16,7 @@ from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.shard import replica_sessions
 from windrow.pipeline.tasks.narrow_outputs import narrow_outputs
 from windrow.shuffle.kernels.place_rows import MapOutputs
+from windrow.shuffle.order.runs import WindowRuns
 
 
 @contextmanager
@@ -32,11 +33,20 @@ def narrowing_hosts() -> Iterator[list[Wanted]]:
         wanted = getattr(client, "wanted", EVERYTHING)
         fetched.append(wanted)
         if data is not None and not wanted.is_everything:
+            data.wanted = wanted
+            assert isinstance(data.layout, WindowRuns) or not any(data.slices)
+            places = [] if data.layout is None else data.layout.run_places(client._shard)
             data.slices = [
-                MapOutputs(narrow_outputs(found, wanted, copies=True))
+                # every other one as if it had been here
+                MapOutputs(
+                    narrow_outputs([output], wanted, of_runs, copies=True)[0]
+                    if at % 3
+                    else narrow_outputs([output], wanted, copies=False)[0]
+                    for at, output in enumerate(found)
+                )
                 if isinstance(found, MapOutputs)
                 else found
-                for found in data.slices
+                for found, of_runs in zip(data.slices, places, strict=True)
             ]
         return data
 

@@ -218,3 +218,34 @@ def test_only_what_replicas_select_crosses_to_their_node(nodes: list[str], tmp_p
 
     assert narrowing()
     assert eventually(lambda: set(narrowing()) == {"DEAD"}, 60)
+
+
+@pytest.mark.nightly
+def test_packed_slices_on_several_nodes(nodes: list[str]) -> None:
+    import ray
+
+    rng, documents = np.random.default_rng(3), 3_000
+    lengths = rng.integers(100, 400, documents)
+    tokens = pa.ListArray.from_arrays(
+        np.append(0, np.cumsum(lengths)), pa.array(rng.integers(0, 2**30, lengths.sum()))
+    )
+    rows = pa.table({"tokens": tokens, "document": np.arange(documents)})
+    ds = windrow.from_arrow([rows.slice(at, 250) for at in range(0, documents, 250)])
+    pipe = ds.window(blocks_per_window=3).repeat(EPOCHS).random_shuffle_each_window(seed=4)
+    pipe = pipe.pack(64, columns=["tokens", "document"])
+    selected: list[tuple[Any, Any]] = [
+        (["tokens"], SequenceSlice(1, 0, 2, "head_tail")),
+        (["tokens", "document"], SequenceSlice(1, 1, 2, "head_tail")),
+    ]
+    expected = [
+        [read_selected(shard, *selection) for shard in pipe.options(executor="threads").split(2, equal=True)]
+        for selection in selected
+    ]
+    # both shards on the same nodes, so that map outputs hold the rows of both
+    placed = [_trainers(nodes, (1, 2)) for _ in range(2)]
+    shards = pipe.options(executor="ray").split(2, equal=True, replicas=2, locality_hints=placed)
+    reading = [
+        [placed[at][replica].read_selected.remote(shards[at][replica], *selection) for at in range(2)]
+        for replica, selection in enumerate(selected)
+    ]
+    assert [ray.get(of_replica) for of_replica in reading] == expected

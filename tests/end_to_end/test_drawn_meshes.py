@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from tests.end_to_end.drawn_meshes_script import columns_of, make_pipe
 from tests.end_to_end.torchrun_jobs import run_torchrun
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.nightly]
+pytestmark = [pytest.mark.timeout(2_700), pytest.mark.nightly]
 SCRIPT = Path(__file__).with_name("drawn_meshes_script.py")
 # what every number of chunks of up to six parts divides
 LENGTH = 24
 GLOBAL_BATCH = 12
 JOBS, CASES = 4, 6
+# of a job: each mesh starts a run, which takes six ranks on two cores ten seconds or more
+JOB_SECONDS = 600.0
 
 
 @st.composite
@@ -80,7 +82,7 @@ def test_drawn_meshes_resume_each_other(tmp_path: Path, job: tuple[int, list[dic
         case["path"] = str(_write(tmp_path / f"{number}.parquet", case["blocks"]))
     listed = tmp_path / "cases.json"
     listed.write_text(json.dumps(drawn))
-    done = run_torchrun(SCRIPT, ranks, [str(listed)])
+    done = run_torchrun(SCRIPT, ranks, [str(listed)], seconds=JOB_SECONDS)
     assert done.code == 0, done.output
     reports = iter(zip(*[done.ranks[rank] for rank in range(ranks)], strict=True))
     for case in drawn:

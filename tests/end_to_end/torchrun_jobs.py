@@ -66,11 +66,16 @@ def wait_for(job: subprocess.Popen[str], seconds: float = 240.0) -> Done:
 
 
 def run_torchrun(
-    script: Path, ranks: int, arguments: Sequence[str] = (), *, options: Sequence[str] = ()
+    script: Path,
+    ranks: int,
+    arguments: Sequence[str] = (),
+    *,
+    options: Sequence[str] = (),
+    seconds: float = 240.0,
 ) -> Done:
     """Run a job to its end, and check that it leaves nothing behind."""
     with tempfile.TemporaryDirectory(prefix="wt-", dir="/tmp") as tmp:
-        done = wait_for(start_torchrun(script, ranks, arguments, options=options, tmp=tmp))
+        done = wait_for(start_torchrun(script, ranks, arguments, options=options, tmp=tmp), seconds)
         assert find_leftovers(tmp) == []
     return done
 

@@ -48,6 +48,43 @@ def _hosts() -> list[str]:
     return [each["State"] for each in actors().values() if each["ActorClassName"] == "_HostActor"]
 
 
+@pytest.mark.usefixtures("small_runs")
+def test_a_replica_that_closes_before_it_reads_holds_no_one() -> None:
+    pipe = windrow.range(20_000, block_rows=500).window(blocks_per_window=10).options(progress=False)
+    pipe = pipe.repeat(2).random_shuffle_each_window(seed=3).options(executor="ray", stall_timeout=20)
+    [[one, other]] = pipe.split(1, replicas=2)
+    other.close()
+    with one:
+        rows = [batch["id"] for epoch in one.iter_epochs() for batch in epoch.iter_batches(50)]
+    assert sum(map(len, rows)) == 40_000
+
+
+def test_a_replica_moves_back_to_what_the_others_have_read() -> None:
+    pipe = windrow.range(24, block_rows=24).window(blocks_per_window=1).repeat(2)
+    pipe = pipe.random_shuffle_each_window(seed=3).options(progress=False)
+    with pipe.options(executor="threads").iterator() as shard:
+        expected = [batch["id"].tolist() for epoch in shard.iter_epochs() for batch in epoch.iter_batches(4)]
+    [shards] = pipe.options(executor="ray").split(1, replicas=2)
+    epochs = [shard.iter_epochs() for shard in shards]
+    found: list[list[list[int]]] = [[], []]
+    for number in range(2):
+        readers = [iter(next(of_shard).iter_batches(4)) for of_shard in epochs]
+        for _ in range(6 if number == 0 else 1):
+            for of_replica, reader in zip(found, readers, strict=True):
+                of_replica.append(next(reader)["id"].tolist())
+        if number == 0:
+            assert [list(reader) for reader in readers] == [[], []]
+    # one loses what it has read ahead, and the other reads all the rest meanwhile
+    state = shards[1].state_dict()
+    readers[1].close()  # type: ignore[attr-defined]
+    shards[1].load_state_dict(state)
+    found[0] += [batch["id"].tolist() for batch in readers[0]]
+    found[1] += [batch["id"].tolist() for epoch in shards[1].iter_epochs() for batch in epoch.iter_batches(4)]
+    assert found == [expected] * 2
+    for shard in shards:
+        shard.close()
+
+
 def test_replicas_outlive_their_host_and_hosts_end(ray_local: Any) -> None:
     pipe = windrow.range(6_000, block_rows=200).window(blocks_per_window=5).repeat(2)
     pipe = pipe.random_shuffle_each_window(seed=3).options(progress=False)

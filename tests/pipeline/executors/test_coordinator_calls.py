@@ -65,6 +65,7 @@ def begin(monkeypatch: pytest.MonkeyPatch, *, spare: int, lacks: int) -> tuple[F
         request,
         facts,
         PendingCalls(),
+        shard=0,
         leads_on=False,
         wanted=EVERYTHING,
         narrower=Narrower(coordinator),

@@ -319,3 +319,17 @@ def test_task_that_decodes_by_column_holds_few_columns() -> None:
     mapped, cached = {"before": (MapBatches(lambda batch: batch),)}, {"options": Options(cache="disk")}
     for options in (mapped, cached, {"rows_known": False}):
         assert tasks(threads, decodes_columns=True, **options) == tasks(threads, **options)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_rows_that_are_narrowed_for_replicas_are_counted_where_they_are_sent_from(nodes: int) -> None:
+    program = replace(make_program([BLOCK] * 40, WindowCut(blocks_per_window=10)), replicas=4)
+    window_bytes = largest_window(program, program.held_bytes)
+
+    def tasks_bytes(program: Program, nodes: int) -> int:
+        return budget_program(program, on_cluster(4).with_replicas(nodes), 1).tasks_bytes
+
+    assert tasks_bytes(program, nodes) - tasks_bytes(program, 1) == (nodes - 1) * window_bytes
+    # with transforms after the shuffle whole rows are sent, of which there is no second copy there
+    after = replace(program, job=replace(program.job, after=(MapBatches(lambda batch: batch),)))
+    assert tasks_bytes(after, nodes) == tasks_bytes(after, 1)

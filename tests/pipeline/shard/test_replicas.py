@@ -149,6 +149,20 @@ def test_a_replica_that_stops_early_holds_no_one() -> None:
         assert found.result(60) == expected
 
 
+@pytest.mark.usefixtures("small_runs")
+@pytest.mark.parametrize("closes_first", [True, False])
+def test_a_replica_that_closes_before_it_reads_holds_no_one(closes_first: bool) -> None:
+    pipe = make_pipe(40_000, 500, 10, 2)
+    expected = read(pipe.iterator(), 100)
+    [[one, other]] = make_replicas(pipe, 1, 2)
+    if closes_first:
+        other.close()
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(read, one, 100)
+        other.close()
+        assert found.result(30) == expected
+
+
 def test_different_batch_sizes_are_an_error_on_all() -> None:
     [[one, other]] = make_replicas(make_pipe(400, 20, 5, 1), 1, 2)
     batches = one.iter_batches(10)

@@ -140,3 +140,27 @@ def test_what_covers_what() -> None:
     assert EVERYTHING.covers(first)
     assert not first.covers(EVERYTHING)
     assert (first | EVERYTHING) == EVERYTHING
+
+
+def test_only_wanted_tokens_travel() -> None:
+    rng = np.random.default_rng(7)
+    rows, length = 64 * 200, 64
+    tokens = pa.table({"tokens": rng.integers(0, 2**31, rows).astype(np.int32), "document": np.arange(rows)})
+    runs = np.repeat(np.array([0, 1], np.uint16), rows // 2)
+    places = np.tile(np.arange(rows // 2, dtype=np.uint32), 2)
+    (whole,) = group_rows(tokens, None, runs, places, np.array([0, 2]), BufferPool(0))
+
+    def travels(wanted: Wanted, *starts: int) -> int:
+        narrowed = narrow_outputs([whole], wanted, np.array(starts), copies=True)
+        return len(pickle.dumps(narrowed, protocol=5))
+
+    everything, none = len(pickle.dumps([whole], protocol=5)), 1000
+    quarter = Wanted.by([Selection(None, SequenceSlice(1, 1, 4, "head_tail"))], length)
+    # runs that begin anywhere in a sequence
+    assert travels(quarter, 17, 5 * 64 + 3) == pytest.approx(everything / 4, rel=0.1)
+    # and those of other shards, which another host gets
+    assert travels(quarter, -1, 40) == pytest.approx(everything / 8, rel=0.1)
+    assert travels(Wanted.by([Selection(["tokens", "document"])], length), 0) == pytest.approx(
+        everything / 2, rel=0.1
+    )
+    assert travels(Wanted.by([Selection([])], length), 0, 0) < none

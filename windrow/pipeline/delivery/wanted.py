@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.pipeline.delivery.sequence_chunks import Chunks, cut_column
@@ -24,6 +26,8 @@ class SequencePart:
 class Wanted:
     """The union of what some readers select.
 
+    ``tokens``: how many rows in turn are the tokens of a packed sequence; 0: sequences are values of a column.
+
     >>> labels, tokens = Selection(columns=["label"]), Selection(columns=["tokens"])
     >>> wanted = Wanted.by([labels, tokens])
     >>> list(wanted.of_columns(pa.schema({"label": pa.int64(), "tokens": pa.int64(), "text": pa.string()})))
@@ -31,12 +35,13 @@ class Wanted:
     """
 
     selections: frozenset[Selection]
+    tokens: int = 0
 
     @classmethod
-    def by(cls, selections: Iterable[Selection]) -> Wanted:
+    def by(cls, selections: Iterable[Selection], tokens: int = 0) -> Wanted:
         """What is wanted where each of some selections is applied."""
         found = frozenset(selections)
-        return EVERYTHING if Selection() in found else cls(found)
+        return EVERYTHING if Selection() in found else cls(found, tokens)
 
     @property
     def is_everything(self) -> bool:
@@ -44,7 +49,7 @@ class Wanted:
         return Selection() in self.selections
 
     def __or__(self, other: Wanted) -> Wanted:
-        return Wanted.by(self.selections | other.selections)
+        return Wanted.by(self.selections | other.selections, self.tokens or other.tokens)
 
     def covers(self, other: Wanted) -> bool:
         """Whether it is enough for the readers of another one."""
@@ -52,21 +57,45 @@ class Wanted:
 
     def with_whole_sequences(self) -> Wanted:
         """The same columns, uncut."""
-        return Wanted.by(Selection(selection.columns) for selection in self.selections)
+        return Wanted.by((Selection(selection.columns) for selection in self.selections), self.tokens)
 
     def of_columns(self, schema: pa.Schema) -> Mapping[str, SequencePart | None]:
         """The wanted columns of a schema, and the parts of their sequences; None: whole ones.
 
-        All of them if a selection does not fit the schema: its reader says so once it has rows.
+        All of them if a selection does not fit the schema: its reader says so once it has rows. Tokens are not cut
+        but left out by `token_places`.
         """
         found: dict[str, set[SequencePart | None]] = {}
         for selection in self.selections:
-            names = schema.names if selection.columns is None else selection.columns
-            if not set(names) <= set(schema.names):
+            names = _names(selection, schema)
+            if names is None:
                 return dict.fromkeys(schema.names)
             for name, part in _parts(selection, pa.schema([schema.field(name) for name in names])).items():
-                found.setdefault(name, set()).add(part)
+                found.setdefault(name, set()).add(None if self.tokens else part)
         return {name: _join(found[name]) for name in schema.names if name in found}
+
+    def token_places(self, schema: pa.Schema) -> NDArray[np.bool_] | None:
+        """(tokens,) which places of a sequence are wanted, in any column; None: all.
+
+        >>> from windrow import SequenceSlice
+        >>> half = SequenceSlice(index=0, count=2, layout="head_tail")
+        >>> wanted = Wanted.by([Selection(sequence=half)], tokens=8)
+        >>> wanted.token_places(pa.schema({"tokens": pa.int32()})).tolist()
+        [True, True, False, False, False, False, True, True]
+        """
+        if not self.tokens or self.is_everything:
+            return None
+        found = np.zeros(self.tokens, np.bool_)
+        for selection in self.selections:
+            names = _names(selection, schema)
+            if names is None:
+                return None
+            packed = [pa.field(name, pa.list_(schema.field(name).type, self.tokens)) for name in names]
+            for part in _parts(selection, pa.schema(packed)).values():
+                if part is None or self.tokens % part.chunks.count:
+                    return None
+                found[part.chunks.positions(self.tokens)] = True
+        return None if found.all() else found
 
     def narrow(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Leave out what is not wanted of rows; fields of cut columns say which parts they hold.
@@ -89,6 +118,12 @@ class Wanted:
                     columns[at], fields[at], part.dim, part.chunks, marks=True
                 )
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, rows.schema.metadata))
+
+
+def _names(selection: Selection, schema: pa.Schema) -> Sequence[str] | None:
+    """The columns that are selected of a schema; None if it lacks one."""
+    names = schema.names if selection.columns is None else selection.columns
+    return names if set(names) <= set(schema.names) else None
 
 
 def _parts(selection: Selection, schema: pa.Schema) -> Mapping[str, SequencePart | None]:

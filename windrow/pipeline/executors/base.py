@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.delivery.wanted import Wanted
+from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.job import Launch, Options, Resources
 from windrow.pipeline.plan.program import Program
@@ -113,6 +113,8 @@ class WindowData:
     history: Sequence[Interval] = ()
     # when map outputs were on their way to this process, parts of its history
     transfers: Sequence[Interval] = ()
+    # what the map outputs may be narrowed to
+    wanted: Wanted = EVERYTHING
 
 
 class CoordinatorClient(Protocol):

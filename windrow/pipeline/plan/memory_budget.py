@@ -19,8 +19,7 @@ from windrow.pipeline.plan.window_budget import MAX_SLICES, Budget, RowOverhead,
 from windrow.pipeline.tasks.task import PLACED_TOKENS
 from windrow.shuffle.kernels.group_rows import DECODED_TOGETHER_BYTES
 
-# Minimum size of an object: a task outputs one per node with shards. Below this, the coordinator's cost per
-# object exceeds the network's cost of the bytes.
+# Minimum size of an object, one a task and node with shards: coordinating a smaller one costs more than its bytes.
 DESTINATION_BYTES = 4 * 2**20
 # More nodes mean more objects per second at the same size, and a single coordinator owns them all.
 _DESTINATION_BYTES_PER_NODE = 96 * 2**10
@@ -209,11 +208,13 @@ def budget_program(program: Program, resources: Resources, batch_rows: int) -> C
 def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit_bytes: int) -> Budget:
     job = program.job
     is_certain = _is_exact(job) and job.rows_known
-    window_bytes = int(largest_window(program, program.held_bytes) * resources.copies)
+    once_bytes = largest_window(program, program.held_bytes)
+    # what replicas on other nodes select of a window, at most all of it, also lies where it is sent from
+    sent_bytes = 0 if job.after else (resources.replica_nodes - 1) * once_bytes
     overhead = _overhead(program, resources, batch_rows)
     options: dict[str, Any] = {
         "windows": min(1 + job.options.prefetch_windows, _windows_of_run(program)),
-        "max_windows": _max_windows(program, resources, window_bytes),
+        "max_windows": _max_windows(program, resources, int(once_bytes * resources.copies)),
         "limit_bytes": max(0, limit_bytes),
         "limit_covers_all": resources.limit_covers_all,
         # packing is estimated from column statistics of the files, which can be wrong
@@ -227,10 +228,10 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
     if not is_certain:
         _check_lower_bound(program, resources, overhead, options)
     return plan_budget(
-        window_bytes=window_bytes,
+        window_bytes=int(once_bytes * resources.copies),
         window_rows=largest_window(program, program.estimated_rows),
         runs_bytes=overhead.runs_bytes(overhead.row_bytes),
-        tasks_bytes=resources.workers * _task_bytes(program, resources),
+        tasks_bytes=resources.workers * _task_bytes(program, resources) + sent_bytes,
         overhead=None if is_certain else overhead,
         must_fit=is_certain,
         **options,

@@ -72,7 +72,9 @@ class Budget:
     windows_bytes: int
     windows_limit_bytes: int
     runs_bytes: int  # runs and batches made ahead of the trainers
-    tasks_bytes: int  # what running tasks hold beside their outputs: decoded blocks
+    tasks_bytes: (
+        int  # what running tasks hold beside their outputs: decoded blocks, rows that are sent to replicas
+    )
     limit_bytes: int  # the memory limit
     slices: int  # that map outputs are cut into
     # Whole windows that fit at the same time; with 1 the next window is prepared slice by slice

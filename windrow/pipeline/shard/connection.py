@@ -109,12 +109,14 @@ class Connection:
         self._resources: _Resources | None = None
         self._closer: weakref.finalize[Any, Any] | None = None
         self._last_stats: RunStats | None = None
+        self._was_open = self._is_closed = False
         # what prefetched runs hold of each row at least
         self._wanted = EVERYTHING
 
     def open(self, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Return the coordinator client, creating it if the shard is not connected."""
         if self._resources is None:
+            self._was_open = True
             shard_client = self._session.shard_client(self._consumer.shard, batch_rows, seed)
             ending = self.record.add_reader(self, self._consumer.lane, self._consumer.spans)
             self._resources = _Resources(shard_client, self._consumer, ending)
@@ -253,6 +255,11 @@ class Connection:
 
     def close(self) -> None:
         """Close the connection, and keep the job's final statistics if the coordinator answers."""
+        is_first, self._is_closed = not self._is_closed, True
+        note_unread = getattr(self._session, "note_unread", None)
+        if is_first and not self._was_open and note_unread is not None:
+            # other replicas of the shard would wait for this one
+            note_unread(self._consumer.shard)
         try:
             with suppress(StallError):
                 self.run_stats(spans=True)
@@ -287,9 +294,7 @@ def _find_wanted(job: Job, delivery: Delivery) -> Wanted:
     if job.after:
         # transforms get whole rows
         return EVERYTHING
-    wanted = Wanted.by([delivery.selection])
-    # with packing, rows are tokens
-    return wanted if job.packing is None else wanted.with_whole_sequences()
+    return Wanted.by([delivery.selection], 0 if job.packing is None else job.packing.seq_len)
 
 
 def _convert_span(delivery: Delivery, job: Job, span: pa.RecordBatch) -> Iterable[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,9 @@ from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
 from windrow.pipeline.plan.program import RUN_BYTES, Program
 from windrow.pipeline.shard.placing import find_positions, place_run
 from windrow.pipeline.statistics.stats import RunStats
+from windrow.pipeline.tasks.narrow_outputs import fill_run
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
+from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run
 
 
@@ -35,7 +38,11 @@ def make_host(
     after = () if job.packing is not None else job.after
 
     def place(data: WindowData, key: Key, map_outputs: Any, run: Run, pool: SharedPool) -> pa.RecordBatch:
-        rows = place_run(map_outputs, run, slice(0, run.rows), pool)
+        found = map_outputs
+        if data.wanted.tokens and isinstance(map_outputs, MapOutputs):
+            found, index = fill_run(map_outputs, run.index, run.rows, run.place, data.wanted)
+            run = replace(run, index=index)
+        rows = place_run(found, run, slice(0, run.rows), pool)
         if not after:
             return rows
         origin = f"epoch {key[0]}, window {key[1]}, rows from place {run.place} of shard {shard}"
@@ -65,12 +72,27 @@ class _Hosts:
         self.names = names
         self._lock = threading.Lock()
         self._hosts: dict[int, ReplicaHost] = {}
+        # (shard, replica): those that have closed before there was a host
+        self._unread: set[tuple[int, int]] = set()
 
     def host(self, shard: int, seed: int | None) -> ReplicaHost:
         with self._lock:
-            if shard not in self._hosts:
-                self._hosts[shard] = make_host(self._program, self.session, shard, self.names[shard], seed)
-            return self._hosts[shard]
+            host = self._hosts.get(shard)
+            if host is None:
+                host = make_host(self._program, self.session, shard, self.names[shard], seed)
+                self._hosts[shard] = host
+                for replica in range(len(self.names[shard])):
+                    if (shard, replica) in self._unread:
+                        host.close(host.connect(replica), None)
+            return host
+
+    def note_unread(self, shard: int, replica: int) -> None:
+        """A replica has closed before it read anything."""
+        with self._lock:
+            host = self._hosts.get(shard)
+            self._unread.add((shard, replica))
+        if host is not None:
+            host.close(host.connect(replica), None)
 
 
 class ReplicaSession:
@@ -83,6 +105,10 @@ class ReplicaSession:
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         host = self._hosts.host(shard, seed)
         return ReplicaClient(DirectConnection(host, self._replica), shard, self.replica_name(shard))
+
+    def note_unread(self, shard: int) -> None:
+        """Tell the other replicas of a shard that this one closes without having read: they need not wait for it."""
+        self._hosts.note_unread(shard, self._replica)
 
     def replica_name(self, shard: int) -> str:
         """The name of this replica of a shard."""

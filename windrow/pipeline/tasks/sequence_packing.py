@@ -164,6 +164,10 @@ class SequencePacking:
 
     def sequences(self, tokens: pa.RecordBatch) -> pa.RecordBatch:
         """Cut tokens, a multiple of ``seq_len``, into sequences: lists of that size in each column."""
+        if not tokens.num_columns:
+            # readers that select no column count the sequences
+            counted = pa.nulls(tokens.num_rows // self.seq_len)
+            return pa.RecordBatch.from_arrays([counted], names=["rows"]).select([])
         arrays = [pa.FixedSizeListArray.from_arrays(column, self.seq_len) for column in tokens.columns]
         return pa.RecordBatch.from_arrays(arrays, names=tokens.schema.names)
 

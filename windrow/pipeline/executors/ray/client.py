@@ -60,10 +60,12 @@ class RayClient:
         self._job = program.job
         # to the coordinator; on several nodes that read the shard for its replicas, another one on each
         self._shard, self._who = shard if client is None else client, f"shard {shard}"
+        self._placed_shard = shard
         self._seed = seed
         self._waiting = waiting_of(program.job.options)
         self._token, self._since = uuid.uuid4().hex, time.time()
         self._open_count = 0
+        self._acknowledged = Place(0, 0)
         self._closed = False
         self._pending_calls = PendingCalls()
         self.pool = BufferPool(
@@ -86,6 +88,10 @@ class RayClient:
     def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
         """Open an epoch, and start to fetch its first window."""
         self._stop_fetching()
+        if Place(cursor.epoch, cursor.window) < self._acknowledged:
+            # the shard moves back, and acknowledgements can still be under way: they are an earlier reader's
+            self._token, self._since = uuid.uuid4().hex, time.time()
+            self._acknowledged = Place(0, 0)
         request = self._request(cursor, batch_rows, drop_last=drop_last, goes_on=False)
         answer = self._coordinator.open_epoch.remote(request)
         self._pending_calls.add(answer)
@@ -97,6 +103,7 @@ class RayClient:
             request,
             facts,
             self._pending_calls,
+            shard=self._placed_shard,
             leads_on=leads_on,
             wanted=self._wanted,
             narrower=self._narrower,
@@ -154,6 +161,7 @@ class RayClient:
             fetcher.release(stop)
 
     def acknowledge(self, place: Place) -> None:
+        self._acknowledged = max(self._acknowledged, place)
         fetcher = self._fetcher
         if fetcher is None:
             notify(self._coordinator.acknowledge, self._shard, self._token, place)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import ray
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
+from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import WindowData
@@ -48,11 +49,14 @@ class Fetcher:
         facts: EpochFacts,
         pending_calls: PendingCalls,
         *,
+        shard: int,
         leads_on: bool,
         wanted: Wanted,
         narrower: Narrower,
     ) -> None:
         self._coordinator = coordinator
+        # which the request names by its client
+        self._shard = shard
         self._wanted = wanted
         self._narrower = narrower
         self._pending_calls = pending_calls
@@ -185,6 +189,7 @@ class Fetcher:
             except StopIteration as end:
                 data: WindowData = end.value
                 _add_transfers(data, transfers)
+                data.wanted = wanted
                 return data
             began = time.time()
             result = self._perform(key, step, wanted)
@@ -232,7 +237,9 @@ class Fetcher:
         """Map the outputs of a reply into this process, without a copy; None if cancelled first."""
         # a slice that every shard has acknowledged is released
         refs = [ref for handles in reply.outputs.values() for ref in handles if ref is not None]
-        sent = {} if wanted.is_everything else self._narrower.send(refs, wanted)
+        sent: Mapping[Any, Any] = {}
+        if refs and not wanted.is_everything:
+            sent = self._narrower.send(_find_places(reply, self._shard), wanted)
         values = self._get([sent.get(ref, ref) for ref in refs], patience_seconds)
         if values is None:
             return None
@@ -263,6 +270,20 @@ class Fetcher:
             elif time.monotonic() - arrived_at > patience_seconds:
                 raise ray.exceptions.GetTimeoutError(f"{len(left)} map outputs did not arrive")
         return values
+
+
+def _find_places(reply: WindowReply, shard: int) -> dict[Any, Any]:
+    """By handle of a reply, where each run in it starts in the stream of a shard, as for `narrow_outputs`."""
+    assert reply.layout is not None, "there are outputs"
+    by_slice = reply.layout.run_places(shard)
+    found = {}
+    for part, handles in reply.outputs.items():
+        # runs of a mixture's other rounds
+        before = [-1] * (reply.runs[part][0] if part in reply.runs else 0)
+        for ref, places in zip(handles, by_slice, strict=True):
+            if ref is not None:
+                found[ref] = np.append(np.array(before, np.int64), places)
+    return found
 
 
 def _check(narrowed: Any) -> Any:

@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import ray
+from numpy.typing import NDArray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from windrow.core.errors import PlanError
@@ -33,19 +35,20 @@ class Narrower:
         self._coordinator = coordinator
         self._actors: dict[str, Any] = {}
 
-    def send(self, refs: Sequence[Any], wanted: Wanted) -> Mapping[Any, Any]:
+    def send(self, places: Mapping[Any, NDArray[np.int64]], wanted: Wanted) -> Mapping[Any, Any]:
         """Have objects of map outputs narrowed; returns the references of what is wanted of each.
 
+        ``places`` has by object where its runs start in the shard's stream, as for `narrow_outputs`.
         The value is a PlanError where sequences cannot be cut. Left out are objects that are here already, or whose
         node is not known: those are fetched whole.
         """
         by_node = defaultdict(list)
-        for ref, node in _find_nodes(refs).items():
+        for ref, node in _find_nodes(list(places)).items():
             by_node[node].append(ref)
         found: dict[Any, Any] = {}
         for node, there in by_node.items():
             call = self._actor(node).narrow.options(num_returns=len(there))
-            narrowed = call.remote(wanted, *there)
+            narrowed = call.remote(wanted, [places[ref] for ref in there], *there)
             found.update(zip(there, narrowed if len(there) > 1 else [narrowed], strict=True))
         return found
 
@@ -87,12 +90,12 @@ def _find_nodes(refs: Sequence[Any]) -> dict[Any, str]:
 class _NarrowActor:
     """Narrows the map outputs of one node."""
 
-    def narrow(self, wanted: Wanted, *objects: Any) -> Any:
+    def narrow(self, wanted: Wanted, places: Sequence[NDArray[np.int64]], *objects: Any) -> Any:
         """What is wanted of each object, or the error that says why its sequences cannot be cut."""
         narrowed: list[Any] = []
-        for outputs in objects:
+        for outputs, starts in zip(objects, places, strict=True):
             try:
-                narrowed.append(narrow_outputs(outputs, wanted, copies=True))
+                narrowed.append(narrow_outputs(outputs, wanted, starts, copies=True))
             except PlanError as error:
                 narrowed.append(error)
         return narrowed if len(narrowed) > 1 else narrowed[0]

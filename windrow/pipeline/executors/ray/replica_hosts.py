@@ -52,6 +52,8 @@ _ALONE_SECONDS = 120.0
 # and where all have closed, or read elsewhere, this long
 _CLOSED_SECONDS = 5.0
 _LOOK_SECONDS = 0.25
+# the node of a replica that has closed before it read
+_NOWHERE = ""
 # hosts tell the coordinator again which replicas they have: it may have restarted
 _MEET_SECONDS = 5.0
 
@@ -172,6 +174,15 @@ class RayReplicaSession:
                     raise StallError(
                         f"shard {shard}: the process that reads for its replicas on node {node} ends"
                     )
+
+    def note_unread(self, shard: int) -> None:
+        """Tell the other replicas of a shard that this one closes without having read: they need not wait for it."""
+        if self.cluster is None and not ray.is_initialized():
+            return
+        # where the run has ended, or its coordinator restarts, none of them is waiting, or waits until a time limit
+        with suppress(ray.exceptions.RayError, StallError):
+            session: Any = self.session
+            session.meet_replicas(shard, _NOWHERE, [self.replica])
 
     def replica_name(self, shard: int) -> str:
         """The name of this replica of a shard."""

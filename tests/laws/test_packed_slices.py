@@ -1,0 +1,122 @@
+"""Replicas of packed sequences get their slices of them, though only these tokens come to their host."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import windrow
+from tests.laws.examples import examples
+from tests.narrowing import narrowing_hosts
+from windrow import DatasetPipeline, SequenceSlice, Shard
+
+LENGTH = 12
+Slices = tuple[Any, Any]
+SLICES: Any = st.tuples(
+    st.sampled_from([None, ["tokens"], ["document", "tokens"], ["document"]]),
+    st.none()
+    | st.sampled_from([1, 2, 3]).flatmap(
+        lambda count: st.builds(
+            SequenceSlice,
+            index=st.integers(0, count - 1),
+            count=st.just(count),
+            layout=st.sampled_from(["contiguous", "head_tail"]),
+        )
+    ),
+) | st.just(([], None))
+
+
+def make_pipe(documents: list[int], blocks: int, window: int, seed: int) -> DatasetPipeline:
+    rng = np.random.default_rng(seed)
+    rows = pa.table(
+        {
+            "tokens": pa.array(
+                [rng.integers(0, 1000, length).tolist() for length in documents], pa.list_(pa.int64())
+            ),
+            "document": np.arange(len(documents)),
+        }
+    )
+    pipe = windrow.from_arrow([rows.slice(at, blocks) for at in range(0, len(documents), blocks)])
+    packed = pipe.window(blocks_per_window=window).repeat(2).random_shuffle_each_window(seed=seed)
+    return packed.pack(LENGTH, columns=["tokens", "document"]).options(executor="threads", progress=False)
+
+
+def read(shard: Shard, batch_size: int, chosen: Slices, state: Any = None) -> list[tuple[int, Any]]:
+    columns, sequence = chosen
+    if state is not None:
+        shard.load_state_dict(state)
+    with shard:
+        return [
+            (epoch.number, {name: values.tolist() for name, values in batch.items()})
+            for epoch in shard.iter_epochs()
+            for batch in epoch.iter_batches(batch_size, columns=columns, sequence=sequence)
+        ]
+
+
+def select(batch: tuple[int, Any], chosen: Slices) -> tuple[int, Any]:
+    """What a replica gets of a whole batch."""
+    (columns, sequence), (epoch, whole) = chosen, batch
+    found = {name: np.array(whole[name]) for name in (whole if columns is None else columns)}
+    if sequence is not None:
+        at = sequence.positions(LENGTH)
+        found = {name: values[:, at] for name, values in found.items()}
+        rows = len(next(iter(found.values())))
+        found["position_ids"] = np.tile(at, (rows, 1))
+    return epoch, {name: values.tolist() for name, values in found.items()}
+
+
+@pytest.mark.usefixtures("small_runs")
+@examples(40)
+@given(
+    documents=st.lists(st.integers(0, 40), min_size=1, max_size=40),
+    blocks=st.integers(1, 9),
+    window=st.integers(1, 4),
+    seed=st.integers(0, 2**20),
+    shards=st.integers(1, 3),
+    equal=st.sampled_from([True, False, "pad"]),
+    batch_size=st.integers(1, 4),
+    chosen=st.lists(SLICES, min_size=2, max_size=3),
+    steps=st.none() | st.integers(0, 5),
+)
+def test_replicas_get_their_slices(
+    documents: list[int],
+    blocks: int,
+    window: int,
+    seed: int,
+    shards: int,
+    equal: Any,
+    batch_size: int,
+    chosen: list[Slices],
+    steps: int | None,
+) -> None:
+    pipe = make_pipe(documents, blocks, window, seed)
+    whole = None, None
+    state = None
+    if steps is not None:
+        plain = pipe.split(shards, equal=equal)
+        for shard in plain:
+            taken = iter(shard.iter_batches(batch_size))
+            for _ in range(steps):
+                next(taken, None)
+        state = plain[0].state_dict()
+        for shard in plain:
+            shard.close()
+    expected = [read(shard, batch_size, whole, state) for shard in pipe.split(shards, equal=equal)]
+    with narrowing_hosts(), ThreadPoolExecutor(shards * len(chosen)) as pool:
+        made = pipe.split(shards, equal=equal, replicas=len(chosen))
+        found = [
+            [
+                pool.submit(read, shard, batch_size, each, state)
+                for shard, each in zip(of_shard, chosen, strict=True)
+            ]
+            for of_shard in made
+        ]
+        for of_shard, batches in zip(found, expected, strict=True):
+            for reading, each in zip(of_shard, chosen, strict=True):
+                assert reading.result(60) == [select(batch, each) for batch in batches]
