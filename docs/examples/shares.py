@@ -13,7 +13,7 @@ import windrow
 STEPS, BATCH_ROWS, CHANGE = 120, 256, 90
 NAMES = ("web", "code", "math")
 COLOURS = ("#08306b", "#c9781f", "#3f8f5b")
-# web gives way to code in 40 steps, and math joins at step 60
+# web yields to code in 40 steps, and math joins at step 60
 SCHEDULE = {
     0: {"web": 1},
     **{step: {"web": 1 - step / 80, "code": step / 80} for step in range(1, 41)},

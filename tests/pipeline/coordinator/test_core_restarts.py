@@ -1,4 +1,4 @@
-"""The coordinator core after failures and restarts: what it learns from requests, and what it lets go."""
+"""The coordinator core after failures and restarts: what it learns from requests, and what it releases."""
 
 from __future__ import annotations
 
