@@ -120,3 +120,24 @@ def test_replicas_get_their_slices(
         for of_shard, batches in zip(found, expected, strict=True):
             for reading, each in zip(of_shard, chosen, strict=True):
                 assert reading.result(60) == [select(batch, each) for batch in batches]
+
+
+def test_replicas_of_a_packed_mixture_get_their_slices() -> None:
+    sources = {name: make_pipe([31, 0, 7, 19, 40, 3, 12] * 3, 2, 2, seed) for seed, name in enumerate("ab")}
+    pipe = windrow.mixture(sources, {"a": 2, "b": 1}, seed=7).options(executor="threads", progress=False)
+    chosen: list[Slices] = [
+        (["tokens"], SequenceSlice(1, 0, 2, "head_tail")),
+        (None, SequenceSlice(1, 0, 2, "head_tail")),
+    ]
+    expected = [read(shard, 3, (None, None)) for shard in pipe.split(2, equal=True)]
+    assert sum(map(len, expected)) > 4
+    with narrowing_hosts() as fetched, ThreadPoolExecutor(4) as pool:
+        shards = pipe.split(2, equal=True, replicas=2)
+        found = [
+            [pool.submit(read, shard, 3, each) for shard, each in zip(of_shard, chosen, strict=True)]
+            for of_shard in shards
+        ]
+        for of_shard, batches in zip(found, expected, strict=True):
+            for reading, each in zip(of_shard, chosen, strict=True):
+                assert reading.result(60) == [select(batch, each) for batch in batches]
+    assert {wanted.tokens for wanted in fetched} == {LENGTH}
