@@ -13,7 +13,11 @@ import pytest
 
 import windrow
 from windrow import DatasetPipeline, PlanError, SourceError, StateError
+from windrow.pipeline.coordinator.source_history import SourceHistory
+from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.mixture_legs import MixtureLegs
 from windrow.pipeline.shard import run_reader
+from windrow.pipeline.statistics.phases import Span
 
 
 def source(rows: int, seed: int | None = 1, times: int | None = None, first: int = 0) -> DatasetPipeline:
@@ -161,8 +165,27 @@ def test_what_a_run_did_for_each_source() -> None:
     # trainers report about once a second, and when they close
     web, books = shard.stats().run.sources
     assert (web.rows, books.rows) == (120, 40)
-    waits = {each.name: each.wait_seconds for each in shard.stats().sources}
-    assert waits["books"] > waits["web"]
+
+
+def test_a_wait_is_for_the_source_whose_task_ended_last() -> None:
+    planned = mixed()._plan.mixture
+    assert planned is not None
+    sizes = np.ones(sum(len(each.blocks.rows) for each in planned.sources), np.int64)
+    legs = MixtureLegs(planned, lambda batch_rows: batch_rows, sizes, 1)
+    history = SourceHistory(legs)
+    wait = Span("wait", 0, 0, 10.0, 14.0, "shard 0")
+    # of an epoch that nobody has opened
+    history.note_waits([wait])
+    assert not legs.is_open(0)
+    assert legs.passed_change(0, 100) is None
+    assert not legs.is_open(0)
+    legs.open(Cursor(0), 8)
+    first = {legs.leg(0).windows[at].source: at for at in reversed(legs.leg(0).rounds.windows(0))}
+    for source, stop in ((1, 9.0), (0, 11.0), (1, 13.0), (0, 15.0)):
+        history.finish((0, first[source]), stop - 1, stop)
+    history.note_waits([wait, Span("work", 0, 0, 10.0, 14.0, "shard 0")])
+    assert [each.wait_seconds for each in history.runs([])] == [0.0, 4.0]
+    assert [each.tasks for each in history.runs([])] == [2, 2]
 
 
 def test_replicas_get_the_same_batches_also_after_a_change() -> None:

@@ -39,7 +39,7 @@ class SourceHistory:
     def note_waits(self, spans: Iterable[Span]) -> None:
         """Note how long a trainer waited for rounds: for the source whose task ended last."""
         for span in spans:
-            if span.kind != "wait":
+            if span.kind != "wait" or not self._legs.is_open(span.epoch):
                 continue
             needed = set(self._legs.leg(span.epoch).rounds.windows(span.window))
             for key, source, stop in reversed(self._recent):

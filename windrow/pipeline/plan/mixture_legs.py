@@ -65,8 +65,14 @@ class MixtureLegs:
         is_open, planned = cursor.epoch in self._opened, self.mixture.leg(*self._start_of(cursor, batch_size))
         return is_open and not self.leg(cursor.epoch).agrees(planned)
 
+    def is_open(self, epoch: int) -> bool:
+        """Whether an epoch has been planned: not yet where a restarted coordinator has not heard of it again."""
+        return epoch in self._opened
+
     def passed_change(self, epoch: int, row: int) -> int | None:
         """The first row at which a later epoch changed shares, if ``row`` of this one lies behind it, else None."""
+        if not self.is_open(epoch):
+            return None
         own = self.leg(epoch)
         later = sorted(
             (start[1], other)
