@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -102,6 +103,16 @@ class History:
         self.now = stop
         for work in self.works:
             self.history.finish(work, "map", start, stop, DECODE, "worker 1")
+
+
+@pytest.mark.parametrize("keys", [[(0, 3), (0, 4), (0, 5)], [(0, 5), (0, 4), (0, 3)]])
+def test_of_several_windows_the_last_to_be_complete_is_described(keys: list[tuple[int, int]]) -> None:
+    one = History()
+    one.run(0, 4)
+    one.works = [replace(work, window=4) for work in one.works]
+    one.run(5, 9)
+    found = one.history.describe(keys)
+    assert (found[0].start, found[-1].stop) == (one.history.describe([(0, 4)])[0].start, 9)
 
 
 def test_blocked_time_counts_as_far_as_workers_are_idle() -> None:
