@@ -1,0 +1,236 @@
+"""Divides the rows of a window's steps among shards and microbatches by their costs, as `Balance` says.
+
+With n shards of B rows, the n·B rows of a step are dealt to bins of nearly equal cost. A step that lies in several
+windows is dealt as a whole, in each of them in the same way. With W worker processes of each trainer, a step of all
+shards is W units, steps of the trainers; without, a unit is a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.shuffle.order.balance import Balance
+from windrow.shuffle.order.shard_assignment import ShardAssignment
+from windrow.shuffle.order.step_balance import balance_steps
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class StepRows:
+    """How the rows of a window are divided.
+
+    ``first_unit`` is the number of the first unit with rows here, counted from the assignment's first row.
+    """
+
+    assignment: ShardAssignment
+    total: int | None
+    first_unit: int
+    sizes: Ints  # (units, trainers, microbatches) rows in this window
+    costs: NDArray[np.float64]  # the same shape: the cost of the whole microbatch
+    earlier: Ints  # (trainers,) rows of the first unit in earlier windows
+    later: Ints  # (trainers,) rows of the last unit in later windows, and those that padding repeats
+    keys: NDArray[np.uint32]  # (rows,) the flat index in ``sizes``; its size for rows that no shard gets
+    padding: tuple[tuple[int, int, int], ...]  # (row of the window, shard, place) of each row that padding repeats
+
+
+@dataclass(frozen=True, eq=False)
+class _Units:
+    """The bins of the rows of some units that follow one another."""
+
+    starts: Ints  # (units + 1,) in rows
+    trainers: NDArray[np.int32]  # (rows,) the trainer of each row; -1: none
+    parts: NDArray[np.int32]  # (rows,) its microbatch
+
+
+def deal_rows(
+    assignment: ShardAssignment,
+    balance: Balance,
+    *,
+    window: tuple[int, int],
+    total: int | None,
+    low: int,
+    measures: NDArray[np.float32],
+) -> StepRows:
+    """Divide the rows of a window.
+
+    Parameters
+    ----------
+    window
+        The epoch's rows of the window, from the first one to behind the last one.
+    total
+        Rows of the epoch; None while unknown, then all rows of the window belong to full steps.
+    low, measures
+        What is known: the measure of each row of the epoch from row ``low`` on. It contains the window and all later
+        rows of its steps. Units that begin before ``low`` are dealt in order: no shard needs them.
+    """
+    first, stop = window
+    start, trainers = assignment.start_row, assignment.shards // assignment.workers
+    unit = trainers * assignment.batch_rows
+    first_unit = max(0, first - start) // unit
+    ends = stop if total is None else min(stop, total)
+    last_unit = max(first_unit, -(-(ends - start) // unit))
+    begin = start + first_unit * unit
+    rest = None if total is None else (total - start) % unit
+    full = last_unit if total is None else min(last_unit, (total - start) // unit)
+    costs = np.zeros(0) if not len(measures) else balance.costs(measures)
+
+    units, known = [], max(0, -(-(low - start) // unit))
+    if max(first, start) >= ends:
+        # no row here belongs to a step
+        last_unit = full = first_unit
+    if first_unit < min(known, full):
+        units.append(_deal_in_order(min(known, full) - first_unit, trainers, assignment.batch_rows))
+    known = min(max(known, first_unit), full)
+    if known < full:
+        at = start + known * unit - low
+        units.append(
+            _deal(
+                costs[at : at + (full - known) * unit],
+                np.arange(full - known + 1, dtype=np.int64) * unit,
+                trainers,
+                balance,
+                None if balance.rows == "free" else np.full(trainers, assignment.batch_rows),
+            )
+        )
+    if rest and full < last_unit:
+        at = start + full * unit - low
+        units.append(_deal_rest(assignment, balance, costs[max(0, at) : at + rest], rest, trainers))
+    return _count(assignment, balance, units, (first, stop), total, begin, first_unit, costs, low)
+
+
+def _deal(
+    costs: NDArray[np.float64], starts: Ints, trainers: int, balance: Balance, room: Ints | None
+) -> _Units:
+    to = balance_steps(costs, starts, trainers, room)
+    return _Units(starts, to, _divide(costs, starts, to, trainers, balance.microbatches))
+
+
+def _deal_in_order(units: int, trainers: int, batch_rows: int) -> _Units:
+    starts = np.arange(max(0, units) + 1, dtype=np.int64) * (trainers * batch_rows)
+    to = np.tile(np.repeat(np.arange(trainers, dtype=np.int32), batch_rows), max(0, units))
+    return _Units(starts, to, np.zeros(len(to), np.int32))
+
+
+def _deal_rest(
+    assignment: ShardAssignment, balance: Balance, costs: NDArray[np.float64], rest: int, trainers: int
+) -> _Units:
+    """The last unit of an epoch, which is not full."""
+    starts = np.array([0, rest], np.int64)
+    if assignment.drop_last or len(costs) < rest:
+        return _Units(starts, np.full(rest, -1, np.int32), np.zeros(rest, np.int32))
+    share, more = divmod(rest, trainers)
+    kept = share * trainers if assignment.equal is True else rest
+    if assignment.equal == "pad":
+        room = np.full(trainers, share + (more > 0), np.int64)
+    else:
+        room = share + (np.arange(trainers) < (0 if assignment.equal is True else more))
+    is_free = balance.rows == "free" and share > 0 and assignment.equal != "pad"
+    dealt = _deal(
+        costs[:kept], np.array([0, kept], np.int64), trainers, balance, None if is_free else room.astype(np.int64)
+    )
+    none = np.full(rest - kept, -1, np.int32)
+    return _Units(starts, np.append(dealt.trainers, none), np.append(dealt.parts, np.zeros_like(none)))
+
+
+def _divide(
+    costs: NDArray[np.float64], starts: Ints, to: NDArray[np.int32], trainers: int, parts: int
+) -> NDArray[np.int32]:
+    """(rows,) the microbatch of each row, given the trainer of each."""
+    if parts == 1 or not len(to):
+        return np.zeros(len(to), np.int32)
+    units = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    batches = units * trainers + to
+    order = np.argsort(batches, kind="stable")
+    sizes = np.bincount(batches, minlength=(len(starts) - 1) * trainers)
+    borders = np.append(0, np.cumsum(sizes)).astype(np.int64)
+    found = np.empty(len(to), np.int32)
+    found[order] = balance_steps(costs[order], borders, parts, None)
+    return found
+
+
+def _count(
+    assignment: ShardAssignment,
+    balance: Balance,
+    units: list[_Units],
+    window: tuple[int, int],
+    total: int | None,
+    begin: int,
+    first_unit: int,
+    costs: NDArray[np.float64],
+    low: int,
+) -> StepRows:
+    """Count what of the units, which begin at the epoch's row ``begin``, lies in the window."""
+    trainers, parts = assignment.shards // assignment.workers, balance.microbatches
+    counts = [len(each.starts) - 1 for each in units]
+    number = np.repeat(
+        np.concatenate([np.arange(count) + sum(counts[:at]) for at, count in enumerate(counts)] or [np.zeros(0, np.int64)]),
+        np.concatenate([np.diff(each.starts) for each in units] or [np.zeros(0, np.int64)]),
+    ).astype(np.int64)
+    to = np.concatenate([each.trainers for each in units] or [np.zeros(0, np.int32)])
+    of_part = np.concatenate([each.parts for each in units] or [np.zeros(0, np.int32)])
+    shape = (max(1, sum(counts)), trainers, parts)
+    bins = shape[0] * trainers * parts
+    flat = np.where(to < 0, bins, (number * trainers + to) * parts + of_part)
+    spent = _slice(costs, begin - low, len(flat))
+    all_costs = np.bincount(flat, spent, minlength=bins + 1)[:bins].reshape(shape)
+
+    first, stop = window
+    # rows before the first unit, which nobody needs, and behind the last one
+    keys = np.full(stop - first, bins, np.uint32)
+    lead = max(0, begin - first)
+    skipped = max(0, first - begin)
+    own = flat[skipped : max(skipped, stop - begin)]
+    keys[lead : lead + len(own)] = own
+    sizes = np.bincount(keys, minlength=bins + 1)[:bins].reshape(shape)
+    earlier = np.bincount(flat[:skipped], minlength=bins + 1)[:bins].reshape(shape)[0].sum(axis=1)
+    later = np.bincount(flat[skipped + len(own) :], minlength=bins + 1)[:bins].reshape(shape)[-1].sum(axis=1)
+    padding: tuple[tuple[int, int, int], ...] = ()
+    if assignment.equal == "pad" and not assignment.drop_last and total is not None:
+        rest = (total - assignment.start_row) % (trainers * assignment.batch_rows)
+        at = total - rest
+        if rest and at - begin < len(flat):
+            repeats = _find_repeats(assignment, to[at - begin : at - begin + rest], first_unit + shape[0] - 1)
+            later = later + np.bincount([shard % trainers for _, shard, _ in repeats], minlength=trainers)
+            padding = tuple(
+                (at + row - first, shard, place) for row, shard, place in repeats if first <= at + row < stop
+            )
+    return StepRows(
+        assignment,
+        total,
+        first_unit,
+        sizes.astype(np.int64),
+        all_costs,
+        earlier.astype(np.int64),
+        later.astype(np.int64),
+        keys,
+        padding,
+    )
+
+
+def _slice(costs: NDArray[np.float64], at: int, count: int) -> NDArray[np.float64]:
+    """``count`` costs from index ``at`` on; 0 for those that are not known."""
+    found = np.zeros(count)
+    known = costs[max(0, at) : max(0, at + count)]
+    lead = max(0, -at)
+    found[lead : lead + len(known)] = known
+    return found
+
+
+def _find_repeats(
+    assignment: ShardAssignment, to: NDArray[np.int32], unit: int
+) -> list[tuple[int, int, int]]:
+    """(row of the unit, shard, place) of each row that is repeated so that all shards have as many of the last unit."""
+    trainers = assignment.shards // assignment.workers
+    step, worker = divmod(unit, assignment.workers)
+    counts = np.bincount(to, minlength=trainers).tolist()
+    share = -(-len(to) // trainers)
+    found: list[tuple[int, int, int]] = []
+    for trainer, count in enumerate(counts):
+        for place in range(count, share):
+            shard = worker * trainers + trainer
+            found.append((len(found) % len(to), shard, step * assignment.batch_rows + place))
+    return found

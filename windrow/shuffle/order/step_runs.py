@@ -1,0 +1,283 @@
+"""Lays out the runs of a window whose steps are divided by cost, and finds the run of each row.
+
+The rows of a window are numbered run by run. So a map task gets the number of each of its rows, and finds a row's run
+among the numbers at which runs begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.core.cached_properties import cached_property
+from windrow.shuffle.kernels.native import RunIds
+from windrow.shuffle.order.runs import Run
+from windrow.shuffle.order.shard_assignment import ShardAssignment
+from windrow.shuffle.order.step_balance import number_rows
+from windrow.shuffle.order.step_rows import StepRows
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of one microbatch of a step that stand together in a shard's stream.
+
+    ``ends``: whether no later rows belong to the step. ``cost`` is that of the whole microbatch.
+    """
+
+    step: int
+    microbatch: int
+    rows: int
+    ends: bool
+    cost: float
+
+
+@dataclass(frozen=True, eq=False)
+class StepRuns:
+    """The runs of one window for the shards of one destination, where `Balance` divides its steps.
+
+    As `WindowRuns`, runs start at multiples of ``run_rows`` by the rows of even batches, and their ids are assigned
+    slice by slice, then shard by shard.
+    """
+
+    assignment: ShardAssignment
+    total: int | None  # rows of the epoch; None while unknown, then every row here belongs to a full step
+    shards: tuple[int, ...]  # those of this destination
+    run_rows: int
+    slices: int
+    first: int  # the number of the first row of these runs
+    # (runs,) in order of their ids: the index in ``shards``, the slice, the rows, the place in the shard's stream
+    owners: Ints
+    slice_numbers: Ints
+    rows: Ints
+    places: Ints
+    # (repeated, 3) of the rows that padding repeats: the number of the row, the index in ``shards``, and the place
+    padding: Ints
+    # by index in ``shards``, the rows of each microbatch of each step in the stream's order; None in a task
+    pieces: tuple[tuple[Piece, ...], ...] | None
+
+    @property
+    def for_tasks(self) -> StepRuns:
+        """The same without what only shards need."""
+        return replace(self, pieces=None)
+
+    @cached_property
+    def _padding_runs(self) -> list[tuple[int, int, int]]:
+        """(owner, place, rows) of each run of repeated rows: those of one shard at consecutive places."""
+        found: list[tuple[int, int, int]] = []
+        for _, owner, place in self.padding.tolist():
+            if found and found[-1][0] == owner and found[-1][1] + found[-1][2] == place:
+                found[-1] = owner, found[-1][1], found[-1][2] + 1
+            else:
+                found.append((owner, place, 1))
+        return found
+
+    @cached_property
+    def slice_starts(self) -> Ints:
+        """(slices + 1,) the first run id of each slice; repeated rows have runs of their own in the last slice."""
+        counts = np.bincount(self.slice_numbers, minlength=self.slices)
+        counts[-1] += len(self._padding_runs)
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+    @property
+    def padded(self) -> tuple[Ints, Ints, Ints]:
+        """Of each repeated row: the number of the row, the run id of its copy, and the place within that run."""
+        ids, within = [], []
+        for number, (_, _, rows) in enumerate(self._padding_runs):
+            ids += [len(self.rows) + number] * rows
+            within += range(rows)
+        return self.padding[:, 0], np.array(ids, np.int64), np.array(within, np.int64)
+
+    def runs_from(self, row: int, shard: int) -> list[Run]:
+        """The runs of a shard that hold rows of the epoch from ``row``, a step's first row, on."""
+        left = sum(piece.rows for piece in self._of(shard)) - sum(
+            piece.rows for piece in self.pieces_from(row, shard)
+        )
+        found = []
+        for run in self.runs(shard):
+            if left < run.rows:
+                found.append(replace(run, skip=left))
+            left = max(0, left - run.rows)
+        return found
+
+    def pieces_from(self, row: int, shard: int) -> list[Piece]:
+        """The pieces of a shard's steps from the one that begins at ``row`` on."""
+        step = max(0, row - self.assignment.start_row) // self.assignment.step_rows
+        return [piece for piece in self._of(shard) if piece.step >= step]
+
+    def _of(self, shard: int) -> tuple[Piece, ...]:
+        assert self.pieces is not None, "a task does not know the pieces of shards"
+        return self.pieces[self.shards.index(shard)]
+
+    def runs(self, shard: int) -> list[Run]:
+        """The runs of a shard in this window, in stream order."""
+        (ids,) = np.nonzero(self.owners == self.shards.index(shard))
+        return sorted((self._run(int(each)) for each in ids), key=lambda run: run.place)
+
+    def padding_runs(self, shard: int) -> list[Run]:
+        """The runs of a shard's repeated rows in this window."""
+        last, owner = self.slices - 1, self.shards.index(shard)
+        index = len(self.rows) - int(self.slice_starts[last])
+        return [
+            Run(last, index + number, place, rows)
+            for number, (of, place, rows) in enumerate(self._padding_runs)
+            if of == owner
+        ]
+
+    def run_places(self, shard: int) -> list[Ints]:
+        """By slice, the place in a shard's stream at which each run starts; -1 for runs of other shards."""
+        found = [np.full(size, -1, np.int64) for size in np.diff(self.slice_starts).tolist()]
+        for run in self.runs(shard) + self.padding_runs(shard):
+            found[run.slice][run.index] = run.place
+        return found
+
+    def _run(self, run_id: int) -> Run:
+        of_slice = int(self.slice_numbers[run_id])
+        index = run_id - int(self.slice_starts[of_slice])
+        return Run(of_slice, index, int(self.places[run_id]), int(self.rows[run_id]))
+
+
+class StepDestinations:
+    """Finds the run of each row by its number, over all destinations, as `Destinations` does by its position."""
+
+    def __init__(self, layouts: Sequence[StepRuns]) -> None:
+        ends = np.cumsum([0, *(int(layout.slice_starts[-1]) for layout in layouts)]).tolist()
+        self._word = np.uint16 if ends[-1] < 2**16 else np.uint32
+        self._none = ends[-1]
+        starts = (layout.slice_starts[1:] + end for layout, end in zip(layouts, ends, strict=False))
+        self.slice_starts: Ints = np.concatenate([[0], *starts])
+        firsts = [layout.first + np.cumsum(layout.rows) - layout.rows for layout in layouts]
+        ids = [np.arange(len(layout.rows)) + end for layout, end in zip(layouts, ends, strict=False)]
+        last = layouts[-1].first + int(layouts[-1].rows.sum())
+        # rows behind the last run are left out
+        self._firsts = np.concatenate([*firsts, [last]]).astype(np.uint32)
+        self._ids = np.concatenate([*ids, [self._none]]).astype(self._word)
+        padded = [layout.padded for layout in layouts]
+        self._repeated = np.concatenate([each[0] for each in padded])
+        self._padding_ids = np.concatenate([each[1] + end for each, end in zip(padded, ends, strict=False)])
+        self._padding_places = np.concatenate([each[2] for each in padded])
+
+    def assign(self, rows: NDArray[np.uint32]) -> tuple[Ints | None, RunIds, NDArray[np.uint32]]:
+        """Find the run, and the place within it, of rows of this window given by their number.
+
+        Returns what `Destinations.assign` does.
+        """
+        at = np.searchsorted(self._firsts, rows, side="right") - 1
+        runs: RunIds = self._ids[at]
+        places = rows - self._firsts[at]
+        if not len(self._repeated):
+            return None, runs, places
+        order = np.argsort(rows, kind="stable")
+        found = np.minimum(np.searchsorted(rows, self._repeated, sorter=order), len(rows) - 1)
+        sources = order[found]
+        (here,) = np.nonzero(rows[sources] == self._repeated)
+        return (
+            np.concatenate([np.arange(len(rows)), sources[here]]),
+            np.concatenate([runs, self._padding_ids[here].astype(runs.dtype)]),
+            np.concatenate([places, self._padding_places[here].astype(np.uint32)]),
+        )
+
+
+def lay_out_steps(
+    dealt: StepRows, *, destinations: Sequence[tuple[int, ...]], run_rows: int, slices: int
+) -> tuple[tuple[StepRuns, ...], NDArray[np.uint32]]:
+    """Lay out the runs of a window.
+
+    Returns one layout for each destination, and (rows,) the number of each of the window's rows; those that no shard
+    gets have the last numbers.
+    """
+    assignment, sizes = dealt.assignment, dealt.sizes
+    units, trainers, parts = sizes.shape
+    unit = dealt.first_unit + np.repeat(np.arange(units), trainers)
+    step, worker = np.divmod(unit, assignment.workers)
+    shard = worker * trainers + np.tile(np.arange(trainers), units)
+    # by shard, then by step
+    by_shard = np.lexsort((step, shard))
+    shard, step = shard[by_shard], step[by_shard]
+    rows = sizes.reshape(-1, parts)[by_shard]
+    in_unit = rows.sum(axis=1)
+    group = step // max(1, run_rows // assignment.batch_rows)
+    is_run = np.diff(group, prepend=-1).astype(bool) | np.diff(shard, prepend=-1).astype(bool)
+    run_of = np.cumsum(is_run) - 1
+    run_sizes = np.bincount(run_of, in_unit).astype(np.int64)
+    run_shard, run_step = shard[is_run], step[is_run]
+    filled = run_sizes > 0
+
+    destination_of = np.zeros(assignment.shards, np.int64)
+    index_of = np.zeros(assignment.shards, np.int64)
+    for number, shards in enumerate(destinations):
+        destination_of[list(shards)], index_of[list(shards)] = number, np.arange(len(shards))
+    # among the filled runs of its shard
+    local = np.cumsum(filled) - 1
+    counts = np.bincount(run_shard, filled, minlength=assignment.shards).astype(np.int64)
+    local -= (np.cumsum(counts) - counts)[run_shard]
+    slice_of = local * slices // np.maximum(counts[run_shard], 1)
+    destination = destination_of[run_shard]
+    order = np.lexsort((local, index_of[run_shard], slice_of, destination, ~filled))[: int(filled.sum())]
+    starts = np.zeros(len(run_sizes), np.int64)
+    starts[order] = np.cumsum(run_sizes[order]) - run_sizes[order]
+
+    # where the rows of each microbatch begin within their run, then in the window's numbering
+    before = np.cumsum(rows).reshape(rows.shape) - rows
+    begins = before - before[is_run, 0][run_of][:, None] + starts[run_of][:, None]
+    firsts = np.empty_like(begins)
+    firsts[by_shard] = begins
+    kept = int(run_sizes.sum())
+    numbers = number_rows(dealt.keys, np.append(firsts.ravel(), kept))
+
+    earlier = dealt.earlier.ravel()
+    # a run's first place: full batches before its step, and what earlier windows hold of that
+    run_places = run_step * assignment.batch_rows + np.where(
+        run_step * assignment.workers + run_shard // trainers == dealt.first_unit, earlier[run_shard % trainers], 0
+    )
+    layouts, first = [], 0
+    for number, shards in enumerate(destinations):
+        own = order[destination[order] == number]
+        layouts.append(
+            StepRuns(
+                assignment=assignment,
+                total=dealt.total,
+                shards=tuple(shards),
+                run_rows=run_rows,
+                slices=slices,
+                first=first,
+                owners=index_of[run_shard[own]],
+                slice_numbers=slice_of[own],
+                rows=run_sizes[own],
+                places=run_places[own],
+                padding=_find_padding(dealt, shards, numbers),
+                pieces=tuple(_find_pieces(dealt, each) for each in shards),
+            )
+        )
+        first += int(run_sizes[own].sum())
+    return tuple(layouts), numbers
+
+
+def _find_pieces(dealt: StepRows, shard: int) -> tuple[Piece, ...]:
+    """The rows of each microbatch of a shard's steps in the window."""
+    worker, trainer = divmod(shard, dealt.sizes.shape[1])
+    workers, found = dealt.assignment.workers, []
+    first = (worker - dealt.first_unit) % workers
+    sizes = dealt.sizes[first::workers, trainer].tolist()
+    costs = dealt.costs[first::workers, trainer].tolist()
+    for number, (of_step, spent) in enumerate(zip(sizes, costs, strict=True)):
+        at = first + number * workers
+        ends = at + 1 < len(dealt.sizes) or not dealt.later[trainer]
+        last = max((part for part, rows in enumerate(of_step) if rows), default=-1)
+        for part, rows in enumerate(of_step):
+            if rows:
+                step = (dealt.first_unit + at) // workers
+                found.append(Piece(step, part, rows, ends and part == last, spent[part]))
+    return tuple(found)
+
+
+def _find_padding(dealt: StepRows, shards: Sequence[int], numbers: NDArray[np.uint32]) -> Ints:
+    index = {shard: number for number, shard in enumerate(shards)}
+    own = [
+        (int(numbers[row]), index[shard], place) for row, shard, place in dealt.padding if shard in index
+    ]
+    return np.array(sorted(own, key=lambda each: each[1:]), np.int64).reshape(-1, 3)
