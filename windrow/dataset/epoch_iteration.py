@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.pipeline.delivery.delivery import Delivery
+from windrow.pipeline.delivery.delivery import Delivery, StepPart
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.epoch import Epoch, EpochBatches
 from windrow.pipeline.shard.open_shards import open_shards
@@ -74,6 +74,11 @@ class Passes(Iterator[Any]):
     def start(self) -> int:
         """Steps of the current epoch that were consumed before this iterator started."""
         return int(self._current.start)
+
+    @property
+    def part(self) -> StepPart | None:
+        """With ``balance=``, the rows and costs of the latest batch, by microbatch; else None."""
+        return self._current.part
 
     def __len__(self) -> int:
         if self._times is None:

@@ -1,4 +1,4 @@
-"""The rows of steps that are divided by cost, and the runs in which they travel, against a model that deals whole steps."""
+"""Steps that are divided by cost, and the runs in which their rows travel, against a model that deals whole steps."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ def _cases(draw: st.DrawFn) -> dict[str, Any]:
     total = draw(st.integers(0, 60))
     cuts = sorted(draw(st.lists(st.integers(0, total), max_size=4)))
     equal: Equal = draw(st.sampled_from([True, False, "pad"]))
+    balance = Balance(
+        "c",
+        draw(st.sampled_from(["length", "length ** 2", "0 * length"])),
+        draw(st.sampled_from(["equal", "free"])),
+        draw(st.integers(1, 3)),
+    )
     return {
         "assignment": ShardAssignment(
             shards,
@@ -36,13 +42,9 @@ def _cases(draw: st.DrawFn) -> dict[str, Any]:
             draw(st.booleans()),
             draw(st.integers(0, shards * batch_rows - 1)),
             workers,
+            balance=balance,
         ),
-        "balance": Balance(
-            "c",
-            draw(st.sampled_from(["length", "length ** 2", "0 * length"])),
-            draw(st.sampled_from(["equal", "free"])),
-            draw(st.integers(1, 3)),
-        ),
+        "balance": balance,
         "total": total,
         "windows": list(pairwise([0, *cuts, total])),
         "measures": np.array(draw(st.lists(st.integers(0, 50), min_size=total, max_size=total)), np.float32),
@@ -105,7 +107,6 @@ def _delivered(case: dict[str, Any]) -> Batches:
     for first, stop in case["windows"]:
         dealt = deal_rows(
             assignment,
-            case["balance"],
             window=(first, stop),
             total=total,
             low=0,
@@ -116,9 +117,7 @@ def _delivered(case: dict[str, Any]) -> Batches:
         )
         sources, runs, places = StepDestinations([each.for_tasks for each in layouts]).assign(numbers)
         rows = np.arange(first, stop) if sources is None else np.arange(first, stop)[sources]
-        held = {
-            (int(run), int(place)): int(row) for run, place, row in zip(runs, places, rows, strict=True)
-        }
+        held = {(int(run), int(place)): int(row) for run, place, row in zip(runs, places, rows, strict=True)}
         end = 0
         for layout in layouts:
             for shard in layout.shards:

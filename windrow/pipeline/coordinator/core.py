@@ -235,7 +235,7 @@ class CoordinatorCore:
         if self._driver is not None and request.shard in self._acknowledged and number == request.number:
             # a poll of this epoch arrived before its opening, and opened it
             return self._driver.describe_epoch(
-                request.cursor, request.batch_rows, drop_last=request.drop_last
+                request.cursor, request.batch_rows, drop_last=request.drop_last, balance=request.balance
             )
         self._adopt_seed(request)
         user_warnings = self._environment.user_warnings()
@@ -243,7 +243,11 @@ class CoordinatorCore:
         replaced = self._note_node(request)
         try:
             facts = driver.open_epoch(
-                request.shard, request.cursor, request.batch_rows, drop_last=request.drop_last
+                request.shard,
+                request.cursor,
+                request.batch_rows,
+                drop_last=request.drop_last,
+                balance=request.balance,
             )
         except (PlanError, StateError) as error:
             if self._program.job.launch.shared:

@@ -11,6 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from windrow.core.errors import StateError
 from windrow.core.native_libraries import missing_library_warnings
 from windrow.pipeline.coordinator.failures import Failure
@@ -51,11 +54,13 @@ from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.coordinator.source_history import SourceHistory
 from windrow.pipeline.coordinator.window_history import Capacity, WindowHistory
 from windrow.pipeline.plan.cursor import Cursor, Place
+from windrow.pipeline.plan.epoch_shape import EpochShape
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.task import Task, TaskReport, TaskRunner, Work
+from windrow.shuffle.order.balance import Balance
 
 
 class Driver:
@@ -99,36 +104,65 @@ class Driver:
             capacity or Capacity(workers), profiled=job.options.profile, sources=sources
         )
         limits = make_limits(program, budget, workers, clients or program.members)
-        self._scheduler = Scheduler(limits, lambda epoch: program.shape(epoch, self._rows.array))
+        # of each epoch that a shard has opened, and the latest, which others are expected to have
+        self._balances: dict[int, Balance | None] = {}
+        self._balance: Balance | None = None
+        self._scheduler = Scheduler(limits, self._shape)
 
     # --- requests of shards
 
-    def open_epoch(self, shard: int, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
+    def open_epoch(
+        self, shard: int, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
+    ) -> EpochFacts:
         """Start an epoch for a shard, if that agrees with how other shards read it (`EpochStarts`)."""
         legs = self._program.legs
         if legs is not None:
             check_shares(legs, shard, cursor, batch_rows, self._scheduler)
             if legs.open(cursor, batch_rows):
                 self._handle(Replanned(cursor.epoch))
-        rest = self._program.assignment(batch_rows, drop_last=drop_last, start_row=cursor.row)
+        rest = self._program.assignment(
+            batch_rows, drop_last=drop_last, start_row=cursor.row, balance=balance
+        )
         self.admit(cursor, cursor.passed(self._program.job.sequence_rows))
         # runs are laid out from the epoch's start, so that a shard can resume at any step
         assignment = rest.whole
         opened = self._scheduler.opened_assignment(cursor.epoch)
         self._epoch_starts.open(shard, cursor, rest, opened)
+        self._expect_balance(cursor, balance)
         self._handle(Opened(shard, Place(cursor.epoch, cursor.window), assignment, cursor.window_row))
         if opened is None:
             self._left_out.open(cursor.epoch, assignment)
             self._left_out.count(self._total)
-        return self.describe_epoch(cursor, batch_rows, drop_last=drop_last)
+        return self.describe_epoch(cursor, batch_rows, drop_last=drop_last, balance=balance)
 
-    def describe_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
+    def _expect_balance(self, cursor: Cursor, balance: Balance | None) -> None:
+        """Plan the epochs from a cursor on for rows that are divided by cost, or not."""
+        changes = balance != self._balance
+        self._balance, self._balances[cursor.epoch] = balance, balance
+        # what comes before the first measured window is dealt without costs
+        is_earlier = balance is not None and cursor.window < self._scheduler.counts(cursor.epoch).first_window
+        for epoch in (cursor.epoch, cursor.epoch + 1) if changes or is_earlier else ():
+            self._handle(Replanned(epoch))
+
+    def _shape(self, epoch: int) -> EpochShape:
+        return self._program.shape(epoch, self._rows.array, self._measures(epoch))
+
+    def _measures(self, epoch: int) -> list[NDArray[np.float32] | None] | None:
+        """What the rows of each block measure, if the epoch's rows are divided by cost."""
+        balance = self._balances.get(epoch, self._balance)
+        return None if balance is None else self._rows.measures(balance.column, epoch)
+
+    def describe_epoch(
+        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
+    ) -> EpochFacts:
         """Facts about an epoch that a shard has opened."""
         return EpochFacts(
             epoch=cursor.epoch,
             first_window=cursor.window,
             windows=self._program.fetched_windows(cursor.epoch),
-            assignment=self._program.assignment(batch_rows, drop_last=drop_last, start_row=cursor.row),
+            assignment=self._program.assignment(
+                batch_rows, drop_last=drop_last, start_row=cursor.row, balance=balance
+            ),
             run_rows=self._program.run_rows(batch_rows),
             total=self._total(cursor.epoch),
             user_warnings=self.take_user_warnings(),
@@ -377,9 +411,13 @@ class Driver:
                 slices=self._budget.slices,
                 lengths=self._rows.documents,
                 keys=buffered.keys,
+                measures=None if assignment.balance is None else self._measures(work.epoch),
+                total=self._total(work.epoch),
             )
             buffered.keys.clear()
-        task = self._program.task(work, stage, self._rows.array, buffered.places)
+        balance = self._balances.get(work.epoch, self._balance)
+        measure = None if balance is None else balance.column
+        task = self._program.task(work, stage, self._rows.array, buffered.places, measure)
         skips = self._rows.corrupt.find_skipped(work.epoch, task.blocks)
         task = replace(task, skips=skips, max_bytes=instruction.max_bytes, samples=instruction.samples)
         task, cached = self._cache.prepare(task)

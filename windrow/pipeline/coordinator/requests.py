@@ -14,8 +14,10 @@ from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.window_places import WindowPlaces
 from windrow.pipeline.statistics.phases import Interval
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
+from windrow.shuffle.order.step_runs import StepRuns
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class OpenRequest:
     goes_on: bool
     seed: int | None
     since: float = 0.0
+    balance: Balance | None = None
 
 
 @dataclass(frozen=True)
@@ -95,9 +98,8 @@ class EpochStarts:
             )
         if opened is not None and opened != rest.whole:
             raise PlanError(
-                f"epoch {cursor.epoch} is being read with batch_size={opened.batch_size}, "
-                f"drop_last={opened.drop_last}; shard {shard} asks for batch_size={rest.batch_size}, "
-                f"drop_last={rest.drop_last}. All shards must read an epoch with the same values: change them in "
+                f"epoch {cursor.epoch} is being read with {opened.arguments}; shard {shard} asks for "
+                f"{rest.arguments}. All shards must read an epoch with the same values: change them in "
                 "the next epoch"
             )
         self._starts[cursor.epoch] = earlier
@@ -115,7 +117,7 @@ class WindowReply:
 
     attempt: int
     parts: int  # of the window
-    layout: WindowRuns | None  # None until the runs are known
+    layout: WindowRuns | StepRuns | None  # None until the runs are known
     outputs: dict[int, list[Any]]
     user_warnings: tuple[str, ...] = ()
     starts: tuple[tuple[int, int], ...] = ()
@@ -173,7 +175,7 @@ class BufferedWindow:
         """The reply to a shard, without the parts that it has."""
         if self.places is None:
             return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
-        layouts = [layout for layout in self.places.layouts if isinstance(layout, WindowRuns)]
+        layouts = [layout for layout in self.places.layouts if isinstance(layout, (WindowRuns, StepRuns))]
         destination = next(i for i, layout in enumerate(layouts) if shard in layout.shards)
         outputs = {part: slices[destination] for part, slices in self.outputs.items() if part not in have}
         return WindowReply(self.attempt, parts, layouts[destination], outputs, row_bytes=self.row_bytes)

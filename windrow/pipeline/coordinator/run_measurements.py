@@ -62,6 +62,8 @@ class BlockRowCounts:
         if program.job.packing is not None:
             self.documents = [None] * len(self.array)
         self.known = program.job.rows_known
+        # by column, and by epoch where transforms draw random numbers: those of each block's rows, None until measured
+        self._measures: dict[tuple[str, int], list[NDArray[np.float32] | None]] = {}
         self.corrupt = SkippedBlocks(program)
         self._schema: pa.Schema | None = None
 
@@ -79,6 +81,17 @@ class BlockRowCounts:
         """Rows of some blocks, all of which must be known."""
         return int(self.array[list(blocks)].sum())
 
+    def measures(self, column: str, epoch: int) -> list[NDArray[np.float32] | None]:
+        """What the rows of each block measure by a column in an epoch, None until measured."""
+        draws = any(stage.rng for stage in self._program.job.before)
+        key = column, epoch if draws else 0
+        for other in [other for other in self._measures if draws and other[1] < epoch - 1]:
+            del self._measures[other]
+        if key not in self._measures:
+            none = np.zeros(0, np.float32)
+            self._measures[key] = [none if rows == 0 else None for rows in self.array.tolist()]
+        return self._measures[key]
+
     def admit(self, cursor: Cursor, window: int) -> None:
         """Admit a shard that opened an epoch at a cursor and may have rows up to a window."""
         known = cursor.corrupt
@@ -89,6 +102,12 @@ class BlockRowCounts:
     def record(self, task: Task, report: TaskReport) -> list[str]:
         """Record what a task counted, and check its schema; returns warnings about the blocks that it skips."""
         warnings = [] if self.known else self._count(task, report)
+        if report.measures is not None and task.measure is not None:
+            measures = self.measures(task.measure, task.work.epoch)
+            for block, found in zip(task.blocks, report.measures, strict=True):
+                # a copy, as of documents
+                measures[block] = found.copy()
+            self._set_empty(self.corrupt.blocks)
         if report.schema is not None:
             if self._schema is None:
                 self._schema = report.schema
@@ -113,6 +132,9 @@ class BlockRowCounts:
 
     def _set_empty(self, blocks: Sequence[int]) -> None:
         self.array[list(blocks)] = 0
+        for measures in self._measures.values():
+            for block in blocks:
+                measures[block] = np.zeros(0, np.float32)
         if self.documents:
             for block in blocks:
                 self.documents[block] = np.zeros(0, np.int32)

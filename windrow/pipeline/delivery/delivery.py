@@ -11,8 +11,23 @@ import pyarrow as pa
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.pipeline.delivery.sequence_slice import Selection
+from windrow.shuffle.order.balance import Balance
+
+# more rows than any batch has
+_ALL_ROWS = 2**40
 
 Check = Callable[[pa.Schema, Mapping[str, int | None]], None]
+
+
+@dataclass(frozen=True)
+class StepPart:
+    """What a shard has of a step whose rows are divided by cost, by microbatch.
+
+    ``rows`` are the rows of each microbatch that has any, and ``costs`` their sums of costs.
+    """
+
+    rows: tuple[int, ...]
+    costs: tuple[float, ...]
 
 
 @runtime_checkable
@@ -30,6 +45,11 @@ class BatchIterator(Protocol):
     @property
     def start(self) -> int:
         """Number of steps of the epoch that were consumed before this iterator, as after a resume."""
+        ...
+
+    @property
+    def part(self) -> StepPart | None:
+        """With ``balance=``, what this shard has of the latest step, as a `StepPart`; else None."""
         ...
 
     def __iter__(self) -> Iterator[Any]: ...
@@ -65,6 +85,7 @@ class Delivery:
 
     ``finish`` completes a converted batch in the consumer's thread. ``size_of`` gives the bytes by which batches
     that wait for it are bounded, beside their number. ``selection`` is applied before ``convert`` and ``check``.
+    ``balance`` divides steps among shards.
     """
 
     batch_rows: int
@@ -77,6 +98,7 @@ class Delivery:
     finish: Callable[[Any], Any] | None = None
     size_of: Callable[[Any], int] = lambda _: 0
     selection: Selection = Selection()
+    balance: Balance | None = None
 
     def __post_init__(self) -> None:
         if self.converter_key is not None:
@@ -93,6 +115,13 @@ class Delivery:
             return self
         key = None if self.converter_key is None else self.converter_key[0]
         return replace(self, selection=selection, converter_key=key)
+
+
+def rows_to_convert(batch_size: int, balance: Balance | None) -> int:
+    """The most rows that are converted to one batch: where costs divide steps, all rows that are given at a time."""
+    if balance is not None and not isinstance(balance, Balance):
+        raise PlanError(f"balance={balance!r} must be a windrow.Balance or None")
+    return batch_size if balance is None or balance.divides_evenly else _ALL_ROWS
 
 
 def check_drop_last(value: object) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows, to_numpy_batches
-from windrow.pipeline.delivery.delivery import BatchIterator, Delivery, check_number
+from windrow.pipeline.delivery.delivery import BatchIterator, Delivery, check_number, rows_to_convert
 from windrow.pipeline.delivery.sequence_slice import Selection, SequenceSlice
+from windrow.shuffle.order.balance import Balance
 
 if TYPE_CHECKING:
     from windrow.pipeline.delivery.tensors.device import Device, DType
@@ -82,6 +83,7 @@ class Deliverable(ABC):
         columns: Sequence[str] | None = None,
         sequence: SequenceSlice | None = None,
         drop_last: bool = False,
+        balance: Balance | None = None,
         prefetch_batches: int = 1,
     ) -> BatchIterator:
         """Iterate over batches.
@@ -100,6 +102,9 @@ class Deliverable(ABC):
             The part of each sequence that this reader gets, as a `windrow.SequenceSlice`; None: all of it.
         drop_last
             Omit the last step if its batches are not full.
+        balance
+            Divide the rows of each step among shards so that they cost about the same, see `windrow.Balance`; then
+            the iterator's ``part`` tells the rows and costs of the latest batch. None: by number alone.
         prefetch_batches
             Number of batches to prepare ahead.
 
@@ -110,13 +115,14 @@ class Deliverable(ABC):
         """
         check_format(batch_format)
         batch_size = check_number("batch_size", batch_size, 1)
+        size = rows_to_convert(batch_size, balance)
 
         def split(span: pa.RecordBatch) -> Iterator[Any]:
             if batch_format == "numpy":
-                yield from to_numpy_batches(span, batch_size)
+                yield from to_numpy_batches(span, size)
                 return
-            for start in range(0, span.num_rows, batch_size):
-                yield convert(span.slice(start, batch_size), batch_format, writable=True)
+            for start in range(0, span.num_rows, size):
+                yield convert(span.slice(start, size), batch_format, writable=True)
 
         return self._deliver(
             Delivery(
@@ -127,6 +133,7 @@ class Deliverable(ABC):
                 background=batch_format == "pandas",
                 converter_key=None if batch_format == "pandas" else (batch_format, batch_size),
                 selection=Selection(columns, sequence),
+                balance=balance,
             )
         )
 
@@ -141,6 +148,7 @@ class Deliverable(ABC):
         columns: Sequence[str] | None = None,
         sequence: SequenceSlice | None = None,
         drop_last: bool = False,
+        balance: Balance | None = None,
         prefetch_batches: int = 1,
         pin_memory: bool | None = None,
         ragged: RaggedFormat | Mapping[str, RaggedFormat] | None = None,
@@ -153,7 +161,7 @@ class Deliverable(ABC):
 
         Parameters
         ----------
-        batch_size, columns, sequence, drop_last, prefetch_batches
+        batch_size, columns, sequence, drop_last, balance, prefetch_batches
             As for `iter_batches`.
         dtypes
             One dtype for all columns, or a dict by column; casts happen where fewer bytes cross to the device.
@@ -189,20 +197,21 @@ class Deliverable(ABC):
         batch_size = check_number("batch_size", batch_size, 1)
         spec = TensorSpec(dtypes, device, collate_fn, batch_format, pin_memory, RaggedSpec(ragged))
 
-        mover = spec.placement.mover()
+        size, mover = rows_to_convert(batch_size, balance), spec.placement.mover()
         background = collate_fn is not None or device is not None
         return self._deliver(
             Delivery(
                 batch_size,
                 drop_last,
                 prefetch_batches,
-                lambda span: tensor_batches(span, spec, mover, batch_size),
+                lambda span: tensor_batches(span, spec, mover, size),
                 spec.check,
                 background=background,
                 converter_key=None if background else (spec, batch_size),
                 finish=mover.finish if background else None,
                 size_of=mover.size_of,
                 selection=Selection(columns, sequence),
+                balance=balance,
             )
         )
 
@@ -215,6 +224,7 @@ class Deliverable(ABC):
         columns: Sequence[str] | None = None,
         sequence: SequenceSlice | None = None,
         drop_last: bool = False,
+        balance: Balance | None = None,
         prefetch_batches: int = 1,
     ) -> BatchIterator:
         """Iterate over batches as dicts of JAX arrays; needs the extra ``jax``.
@@ -223,7 +233,7 @@ class Deliverable(ABC):
 
         Parameters
         ----------
-        batch_size, columns, sequence, drop_last, prefetch_batches
+        batch_size, columns, sequence, drop_last, balance, prefetch_batches
             As for `iter_batches`.
         dtypes
             One dtype, or a dict of them by column. None: as stored; 64 bits become 32 without ``jax_enable_x64``.
@@ -245,11 +255,11 @@ class Deliverable(ABC):
         from windrow.pipeline.delivery.jax_arrays import JaxSpec, to_jax
 
         batch_size = check_number("batch_size", batch_size, 1)
-        spec = JaxSpec(dtypes, sharding)
+        spec, size = JaxSpec(dtypes, sharding), rows_to_convert(batch_size, balance)
 
         def split(span: pa.RecordBatch) -> Iterator[Any]:
-            for start in range(0, span.num_rows, batch_size):
-                yield to_jax(span.slice(start, batch_size), spec)
+            for start in range(0, span.num_rows, size):
+                yield to_jax(span.slice(start, size), spec)
 
         return self._deliver(
             Delivery(
@@ -260,6 +270,7 @@ class Deliverable(ABC):
                 spec.check,
                 background=True,
                 selection=Selection(columns, sequence),
+                balance=balance,
             )
         )
 

@@ -20,7 +20,9 @@ from windrow.pipeline.plan.job import Launch, Options, Resources
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.statistics.phases import Interval, TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.step_runs import StepRuns
 
 # moving average over about eight runs; a wait counts as at most this multiple of the work
 _PACE_WEIGHT, _MAX_WAIT_RATIO = 1 / 8, 2
@@ -100,7 +102,7 @@ class WindowData:
     """The map outputs of one window on the way to one shard."""
 
     # the runs; None when the window has no blocks
-    layout: WindowRuns | None
+    layout: WindowRuns | StepRuns | None
     # the map outputs of each slice; slices are cleared as they are consumed
     # of a replica: what stands for rows that its host has placed
     slices: list[Any]
@@ -130,10 +132,14 @@ class CoordinatorClient(Protocol):
         Nothing else need be fetched. Windows that were requested before are fetched again.
         """
 
-    def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
+    def open_epoch(
+        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
+    ) -> EpochFacts:
         """Open an epoch at ``cursor``."""
 
-    def open_next(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> Future[EpochFacts]:
+    def open_next(
+        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
+    ) -> Future[EpochFacts]:
         """Open the epoch after the open one at its first row, without waiting for the reply.
 
         Windows of it that were prefetched stay valid.

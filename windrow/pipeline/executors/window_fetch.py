@@ -21,6 +21,7 @@ from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.ordered_rows import OrderedOutputs, OrderedRows
 from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.step_runs import StepRuns
 
 # the window being consumed, and the next one
 _WINDOWS_NEEDED = 2
@@ -148,7 +149,7 @@ class WindowCollector:
     def __init__(self) -> None:
         self._attempt: object = None
         self._parts: int | None = None
-        self.layout: WindowRuns | None = None
+        self.layout: WindowRuns | StepRuns | None = None
         self.outputs: dict[int, list[Any]] = {}
         self._runs: dict[int, tuple[int, int]] = {}
         self.starts: tuple[tuple[int, int], ...] = ()

@@ -20,13 +20,16 @@ from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape, Part, Stage
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.mixture_legs import MixtureLegs
+from windrow.pipeline.plan.step_places import MeasuredRows, place_steps
 from windrow.pipeline.plan.window_places import EpochParts, WindowPlaces, WindowPlan, cut_parts, place_window
 from windrow.pipeline.tasks.key_columns import KEY_COPIES, SORTED_ROW_BYTES
 from windrow.pipeline.tasks.map_task import TaskContext
 from windrow.pipeline.tasks.task import Task, Work
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.epoch_plan import EpochPlan, plan_epoch
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
+from windrow.shuffle.order.window_order import WindowOrder, order_window
 
 # A run's columns must stay in the CPU cache while its rows are placed; smaller runs cost
 # more Python per row.
@@ -197,7 +200,9 @@ class Program:
         batch_rows = self.batch_rows(batch_size)
         return batch_rows * max(1, RUN_BYTES // (batch_rows * self.row_bytes))
 
-    def assignment(self, batch_size: int, *, drop_last: bool, start_row: int = 0) -> ShardAssignment:
+    def assignment(
+        self, batch_size: int, *, drop_last: bool, start_row: int = 0, balance: Balance | None = None
+    ) -> ShardAssignment:
         """The shard assignment of an epoch."""
         return ShardAssignment(
             self.shards,
@@ -207,6 +212,7 @@ class Program:
             start_row,
             self.workers,
             self.job.sequence_rows,
+            balance,
         )
 
     def with_seed(self, seed: int | None) -> Program:
@@ -300,6 +306,17 @@ class Program:
         return lru_cache(_CACHED_EPOCHS)(lambda epoch: cut_parts(plan(epoch), sizes, task_bytes))
 
     @cached_property
+    def _measured(self) -> MeasuredRows:
+        return MeasuredRows(self.parts, self._order_window)
+
+    @cached_property
+    def _order_window(self) -> Callable[[int, int, int, int], WindowOrder]:
+        seed = self.job.row_seed
+        return lambda epoch, window, rows, first_row: order_window(
+            seed=seed, epoch=epoch, window=window, rows=rows, first_row=first_row
+        )
+
+    @cached_property
     def parts(self) -> Callable[[int, int], WindowPlan]:
         """Maps an epoch and a window to the blocks of each of its tasks."""
         epoch_parts = self._epoch_parts
@@ -307,9 +324,20 @@ class Program:
             return self.legs.window
         return lru_cache(_CACHED_WINDOWS)(lambda epoch, window: epoch_parts(epoch).window(window))
 
-    def shape(self, epoch: int, rows: NDArray[np.int64]) -> EpochShape:
-        """The epoch as the scheduler sees it, with the row counts known so far."""
+    def shape(
+        self,
+        epoch: int,
+        rows: NDArray[np.int64],
+        measures: Sequence[NDArray[np.float32] | None] | None = None,
+    ) -> EpochShape:
+        """The epoch as the scheduler sees it, with the row counts known so far.
+
+        With `Balance`, ``measures`` holds those of each block's rows. Rows that have not been measured have no places
+        yet, as if they had not been counted.
+        """
         parts = self._epoch_parts(epoch)
+        if measures is not None:
+            rows = np.where([each is not None for each in measures], rows, UNKNOWN_ROWS)
         known = parts.are_known(rows)
         is_counted = bool(known.all())
         if self.legs is not None:
@@ -326,7 +354,7 @@ class Program:
                 _estimate_held_bytes(self._members_bytes(self.job.source.blocks.memory_bytes))
             ).tolist()
         stored: Iterable[int | None] = repeat(None)
-        if not self.job.rows_known:
+        if not is_counted:
             stored = parts.sums(self.estimated_rows).tolist()
         flat = tuple(map(Part, counts, sizes, unpacked, stored))
         borders = parts.windows.tolist()
@@ -348,14 +376,34 @@ class Program:
         slices: int,
         lengths: Sequence[NDArray[np.int32] | None] = (),
         keys: Mapping[int, Sequence[pa.Table]] = MappingProxyType({}),
+        measures: Sequence[NDArray[np.float32] | None] | None = None,
+        total: int | None = None,
     ) -> WindowPlaces:
-        """Where the rows of a work's window go: one layout per destination; the rest is as in `place_window`."""
+        """Where the rows of a work's window go: one layout per destination; the rest is as in `place_window`.
+
+        With `Balance`, ``measures`` holds those of each block's rows, and ``total`` the epoch's rows if they are known.
+        """
         if self.legs is not None:
             run_rows = self.run_rows(assignment.batch_size)
             return self.legs.place(work, rows, assignment, destinations, run_rows, lengths)
         first, stop = counts.first_row(work.window), counts.first_row(work.window + 1)
         assert first is not None, "rows are counted before they are placed"
         assert stop is not None, "rows are counted before they are placed"
+        plan, key = self.parts(work.epoch, work.window), (work.epoch, work.window)
+        if measures is not None:
+            return place_steps(
+                self._measured,
+                plan,
+                self._order_window(*key, stop - first, first),
+                key,
+                counts,
+                measures,
+                total=total,
+                assignment=assignment,
+                destinations=destinations,
+                run_rows=self.run_rows(assignment.batch_size),
+                slices=slices,
+            )
         layouts = tuple(
             WindowRuns(
                 assignment=assignment,
@@ -368,11 +416,15 @@ class Program:
             )
             for shards in destinations
         )
-        plan, key = self.parts(work.epoch, work.window), (work.epoch, work.window)
         return place_window(self.job, plan, key, layouts=layouts, rows=rows, lengths=lengths, keys=keys)
 
     def task(
-        self, work: Work, stage: Stage, rows: NDArray[np.int64], places: WindowPlaces | None = None
+        self,
+        work: Work,
+        stage: Stage,
+        rows: NDArray[np.int64],
+        places: WindowPlaces | None = None,
+        measure: str | None = None,
     ) -> Task:
         """The task for a piece of work, with the row counts known so far, and where the window's rows go."""
         part = self.parts(work.epoch, work.window)[work.part].tolist()
@@ -386,4 +438,5 @@ class Program:
             rows=expected,
             reads=work.stage == 0,
             ordering=places.ordering(work.part) if places is not None and stage.needs_order else None,
+            measure=None if stage.needs_order else measure,
         )

@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.cached_properties import cached_property
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.tasks.task import Documents, Ordering
 from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.round_runs import RoundRuns
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.sequence_places import SequencePlaces
+from windrow.shuffle.order.step_runs import StepRuns
 from windrow.shuffle.order.window_order import WindowOrder, order_window, place_documents
 
 Ints = NDArray[np.int64]
@@ -105,15 +107,21 @@ class WindowPlaces:
     plan: WindowPlan
     order: WindowOrder
     # by destination
-    layouts: tuple[WindowRuns, ...] | tuple[RoundRuns, ...]
+    layouts: tuple[WindowRuns, ...] | tuple[RoundRuns, ...] | tuple[StepRuns, ...]
     # (blocks + 1,) rows of the window before each of its blocks, and their total
     before: NDArray[np.int64]
     # with packing, the documents of each block
     documents: tuple[Documents, ...] | None = None
-    # with a sort, the epoch row of each row of each block
-    sorted_rows: tuple[NDArray[np.int64], ...] | None = None
+    # with a sort, the epoch row of each row of each block; with `Balance`, its number in the window
+    given_rows: tuple[NDArray[np.int64] | NDArray[np.uint32], ...] | None = None
     # of a mixture with packing, where the source's sequences come
     sequences: SequencePlaces | None = None
+
+    @cached_property
+    def task_layouts(self) -> tuple[WindowRuns, ...] | tuple[RoundRuns, ...] | tuple[StepRuns, ...]:
+        """The layouts without what only shards need."""
+        of_steps = [layout.for_tasks for layout in self.layouts if isinstance(layout, StepRuns)]
+        return tuple(of_steps) if of_steps else self.layouts
 
     def ordering(self, part: int) -> Ordering:
         """Where the rows of a part go."""
@@ -121,9 +129,9 @@ class WindowPlaces:
         return Ordering(
             self.order,
             offsets=tuple(self.before[blocks].tolist()),
-            layouts=self.layouts,
+            layouts=self.task_layouts,
             documents=None if self.documents is None else self.documents[blocks],
-            sorted_rows=None if self.sorted_rows is None else self.sorted_rows[blocks],
+            given_rows=None if self.given_rows is None else self.given_rows[blocks],
             sequences=self.sequences,
         )
 

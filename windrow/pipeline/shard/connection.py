@@ -30,7 +30,9 @@ from windrow.pipeline.shard.run_reader import Converter, RunReader
 from windrow.pipeline.shard.run_record import Ending, RunRecord
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.row_measure import check_measurable
 from windrow.pipeline.tasks.sequence_packing import SequencePacking, transform_sequences
+from windrow.shuffle.order.balance import Balance
 
 _JOIN_SECONDS = 1.0
 
@@ -131,6 +133,8 @@ class Connection:
     def open_epoch(self, program: Program, delivery: Delivery, *, at: Cursor) -> RunReader:
         """Start to read an epoch at a cursor; after an error that is not the user's, the connection is closed."""
         job, source = program.job, program.job.source
+        if delivery.balance is not None:
+            check_balance(job, delivery.balance)
         if delivery.check is not None and job.delivers_stored_rows:
             schema = delivery.selection.of_schema(source.schema)
             delivery.check(schema, source.null_counts if job.rows_stated else {})
@@ -164,17 +168,27 @@ class Connection:
         is_single_batch = run_rows <= batch_rows
         converter = None
         # transforms behind packing are applied to what is delivered, and no run is sure to be that
-        if delivery.converter_key is not None and is_single_batch and not (job.packing and job.after):
+        is_even = delivery.balance is None or delivery.balance.divides_evenly
+        if (
+            delivery.converter_key is not None
+            and is_single_batch
+            and is_even
+            and not (job.packing and job.after)
+        ):
             converter = Converter(delivery.converter_key, lambda rows: list(convert(rows)))
 
         is_replica = isinstance(shard_client, ReplicaClient)
         wanted = _find_wanted(job, delivery) if is_replica else EVERYTHING
         prefetch_loop, runs, opening = self.prefetch_loop, None, None
         if prefetch_loop is not None and self._wanted.covers(wanted):
-            assignment = program.assignment(batch_size, drop_last=delivery.drop_last)
+            assignment = program.assignment(
+                batch_size, drop_last=delivery.drop_last, balance=delivery.balance
+            )
             runs = prefetch_loop.find_epoch(at, assignment, depth)
         if prefetch_loop is not None and runs is not None:
-            opening = shard_client.open_next(at, batch_size, drop_last=delivery.drop_last)
+            opening = shard_client.open_next(
+                at, batch_size, drop_last=delivery.drop_last, balance=delivery.balance
+            )
             prefetch_loop.begin(runs, converter)
         else:
             if prefetch_loop is not None:
@@ -182,7 +196,9 @@ class Connection:
                 prefetch_loop.stop()
             self._wanted = wanted
             shard_client.want(wanted)
-            facts = shard_client.open_epoch(at, batch_size, drop_last=delivery.drop_last)
+            facts = shard_client.open_epoch(
+                at, batch_size, drop_last=delivery.drop_last, balance=delivery.balance
+            )
             # with packing, runs hold tokens, and transforms are applied to sequences later
             is_placed = job.packing is not None or is_replica
             after = () if is_placed else job.after
@@ -287,6 +303,21 @@ class _Resources:
         self.shard_client.close(self._consumer.report())
         if self.prefetch_loop is not None:
             self.prefetch_loop.join(_JOIN_SECONDS)
+
+
+def check_balance(job: Job, balance: Balance) -> None:
+    """Raise PlanError if the rows of a job cannot be divided by cost."""
+    refused = {
+        "a mixture": job.mixture is not None,
+        "pack()": job.packing is not None,
+        "sort() in windows": job.sort is not None,
+        "a transform after the shuffle that draws random numbers": any(stage.rng for stage in job.after),
+    }
+    for name, is_used in refused.items():
+        if is_used:
+            raise PlanError(f"balance= cannot be combined with {name}: leave one of them out")
+    if not job.before:
+        check_measurable(job.source.schema, balance.column, PlanError, "")
 
 
 def _find_wanted(job: Job, delivery: Delivery) -> Wanted:

@@ -12,7 +12,7 @@ from windrow.core.errors import PlanError
 from windrow.core.finalizers import in_background
 from windrow.core.tracebacks import USER_ERRORS, cause_of, trim_traceback
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.delivery.delivery import Delivery
+from windrow.pipeline.delivery.delivery import Delivery, StepPart
 from windrow.pipeline.delivery.iteration_methods import Deliverable
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.shard.connection import Connection
@@ -43,6 +43,11 @@ class EpochBatches:
     def start(self) -> int:
         """Number of steps of the epoch that were consumed before this iterator."""
         return self.epoch_reader.start
+
+    @property
+    def part(self) -> StepPart | None:
+        """With ``balance=``, the rows and costs of the latest batch, by microbatch; None before the first one."""
+        return self.epoch_reader.part
 
     def __len__(self) -> int:
         """Number of steps of the whole epoch; raises TypeError if row counts are not known yet."""

@@ -15,12 +15,13 @@ from typing import Any, Protocol
 
 from windrow.core.errors import PlanError, StallError, StateError
 from windrow.pipeline.coordinator.skipped_blocks import blocks_passed
-from windrow.pipeline.delivery.delivery import Delivery
+from windrow.pipeline.delivery.delivery import Delivery, StepPart
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.consumer import CoreTime
 from windrow.pipeline.shard.progress import ProgressView, is_shown
 from windrow.pipeline.shard.run_reader import RunReader
+from windrow.pipeline.shard.step_parts import for_microbatches
 from windrow.pipeline.shard.waits import SHORT_WAIT_SECONDS
 from windrow.pipeline.statistics.phases import DEVICE
 
@@ -73,12 +74,14 @@ class EpochReader:
         self._consumer.spans.add_opening((self.epoch, self.facts.first_window), opening_seconds)
         self._progress = _make_progress(program, reader)
         self._batches: Any = reader.batches(self.facts.assignment.batch_rows)
-        job = program.job
+        job, finish, size_of = program.job, delivery.finish, delivery.size_of
+        if delivery.balance is not None and delivery.balance.microbatches > 1:
+            finish, size_of = for_microbatches(finish, size_of)
         # transforms behind packing run here, and not where runs are placed
         in_background = delivery.background or (job.packing is not None and bool(job.after))
         if in_background and delivery.prefetch_batches:
-            self._batches = Prefetcher(self._batches, delivery.prefetch_batches, delivery.size_of)
-        self._finish = delivery.finish
+            self._batches = Prefetcher(self._batches, delivery.prefetch_batches, size_of)
+        self._finish = finish
 
     @property
     def rows(self) -> int:
@@ -88,7 +91,19 @@ class EpochReader:
     @property
     def _stream_rows(self) -> int:
         """Rows consumed, with packing tokens."""
+        balance = self.facts.assignment.balance
+        if balance is not None and not balance.divides_evenly:
+            return self._reader.parts.rows_of(self.steps)
         return min(self.steps * self.facts.assignment.batch_rows, self._reader.rows)
+
+    @property
+    def part(self) -> StepPart | None:
+        """With `Balance`, this shard's part of the latest step; None before the first one."""
+        return (
+            self._reader.parts.complete[self.steps - 1]
+            if self.steps and self._reader.parts.complete
+            else None
+        )
 
     @property
     def place(self) -> tuple[int, int] | None:

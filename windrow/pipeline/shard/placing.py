@@ -13,6 +13,7 @@ from windrow.pipeline.tasks.row_generator import EpochRows, RowPositions, Stored
 from windrow.shuffle.kernels.place_rows import place_portion, place_rows
 from windrow.shuffle.order.ordered_rows import OrderedOutputs, join_run
 from windrow.shuffle.order.runs import Run, WindowRuns
+from windrow.shuffle.order.step_runs import StepRuns
 
 
 def place_run(map_outputs: Any, run: Run, rows: slice, pool: BufferPool) -> pa.RecordBatch:
@@ -28,7 +29,12 @@ def place_run(map_outputs: Any, run: Run, rows: slice, pool: BufferPool) -> pa.R
 
 
 def find_positions(
-    after: tuple[MapBatches, ...], layout: WindowRuns | None, shard: int, epoch: int, places: slice, seed: int
+    after: tuple[MapBatches, ...],
+    layout: WindowRuns | StepRuns | None,
+    shard: int,
+    epoch: int,
+    places: slice,
+    seed: int,
 ) -> RowPositions:
     """Where rows at some places of a shard's stream are in the epoch, if a transform draws random numbers."""
     if not any(stage.rng for stage in after):

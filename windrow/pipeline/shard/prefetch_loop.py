@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -23,6 +23,7 @@ from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
 from windrow.pipeline.shard.placing import find_positions, place_run
 from windrow.pipeline.shard.run_reader import Converter, EpochRuns, PlacedRun
+from windrow.pipeline.shard.step_parts import LAST_MICROBATCH, take_pieces
 from windrow.pipeline.shard.waits import QUEUE_SECONDS, Spent, phases_of
 from windrow.pipeline.statistics.phases import COLLATE, SHUFFLE
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -31,6 +32,7 @@ from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
+from windrow.shuffle.order.step_runs import Piece, StepRuns
 
 # shorter than the coordinator's timeout for silent shards: windows that it drops are then released here too
 _RELEASE_SECONDS = 4.0
@@ -233,7 +235,7 @@ class PrefetchLoop:
         return True
 
     def _submit_runs(
-        self, window: _FetchedWindow, layout: WindowRuns, first: int, padding_runs: _PaddingRuns
+        self, window: _FetchedWindow, layout: WindowRuns | StepRuns, first: int, padding_runs: _PaddingRuns
     ) -> int | None:
         """Submit the rows of a window behind the ``first`` ones.
 
@@ -243,6 +245,7 @@ class PrefetchLoop:
         # the window also holds rows of earlier steps, for shards that are behind this one
         remaining = deque(layout.runs_from(runs.facts.assignment.start_row, self._shard))
         _skip_rows(remaining, first)
+        pieces = _Pieces(layout, runs.facts.assignment.start_row, self._shard, first)
         padding = layout.padding_runs(self._shard)
         uses.expect([run.slice for run in (*remaining, *padding)])
         while remaining:
@@ -261,13 +264,15 @@ class PrefetchLoop:
             )
             if stop < run.rows:
                 uses.expect([run.slice])
-            submitted = self._submit(window, run, slice(run.skip, stop), takes_slot=True)
+            part = slice(run.skip, stop)
+            submitted = self._submit(window, run, part, pieces.take(stop - run.skip), takes_slot=True)
             runs.put(submitted, stop - run.skip)
             first += stop - run.skip
             _skip_rows(remaining, stop - run.skip)
         for run in padding:
             part = slice(run.skip, run.rows)
-            padding_runs.append((run.place, self._submit(window, run, part, takes_slot=False)))
+            repeated = pieces.repeated(run)
+            padding_runs.append((run.place, self._submit(window, run, part, repeated, takes_slot=False)))
         uses.finish()
         return None
 
@@ -282,11 +287,13 @@ class PrefetchLoop:
         self._slots.release()
 
     def _submit(
-        self, window: _FetchedWindow, run: Run, part: slice, *, takes_slot: bool
+        self, window: _FetchedWindow, run: Run, part: slice, pieces: Sequence[Piece], *, takes_slot: bool
     ) -> Future[PlacedRun | None]:
         # in a list that is emptied, so that no reference to map outputs is left when their slice is reported free
         map_outputs = [window.data.slices[run.slice]]
-        place = partial(self._place, window, map_outputs, run, part, time.time(), takes_slot=takes_slot)
+        place = partial(
+            self._place, window, map_outputs, run, part, pieces, time.time(), takes_slot=takes_slot
+        )
         return self._client.submit(place, self._pace)
 
     def _place(
@@ -295,6 +302,7 @@ class PrefetchLoop:
         map_outputs: list[Any],
         run: Run,
         part: slice,
+        pieces: Sequence[Piece],
         submitted: float,
         *,
         takes_slot: bool,
@@ -306,6 +314,7 @@ class PrefetchLoop:
             rows = self._place_rows(window, map_outputs, run, part)
         converting = time.time()
         placed = self._convert(window, rows, takes_slot)
+        placed.pieces = pieces
         if self._profiled:
             stopped = time.time()
             spent: Spent = ((SHUFFLE, converting - began),)
@@ -359,6 +368,26 @@ def _acknowledge(runs: EpochRuns, window: int, slices: int, finished: bool) -> N
     runs.acknowledge(Place(epoch, window + 1) if finished else Place(epoch, window, slices))
 
 
+class _Pieces:
+    """The parts of steps that a shard's rows of a window are, from an epoch's row on and behind ``first`` rows."""
+
+    def __init__(self, layout: WindowRuns | StepRuns, row: int, shard: int, first: int) -> None:
+        found = layout.pieces_from(row, shard)
+        self._left = None if found is None else deque(found)
+        self._batch_rows = layout.assignment.batch_rows
+        self.take(first)
+
+    def take(self, rows: int) -> Sequence[Piece]:
+        """Those of the next rows; none where batches are even."""
+        return () if self._left is None else take_pieces(self._left, rows)
+
+    def repeated(self, run: Run) -> Sequence[Piece]:
+        """That of a run of rows that are repeated to fill the last step."""
+        if self._left is None:
+            return ()
+        return (Piece(run.place // self._batch_rows, LAST_MICROBATCH, run.rows, ends=False, cost=0.0),)
+
+
 def _skip_rows(runs: deque[Run], rows: int) -> None:
     """Drop the first ``rows`` needed rows of runs."""
     while runs and rows >= runs[0].rows - runs[0].skip:
@@ -371,9 +400,7 @@ def _skip_rows(runs: deque[Run], rows: int) -> None:
 def _check_assignment(facts: EpochFacts, assignment: ShardAssignment) -> None:
     """Raise PlanError if another shard opened the epoch with other batches, for which rows are placed."""
     if assignment != facts.assignment.whole:
-        now, expected = assignment, facts.assignment
         raise PlanError(
-            f"epoch {facts.epoch} is being read with batch_size={now.batch_size}, drop_last={now.drop_last} by another "
-            f"shard, and with batch_size={expected.batch_size}, drop_last={expected.drop_last} by this one: read an "
-            "epoch with the same values on all shards"
+            f"epoch {facts.epoch} is being read with {assignment.arguments} by another shard, and with "
+            f"{facts.assignment.arguments} by this one: read an epoch with the same values on all shards"
         )

@@ -27,9 +27,11 @@ from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.executors.base import CoordinatorClient, Waiting, WindowData
 from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.shard.consumer import Consumer
+from windrow.pipeline.shard.step_parts import StepParts, align_steps
 from windrow.pipeline.shard.waits import Placing
 from windrow.pipeline.statistics.phases import Interval
 from windrow.pipeline.tasks.transforms import check_schema
+from windrow.shuffle.order.step_runs import Piece
 
 _SHORT_WAIT_SECONDS = 0.02
 _LOOK_SECONDS, _HEARTBEAT_SECONDS = 1.0, 1.0
@@ -59,6 +61,8 @@ class PlacedRun:
     takes_slot: bool = True
     converted: list[Any] | None = None
     converter: Converter | None = None
+    # where costs divide steps, the parts of steps that its rows are
+    pieces: Sequence[Piece] = ()
     produced: Sequence[Interval] = ()
     placing: Placing | None = None
 
@@ -207,10 +211,21 @@ class RunReader:
         self.rows = self.size_bytes = 0
         self._row_bytes = 0.0
         self.window = runs.facts.first_window
+        # where costs divide steps: what is known of each that has been taken
+        self.parts = StepParts()
         self._schema: pa.Schema | None = None
 
     def batches(self, batch_rows: int) -> Generator[Any, None, None]:
-        """Yield the converted batches: those made where runs were placed if they fit, else made here."""
+        """Yield the converted batches: those made where runs were placed if they fit, else made here.
+
+        Where costs divide steps into uneven parts, or batches into microbatches, each is converted by itself.
+        """
+        balance = self.facts.assignment.balance
+        if balance is not None and not balance.divides_evenly:
+            for parts in align_steps(self._take_runs(), self.parts):
+                batch = [each for part in parts for each in self._convert(part)]
+                yield batch if balance.microbatches > 1 else batch[0]
+            return
         for span in align_runs(self._take_runs(), batch_rows):
             ready = self._take_converted(span)
             if ready is None:
@@ -224,6 +239,7 @@ class RunReader:
             asked = time.time()
             run, self.taken_at = self._next(), time.time()
             if run is None:
+                self.parts.end()
                 return
             self.consumer.log.add_wait(asked, self.taken_at, run.produced, run.placing, self._describe_queue)
             self.consumer.pace.end_run()
@@ -237,6 +253,7 @@ class RunReader:
             self._check_schema(run)
             self._warn()
             self._run = run
+            self.parts.add(run.pieces)
             yield run.rows
 
     def _take_converted(self, rows: pa.RecordBatch) -> Iterable[Any] | None:

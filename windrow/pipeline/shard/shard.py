@@ -179,6 +179,10 @@ class Shard(PositionMethods, LoaderMethods, ObservingMethods):
         latest = self._latest
         if latest is None:
             raise PlanError("step_lineage() refers to the epoch that was read last: read an epoch first")
+        if latest.assignment.balance is not None:
+            raise PlanError(
+                "step_lineage() does not know which rows balance= gives to a shard: read without it"
+            )
         corrupt = self._position.corrupt
         if self._lineage is None or self._lineage.corrupt != corrupt:
             self._lineage = Lineage(self._program.job, corrupt)

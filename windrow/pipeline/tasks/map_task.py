@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from math import ceil
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from windrow.pipeline.tasks.held_arrays import as_immutable
 from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
+from windrow.pipeline.tasks.row_measure import measure_rows
 from windrow.pipeline.tasks.sequence_packing import SequencePacking, check_documents
 from windrow.pipeline.tasks.task import (
     Corruption,
@@ -46,8 +47,9 @@ from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.order.ordered_rows import OrderedRows, are_in_order, check_movable, cut_into_runs
-from windrow.shuffle.order.round_runs import RoundDestinations, RoundRuns, find_destinations
+from windrow.shuffle.order.round_runs import RoundDestinations, RoundRuns
 from windrow.shuffle.order.runs import Destinations, WindowRuns
+from windrow.shuffle.order.step_runs import StepDestinations, StepRuns, find_destinations
 
 # Evenly spaced rows of a block. Only the larger sample can stop a task.
 _SMALL_SAMPLE_ROWS, _LARGE_SAMPLE_ROWS = 16, 256
@@ -218,6 +220,7 @@ def _run_task(
     output_limit = OutputLimit(task.max_bytes, task.rows, samples=task.samples)
     read_tables: list[pa.Table] = []
     keys: list[pa.Table] = []
+    measures: list[NDArray[np.float32]] = []
     layouts = ordering.layouts if ordering else ()
     destinations = find_destinations(layouts) if ordering else None
     keeps_rows = ordering is not None and context.keeps_rows(ordering)
@@ -231,6 +234,8 @@ def _run_task(
                     observed.add(part, task.addresses[at].origin)
                     if ordering is None or destinations is None:
                         read_tables.append(part)
+                        if task.measure is not None:
+                            measures.append(measure_rows(part, task.measure, task.addresses[at].origin))
                         if context.sort is not None:
                             keys.append(context.sort.keys_of(part, task.addresses[at].origin))
                             slice_bytes += context.sort.held_bytes(keys[-1])
@@ -268,12 +273,13 @@ def _run_task(
         tuple(observed.corrupt),
         unpacked,
         documents=None if context.packing is None or ordering is not None else tuple(observed.documents),
+        measures=None if task.measure is None else tuple(measures),
         keys=tuple(keys),
     )
     return make_report, (read_tables if ordering is None else output), reader.cached_tables
 
 
-def _empty_output(layouts: Sequence[WindowRuns] | Sequence[RoundRuns]) -> TaskOutput:
+def _empty_output(layouts: Sequence[WindowRuns] | Sequence[RoundRuns] | Sequence[StepRuns]) -> TaskOutput:
     return [[[] for _ in range(layout.slices)] for layout in layouts]
 
 
@@ -349,8 +355,8 @@ def _check_rows(context: TaskContext, task: Task, at: int, rows: int) -> None:
 
 def _group_part(
     part: BlockPart,
-    epoch_rows: NDArray[np.int64],
-    destinations: Destinations | RoundDestinations,
+    epoch_rows: Any,
+    destinations: Destinations | RoundDestinations | StepDestinations,
     output: TaskOutput,
     pool: BufferPool,
     pause: Callable[[], None],

@@ -12,7 +12,9 @@ from windrow.pipeline.delivery.to_numpy import column_to_numpy, list_offsets
 _MAX_FLOAT = float(np.finfo(np.float32).max)
 
 
-def check_measurable(schema: pa.Schema, column: str, error: type[PlanError | TransformError], origin: str) -> None:
+def check_measurable(
+    schema: pa.Schema, column: str, error: type[PlanError | TransformError], origin: str
+) -> None:
     """Raise ``error`` if rows with this schema cannot be measured by a column; ``origin`` tells which they are."""
     if column not in schema.names:
         raise error(
@@ -21,7 +23,7 @@ def check_measurable(schema: pa.Schema, column: str, error: type[PlanError | Tra
     kind = schema.field(column).type
     if not (_is_number(kind) or _has_length(kind)):
         raise error(
-            f"{origin}column {column!r} is {kind}: Balance takes a column of numbers, or of lists, text or binary values"
+            f"{origin}column {column!r} is {kind}: Balance takes a column of numbers, lists, text or binary values"
         )
 
 

@@ -30,6 +30,7 @@ from windrow.pipeline.tasks.cache.disk_cache import CacheReport
 from windrow.shuffle.order.round_runs import RoundRuns
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.sequence_places import SequencePlaces
+from windrow.shuffle.order.step_runs import StepRuns
 from windrow.shuffle.order.window_order import WindowOrder, token_rows
 
 T = TypeVar("T")
@@ -185,26 +186,29 @@ class Ordering:
     # for each block, the number of its first row among the stored rows of the window
     offsets: tuple[int, ...]
     # the window's runs, one layout for each destination
-    layouts: tuple[WindowRuns, ...] | tuple[RoundRuns, ...]
+    layouts: tuple[WindowRuns, ...] | tuple[RoundRuns, ...] | tuple[StepRuns, ...]
     # with packing, the documents of each block, which are ordered instead of its rows
     documents: tuple[Documents, ...] | None = None
-    # with a sort, (rows,) the epoch row of each row of each block, which `order` does not know
-    sorted_rows: tuple[NDArray[np.int64], ...] | None = None
+    # (rows,) of each block, where `order` does not tell where its rows go: with a sort their epoch rows, with `Balance`
+    # their numbers in the window
+    given_rows: tuple[NDArray[np.int64] | NDArray[np.uint32], ...] | None = None
     # of a mixture with packing, whose documents are cut into sequences that come one by one
     sequences: SequencePlaces | None = None
 
     @property
     def is_stored_order(self) -> bool:
         """Whether rows keep the order of their blocks."""
-        return self.order.is_stored and self.documents is None and self.sorted_rows is None
+        return self.order.is_stored and self.documents is None and self.given_rows is None
 
-    def place(self, at: int, start: int, part: BlockPart) -> Iterator[tuple[BlockPart, NDArray[np.int64]]]:
+    def place(
+        self, at: int, start: int, part: BlockPart
+    ) -> Iterator[tuple[BlockPart, NDArray[np.int64] | NDArray[np.uint32]]]:
         """Yield the rows of a part and their epoch rows; ``start`` is its first row in block ``at`` of the task.
 
         Tokens are yielded some documents at a time, since they are few bytes beside their epoch rows.
         """
-        if self.sorted_rows is not None:
-            yield part, self.sorted_rows[at][start : start + part.num_rows]
+        if self.given_rows is not None:
+            yield part, self.given_rows[at][start : start + part.num_rows]
             return
         if self.documents is None:
             first = self.offsets[at] + start
@@ -249,6 +253,8 @@ class Task:
     max_bytes: int | None = None
     # whether to transform a few rows of each block first, to estimate the output of the block
     samples: bool = False
+    # the column by which rows are measured for `Balance`; None: they are not
+    measure: str | None = None
 
 
 class TaskRunner(Protocol):
@@ -288,6 +294,8 @@ class TaskReport:
     shortfall: Shortfall | None = None
     # with packing, (documents,) the tokens of each document, by block; None if they were known before
     documents: tuple[NDArray[np.int32], ...] | None = None
+    # (rows,) the measure of each row by block; None if they were not measured
+    measures: tuple[NDArray[np.float32], ...] | None = None
     # with a sort, the keys of each block that was read
     keys: tuple[pa.Table, ...] = ()
     # what it spent its time on

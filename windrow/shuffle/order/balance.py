@@ -126,7 +126,7 @@ def _parse(formula: object) -> ast.expr:
 def _evaluate(node: ast.expr, length: NDArray[np.float64], formula: str) -> Any:
     if isinstance(node, ast.Name) and node.id == "length":
         return length
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
         return float(node.value)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         left, right = (_evaluate(each, length, formula) for each in (node.left, node.right))

@@ -13,7 +13,7 @@ from windrow.core.cached_properties import cached_property
 from windrow.shuffle.kernels import native
 from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.order.permutation import Permutation
-from windrow.shuffle.order.runs import Destinations, WindowRuns
+from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.share_sequence import ShareSequence
 from windrow.shuffle.order.window_order import WindowOrder
 
@@ -126,16 +126,6 @@ class RoundRuns:
         slices = (rounds - self.first_round) * self.slices // len(rounds)
         firsts = np.searchsorted(slices, np.arange(self.slices))
         return np.append(self.starts[firsts], self.starts[-1])
-
-
-def find_destinations(
-    layouts: Sequence[WindowRuns] | Sequence[RoundRuns],
-) -> Destinations | RoundDestinations:
-    """What finds the run of each row of a window with these layouts, one for each destination."""
-    of_rounds = [layout for layout in layouts if isinstance(layout, RoundRuns)]
-    if of_rounds:
-        return RoundDestinations(of_rounds)
-    return Destinations([layout for layout in layouts if isinstance(layout, WindowRuns)])
 
 
 class RoundDestinations:

@@ -139,6 +139,9 @@ class WindowRuns:
         runs = [run for run in self.runs(shard) if run.place + run.rows > begin]
         return [replace(run, skip=max(0, begin - run.place)) for run in runs[:1]] + runs[1:]
 
+    def pieces_from(self, row: int, shard: int) -> None:
+        """None: batches are even, so the parts of steps need not be told, as `StepRuns` does."""
+
     def runs(self, shard: int) -> list[Run]:
         """The runs of a shard in this window, in stream order."""
         at = self.shards.index(shard)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
+from windrow.shuffle.order.balance import Balance
 
 Equal = bool | Literal["pad"]
 
@@ -42,6 +43,9 @@ class ShardAssignment:
 
     With ``sequence_rows`` L > 1, L rows in turn are a sequence and stay together: B is a multiple of L, the last
     step is assigned in whole sequences, and the fewer than L rows behind the last whole one are omitted.
+
+    With ``balance``, what is said here of the places of a step's rows holds for their number only; `step_rows.py` says
+    which rows of a step a shard gets.
     """
 
     shards: int
@@ -51,11 +55,18 @@ class ShardAssignment:
     start_row: int = 0
     workers: int = 1
     sequence_rows: int = 1
+    balance: Balance | None = None
 
     @property
     def batch_size(self) -> int:
         """Sequences of a batch; without sequences, its rows."""
         return self.batch_rows // self.sequence_rows
+
+    @property
+    def arguments(self) -> str:
+        """The arguments of ``iter_*`` that it stands for, as text."""
+        balance = "" if self.balance is None else f", balance={self.balance}"
+        return f"batch_size={self.batch_size}, drop_last={self.drop_last}{balance}"
 
     @property
     def _trainers(self) -> int:

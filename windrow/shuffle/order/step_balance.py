@@ -20,7 +20,9 @@ _EXCHANGES = 64
 _CLOSE = 1024
 
 
-def balance_steps(costs: NDArray[np.float64], starts: Ints, bins: int, room: Ints | None) -> NDArray[np.int32]:
+def balance_steps(
+    costs: NDArray[np.float64], starts: Ints, bins: int, room: Ints | None
+) -> NDArray[np.int32]:
     """Deal the rows of some steps to bins, so that the cost of the heaviest bin of each step is near the least.
 
     Rows go, the most expensive first, each to the bin of least cost. Then rows of the heaviest bin are exchanged with

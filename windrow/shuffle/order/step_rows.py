@@ -34,7 +34,9 @@ class StepRows:
     earlier: Ints  # (trainers,) rows of the first unit in earlier windows
     later: Ints  # (trainers,) rows of the last unit in later windows, and those that padding repeats
     keys: NDArray[np.uint32]  # (rows,) the flat index in ``sizes``; its size for rows that no shard gets
-    padding: tuple[tuple[int, int, int], ...]  # (row of the window, shard, place) of each row that padding repeats
+    padding: tuple[
+        tuple[int, int, int], ...
+    ]  # (row of the window, shard, place) of each row that padding repeats
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,14 +50,13 @@ class _Units:
 
 def deal_rows(
     assignment: ShardAssignment,
-    balance: Balance,
     *,
     window: tuple[int, int],
     total: int | None,
     low: int,
     measures: NDArray[np.float32],
 ) -> StepRows:
-    """Divide the rows of a window.
+    """Divide the rows of a window by the assignment's `Balance`.
 
     Parameters
     ----------
@@ -67,6 +68,8 @@ def deal_rows(
         What is known: the measure of each row of the epoch from row ``low`` on. It contains the window and all later
         rows of its steps. Units that begin before ``low`` are dealt in order: no shard needs them.
     """
+    balance = assignment.balance
+    assert balance is not None, "rows are divided by cost"
     first, stop = window
     start, trainers = assignment.start_row, assignment.shards // assignment.workers
     unit = trainers * assignment.batch_rows
@@ -130,7 +133,11 @@ def _deal_rest(
         room = share + (np.arange(trainers) < (0 if assignment.equal is True else more))
     is_free = balance.rows == "free" and share > 0 and assignment.equal != "pad"
     dealt = _deal(
-        costs[:kept], np.array([0, kept], np.int64), trainers, balance, None if is_free else room.astype(np.int64)
+        costs[:kept],
+        np.array([0, kept], np.int64),
+        trainers,
+        balance,
+        None if is_free else room.astype(np.int64),
     )
     none = np.full(rest - kept, -1, np.int32)
     return _Units(starts, np.append(dealt.trainers, none), np.append(dealt.parts, np.zeros_like(none)))
@@ -166,17 +173,15 @@ def _count(
     """Count what of the units, which begin at the epoch's row ``begin``, lies in the window."""
     trainers, parts = assignment.shards // assignment.workers, balance.microbatches
     counts = [len(each.starts) - 1 for each in units]
-    number = np.repeat(
-        np.concatenate([np.arange(count) + sum(counts[:at]) for at, count in enumerate(counts)] or [np.zeros(0, np.int64)]),
-        np.concatenate([np.diff(each.starts) for each in units] or [np.zeros(0, np.int64)]),
-    ).astype(np.int64)
+    rows_of_units = [np.zeros(0, np.int64), *(np.diff(each.starts) for each in units)]
+    number = np.repeat(np.arange(sum(counts)), np.concatenate(rows_of_units))
     to = np.concatenate([each.trainers for each in units] or [np.zeros(0, np.int32)])
     of_part = np.concatenate([each.parts for each in units] or [np.zeros(0, np.int32)])
     shape = (max(1, sum(counts)), trainers, parts)
     bins = shape[0] * trainers * parts
     flat = np.where(to < 0, bins, (number * trainers + to) * parts + of_part)
     spent = _slice(costs, begin - low, len(flat))
-    all_costs = np.bincount(flat, spent, minlength=bins + 1)[:bins].reshape(shape)
+    all_costs = np.bincount(flat, spent, minlength=bins + 1)[:bins].reshape(shape).astype(np.float64)
 
     first, stop = window
     # rows before the first unit, which nobody needs, and behind the last one

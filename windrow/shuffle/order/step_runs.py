@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
 from windrow.shuffle.kernels.native import RunIds
-from windrow.shuffle.order.runs import Run
+from windrow.shuffle.order.round_runs import RoundDestinations, RoundRuns
+from windrow.shuffle.order.runs import Destinations, Run, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_balance import number_rows
 from windrow.shuffle.order.step_rows import StepRows
@@ -86,7 +87,8 @@ class StepRuns:
     @property
     def padded(self) -> tuple[Ints, Ints, Ints]:
         """Of each repeated row: the number of the row, the run id of its copy, and the place within that run."""
-        ids, within = [], []
+        ids: list[int] = []
+        within: list[int] = []
         for number, (_, _, rows) in enumerate(self._padding_runs):
             ids += [len(self.rows) + number] * rows
             within += range(rows)
@@ -182,6 +184,19 @@ class StepDestinations:
         )
 
 
+def find_destinations(
+    layouts: Sequence[WindowRuns] | Sequence[RoundRuns] | Sequence[StepRuns],
+) -> Destinations | RoundDestinations | StepDestinations:
+    """What finds the run of each row of a window with these layouts, one for each destination."""
+    of_rounds = [layout for layout in layouts if isinstance(layout, RoundRuns)]
+    if of_rounds:
+        return RoundDestinations(of_rounds)
+    of_steps = [layout for layout in layouts if isinstance(layout, StepRuns)]
+    if of_steps:
+        return StepDestinations(of_steps)
+    return Destinations([layout for layout in layouts if isinstance(layout, WindowRuns)])
+
+
 def lay_out_steps(
     dealt: StepRows, *, destinations: Sequence[tuple[int, ...]], run_rows: int, slices: int
 ) -> tuple[tuple[StepRuns, ...], NDArray[np.uint32]]:
@@ -232,7 +247,9 @@ def lay_out_steps(
     earlier = dealt.earlier.ravel()
     # a run's first place: full batches before its step, and what earlier windows hold of that
     run_places = run_step * assignment.batch_rows + np.where(
-        run_step * assignment.workers + run_shard // trainers == dealt.first_unit, earlier[run_shard % trainers], 0
+        run_step * assignment.workers + run_shard // trainers == dealt.first_unit,
+        earlier[run_shard % trainers],
+        0,
     )
     layouts, first = [], 0
     for number, shards in enumerate(destinations):
@@ -277,7 +294,5 @@ def _find_pieces(dealt: StepRows, shard: int) -> tuple[Piece, ...]:
 
 def _find_padding(dealt: StepRows, shards: Sequence[int], numbers: NDArray[np.uint32]) -> Ints:
     index = {shard: number for number, shard in enumerate(shards)}
-    own = [
-        (int(numbers[row]), index[shard], place) for row, shard, place in dealt.padding if shard in index
-    ]
+    own = [(int(numbers[row]), index[shard], place) for row, shard, place in dealt.padding if shard in index]
     return np.array(sorted(own, key=lambda each: each[1:]), np.int64).reshape(-1, 3)

@@ -25,6 +25,7 @@ from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.runs import Run
 
 T = TypeVar("T")
@@ -36,7 +37,14 @@ class HostConnection(Protocol):
     """The calls of `ReplicaHost` for one replica, whichever process the host is in."""
 
     def open_epoch(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, wanted: Wanted, goes_on: bool = False
+        self,
+        cursor: Cursor,
+        batch_rows: int,
+        *,
+        drop_last: bool,
+        wanted: Wanted,
+        goes_on: bool = False,
+        balance: Balance | None = None,
     ) -> EpochFacts: ...
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None: ...
@@ -188,16 +196,22 @@ class ReplicaClient:
     def want(self, wanted: Wanted) -> None:
         self._wanted = wanted
 
-    def open_epoch(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> EpochFacts:
+    def open_epoch(
+        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
+    ) -> EpochFacts:
         self._progress = _Progress(self._connection)
-        return self._connection.open_epoch(cursor, batch_rows, drop_last=drop_last, wanted=self._wanted)
+        return self._connection.open_epoch(
+            cursor, batch_rows, drop_last=drop_last, wanted=self._wanted, balance=balance
+        )
 
-    def open_next(self, cursor: Cursor, batch_rows: int, *, drop_last: bool) -> Future[EpochFacts]:
+    def open_next(
+        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
+    ) -> Future[EpochFacts]:
         """Open the next epoch, which the host answers at once."""
         opened: Future[EpochFacts] = Future()
         try:
             facts = self._connection.open_epoch(
-                cursor, batch_rows, drop_last=drop_last, wanted=self._wanted, goes_on=True
+                cursor, batch_rows, drop_last=drop_last, wanted=self._wanted, goes_on=True, balance=balance
             )
             opened.set_result(facts)
         except Exception as error:

@@ -30,6 +30,7 @@ from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.shuffle.kernels.place_rows import MapOutputs
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.runs import Run
 
 _LOOK_SECONDS = 0.5
@@ -106,12 +107,13 @@ class ReplicaHost(HostWindows):
         drop_last: bool,
         wanted: Wanted,
         goes_on: bool = False,
+        balance: Balance | None = None,
     ) -> EpochFacts:
         """A replica opens an epoch at a cursor, the first time or again, and says what it wants of the rows.
 
         ``goes_on``: it is the next one, and what the replica has taken of it stays valid.
         """
-        opening, stays_valid = Opening(cursor, batch_rows, drop_last, wanted), goes_on
+        opening, stays_valid = Opening(cursor, batch_rows, drop_last, wanted, balance), goes_on
         with self._changed:
             if not goes_on:
                 self._forget_failures()

@@ -143,7 +143,9 @@ class HostWindows:
         with self._changed:
             self._wanted = self._union()
         self._client.want(self._wanted)
-        facts = self._client.open_epoch(opening.cursor, opening.batch_rows, drop_last=opening.drop_last)
+        facts = self._client.open_epoch(
+            opening.cursor, opening.batch_rows, drop_last=opening.drop_last, balance=opening.balance
+        )
         with self._changed:
             self._facts = facts
             self._acknowledged = Place(opening.cursor.epoch, opening.cursor.window)
@@ -260,7 +262,7 @@ class HostWindows:
             opening = min(openings, key=lambda opening: opening.cursor.epoch)
             self._facts = facts.next_epoch
             opened = self._client.open_next(
-                Cursor(first.epoch), opening.batch_rows, drop_last=opening.drop_last
+                Cursor(first.epoch), opening.batch_rows, drop_last=opening.drop_last, balance=opening.balance
             )
             opened.add_done_callback(self._note_opened)
 

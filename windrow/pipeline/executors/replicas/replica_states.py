@@ -9,6 +9,7 @@ from windrow.core.errors import PlanError, StateError, WindrowError
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.plan.cursor import Cursor, Place
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 
@@ -28,10 +29,25 @@ class Opening:
     batch_rows: int
     drop_last: bool
     wanted: Wanted
+    balance: Balance | None = None
+
+    @property
+    def _values(self) -> tuple[int, bool, Balance | None]:
+        return self.batch_rows, self.drop_last, self.balance
+
+    @property
+    def arguments(self) -> str:
+        """The arguments of ``iter_*`` that all replicas have to give alike, as text."""
+        balance = "" if self.balance is None else f", balance={self.balance}"
+        return f"batch_size={self.batch_rows}, drop_last={self.drop_last}{balance}"
+
+    def agrees(self, other: Opening) -> bool:
+        """Whether both get the same rows in each step."""
+        return self._values == other._values
 
     def fits(self, assignment: ShardAssignment) -> bool:
         """Whether rows that are assigned like this are what the replica asks for."""
-        return (self.batch_rows, self.drop_last) == (assignment.batch_size, assignment.drop_last)
+        return self._values == (assignment.batch_size, assignment.drop_last, assignment.balance)
 
 
 @dataclass
@@ -100,12 +116,10 @@ def find_disagreement(
                 f"{who} opens epoch {epoch}, replica {other.name} reads epoch {theirs.cursor.epoch}: replicas read "
                 "the same epochs; load the same state into all of them"
             )
-        values = theirs.batch_rows, theirs.drop_last
-        if theirs.cursor.epoch == epoch and values != (opening.batch_rows, opening.drop_last):
+        if theirs.cursor.epoch == epoch and not opening.agrees(theirs):
             return PlanError(
-                f"{who} reads epoch {epoch} with batch_size={opening.batch_rows}, drop_last={opening.drop_last}, and "
-                f"replica {other.name} with batch_size={theirs.batch_rows}, drop_last={theirs.drop_last}: replicas "
-                "must read an epoch with the same values"
+                f"{who} reads epoch {epoch} with {opening.arguments}, and replica {other.name} with "
+                f"{theirs.arguments}: replicas must read an epoch with the same values"
             )
     return None
 

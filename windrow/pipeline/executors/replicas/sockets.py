@@ -36,6 +36,7 @@ from windrow.pipeline.executors.replicas.replica_states import Reader
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.runs import Run
 
 _HEADER = struct.Struct("<Q")
@@ -250,10 +251,23 @@ class SocketConnection:
         return None
 
     def open_epoch(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, wanted: Wanted, goes_on: bool = False
+        self,
+        cursor: Cursor,
+        batch_rows: int,
+        *,
+        drop_last: bool,
+        wanted: Wanted,
+        goes_on: bool = False,
+        balance: Balance | None = None,
     ) -> EpochFacts:
         facts: EpochFacts = self._call(
-            "open_epoch", cursor, batch_rows, drop_last=drop_last, wanted=wanted, goes_on=goes_on
+            "open_epoch",
+            cursor,
+            batch_rows,
+            drop_last=drop_last,
+            wanted=wanted,
+            goes_on=goes_on,
+            balance=balance,
         )[1]
         return facts
 

@@ -1,0 +1,128 @@
+"""Where the rows of a window go if its steps are divided by cost: what rows measure, in the order of the epoch."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.pipeline.plan.epoch_shape import EpochCounts
+from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan
+from windrow.shuffle.order.shard_assignment import ShardAssignment
+from windrow.shuffle.order.step_rows import deal_rows
+from windrow.shuffle.order.step_runs import lay_out_steps
+from windrow.shuffle.order.window_order import WindowOrder
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+# a window, the one before, and the one behind, of two epochs
+_KEPT_WINDOWS = 6
+
+
+class MeasuredRows:
+    """What rows measure, window by window in the order of the epoch; the latest windows are kept.
+
+    ``plan`` and ``order`` give the blocks of a window and the order of its rows, whose number and first row they get.
+    """
+
+    def __init__(
+        self,
+        plan: Callable[[int, int], WindowPlan],
+        order: Callable[[int, int, int, int], WindowOrder],
+    ) -> None:
+        self._plan = plan
+        self._order = order
+        self._kept: OrderedDict[tuple[str, int, int], Floats] = OrderedDict()
+
+    def of_window(
+        self, column: str, epoch: int, window: int, measures: Sequence[Floats | None]
+    ) -> Floats | None:
+        """(rows,) the measures of a window's rows in their order; None if a block has not been measured."""
+        key = column, epoch, window
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        found = [measures[block] for block in self._plan(epoch, window).blocks.tolist()]
+        known = [each for each in found if each is not None]
+        if len(known) < len(found):
+            return None
+        stored = np.concatenate([np.zeros(0, np.float32), *known])
+        ordered = np.empty_like(stored)
+        ordered[self._order(epoch, window, len(stored), 0).epoch_rows(0, len(stored))] = stored
+        self._kept[key] = ordered
+        if len(self._kept) > _KEPT_WINDOWS:
+            self._kept.popitem(last=False)
+        return ordered
+
+    def around(
+        self,
+        epoch: int,
+        window: int,
+        counts: EpochCounts,
+        measures: Sequence[Floats | None],
+        assignment: ShardAssignment,
+    ) -> tuple[int, Floats]:
+        """The measures of a window's rows, and of others of its first and last step as far as they are known.
+
+        Returns the epoch's row of the first of them, and (rows,) the measures.
+        """
+        balance = assignment.balance
+        assert balance is not None, "rows are divided by cost"
+        first, stop = counts.first_row(window), counts.first_row(window + 1)
+        own = self.of_window(balance.column, epoch, window, measures)
+        assert first is not None, "rows are counted before they are placed"
+        assert stop is not None, "rows are counted before they are placed"
+        assert own is not None, "rows are measured before they are placed"
+        found, low, high = [own], first, stop
+        begin = first - max(0, first - assignment.start_row) % assignment.step_rows
+        at = window - 1
+        while low > begin and at >= 0:
+            before = self.of_window(balance.column, epoch, at, measures)
+            if before is None:
+                break
+            found.insert(0, before)
+            low, at = low - len(before), at - 1
+        end = stop + -max(0, stop - assignment.start_row) % assignment.step_rows
+        at = window + 1
+        while high < end and at < len(counts.shape.windows):
+            behind = self.of_window(balance.column, epoch, at, measures)
+            if behind is None:
+                break
+            found.append(behind)
+            high, at = high + len(behind), at + 1
+        return low, np.concatenate(found)
+
+
+def place_steps(
+    measured: MeasuredRows,
+    plan: WindowPlan,
+    order: WindowOrder,
+    key: tuple[int, int],
+    counts: EpochCounts,
+    measures: Sequence[Floats | None],
+    *,
+    total: int | None,
+    assignment: ShardAssignment,
+    destinations: Sequence[tuple[int, ...]],
+    run_rows: int,
+    slices: int,
+) -> WindowPlaces:
+    """Compute where the rows of window ``key`` (epoch and window) go; ``measures`` are those of each block's rows."""
+    epoch, window = key
+    low, found = measured.around(epoch, window, counts, measures, assignment)
+    dealt = deal_rows(
+        assignment,
+        window=(order.first_row, order.first_row + order.rows),
+        total=total,
+        low=low,
+        measures=found,
+    )
+    layouts, numbers = lay_out_steps(dealt, destinations=destinations, run_rows=run_rows, slices=slices)
+    by_stored_row = numbers[order.epoch_rows(0, order.rows) - order.first_row]
+    sizes = [len(each) for each in map(measures.__getitem__, plan.blocks.tolist()) if each is not None]
+    before: Ints = np.append(0, np.cumsum(sizes, dtype=np.int64))
+    given = np.split(by_stored_row, before[1:-1]) if sizes else []
+    return WindowPlaces(plan, order, layouts, before, given_rows=tuple(given))

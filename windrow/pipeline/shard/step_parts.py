@@ -1,0 +1,104 @@
+"""Steps that costs divide into uneven parts, as a shard takes them: their rows and costs, and their microbatches."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.pipeline.delivery.delivery import StepPart
+from windrow.shuffle.order.step_runs import Piece
+
+# of repeated rows, which join the last one that has rows
+LAST_MICROBATCH = -1
+
+
+class StepParts:
+    """The pieces of a shard's steps, as its runs bring them, and each step whose pieces have all come."""
+
+    def __init__(self) -> None:
+        # a consumer reads them while another thread takes runs
+        self.complete: list[StepPart] = []
+        self._open: dict[int, tuple[int, float]] = {}
+        self._step = -1
+        # pieces whose rows have not been given out yet
+        self.pieces: deque[Piece] = deque()
+
+    def add(self, pieces: Sequence[Piece]) -> None:
+        """Add the pieces that a run consists of."""
+        for piece in pieces:
+            self.pieces.append(piece)
+            if piece.step != self._step:
+                self.end()
+            self._step = piece.step
+            part = _find_part(piece, self._open)
+            rows, cost = self._open.get(part, (0, 0.0))
+            self._open[part] = rows + piece.rows, max(cost, piece.cost)
+            if piece.ends:
+                self.end()
+
+    def end(self) -> None:
+        """Note that no more pieces of the latest step come."""
+        if self._open:
+            found = [self._open[part] for part in sorted(self._open)]
+            self.complete.append(StepPart(tuple(rows for rows, _ in found), tuple(cost for _, cost in found)))
+            self._open = {}
+
+    def rows_of(self, steps: int) -> int:
+        """The rows of the first steps."""
+        return sum(sum(part.rows) for part in self.complete[:steps])
+
+
+def align_steps(runs: Iterable[pa.RecordBatch], parts: StepParts) -> Iterator[list[pa.RecordBatch]]:
+    """Regroup runs into steps: the rows of each microbatch. ``parts`` gets the pieces of a run before it is yielded."""
+    step, found = -1, dict[int, list[pa.RecordBatch]]()
+    for run in runs:
+        at = 0
+        while at < run.num_rows:
+            piece = parts.pieces.popleft()
+            if piece.step != step and found:
+                yield _join(found)
+                found = {}
+            step = piece.step
+            found.setdefault(_find_part(piece, found), []).append(run.slice(at, piece.rows))
+            at += piece.rows
+            if piece.ends:
+                yield _join(found)
+                found = {}
+    if found:
+        yield _join(found)
+
+
+def _find_part(piece: Piece, found: Iterable[int]) -> int:
+    return max(found, default=0) if piece.microbatch == LAST_MICROBATCH else piece.microbatch
+
+
+def _join(found: dict[int, list[pa.RecordBatch]]) -> list[pa.RecordBatch]:
+    parts = (found[part] for part in sorted(found))
+    return [part[0] if len(part) == 1 else pa.concat_batches(part) for part in parts]
+
+
+def take_pieces(pieces: deque[Piece], rows: int) -> list[Piece]:
+    """Remove and return the pieces of the next ``rows`` rows; a piece that goes on behind them is divided."""
+    taken: list[Piece] = []
+    while rows:
+        piece = pieces.popleft()
+        if piece.rows > rows:
+            pieces.appendleft(replace(piece, rows=piece.rows - rows))
+            piece = replace(piece, rows=rows, ends=False)
+        taken.append(piece)
+        rows -= piece.rows
+    return taken
+
+
+def for_microbatches(
+    finish: Callable[[Any], Any] | None, size_of: Callable[[Any], int]
+) -> tuple[Callable[[Any], Any] | None, Callable[[Any], int]]:
+    """The functions that complete a batch and tell its bytes, for lists of microbatches."""
+    return (
+        None if finish is None else lambda batches: [finish(batch) for batch in batches],
+        lambda batches: sum(map(size_of, batches)),
+    )
