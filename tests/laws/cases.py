@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from tests.laws.reference import Assigned, assign_as_lists, order_epoch
+from tests.laws.reference import Assigned, assign_as_lists, divide_by_cost, order_epoch
 from windrow.core.source import BlockAddress, BlockTable, CorruptBlockError, SourceIdentity
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.plan.job import Job, Options
@@ -19,6 +19,7 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.shard_assignment import Equal
 
@@ -158,6 +159,8 @@ class Case:
         Whether the shuffle leaves the rows of each block in order.
     sorted
         Whether the rows of each window are sorted: odd ones first.
+    balance
+        How costs divide the rows of each step, which ``x`` measures.
     """
 
     sizes: tuple[int, ...]
@@ -177,6 +180,7 @@ class Case:
     packed: int = 0
     shuffles_blocks: bool = False
     sorted: bool = False
+    balance: Balance | None = None
 
     @property
     def source(self) -> BlocksSource:
@@ -260,7 +264,12 @@ class Case:
         """The values that each shard must receive, by batch."""
         order = self.order(epoch)
         B = self.batch_rows if batch_rows is None else batch_rows
-        assigned = assign_as_lists(len(order), self.shards, B, self.equal, drop_last=self.drop_last)
+        if self.balance is None:
+            assigned = assign_as_lists(len(order), self.shards, B, self.equal, drop_last=self.drop_last)
+        else:
+            assigned = divide_by_cost(
+                len(order), self.shards, B, self.equal, self.balance, order, drop_last=self.drop_last
+            )
         batches = [[[order[row] for row in batch] for batch in shard] for shard in assigned.batches]
         return Assigned(batches, assigned.padded, assigned.left_out)
 
@@ -270,6 +279,22 @@ CUTS = st.one_of(
     st.builds(WindowCut, blocks_per_window=st.integers(1, 5)),
     st.builds(WindowCut, bytes_per_window=st.integers(20, 600)),
 )
+BALANCES = st.builds(
+    Balance,
+    st.just("x"),
+    st.sampled_from(["length", "(length - 50) ** 2", "0 * length"]),
+    rows=st.sampled_from(["equal", "free"]),
+    microbatches=st.sampled_from([1, 1, 3]),
+)
+
+
+def _allowed(case: Case) -> Case:
+    """The case without what does not go with the rest of it."""
+    case = replace(case, sorted=case.sorted and not case.packed)
+    is_refused = case.packed or case.sorted or case.change == "negated"
+    return replace(case, balance=None) if is_refused else case
+
+
 CASES = st.builds(
     Case,
     sizes=st.lists(st.integers(0, 25), max_size=9).map(tuple),
@@ -292,4 +317,5 @@ CASES = st.builds(
     packed=st.sampled_from([0, 0, 0, 0, 0, 0, 1, 3, 7]),
     shuffles_blocks=st.sampled_from([False, False, False, False, True]),
     sorted=st.sampled_from([False, False, False, True]),
-).map(lambda case: replace(case, sorted=case.sorted and not case.packed))
+    balance=st.none() | BALANCES,
+).map(_allowed)

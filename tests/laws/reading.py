@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -78,12 +78,15 @@ class Reading:
         if self.how == "rows":
             return epoch.iter_rows()
         if self.how == "torch":
-            return epoch.iter_torch_batches(case.batch_rows, drop_last=case.drop_last)
-        return epoch.iter_batches(case.batch_rows, drop_last=case.drop_last)
+            return epoch.iter_torch_batches(case.batch_rows, drop_last=case.drop_last, balance=case.balance)
+        return epoch.iter_batches(case.batch_rows, drop_last=case.drop_last, balance=case.balance)
 
 
 def take_rows(batch: Any) -> Rows:
     """The row numbers of a batch; checks that the other columns belong to the same rows."""
+    if isinstance(batch, list):
+        # of microbatches
+        return [row for part in batch for row in take_rows(part)]
     if isinstance(batch["x"], int):
         assert batch["half"] == batch["x"] / 2 or batch["x"] <= 0
         return [batch["x"]]
@@ -165,6 +168,8 @@ def _read_alternately(readings: list[Reading], turns: random.Random) -> None:
 def assert_delivers(case: Case, readings: Sequence[Reading], how: How = "batches") -> None:
     """Check that every batch is the one that the laws demand, and that reported properties are right."""
     for epoch in range(case.epochs):
+        if how == "rows":
+            case = replace(case, balance=None)
         assigned = case.assigned(epoch, 1 if how == "rows" else None)
         got = [reading.epochs[epoch] for reading in readings]
         assert got == assigned.batches

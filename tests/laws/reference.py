@@ -6,12 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from windrow.core.source import BlockTable
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.epoch_plan import WindowCut, plan_epoch
 from windrow.shuffle.order.shard_assignment import Equal
+from windrow.shuffle.order.step_balance import balance_steps
 from windrow.shuffle.order.window_order import order_window
 
-__all__ = ["Assigned", "assign_as_lists", "order_epoch"]
+__all__ = ["Assigned", "assign_as_lists", "divide_by_cost", "order_epoch"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,49 @@ def assign_as_lists(
             if shares[t]:
                 batches[t].append(shares[t])
     return Assigned(batches, padded, left_out)
+
+
+def divide_by_cost(
+    total: int,
+    shards: int,
+    batch_rows: int,
+    equal: Equal,
+    balance: Balance,
+    measures: Sequence[float],
+    *,
+    drop_last: bool = False,
+    start: int = 0,
+) -> Assigned:
+    """Assign rows [start, total) to shards according to law 11; ``measures`` has that of each row below ``total``.
+
+    Of a batch, the rows of the first microbatch come first.
+    """
+    plain = assign_as_lists(total, shards, batch_rows, equal, drop_last=drop_last, start=start)
+    costs = balance.costs(np.array(measures, np.float32))
+    batches: list[list[list[int]]] = [[] for _ in range(shards)]
+    for step in range(max(map(len, plain.batches))):
+        sizes = [len(batch[step]) if step < len(batch) else 0 for batch in plain.batches]
+        first = start + step * shards * batch_rows
+        rows = list(range(first, min(first + shards * batch_rows, total)))
+        is_padded = equal == "pad" and len(rows) < shards * batch_rows
+        is_free = balance.rows == "free" and min(sizes) > 0 and not is_padded
+        dealt = _deal(rows[: sum(sizes)], costs, shards, None if is_free else np.array(sizes))
+        repeats = 0
+        for shard, own in enumerate(dealt):
+            batch = [row for part in _deal(own, costs, balance.microbatches, None) for row in part]
+            missing = sizes[shard] - len(batch) if is_padded else 0
+            batch += [rows[(repeats + k) % len(rows)] for k in range(missing)]
+            repeats += missing
+            if batch:
+                batches[shard].append(batch)
+    return Assigned(batches, plain.padded, plain.left_out)
+
+
+def _deal(
+    rows: list[int], costs: NDArray[np.float64], bins: int, room: NDArray[np.int64] | None
+) -> list[list[int]]:
+    found = balance_steps(costs[rows], np.array([0, len(rows)]), bins, room).tolist()
+    return [[row for row, to in zip(rows, found, strict=True) if to == each] for each in range(bins)]
 
 
 def _share_rest(rest: list[int], n: int, equal: Equal) -> list[list[int]]:
