@@ -17,6 +17,7 @@ from windrow.pipeline.shard import replica_sessions
 from windrow.pipeline.tasks.narrow_outputs import narrow_outputs
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.step_runs import StepRuns
 
 
 @contextmanager
@@ -34,7 +35,7 @@ def narrowing_hosts() -> Iterator[list[Wanted]]:
         fetched.append(wanted)
         if data is not None and not wanted.is_everything:
             data.wanted = wanted
-            assert isinstance(data.layout, WindowRuns) or not any(data.slices)
+            assert isinstance(data.layout, (WindowRuns, StepRuns)) or not any(data.slices)
             places = [] if data.layout is None else data.layout.run_places(client._shard)
             data.slices = [
                 # every other one as if it had been here

@@ -20,8 +20,8 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.cache.disk_cache import CacheReport
 from windrow.pipeline.tasks.map_task import OutputLimit, OutputLimitError
 from windrow.pipeline.tasks.task import Corruption, Task, TaskReport
-from windrow.shuffle.order.round_runs import find_destinations
 from windrow.shuffle.order.runs import Run
+from windrow.shuffle.order.step_runs import find_destinations
 
 FAILED = "a block that cannot be read"
 CORRUPT = "a block that cannot be decoded"

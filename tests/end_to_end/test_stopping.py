@@ -16,7 +16,7 @@ import windrow.pipeline.shard.epoch
 import windrow.pipeline.shard.epoch_reader
 from tests.end_to_end.data import write_numbers
 from tests.end_to_end.reading import at_once
-from windrow.pipeline.shard.epoch_reader import Prefetcher
+from windrow.pipeline.shard.prefetcher import Prefetcher
 from windrow.pipeline.shard.run_reader import RunReader
 
 STEPS, BATCH_ROWS = 9, 100

@@ -28,8 +28,8 @@ from windrow.shuffle.order.epoch_plan import WindowCut
 __all__ = ["CALLERS", "CASES"]
 
 PACKAGE = Path(windrow.__file__).parent
-_RUNS = "pipeline/shard/run_reader.py"
-# of the reader's file, the queue's functions
+_RUNS = "pipeline/shard/epoch_runs.py"
+# of the queue of runs
 _SHARED = (
     "pipeline/coordinator/driver.py",
     "pipeline/shard/prefetch_loop.py",
@@ -39,7 +39,7 @@ _SHARED = (
 _RAY = "pipeline/executors/ray"
 # modules whose calls fail, for each executor; Ray's own functions are those of a test double
 CALLERS = {
-    "threads": (*_SHARED, "pipeline/shard/epoch_reader.py:_fill"),
+    "threads": (*_SHARED, "pipeline/shard/prefetcher.py:_fill"),
     "ray": (
         *_SHARED,
         "pipeline/coordinator/core.py",
@@ -101,7 +101,9 @@ class _Consumer:
     def _iterate(self, epoch: Any) -> Any:
         # one epoch with the thread that converts batches, one without it
         batch_format: Any = "pandas" if epoch.number else "numpy"
-        return epoch.iter_batches(self._case.batch_rows, batch_format=batch_format)
+        return epoch.iter_batches(
+            self._case.batch_rows, batch_format=batch_format, balance=self._case.balance
+        )
 
 
 def _read(case: Case, executor: str) -> list[_Consumer]:

@@ -122,6 +122,7 @@ class ReplicaReading:
                 drop_last=case.drop_last,
                 prefetch_batches=self.mesh.prefetch[self.number[1]],
                 columns=(columns := self.mesh.columns_of(self.number[1], epoch.number)),
+                balance=case.balance,
             )
             for batch in batches:
                 self.epochs[epoch.number].append(take_rows(_with_all_columns(batch, columns)))
@@ -153,6 +154,8 @@ def _with_all_columns(batch: Any, columns: list[str] | None) -> Any:
     """A batch with the columns that its reader did not select, as they follow from the number of the row."""
     if columns is None:
         return batch
+    if isinstance(batch, list):
+        return [_with_all_columns(part, columns) for part in batch]
     assert list(batch) == columns
     x = np.asarray(batch["x"])
     flag = np.abs(x if x.ndim == 1 else x // 8) % 2
@@ -162,6 +165,8 @@ def _with_all_columns(batch: Any, columns: list[str] | None) -> Any:
 
 def scribble(batch: Any) -> None:
     """Overwrite a batch, which is its reader's own."""
+    for part in batch if isinstance(batch, list) else ():
+        scribble(part)
     if isinstance(batch, dict):
         for values in batch.values():
             if hasattr(values, "flags") and values.flags.writeable:

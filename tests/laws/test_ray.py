@@ -12,6 +12,7 @@ from tests.laws.reading import assert_delivers, read_shards
 from windrow.core.errors import PlanError
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.shard.open_shards import open_shards
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 BLOCKS = WindowCut(blocks_per_window=2)
@@ -44,6 +45,19 @@ CASES = {
     "stored order": Case((9, 1, 0, 13, 8), BLOCKS, seed=None, shards=2, batch_rows=3),
     "bytes windows": Case(
         (20, 3, 17, 40, 1, 0, 25), WindowCut(bytes_per_window=400), shards=2, batch_rows=7, epochs=3
+    ),
+    "balanced": Case(
+        (9, 1, 0, 13, 8), BLOCKS, shards=3, batch_rows=4, epochs=2, balance=Balance("x", "length ** 2")
+    ),
+    "balanced, free, filtered, padded": Case(
+        (20,) * 8,
+        BLOCKS,
+        shards=2,
+        batch_rows=6,
+        equal="pad",
+        change="filtered",
+        epochs=2,
+        balance=Balance("x", rows="free", microbatches=2),
     ),
     "filtered": Case((20,) * 8, BLOCKS, shards=2, batch_rows=6, equal="pad", change="filtered", epochs=2),
     "dropped": Case(

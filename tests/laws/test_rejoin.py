@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.laws.cases import CASES, Case, Rows
 from tests.laws.examples import examples
+from tests.laws.reading import take_rows
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.shard.shard import Shard
@@ -50,14 +51,16 @@ class Trainer:
     def take(self) -> None:
         """Take one batch, or the end of an epoch."""
         if self.batches is None:
-            self.batches = self.shard.iter_batches(self.case.batch_rows, drop_last=self.case.drop_last)
+            self.batches = self.shard.iter_batches(
+                self.case.batch_rows, drop_last=self.case.drop_last, balance=self.case.balance
+            )
         batch = next(self.batches, None)
         steps = self.due[self.epoch]
         if batch is None:
             assert self.step == len(steps)
             self.epoch, self.step, self.batches = self.epoch + 1, 0, None
             return
-        assert batch["x"].tolist() == steps[self.step]
+        assert take_rows(batch) == steps[self.step]
         self.step += 1
         self.states.append(self.shard.state_dict())
 
@@ -123,7 +126,9 @@ def test_new_run_serves_shards_at_different_steps(case: Case, seed: int) -> None
     chance.shuffle(again)
     try:
         for trainer in again:
-            trainer.batches = trainer.shard.iter_batches(case.batch_rows, drop_last=case.drop_last)
+            trainer.batches = trainer.shard.iter_batches(
+                case.batch_rows, drop_last=case.drop_last, balance=case.balance
+            )
         while living := [trainer for trainer in again if not trainer.done]:
             chance.choice(living).take()
     finally:

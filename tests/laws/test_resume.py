@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.laws.cases import CASES, Case, Rows
 from tests.laws.reading import take_rows
-from tests.laws.reference import Assigned, assign_as_lists
+from tests.laws.reference import Assigned, assign_as_lists, divide_by_cost
 from windrow.core.errors import PlanError
 from windrow.pipeline.checkpoint.resume import resume
 from windrow.pipeline.executors.threads import ThreadsExecutor
@@ -39,6 +39,7 @@ class Stream(RuleBasedStateMachine):
     @initialize(case=CASES)
     def make(self, case: Case) -> None:
         self.case = replace(case, cache=None)
+        self.balance = case.balance
         self.job = self.case.job(ThreadsExecutor(2))
         self.orders = [self.case.order(epoch) for epoch in range(case.epochs)]
         self.enter(0)
@@ -61,10 +62,11 @@ class Stream(RuleBasedStateMachine):
         return self.epoch == len(self.orders)
 
     def assignment(self, batch_rows: int, row: int) -> Assigned:
-        case = self.case
-        return assign_as_lists(
-            len(self.order), case.shards, batch_rows, case.equal, drop_last=case.drop_last, start=row
-        )
+        case, order = self.case, self.order
+        how: dict[str, Any] = {"drop_last": case.drop_last, "start": row}
+        if case.balance is None:
+            return assign_as_lists(len(order), case.shards, batch_rows, case.equal, **how)
+        return divide_by_cost(len(order), case.shards, batch_rows, case.equal, case.balance, order, **how)
 
     def enter(self, epoch: int, row: int = 0) -> None:
         self.epoch, self.row, self.steps, self.assigned = epoch, row, 0, None
@@ -80,8 +82,8 @@ class Stream(RuleBasedStateMachine):
     # --- actions of a trainer
 
     @precondition(lambda self: self.assigned is None and not self.is_done)
-    @rule(batch_rows=BATCH_ROWS)
-    def open(self, batch_rows: int) -> None:
+    @rule(batch_rows=BATCH_ROWS, is_balanced=st.booleans())
+    def open(self, batch_rows: int, is_balanced: bool) -> None:
         if self.left and self.epoch + 1 == len(self.orders):
             for shard in self.shards:
                 with pytest.raises(PlanError, match="have been read"):
@@ -90,9 +92,13 @@ class Stream(RuleBasedStateMachine):
         if self.left:
             self.enter(self.epoch + 1)
         self.batch_rows = batch_rows
+        self.case = replace(self.case, balance=self.balance if is_balanced else None)
         self.assigned = self.assignment(batch_rows, self.row)
         drop_last = self.case.drop_last
-        self.iterators = [shard.iter_batches(batch_rows, drop_last=drop_last) for shard in self.shards]
+        balance = self.case.balance
+        self.iterators = [
+            shard.iter_batches(batch_rows, drop_last=drop_last, balance=balance) for shard in self.shards
+        ]
 
     @precondition(lambda self: self.assigned is not None)
     @rule(steps=st.integers(1, 6), turns=st.randoms(use_true_random=False))

@@ -21,7 +21,7 @@ from tests.laws.reading import ScrambledThreads, assert_delivers, read_shards
 from tests.laws.reference import assign_as_lists, order_epoch
 from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.executors.threads import ThreadsExecutor
-from windrow.pipeline.plan import program
+from windrow.pipeline.plan import output_bytes
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.epoch_plan import WindowCut
@@ -91,7 +91,7 @@ def test_minimum_memory(case: Case, workers: int, scramble: int) -> None:
     case = replace(case, tight=True)
     with pytest.MonkeyPatch.context() as patch:
         # about the size of such small map outputs, so that the limit matters
-        patch.setattr(program, "_BLOCK_BYTES", 400)
+        patch.setattr(output_bytes, "_BLOCK_BYTES", 400)
         readings = read_shards(case, ScrambledThreads(workers, scramble))
         assert_delivers(case, readings)
     for reading in readings:
@@ -129,7 +129,7 @@ def test_corrupt_blocks(case: Case, corrupt: frozenset[int], workers: int, scram
 def test_one_shard_after_another(case: Case, tight: bool) -> None:
     case = replace(case, tight=tight and case.change != "doubled" and not case.packed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(program, "_BLOCK_BYTES", 400)
+        patch.setattr(output_bytes, "_BLOCK_BYTES", 400)
         assert_delivers(case, read_shards(case, ThreadsExecutor(2), order="in turn"))
 
 

@@ -12,6 +12,7 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.plan import output_bytes
 from windrow.pipeline.plan import program as program_module
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.program import Program
@@ -122,7 +123,7 @@ def test_late_results_of_an_epoch_that_was_left_change_nothing() -> None:
 
 
 def test_acknowledged_slices_are_not_cached_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_module, "_BLOCK_BYTES", 200)
+    monkeypatch.setattr(output_bytes, "_BLOCK_BYTES", 200)
     driver, runner, clock = start(Case((20,) * 6, CUT, shards=2), memory=1400, slices=4)
     for shard in range(2):
         driver.open_epoch(shard, Cursor(), 2, drop_last=False)

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -132,7 +132,7 @@ def assert_places(program: Program, epoch: int, window: int, rows: Rows) -> None
         assert task.ordering is not None
         assert task.ordering.offsets == tuple(offsets)
         assert task.ordering.order.rows == total
-        assert task.ordering.order.first_row == task.ordering.layouts[0].first_row
+        assert task.ordering.order.first_row == cast("WindowRuns", task.ordering.layouts[0]).first_row
         if total and task.ordering.order.permutation is not None:
             assert task.ordering.order.permutation.size == total
 

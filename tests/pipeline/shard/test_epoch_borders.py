@@ -22,8 +22,8 @@ from windrow.pipeline.executors.base import Pace, WindowData
 from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsClient
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.shard import prefetch_loop
+from windrow.pipeline.shard.epoch_runs import EpochRuns, PlacedRun
 from windrow.pipeline.shard.open_shards import open_shards
-from windrow.pipeline.shard.run_reader import EpochRuns, PlacedRun
 from windrow.pipeline.shard.shard import Shard
 from windrow.pipeline.tasks import map_task
 from windrow.pipeline.tasks.map_batches import MapBatches

@@ -9,7 +9,7 @@ from collections.abc import Generator
 import pytest
 
 from windrow.pipeline.shard import epoch_reader
-from windrow.pipeline.shard.epoch_reader import Prefetcher
+from windrow.pipeline.shard.prefetcher import Prefetcher
 
 
 def count_to(stop: int, closed: threading.Event) -> Generator[int, None, None]:

@@ -22,13 +22,13 @@ from windrow.shuffle.order.round_runs import (
     RoundRuns,
     SourceStretch,
     count_slices,
-    find_destinations,
     find_slice,
     scatter_window,
 )
 from windrow.shuffle.order.runs import Destinations, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.share_sequence import ShareSequence
+from windrow.shuffle.order.step_runs import find_destinations
 
 KEY = bytes(range(32))
 

@@ -11,11 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from windrow.core.errors import StateError
 from windrow.core.native_libraries import missing_library_warnings
+from windrow.pipeline.coordinator.balanced_epochs import BalancedEpochs
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.memory_cache import JobCache
 from windrow.pipeline.coordinator.requests import (
@@ -54,7 +52,6 @@ from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.coordinator.source_history import SourceHistory
 from windrow.pipeline.coordinator.window_history import Capacity, WindowHistory
 from windrow.pipeline.plan.cursor import Cursor, Place
-from windrow.pipeline.plan.epoch_shape import EpochShape
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.statistics.phases import TrainerStats
@@ -104,10 +101,8 @@ class Driver:
             capacity or Capacity(workers), profiled=job.options.profile, sources=sources
         )
         limits = make_limits(program, budget, workers, clients or program.members)
-        # of each epoch that a shard has opened, and the latest, which others are expected to have
-        self._balances: dict[int, Balance | None] = {}
-        self._balance: Balance | None = None
-        self._scheduler = Scheduler(limits, self._shape)
+        self._balanced = BalancedEpochs(program, self._rows)
+        self._scheduler = Scheduler(limits, self._balanced.shape)
 
     # --- requests of shards
 
@@ -128,29 +123,14 @@ class Driver:
         assignment = rest.whole
         opened = self._scheduler.opened_assignment(cursor.epoch)
         self._epoch_starts.open(shard, cursor, rest, opened)
-        self._expect_balance(cursor, balance)
+        measured_from = self._scheduler.counts(cursor.epoch).first_window
+        for epoch in self._balanced.open(cursor, balance, measured_from):
+            self._handle(Replanned(epoch))
         self._handle(Opened(shard, Place(cursor.epoch, cursor.window), assignment, cursor.window_row))
         if opened is None:
             self._left_out.open(cursor.epoch, assignment)
             self._left_out.count(self._total)
         return self.describe_epoch(cursor, batch_rows, drop_last=drop_last, balance=balance)
-
-    def _expect_balance(self, cursor: Cursor, balance: Balance | None) -> None:
-        """Plan the epochs from a cursor on for rows that are divided by cost, or not."""
-        changes = balance != self._balance
-        self._balance, self._balances[cursor.epoch] = balance, balance
-        # what comes before the first measured window is dealt without costs
-        is_earlier = balance is not None and cursor.window < self._scheduler.counts(cursor.epoch).first_window
-        for epoch in (cursor.epoch, cursor.epoch + 1) if changes or is_earlier else ():
-            self._handle(Replanned(epoch))
-
-    def _shape(self, epoch: int) -> EpochShape:
-        return self._program.shape(epoch, self._rows.array, self._measures(epoch))
-
-    def _measures(self, epoch: int) -> list[NDArray[np.float32] | None] | None:
-        """What the rows of each block measure, if the epoch's rows are divided by cost."""
-        balance = self._balances.get(epoch, self._balance)
-        return None if balance is None else self._rows.measures(balance.column, epoch)
 
     def describe_epoch(
         self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
@@ -266,6 +246,7 @@ class Driver:
             windows_ready=self._scheduler.windows_ready,
             corrupt_blocks=self._rows.corrupt.names,
             corrupt_rows=self._rows.corrupt.rows,
+            imbalance=self._balanced.imbalance,
         )
 
     # --- results of tasks
@@ -411,12 +392,12 @@ class Driver:
                 slices=self._budget.slices,
                 lengths=self._rows.documents,
                 keys=buffered.keys,
-                measures=None if assignment.balance is None else self._measures(work.epoch),
+                measures=None if assignment.balance is None else self._balanced.measures(work.epoch),
                 total=self._total(work.epoch),
             )
+            self._balanced.note(*key, buffered.places.imbalances)
             buffered.keys.clear()
-        balance = self._balances.get(work.epoch, self._balance)
-        measure = None if balance is None else balance.column
+        measure = self._balanced.column(work.epoch)
         task = self._program.task(work, stage, self._rows.array, buffered.places, measure)
         skips = self._rows.corrupt.find_skipped(work.epoch, task.blocks)
         task = replace(task, skips=skips, max_bytes=instruction.max_bytes, samples=instruction.samples)

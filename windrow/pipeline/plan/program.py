@@ -20,16 +20,15 @@ from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape, Part, Stage
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.mixture_legs import MixtureLegs
-from windrow.pipeline.plan.step_places import MeasuredRows, place_steps
+from windrow.pipeline.plan.output_bytes import estimate_held_bytes, extra_row_bytes
+from windrow.pipeline.plan.step_places import MeasuredRows
 from windrow.pipeline.plan.window_places import EpochParts, WindowPlaces, WindowPlan, cut_parts, place_window
-from windrow.pipeline.tasks.key_columns import KEY_COPIES, SORTED_ROW_BYTES
 from windrow.pipeline.tasks.map_task import TaskContext
 from windrow.pipeline.tasks.task import Task, Work
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.epoch_plan import EpochPlan, plan_epoch
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
-from windrow.shuffle.order.window_order import WindowOrder, order_window
 
 # A run's columns must stay in the CPU cache while its rows are placed; smaller runs cost
 # more Python per row.
@@ -46,14 +45,6 @@ _CACHED_EPOCHS = 3
 # Tasks of these windows are started in turn; the plan of a million blocks takes 16 MB.
 _CACHED_WINDOWS = 8
 
-# A map output also holds each row's position, its buffers are rounded up by 6 % on average,
-# and every block has a few small arrays.
-_PLACE_BYTES = 4
-_ROUNDING = 1.07
-# of a key to sort by; those of text can take more
-_KEY_BYTES = 8
-_BLOCK_BYTES = 2**14
-
 _MAP = (Stage("map", needs_order=True),)
 _READ_THEN_SORT = (
     Stage("read", needs_order=False),
@@ -62,11 +53,6 @@ _READ_THEN_SORT = (
 _READ_THEN_PLACE = (Stage("read", needs_order=False), Stage("place", needs_order=True))
 # of a mixture, whose tokens are known, but not the documents of a window
 _COUNT_THEN_PLACE = (_READ_THEN_PLACE[0], Stage("place", needs_order=True, needs_window=True))
-
-
-def _estimate_held_bytes(output_bytes: NDArray[np.float64]) -> NDArray[np.int64]:
-    held: NDArray[np.int64] = (output_bytes * _ROUNDING).astype(np.int64) + _BLOCK_BYTES
-    return held
 
 
 def stored_row_bytes(source: Source) -> int:
@@ -162,7 +148,7 @@ class Program:
 
         Blocks that are held until their rows can be placed are held whole.
         """
-        return _estimate_held_bytes(self.output_bytes)
+        return estimate_held_bytes(self.output_bytes)
 
     @cached_property
     def output_bytes(self) -> NDArray[np.float64]:
@@ -175,16 +161,8 @@ class Program:
     def _members_bytes(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
         """(blocks,) bytes for the members' shards, given the bytes of all values per block."""
         share = 1.0 if self.job.holds_blocks else len(self.members) / self.shards
-        rows = values + self._extra_row_bytes * self.estimated_rows
+        rows = values + extra_row_bytes(self.job) * self.estimated_rows
         return (rows * share).astype(np.float64)
-
-    @property
-    def _extra_row_bytes(self) -> int:
-        """Bytes per row of a map output besides values: its position, 1 byte per column with nulls, and its keys."""
-        source, sort = self.job.source, self.job.sort
-        flags = sum(source.null_counts.get(name) != 0 for name in source.schema.names)
-        sorting = 0 if sort is None else SORTED_ROW_BYTES + KEY_COPIES * _KEY_BYTES * len(sort.keys)
-        return _PLACE_BYTES + flags + sorting
 
     def batch_rows(self, batch_size: int) -> int:
         """Rows of a batch; with packing, the tokens of its sequences."""
@@ -307,14 +285,7 @@ class Program:
 
     @cached_property
     def _measured(self) -> MeasuredRows:
-        return MeasuredRows(self.parts, self._order_window)
-
-    @cached_property
-    def _order_window(self) -> Callable[[int, int, int, int], WindowOrder]:
-        seed = self.job.row_seed
-        return lambda epoch, window, rows, first_row: order_window(
-            seed=seed, epoch=epoch, window=window, rows=rows, first_row=first_row
-        )
+        return MeasuredRows(self.parts, self.job.row_seed)
 
     @cached_property
     def parts(self) -> Callable[[int, int], WindowPlan]:
@@ -351,10 +322,10 @@ class Program:
         unpacked: Iterable[int | None] = repeat(None)
         if self.packs:
             unpacked = parts.sums(
-                _estimate_held_bytes(self._members_bytes(self.job.source.blocks.memory_bytes))
+                estimate_held_bytes(self._members_bytes(self.job.source.blocks.memory_bytes))
             ).tolist()
         stored: Iterable[int | None] = repeat(None)
-        if not is_counted:
+        if not (self.job.rows_known and is_counted):
             stored = parts.sums(self.estimated_rows).tolist()
         flat = tuple(map(Part, counts, sizes, unpacked, stored))
         borders = parts.windows.tolist()
@@ -383,26 +354,16 @@ class Program:
 
         With `Balance`, ``measures`` holds those of each block's rows, and ``total`` the epoch's rows if they are known.
         """
+        run_rows = self.run_rows(assignment.batch_size)
         if self.legs is not None:
-            run_rows = self.run_rows(assignment.batch_size)
             return self.legs.place(work, rows, assignment, destinations, run_rows, lengths)
         first, stop = counts.first_row(work.window), counts.first_row(work.window + 1)
         assert first is not None, "rows are counted before they are placed"
         assert stop is not None, "rows are counted before they are placed"
         plan, key = self.parts(work.epoch, work.window), (work.epoch, work.window)
         if measures is not None:
-            return place_steps(
-                self._measured,
-                plan,
-                self._order_window(*key, stop - first, first),
-                key,
-                counts,
-                measures,
-                total=total,
-                assignment=assignment,
-                destinations=destinations,
-                run_rows=self.run_rows(assignment.batch_size),
-                slices=slices,
+            return self._measured.place(
+                key, counts, measures, assignment, total, destinations, run_rows=run_rows, slices=slices
             )
         layouts = tuple(
             WindowRuns(
@@ -411,7 +372,7 @@ class Program:
                 stop_row=stop,
                 total=counts.total,
                 shards=shards,
-                run_rows=self.run_rows(assignment.batch_size),
+                run_rows=run_rows,
                 slices=slices,
             )
             for shards in destinations

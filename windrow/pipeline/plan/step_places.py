@@ -13,7 +13,7 @@ from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_rows import deal_rows
 from windrow.shuffle.order.step_runs import lay_out_steps
-from windrow.shuffle.order.window_order import WindowOrder
+from windrow.shuffle.order.window_order import WindowOrder, order_window
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -25,16 +25,12 @@ _KEPT_WINDOWS = 6
 class MeasuredRows:
     """What rows measure, window by window in the order of the epoch; the latest windows are kept.
 
-    ``plan`` and ``order`` give the blocks of a window and the order of its rows, whose number and first row they get.
+    ``plan`` gives the blocks of a window of an epoch, and ``seed`` the order of its rows.
     """
 
-    def __init__(
-        self,
-        plan: Callable[[int, int], WindowPlan],
-        order: Callable[[int, int, int, int], WindowOrder],
-    ) -> None:
+    def __init__(self, plan: Callable[[int, int], WindowPlan], seed: int | None) -> None:
         self._plan = plan
-        self._order = order
+        self._seed = seed
         self._kept: OrderedDict[tuple[str, int, int], Floats] = OrderedDict()
 
     def of_window(
@@ -95,34 +91,39 @@ class MeasuredRows:
             high, at = high + len(behind), at + 1
         return low, np.concatenate(found)
 
+    def _order(self, epoch: int, window: int, rows: int, first_row: int) -> WindowOrder:
+        return order_window(seed=self._seed, epoch=epoch, window=window, rows=rows, first_row=first_row)
 
-def place_steps(
-    measured: MeasuredRows,
-    plan: WindowPlan,
-    order: WindowOrder,
-    key: tuple[int, int],
-    counts: EpochCounts,
-    measures: Sequence[Floats | None],
-    *,
-    total: int | None,
-    assignment: ShardAssignment,
-    destinations: Sequence[tuple[int, ...]],
-    run_rows: int,
-    slices: int,
-) -> WindowPlaces:
-    """Compute where the rows of window ``key`` (epoch and window) go; ``measures`` are those of each block's rows."""
-    epoch, window = key
-    low, found = measured.around(epoch, window, counts, measures, assignment)
-    dealt = deal_rows(
-        assignment,
-        window=(order.first_row, order.first_row + order.rows),
-        total=total,
-        low=low,
-        measures=found,
-    )
-    layouts, numbers = lay_out_steps(dealt, destinations=destinations, run_rows=run_rows, slices=slices)
-    by_stored_row = numbers[order.epoch_rows(0, order.rows) - order.first_row]
-    sizes = [len(each) for each in map(measures.__getitem__, plan.blocks.tolist()) if each is not None]
-    before: Ints = np.append(0, np.cumsum(sizes, dtype=np.int64))
-    given = np.split(by_stored_row, before[1:-1]) if sizes else []
-    return WindowPlaces(plan, order, layouts, before, given_rows=tuple(given))
+    def place(
+        self,
+        key: tuple[int, int],
+        counts: EpochCounts,
+        measures: Sequence[Floats | None],
+        assignment: ShardAssignment,
+        total: int | None,
+        destinations: Sequence[tuple[int, ...]],
+        *,
+        run_rows: int,
+        slices: int,
+    ) -> WindowPlaces:
+        """Compute where the rows of window ``key`` (epoch and window) go.
+
+        ``measures`` are those of each block's rows, ``total`` the epoch's rows if they are known.
+        """
+        epoch, window = key
+        plan = self._plan(epoch, window)
+        low, found = self.around(epoch, window, counts, measures, assignment)
+        first, stop = counts.first_row(window), counts.first_row(window + 1)
+        assert first is not None, "rows are counted before they are placed"
+        assert stop is not None, "rows are counted before they are placed"
+        order = self._order(epoch, window, stop - first, first)
+        dealt = deal_rows(assignment, window=(first, stop), total=total, low=low, measures=found)
+        layouts, numbers = lay_out_steps(dealt, destinations=destinations, run_rows=run_rows, slices=slices)
+        by_stored_row = numbers[order.epoch_rows(0, order.rows) - first]
+        of_blocks = [measures[block] for block in plan.blocks.tolist()]
+        sizes = [0 if each is None else len(each) for each in of_blocks]
+        before: Ints = np.append(0, np.cumsum(sizes, dtype=np.int64))
+        given = np.split(by_stored_row, before[1:-1]) if sizes else []
+        return WindowPlaces(
+            plan, order, layouts, before, given_rows=tuple(given), imbalances=dealt.imbalances
+        )

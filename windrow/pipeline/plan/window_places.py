@@ -116,6 +116,8 @@ class WindowPlaces:
     given_rows: tuple[NDArray[np.int64] | NDArray[np.uint32], ...] | None = None
     # of a mixture with packing, where the source's sequences come
     sequences: SequencePlaces | None = None
+    # with `Balance`, the cost of the most expensive shard over the mean of all, of each step that ends in the window
+    imbalances: tuple[float, ...] = ()
 
     @cached_property
     def task_layouts(self) -> tuple[WindowRuns, ...] | tuple[RoundRuns, ...] | tuple[StepRuns, ...]:

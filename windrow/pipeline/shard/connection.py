@@ -24,9 +24,10 @@ from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import RUN_BYTES, Program
 from windrow.pipeline.shard.consumer import Consumer
+from windrow.pipeline.shard.epoch_runs import Converter
 from windrow.pipeline.shard.partial_runs import Portions
 from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
-from windrow.pipeline.shard.run_reader import Converter, RunReader
+from windrow.pipeline.shard.run_reader import RunReader
 from windrow.pipeline.shard.run_record import Ending, RunRecord
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.map_batches import MapBatches

@@ -20,10 +20,10 @@ from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.executors.base import CoordinatorClient, WindowData
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.shard.consumer import Consumer
+from windrow.pipeline.shard.epoch_runs import Converter, EpochRuns, PlacedRun
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
 from windrow.pipeline.shard.placing import find_positions, place_run
-from windrow.pipeline.shard.run_reader import Converter, EpochRuns, PlacedRun
-from windrow.pipeline.shard.step_parts import LAST_MICROBATCH, take_pieces
+from windrow.pipeline.shard.step_parts import WindowPieces
 from windrow.pipeline.shard.waits import QUEUE_SECONDS, Spent, phases_of
 from windrow.pipeline.statistics.phases import COLLATE, SHUFFLE
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -245,7 +245,7 @@ class PrefetchLoop:
         # the window also holds rows of earlier steps, for shards that are behind this one
         remaining = deque(layout.runs_from(runs.facts.assignment.start_row, self._shard))
         _skip_rows(remaining, first)
-        pieces = _Pieces(layout, runs.facts.assignment.start_row, self._shard, first)
+        pieces = WindowPieces(layout, runs.facts.assignment.start_row, self._shard, first)
         padding = layout.padding_runs(self._shard)
         uses.expect([run.slice for run in (*remaining, *padding)])
         while remaining:
@@ -366,26 +366,6 @@ class PrefetchLoop:
 def _acknowledge(runs: EpochRuns, window: int, slices: int, finished: bool) -> None:
     epoch = runs.facts.epoch
     runs.acknowledge(Place(epoch, window + 1) if finished else Place(epoch, window, slices))
-
-
-class _Pieces:
-    """The parts of steps that a shard's rows of a window are, from an epoch's row on and behind ``first`` rows."""
-
-    def __init__(self, layout: WindowRuns | StepRuns, row: int, shard: int, first: int) -> None:
-        found = layout.pieces_from(row, shard)
-        self._left = None if found is None else deque(found)
-        self._batch_rows = layout.assignment.batch_rows
-        self.take(first)
-
-    def take(self, rows: int) -> Sequence[Piece]:
-        """Those of the next rows; none where batches are even."""
-        return () if self._left is None else take_pieces(self._left, rows)
-
-    def repeated(self, run: Run) -> Sequence[Piece]:
-        """That of a run of rows that are repeated to fill the last step."""
-        if self._left is None:
-            return ()
-        return (Piece(run.place // self._batch_rows, LAST_MICROBATCH, run.rows, ends=False, cost=0.0),)
 
 
 def _skip_rows(runs: deque[Run], rows: int) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.pipeline.delivery.delivery import StepPart
-from windrow.shuffle.order.step_runs import Piece
+from windrow.shuffle.order.runs import Run, WindowRuns
+from windrow.shuffle.order.step_runs import Piece, StepRuns
 
 # of repeated rows, which join the last one that has rows
 LAST_MICROBATCH = -1
@@ -92,6 +93,26 @@ def take_pieces(pieces: deque[Piece], rows: int) -> list[Piece]:
         taken.append(piece)
         rows -= piece.rows
     return taken
+
+
+class WindowPieces:
+    """The parts of steps that a shard's rows of a window are, from an epoch's row on and behind ``first`` rows."""
+
+    def __init__(self, layout: WindowRuns | StepRuns, row: int, shard: int, first: int) -> None:
+        found = layout.pieces_from(row, shard)
+        self._left = None if found is None else deque(found)
+        self._batch_rows = layout.assignment.batch_rows
+        self.take(first)
+
+    def take(self, rows: int) -> Sequence[Piece]:
+        """Those of the next rows; none where batches are even."""
+        return () if self._left is None else take_pieces(self._left, rows)
+
+    def repeated(self, run: Run) -> Sequence[Piece]:
+        """That of a run of rows that are repeated to fill the last step."""
+        if self._left is None:
+            return ()
+        return (Piece(run.place // self._batch_rows, LAST_MICROBATCH, run.rows, ends=False, cost=0.0),)
 
 
 def for_microbatches(

@@ -82,6 +82,9 @@ class RunStats:
         Cached blocks on disk that failed verification and were read from the source again.
     corrupt_blocks, corrupt_rows
         The blocks that ``on_error="skip"`` skips, by path and row group, and their stored rows.
+    imbalance
+        With ``balance=``, by epoch: the cost of the most expensive shard over the mean of all, as the mean over the
+        steps prepared so far. 1 is even.
     sources
         Of a mixture: what was done for each source, in the mixture's order.
     missing_libraries
@@ -111,6 +114,7 @@ class RunStats:
     cache_corrupt_blocks: int = 0
     corrupt_blocks: tuple[str, ...] = ()
     corrupt_rows: int = 0
+    imbalance: Mapping[int, float] = field(default_factory=dict)
     sources: tuple[SourceRun, ...] = ()
     missing_libraries: tuple[str, ...] = ()
 
@@ -315,6 +319,9 @@ def _run_lines(run: RunStats) -> Iterator[str]:
     if run.corrupt_blocks:
         names = ", ".join(run.corrupt_blocks)
         yield f"skipped   {len(run.corrupt_blocks)} corrupt blocks, {run.corrupt_rows:,} rows: {names}"
+    if run.imbalance:
+        epoch, ratio = max(run.imbalance.items())
+        yield f"balance   the most expensive shard costs {ratio:.3f} of the mean (epoch {epoch})"
 
 
 def _trainer_table(trainers: Sequence[TrainerStats]) -> Iterator[str]:

@@ -35,6 +35,9 @@ def measure_rows(table: pa.Table, column: str, origin: str) -> NDArray[np.float3
     TransformError
         If the column has nulls, negative numbers or NaN; names it and ``origin``, the block.
     """
+    if not table.num_rows:
+        # a skipped block has no columns
+        return np.zeros(0, np.float32)
     where = f"Balance, {origin}: "
     check_measurable(table.schema, column, TransformError, where)
     values = table.column(column)

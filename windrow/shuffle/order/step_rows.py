@@ -38,6 +38,13 @@ class StepRows:
         tuple[int, int, int], ...
     ]  # (row of the window, shard, place) of each row that padding repeats
 
+    @property
+    def imbalances(self) -> tuple[float, ...]:
+        """The cost of the most expensive trainer over the mean of all, of each unit that ends in the window."""
+        spent = self.costs.sum(axis=2)[: len(self.costs) - bool(self.later.any())]
+        mean, most = spent.mean(axis=1), spent.max(axis=1)
+        return tuple((most[mean > 0] / mean[mean > 0]).tolist())
+
 
 @dataclass(frozen=True, eq=False)
 class _Units:

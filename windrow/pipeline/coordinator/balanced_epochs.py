@@ -1,0 +1,70 @@
+"""Which epochs divide their steps by cost, and what is known of the rows by which they do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.pipeline.coordinator.run_measurements import BlockRowCounts
+from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.epoch_shape import EpochShape
+from windrow.pipeline.plan.program import Program
+from windrow.shuffle.order.balance import Balance
+
+# being read or prefetched, or still read by a slow shard
+_KEPT_EPOCHS = 8
+
+
+class BalancedEpochs:
+    """The `Balance` of each epoch that a shard has opened; others are expected to have the latest one."""
+
+    def __init__(self, program: Program, rows: BlockRowCounts) -> None:
+        self._program = program
+        self._rows = rows
+        self._opened: dict[int, Balance | None] = {}
+        self._latest: Balance | None = None
+        # by epoch and window: the sum of its steps' imbalances, and the number of these steps
+        self._imbalances: dict[int, dict[int, tuple[float, int]]] = {}
+
+    def note(self, epoch: int, window: int, imbalances: Sequence[float]) -> None:
+        """Note the imbalance of each step that ends in a window."""
+        self._imbalances.setdefault(epoch, {})[window] = sum(imbalances), len(imbalances)
+
+    @property
+    def imbalance(self) -> dict[int, float]:
+        """By epoch, the mean over its steps of the most expensive shard's cost over the mean of all."""
+        sums = {
+            epoch: [sum(values) for values in zip(*windows.values(), strict=True)]
+            for epoch, windows in self._imbalances.items()
+        }
+        return {epoch: total / steps for epoch, (total, steps) in sums.items() if steps}
+
+    def open(self, cursor: Cursor, balance: Balance | None, first_window: int) -> tuple[int, ...]:
+        """A shard opens an epoch at a cursor; returns the epochs whose shape changes with that.
+
+        ``first_window`` is the one from which on the epoch's rows have been counted and measured so far. What comes
+        before it is dealt without costs, so that it is planned again where a shard needs it.
+        """
+        changes = balance != self._latest
+        is_earlier = balance is not None and cursor.window < first_window
+        self._latest = self._opened[cursor.epoch] = balance
+        for epoch in [epoch for epoch in self._opened if epoch < cursor.epoch - _KEPT_EPOCHS]:
+            del self._opened[epoch]
+            self._imbalances.pop(epoch, None)
+        return (cursor.epoch, cursor.epoch + 1) if changes or is_earlier else ()
+
+    def column(self, epoch: int) -> str | None:
+        """The column that the rows of an epoch are measured by; None: they are not."""
+        balance = self._opened.get(epoch, self._latest)
+        return None if balance is None else balance.column
+
+    def measures(self, epoch: int) -> list[NDArray[np.float32] | None] | None:
+        """What the rows of each block measure, None until measured; None: they are not."""
+        column = self.column(epoch)
+        return None if column is None else self._rows.measures(column, epoch)
+
+    def shape(self, epoch: int) -> EpochShape:
+        """The epoch as the scheduler sees it, with what is known of its rows so far."""
+        return self._program.shape(epoch, self._rows.array, self.measures(epoch))
