@@ -25,6 +25,7 @@ from windrow.pipeline.plan.program import TASK_BYTES, UNKNOWN_ROWS, Program
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.task import Task, Work
 from windrow.shuffle.order.epoch_plan import WindowCut
+from windrow.shuffle.order.runs import WindowRuns
 
 Rows = NDArray[np.int64]
 MIB = 2**20

@@ -163,14 +163,14 @@ class StepDestinations:
         self._padding_ids = np.concatenate([each[1] + end for each, end in zip(padded, ends, strict=False)])
         self._padding_places = np.concatenate([each[2] for each in padded])
 
-    def assign(self, rows: NDArray[np.uint32]) -> tuple[Ints | None, RunIds, NDArray[np.uint32]]:
+    def assign(self, rows: NDArray[np.uint32] | Ints) -> tuple[Ints | None, RunIds, NDArray[np.uint32]]:
         """Find the run, and the place within it, of rows of this window given by their number.
 
         Returns what `Destinations.assign` does.
         """
         at = np.searchsorted(self._firsts, rows, side="right") - 1
         runs: RunIds = self._ids[at]
-        places = rows - self._firsts[at]
+        places = (rows - self._firsts[at]).astype(np.uint32)
         if not len(self._repeated):
             return None, runs, places
         order = np.argsort(rows, kind="stable")
