@@ -200,7 +200,8 @@ class EpochCounts:
 
         The window's own rows and all before must be counted. If its last step reaches past the
         window, that step's assignment depends on whether it is the last of the epoch. So later rows
-        must be counted until the step is full, or to the end.
+        must be counted until the step is full, or to the end. With `Balance`, it depends on the costs of all rows of
+        the step, and which these are on all rows of a window.
         """
         if not self._unknown_parts:
             return window >= self._first
@@ -209,11 +210,14 @@ class EpochCounts:
         if first is None or stop is None or self._unknown[window]:
             return False
         missing = -(stop - assignment.start_row) % assignment.step_rows
-        return missing <= self._rows_behind(window)
+        return missing <= self._rows_behind(window, whole=assignment.balance is not None)
 
-    def _rows_behind(self, window: int) -> int:
+    def _rows_behind(self, window: int, *, whole: bool) -> int:
+        """The rows behind a window up to the first part that is not counted; ``whole``: of whole windows."""
         rows = 0
-        for parts in self._rows[window + 1 :]:
+        for number, parts in enumerate(self._rows[window + 1 :], window + 1):
+            if whole and self._unknown[number]:
+                return rows
             for part in parts:
                 if part is None:
                     return rows

@@ -1,0 +1,121 @@
+"""`balance=` of the methods that iterate over batches, as a trainer uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import windrow
+from windrow.pipeline.shard.shard import Shard
+
+LENGTHS = np.maximum(1, np.exp(np.random.default_rng(3).normal(2, 1, 480))).astype(int)
+
+
+@pytest.fixture(scope="module")
+def pipe(tmp_path_factory: pytest.TempPathFactory) -> windrow.DatasetPipeline:
+    path = tmp_path_factory.mktemp("data") / "rows.parquet"
+    tokens = pa.array([[7] * length for length in LENGTHS.tolist()], pa.list_(pa.int32()))
+    pq.write_table(pa.table({"id": range(480), "tokens": tokens}), path, row_group_size=40)
+    ds = windrow.read_parquet(path, target_block_bytes=1).options(executor="threads", progress=False)
+    return ds.window(blocks_per_window=3).repeat(2).random_shuffle_each_window(seed=7)
+
+
+def _read(shards: list[Shard], *, columns: tuple[str, ...] = ("id",), **arguments: Any) -> list[list[Any]]:
+    """By shard, its batches of one epoch."""
+    with ThreadPoolExecutor(len(shards)) as threads:
+        return list(threads.map(lambda shard: list(shard.iter_batches(columns=columns, **arguments)), shards))
+
+
+def _rows(batches: Iterator[Any] | list[Any]) -> list[list[int]]:
+    return [batch["id"].tolist() for batch in batches]
+
+
+def test_rows_of_a_step_are_the_same_and_cost_about_the_same(pipe: windrow.DatasetPipeline) -> None:
+    plain = [_rows(batches) for batches in _read(pipe.split(4), batch_size=8)]
+    shards = pipe.split(4)
+    even = [_rows(batches) for batches in _read(shards, batch_size=8, balance=windrow.Balance("tokens"))]
+    steps = list(zip(*even, strict=True))
+    for step, expected in zip(steps, zip(*plain, strict=True), strict=True):
+        assert sorted(chain.from_iterable(step)) == sorted(chain.from_iterable(expected))
+        assert [len(batch) for batch in step] == [len(batch) for batch in expected]
+    costs = np.array([[LENGTHS[batch].sum() for batch in step] for step in steps])
+    found = shards[0].stats().run.imbalance[0]
+    assert found == pytest.approx((costs.max(axis=1) / costs.mean(axis=1)).mean())
+    assert "of the mean (epoch" in str(shards[0].stats())
+
+
+def test_microbatches_and_what_the_iterator_tells(pipe: windrow.DatasetPipeline) -> None:
+    balance = windrow.Balance("tokens", "length ** 2", rows="free", microbatches=3)
+    with pipe.iterator() as shard:
+        batches = shard.iter_torch_batches(24, columns=("id",), balance=balance)
+        assert batches.part is None
+        for batch in batches:
+            ids = [part["id"].tolist() for part in batch]
+            assert batches.part is not None
+            assert batches.part.rows == tuple(map(len, ids))
+            assert batches.part.costs == tuple(float((LENGTHS[part] ** 2).sum()) for part in ids)
+        assert shard.stats().trainers[0].rows == 480
+
+
+def test_even_batches_tell_their_costs_too(pipe: windrow.DatasetPipeline) -> None:
+    with pipe.iterator() as shard:
+        batches = shard.iter_batches(50, balance=windrow.Balance("tokens"))
+        for batch in batches:
+            assert batches.part is not None
+            assert batches.part.rows == (len(batch["id"]),)
+            assert batches.part.costs == (float(LENGTHS[batch["id"]].sum()),)
+
+
+def test_a_state_goes_on_with_balance_or_without(pipe: windrow.DatasetPipeline) -> None:
+    balance = windrow.Balance("tokens", rows="free")
+    with pipe.iterator() as shard:
+        first = [next(shard.iter_batches(60, balance=balance))["id"].tolist()]
+        state = shard.state_dict()
+    assert "balance" not in str(state)
+    for other in (None, balance, windrow.Balance("tokens", "length ** 3")):
+        shards = pipe.split(3)
+        for shard in shards:
+            shard.load_state_dict(state)
+        found = [
+            row
+            for batches in _read(shards, batch_size=20, balance=other)
+            for row in chain.from_iterable(_rows(batches))
+        ]
+        assert sorted(found + first[0]) == list(range(480))
+
+
+def test_shards_have_to_agree(pipe: windrow.DatasetPipeline) -> None:
+    one, other = pipe.split(2)
+    batches = one.iter_batches(8, balance=windrow.Balance("tokens"))
+    with pytest.raises(
+        windrow.PlanError, match=r"balance=Balance\(column='tokens'.* asks for batch_size=8, drop_last"
+    ):
+        other.iter_batches(8)
+    batches.close()
+
+
+def test_what_is_refused(pipe: windrow.DatasetPipeline) -> None:
+    balance = windrow.Balance("tokens")
+    ids = windrow.range(10).repeat(1)
+    with pytest.raises(
+        windrow.PlanError, match="there is no column 'tokens' to balance by, but there are 'id'"
+    ):
+        ids.iter_batches(balance=balance)
+    with pytest.raises(windrow.PlanError, match=r"must be a windrow\.Balance or None"):
+        ids.iter_batches(balance="tokens")  # type: ignore[arg-type]
+    with pytest.raises(windrow.PlanError, match=r"balance= cannot be combined with pack\(\)"):
+        pipe.pack(8, "tokens").iter_batches(balance=balance)
+    mixed = windrow.mixture({"a": pipe, "b": pipe}, {"a": 1, "b": 1}, seed=1)
+    with pytest.raises(windrow.PlanError, match="balance= cannot be combined with a mixture"):
+        mixed.iter_batches(balance=balance)
+    with pipe.iterator() as shard:
+        list(shard.iter_batches(100, balance=balance))
+        with pytest.raises(windrow.PlanError, match="does not know which rows balance= gives to a shard"):
+            shard.step_lineage(0)
