@@ -56,6 +56,7 @@ from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.task import Task, TaskReport, TaskRunner, Work
+from windrow.shuffle.kernels.map_output import PLACE_BYTES
 
 
 class Driver:
@@ -268,8 +269,9 @@ class Driver:
         buffered = self._buffered.get((work.epoch, work.window))
         rows = self._rows.count(task.blocks)
         if buffered is not None and buffered.attempt == work.attempt:
-            row_bytes = (report.unpacked_bytes or 0) / max(1, rows)
             ordered = task.ordering is not None
+            # what a row takes once it is placed: its place is not part of it
+            row_bytes = max(0.0, (report.unpacked_bytes or 0) / max(1, rows) - PLACE_BYTES * ordered)
             buffered.add(work.part, output, ordered=ordered, row_bytes=row_bytes, keys=report.keys)
         self._handle(Finished(work, rows, report.slice_bytes, report.unpacked_bytes))
         self._left_out.count(self._total)
