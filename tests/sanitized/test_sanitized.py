@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
     find_runtime() is None, reason="no C compiler with the address sanitizer is installed"
 )
 
-SHORT = ["test_native", "test_nested_columns", "test_packed_rows", "test_place_rows"]
+SHORT = ["test_native", "test_nested_columns", "test_packed_rows", "test_pieces", "test_place_rows"]
 SHORT = [f"shuffle/kernels/{name}" for name in SHORT]
 SHORT += [
     f"io/parquet/test_{name}"

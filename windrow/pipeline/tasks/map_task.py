@@ -6,7 +6,7 @@ Every executor runs the same functions. A `Task` is a small picklable value; the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -45,6 +45,7 @@ from windrow.pipeline.tasks.task import (
 from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
+from windrow.shuffle.kernels.pieces import group_pieces
 from windrow.shuffle.order.ordered_rows import OrderedRows, are_in_order, check_movable, cut_into_runs
 from windrow.shuffle.order.round_runs import RoundDestinations, RoundRuns, find_destinations
 from windrow.shuffle.order.runs import Destinations, WindowRuns
@@ -241,10 +242,10 @@ def _run_task(
                             part, first, cast("WindowRuns", layouts[0]), output[0], pool
                         )
                     elif part.num_rows:
-                        for rows, epoch_rows in ordering.place(at, block_rows, part):
-                            slice_bytes += _group_part(rows, epoch_rows, destinations, output, pool, pause)
-                            # free the part of a part before the next one is placed
-                            del rows, epoch_rows
+                        for grouped in _group_part(
+                            part, ordering, at, block_rows, context.packing, destinations, pool, pause
+                        ):
+                            slice_bytes += _add_outputs(grouped, output)
                     block_rows += part.num_rows
                     # free this part before the next one is decoded
                     del part
@@ -349,15 +350,28 @@ def _check_rows(context: TaskContext, task: Task, at: int, rows: int) -> None:
 
 def _group_part(
     part: BlockPart,
-    epoch_rows: NDArray[np.int64],
+    ordering: Ordering,
+    at: int,
+    first_row: int,
+    packing: SequencePacking | None,
     destinations: Destinations | RoundDestinations,
-    output: TaskOutput,
     pool: BufferPool,
     pause: Callable[[], None],
-) -> NDArray[np.int64]:
-    """Group rows into map outputs; returns the bytes of each slice, over all destinations."""
-    sources, runs, places = destinations.assign(epoch_rows)
-    map_outputs = group_rows(part, sources, runs, places, destinations.slice_starts, pool, pause)
+) -> Iterator[list[MapOutput]]:
+    """Group the rows of a part by run; the tokens of documents are grouped some documents at a time."""
+    if packing is None:
+        entries = destinations.assign(ordering.place(at, first_row, part))
+        yield group_rows(part, *entries, destinations.slice_starts, pool, pause)
+        return
+    table = part.select(list(range(len(part.schema))))
+    for pieces, epoch_rows in ordering.place_documents(at, packing.seq_len):
+        sources, runs, places = destinations.assign(epoch_rows)
+        held = pieces if sources is None else pieces.select(sources)
+        yield group_pieces(table, held, runs, places, destinations.slice_starts, pool, pause)
+
+
+def _add_outputs(map_outputs: Sequence[MapOutput], output: TaskOutput) -> NDArray[np.int64]:
+    """Add map outputs to a task's output; returns the bytes of each slice, over all destinations."""
     sizes = []
     for map_outputs_of_slice, map_output in zip(chain.from_iterable(output), map_outputs, strict=True):
         sizes.append(map_output.nbytes if map_output.num_rows else 0)

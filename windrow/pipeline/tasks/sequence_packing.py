@@ -20,6 +20,8 @@ from windrow.pipeline.delivery.to_numpy import column_to_numpy, list_offsets
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
+from windrow.shuffle.kernels.fixed_width import values_of, wrap_values
+from windrow.shuffle.kernels.pieces import end_lists
 
 _DIGEST_DIGITS = 16
 
@@ -148,17 +150,17 @@ class SequencePacking:
         if not table.num_rows:
             return pa.table({}), np.zeros(0, np.int32)
         columns, counts, lengths = self._measure(table, where)
-        stops, filled = np.cumsum(lengths), lengths > 0
         arrays = []
         for name, array in columns.items():
             if not _is_list(array.type):
-                arrays.append(array.take(pa.array(np.repeat(np.arange(len(counts)), counts))))
+                arrays.append(_repeat(array, counts))
                 continue
             tokens = _tokens(name, array, where)
             eos = self._eos_of(name, tokens.type, TransformError, where)
             if eos is not None:
-                values = np.insert(column_to_numpy(tokens, writable=False), stops[filled], eos.as_py())
-                tokens = pa.array(values, tokens.type)
+                values = column_to_numpy(tokens, writable=False)
+                end = np.array([eos.as_py()], values.dtype)
+                tokens = pa.array(end_lists(values, lengths, end), tokens.type)
             arrays.append(tokens)
         return pa.table(dict(zip(columns, arrays, strict=True))), counts.astype(np.int32)
 
@@ -275,6 +277,13 @@ def _lengths(name: str, array: pa.Array, where: str) -> NDArray[np.int64]:
     if pa.types.is_fixed_size_list(array.type):
         return np.full(len(array), array.type.list_size, np.int64)
     return np.diff(list_offsets(array))
+
+
+def _repeat(array: pa.Array, counts: NDArray[np.int64]) -> pa.Array:
+    """Each value so many times."""
+    if array.null_count:
+        return array.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+    return wrap_values(np.repeat(values_of(array), counts, axis=0), array.type, None)
 
 
 def _tokens(name: str, array: pa.Array, where: str) -> pa.Array:

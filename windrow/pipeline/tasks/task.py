@@ -27,16 +27,16 @@ from windrow.pipeline.statistics.phases import (
     TaskProfile,
 )
 from windrow.pipeline.tasks.cache.disk_cache import CacheReport
+from windrow.shuffle.kernels.pieces import Pieces
 from windrow.shuffle.order.round_runs import RoundRuns
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.sequence_places import SequencePlaces
-from windrow.shuffle.order.window_order import WindowOrder, token_rows
+from windrow.shuffle.order.window_order import WindowOrder, cut_documents
 
 T = TypeVar("T")
 # a major page fault waits at most about this long for a local disk
 _FAULT_SECONDS = 0.02
-# With packing, tokens that are placed at a time, unless a document has more. Their epoch rows, runs and places take
-# up to 32 bytes each.
+# With packing, tokens that are placed at a time, unless a document has more.
 PLACED_TOKENS = 2**20
 
 
@@ -198,19 +198,20 @@ class Ordering:
         """Whether rows keep the order of their blocks."""
         return self.order.is_stored and self.documents is None and self.sorted_rows is None
 
-    def place(self, at: int, start: int, part: BlockPart) -> Iterator[tuple[BlockPart, NDArray[np.int64]]]:
-        """Yield the rows of a part and their epoch rows; ``start`` is its first row in block ``at`` of the task.
-
-        Tokens are yielded some documents at a time, since they are few bytes beside their epoch rows.
-        """
+    def place(self, at: int, start: int, part: BlockPart) -> NDArray[np.int64]:
+        """(rows,) the epoch rows of a part's rows; ``start`` is its first row in block ``at`` of the task."""
         if self.sorted_rows is not None:
-            yield part, self.sorted_rows[at][start : start + part.num_rows]
-            return
-        if self.documents is None:
-            first = self.offsets[at] + start
-            yield part, self.order.epoch_rows(first, first + part.num_rows)
-            return
-        documents, table = self.documents[at], part.select(list(range(len(part.schema))))
+            return self.sorted_rows[at][start : start + part.num_rows]
+        first = self.offsets[at] + start
+        return self.order.epoch_rows(first, first + part.num_rows)
+
+    def place_documents(self, at: int, seq_len: int) -> Iterator[tuple[Pieces, NDArray[np.int64]]]:
+        """Yield pieces of the documents of block ``at``, cut at the borders of sequences, and their first epoch rows.
+
+        They are yielded some documents at a time, whose tokens stay in the CPU cache until all of them are moved.
+        """
+        assert self.documents is not None
+        documents = self.documents[at]
         stops = np.cumsum(documents.lengths, dtype=np.int64)
         first = token = 0
         while first < len(stops):
@@ -218,11 +219,13 @@ class Ordering:
             last = max(first + 1, int(np.searchsorted(stops, token + PLACED_TOKENS, side="right")))
             starts, lengths = documents.starts[first:last], documents.lengths[first:last]
             if self.sequences is not None:
-                starts, lengths = self.sequences.cut(starts, lengths)
-            rows = token_rows(starts, lengths)
+                rows, counts = self.sequences.cut(starts, lengths)
+            else:
+                rows, counts, _ = cut_documents(starts, lengths, seq_len)
+            ends = token + np.cumsum(counts)
             if len(rows):
-                yield table.slice(token, len(rows)), rows
-            first, token = last, token + len(rows)
+                yield Pieces(ends - counts, counts), rows
+            first, token = last, int(stops[last - 1])
 
 
 @dataclass(frozen=True)

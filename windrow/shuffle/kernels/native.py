@@ -1,4 +1,4 @@
-"""ctypes bindings of the C kernels in ``_kernels.c`` and ``_positions.c``, with argument checks.
+"""ctypes bindings of the C kernels in ``_kernels.c``, ``_pieces.c`` and ``_positions.c``, with argument checks.
 
 Without a C compiler `LIBRARY` is None, and the callers use NumPy instead, with bit-identical results.
 
@@ -33,6 +33,9 @@ _PACKED_ROWS = [_INT, _INT, _POINTER, _POINTER]
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_range": ([_INT, _INT, _POINTER, _POINTER], None),
     "windrow_copy_packed": ([_INT, _POINTER, _INT, _POINTER], None),
+    "windrow_copy_pieces": ([*[_INT] * 4, *[_POINTER] * 4], _INT),
+    "windrow_number_pieces": ([_INT, *[_POINTER] * 3], None),
+    "windrow_end_lists": ([_INT, _INT, *[_POINTER] * 4], None),
     "windrow_group_joined": ([*[_INT] * 3, *[_POINTER] * 4, *_PACKED_ROWS, _INT, *[_POINTER] * 2], _INT),
     "windrow_group": ([_INT, _INT, _POINTER, _INT, _INT, *[_POINTER] * 3], None),
     "windrow_assign": (
@@ -106,6 +109,44 @@ def copy_out(
         [(address_of(values), width, address_of(out)) for values, width, out in each_column], np.int64
     )
     LIBRARY.windrow_copy_packed(len(columns), each, len(rows), rows)
+
+
+def copy_pieces(
+    values: NDArray[Any],
+    width: int,
+    packing: tuple[int, int],
+    firsts: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    out: NDArray[np.uint8],
+) -> bool:
+    """Encode pieces of a column, one behind the other, by (bytes, base); returns False if a value does not fit.
+
+    ``values`` have ``width`` bytes per row. ``firsts`` and ``counts``, (pieces,), are the first row of each and its
+    rows.
+    """
+    pieces, rows = len(counts), values.nbytes // width
+    _require(_is(firsts, np.int64, pieces) and _is(counts, np.int64, pieces), "pieces")
+    _require(int(counts.min(initial=0)) >= 0 and int(firsts.min(initial=0)) >= 0, "pieces")
+    _require(int((firsts + counts).max(initial=0)) <= rows, "pieces and values")
+    _require(out.nbytes == int(counts.sum()) * packing[0] and values.flags.c_contiguous, "out")
+    return not LIBRARY.windrow_copy_pieces(width, *packing, pieces, firsts, counts, values, out)
+
+
+def number_pieces(places: NDArray[np.uint32], counts: NDArray[np.int64], out: NDArray[np.uint32]) -> None:
+    """Write the places of the rows of pieces, given those of their first rows."""
+    _require(_is(places, np.uint32, len(counts)) and _is(counts, np.int64, len(counts)), "places and counts")
+    _require(int(counts.min(initial=0)) >= 0 and _is(out, np.uint32, int(counts.sum())), "out")
+    LIBRARY.windrow_number_pieces(len(counts), places, counts, out)
+
+
+def end_lists(values: NDArray[Any], counts: NDArray[np.int64], end: NDArray[Any], out: NDArray[Any]) -> None:
+    """Copy lists that lie end to end, with the value ``end`` behind each that is not empty."""
+    lists = len(counts)
+    _require(_is(counts, np.int64, lists) and int(counts.min(initial=0)) >= 0, "counts")
+    _require(values.ndim == 1 and values.flags.c_contiguous and len(values) == int(counts.sum()), "values")
+    _require(values.dtype == end.dtype == out.dtype and end.size == 1, "end")
+    _require(len(out) == len(values) + int(np.count_nonzero(counts)), "out")
+    LIBRARY.windrow_end_lists(values.itemsize, lists, counts, values, end, out)
 
 
 def group_columns(
