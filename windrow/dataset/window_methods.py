@@ -14,7 +14,7 @@ from windrow.dataset.readable import Readable
 from windrow.dataset.transforms.transform_methods import Transformable
 from windrow.pipeline.exchange.layouts import Border, EqualBlocks, RowsLayout, RowSpan, WindowLayout
 from windrow.pipeline.tasks.key_columns import WindowSort
-from windrow.pipeline.tasks.sequence_packing import SequencePacking
+from windrow.pipeline.tasks.sequence_packing import LongDocuments, SequencePacking
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 Self = TypeVar("Self", bound="WindowMethods")
@@ -117,6 +117,10 @@ class WindowMethods(Readable):
         columns: str | Sequence[str],
         *,
         eos: float | Mapping[str, float] | None = None,
+        split_documents: bool = True,
+        pad: float | Mapping[str, float] | None = None,
+        long_documents: LongDocuments = "error",
+        boundaries: bool = False,
     ) -> Self:
         """Pack documents into sequences of one length, for training language models; allowed once per pipeline.
 
@@ -153,7 +157,16 @@ class WindowMethods(Readable):
         >>> [batch["tokens"].tolist() for batch in pipe.iter_batches(batch_size=2)]
         [[[1, 2, 3, 0], [4, 0, 5, 6]]]
         """
-        return type(self)(self._plan.packed(SequencePacking(seq_len, columns, eos)))
+        packing = SequencePacking(
+            seq_len,
+            columns,
+            eos,
+            split_documents=split_documents,
+            pad=pad,
+            long_documents=long_documents,
+            boundaries=boundaries,
+        )
+        return type(self)(self._plan.packed(packing))
 
     def foreach_window(self: Self, fn: Callable[[Any], Any]) -> Self:
         """Apply transforms to the rows of each window.

@@ -100,7 +100,7 @@ class Driver:
             capacity or Capacity(workers), profiled=job.options.profile, sources=sources
         )
         limits = make_limits(program, budget, workers, clients or program.members)
-        self._scheduler = Scheduler(limits, lambda epoch: program.shape(epoch, self._rows.array))
+        self._scheduler = Scheduler(limits, self._rows.shape)
 
     # --- requests of shards
 
@@ -113,6 +113,7 @@ class Driver:
                 self._handle(Replanned(cursor.epoch))
         rest = self._program.assignment(batch_rows, drop_last=drop_last, start_row=cursor.row)
         self.admit(cursor, cursor.passed(self._program.job.sequence_rows))
+        self._rows.epoch = max(self._rows.epoch, cursor.epoch)
         # runs are laid out from the epoch's start, so that a shard can resume at any step
         assignment = rest.whole
         opened = self._scheduler.opened_assignment(cursor.epoch)
@@ -229,7 +230,7 @@ class Driver:
             estimated_bytes=self._estimate.total_bytes,
             dropped_windows=self._scheduler.dropped_windows,
             left_out_rows=self._left_out.rows,
-            epoch_rows=self._rows.delivered,
+            **self._rows.statistics(self._total),
             windows_ready=self._scheduler.windows_ready,
             corrupt_blocks=self._rows.corrupt.names,
             corrupt_rows=self._rows.corrupt.rows,
@@ -353,7 +354,9 @@ class Driver:
         # counts from an earlier epoch apply even if this one was started without them
         if self._program.job.mixture is not None:
             return self._program.total_rows(epoch)
-        return self._rows.total if self._rows.known else self._scheduler.counts(epoch).total
+        # with padding, epochs differ
+        total = None if self._program.job.pads_sequences else self._rows.total
+        return self._scheduler.counts(epoch).total if total is None else total
 
     def _run(self, instruction: Run) -> None:
         work = instruction.work

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise, repeat
 from types import MappingProxyType
 from typing import Any
@@ -307,8 +307,10 @@ class Program:
             return self.legs.window
         return lru_cache(_CACHED_WINDOWS)(lambda epoch, window: epoch_parts(epoch).window(window))
 
-    def shape(self, epoch: int, rows: NDArray[np.int64]) -> EpochShape:
-        """The epoch as the scheduler sees it, with the row counts known so far."""
+    def shape(
+        self, epoch: int, rows: NDArray[np.int64], lengths: Sequence[NDArray[np.int32] | None] = ()
+    ) -> EpochShape:
+        """The epoch as the scheduler sees it, with the row counts known so far; ``lengths`` as in `place_window`."""
         parts = self._epoch_parts(epoch)
         known = parts.are_known(rows)
         is_counted = bool(known.all())
@@ -335,7 +337,12 @@ class Program:
             stages = _MAP if is_counted else _COUNT_THEN_PLACE
             return EpochShape(windows, stages, self.legs.leg(epoch).rounds, self.legs.stop(epoch))
         stages = _MAP if is_counted else _READ_THEN_PLACE
-        return EpochShape(windows=windows, stages=stages if self.job.sort is None else _READ_THEN_SORT)
+        count_rows = partial(parts.count_sequence_rows, lengths, self.job.sequence_rows)
+        return EpochShape(
+            windows=windows,
+            stages=stages if self.job.sort is None else _READ_THEN_SORT,
+            window_rows=count_rows if self.job.pads_sequences else None,
+        )
 
     def places(
         self,

@@ -45,7 +45,7 @@ from windrow.pipeline.tasks.task import (
 from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
-from windrow.shuffle.kernels.pieces import group_pieces
+from windrow.shuffle.kernels.pieces import Pieces, group_pieces
 from windrow.shuffle.order.ordered_rows import OrderedRows, are_in_order, check_movable, cut_into_runs
 from windrow.shuffle.order.round_runs import RoundDestinations, RoundRuns, find_destinations
 from windrow.shuffle.order.runs import Destinations, WindowRuns
@@ -174,8 +174,12 @@ class TaskContext:
         self, table: pa.Table, address: BlockAddress, epoch: int = 0
     ) -> tuple[pa.Table, NDArray[np.int32] | None]:
         """What becomes of a block, and with packing, the tokens of each of its documents."""
-        table = apply_maps(table, self.before, address.origin, StoredRows(address.number, epoch, self.seed))
+        table = self.apply(table, address, epoch)
         return (table, None) if self.packing is None else self.packing.flatten(table, address.origin)
+
+    def apply(self, table: pa.Table, address: BlockAddress, epoch: int) -> pa.Table:
+        """A block after the transforms before the shuffle."""
+        return apply_maps(table, self.before, address.origin, StoredRows(address.number, epoch, self.seed))
 
 
 def run_task(
@@ -269,6 +273,7 @@ def _run_task(
         tuple(observed.corrupt),
         unpacked,
         documents=None if context.packing is None or ordering is not None else tuple(observed.documents),
+        dropped=tuple(observed.dropped),
         keys=tuple(keys),
     )
     return make_report, (read_tables if ordering is None else output), reader.cached_tables
@@ -284,6 +289,7 @@ class _Observed:
     def __init__(self) -> None:
         self.rows: list[int] = []
         self.documents: list[NDArray[np.int32]] = []
+        self.dropped: list[int] = []
         self.corrupt: list[Corruption] = []
         self.schema: pa.Schema | None = None
 
@@ -315,8 +321,10 @@ def _block_parts(
     table = _EMPTY_BLOCK if at in task.skips else _read_block(context, task, reader, at, observed)
     if table is not _EMPTY_BLOCK and not context.is_plain:
         output_limit.check_sample(at, table, lambda sample: context.transform(sample, address, epoch)[0])
-    table, lengths = context.transform(table, address, epoch)
-    if lengths is not None:
+    table = context.apply(table, address, epoch)
+    if context.packing is not None:
+        observed.dropped.append(context.packing.count_long(table))
+        table, lengths = context.packing.flatten(table, address.origin)
         observed.documents.append(lengths)
         if task.ordering is not None and task.ordering.documents is not None:
             check_documents(task.ordering.documents[at].lengths, lengths, address.origin)
@@ -364,10 +372,17 @@ def _group_part(
         yield group_rows(part, *entries, destinations.slice_starts, pool, pause)
         return
     table = part.select(list(range(len(part.schema))))
-    for pieces, epoch_rows in ordering.place_documents(at, packing.seq_len):
+
+    def group(table: pa.Table, pieces: Pieces, epoch_rows: NDArray[np.int64]) -> list[MapOutput]:
         sources, runs, places = destinations.assign(epoch_rows)
         held = pieces if sources is None else pieces.select(sources)
-        yield group_pieces(table, held, runs, places, destinations.slice_starts, pool, pause)
+        return group_pieces(table, held, runs, places, destinations.slice_starts, pool, pause)
+
+    for placed in ordering.place_documents(at, packing.seq_len):
+        yield group(table, *placed)
+    padding = ordering.place_padding(at)
+    if padding is not None:
+        yield group(packing.padding(table.schema, int(padding[0].counts.max())), *padding)
 
 
 def _add_outputs(map_outputs: Sequence[MapOutput], output: TaskOutput) -> NDArray[np.int64]:

@@ -175,6 +175,8 @@ class Documents:
     # (documents,) the epoch row of the first token of each, and its number of tokens
     starts: NDArray[np.int64]
     lengths: NDArray[np.int32]
+    # (documents,) tokens of padding behind each; None: no sequence is padded
+    padding: NDArray[np.int32] | None = None
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,16 @@ class Ordering:
             if len(rows):
                 yield Pieces(ends - counts, counts), rows
             first, token = last, int(stops[last - 1])
+
+    def place_padding(self, at: int) -> tuple[Pieces, NDArray[np.int64]] | None:
+        """Pieces of padding behind documents of block ``at``, from row 0 of a table of it on, and their epoch rows."""
+        assert self.documents is not None
+        documents = self.documents[at]
+        if documents.padding is None or not documents.padding.any():
+            return None
+        held = documents.padding > 0
+        counts = documents.padding[held].astype(np.int64)
+        return Pieces(np.zeros_like(counts), counts), (documents.starts + documents.lengths)[held]
 
 
 @dataclass(frozen=True)
@@ -291,6 +303,8 @@ class TaskReport:
     shortfall: Shortfall | None = None
     # with packing, (documents,) the tokens of each document, by block; None if they were known before
     documents: tuple[NDArray[np.int32], ...] | None = None
+    # and the documents that are left out, by block
+    dropped: tuple[int, ...] = ()
     # with a sort, the keys of each block that was read
     keys: tuple[pa.Table, ...] = ()
     # what it spent its time on

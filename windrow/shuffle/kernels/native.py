@@ -21,6 +21,8 @@ from windrow.shuffle.kernels.packed_rows import PackedRows
 
 # Row numbers within a call have 32 bits.
 MAX_ROWS = 2**32 - 1
+# of a sequence that documents are placed into whole
+MAX_CAPACITY = 2**24 - 1
 _WIDTHS = (1, 2, 4, 8)
 # ROUNDS in C
 _ROUNDS = 6
@@ -36,6 +38,7 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_copy_pieces": ([*[_INT] * 4, *[_POINTER] * 4], _INT),
     "windrow_number_pieces": ([_INT, *[_POINTER] * 3], None),
     "windrow_end_lists": ([_INT, _INT, *[_POINTER] * 4], None),
+    "windrow_best_fit": ([_INT, _POINTER, _INT, *[_POINTER] * 4], _INT),
     "windrow_group_joined": ([*[_INT] * 3, *[_POINTER] * 4, *_PACKED_ROWS, _INT, *[_POINTER] * 2], _INT),
     "windrow_group": ([_INT, _INT, _POINTER, _INT, _INT, *[_POINTER] * 3], None),
     "windrow_assign": (
@@ -147,6 +150,18 @@ def end_lists(values: NDArray[Any], counts: NDArray[np.int64], end: NDArray[Any]
     _require(values.dtype == end.dtype == out.dtype and end.size == 1, "end")
     _require(len(out) == len(values) + int(np.count_nonzero(counts)), "out")
     LIBRARY.windrow_end_lists(values.itemsize, lists, counts, values, end, out)
+
+
+def best_fit(sizes: NDArray[np.int32], capacity: int) -> tuple[NDArray[np.int32], int]:
+    """(documents,) the sequence of each document, and the number of sequences; as `windrow.shuffle.order.best_fit`."""
+    _require(_is(sizes, np.int32, len(sizes)) and len(sizes) < 2**31, "sizes")
+    _require(0 < capacity <= MAX_CAPACITY, "capacity")
+    _require(int(sizes.min(initial=1)) > 0 and int(sizes.max(initial=1)) <= capacity, "sizes")
+    found, following = np.empty(len(sizes), np.int32), np.empty(len(sizes), np.int32)
+    heads = np.full(capacity + 1, -1, np.int32)
+    # all levels together have less than twice the words of the first one, and a word each
+    bits = np.zeros(2 * (capacity // 64 + 1) + 4, np.uint64)
+    return found, LIBRARY.windrow_best_fit(len(sizes), sizes, capacity, heads, following, bits, found)
 
 
 def group_columns(
