@@ -252,6 +252,6 @@ def test_states_name_the_packing() -> None:
         next(iter(shard.iter_batches(2)))
         state = shard.state_dict()
     for change in ({"long_documents": "drop"}, {"has_eos": False}, {"boundaries": False}, {"seq_len": 9}):
-        _, other = pipelines_of(SCRIPT._replace(**change))  # type: ignore[arg-type]
+        _, other = pipelines_of(SCRIPT._replace(**change))
         with pytest.raises(StateError, match="pack"):
             other.iterator(state_dict=state)

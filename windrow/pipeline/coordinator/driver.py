@@ -230,7 +230,7 @@ class Driver:
             estimated_bytes=self._estimate.total_bytes,
             dropped_windows=self._scheduler.dropped_windows,
             left_out_rows=self._left_out.rows,
-            **self._rows.statistics(self._total),
+            **self._rows.statistics(),
             windows_ready=self._scheduler.windows_ready,
             corrupt_blocks=self._rows.corrupt.names,
             corrupt_rows=self._rows.corrupt.rows,
@@ -354,8 +354,7 @@ class Driver:
         # counts from an earlier epoch apply even if this one was started without them
         if self._program.job.mixture is not None:
             return self._program.total_rows(epoch)
-        # with padding, epochs differ
-        total = None if self._program.job.pads_sequences else self._rows.total
+        total = self._rows.total(epoch)
         return self._scheduler.counts(epoch).total if total is None else total
 
     def _run(self, instruction: Run) -> None:

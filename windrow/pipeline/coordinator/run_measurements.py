@@ -15,7 +15,7 @@ from windrow.core.errors import PlanError
 from windrow.pipeline.coordinator.scheduling.events import Abort
 from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
 from windrow.pipeline.plan.cursor import Cursor
-from windrow.pipeline.plan.epoch_shape import EpochShape
+from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape
 from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program
 from windrow.pipeline.plan.window_budget import Budget, RowSizes
 from windrow.pipeline.tasks.sequence_packing import check_documents
@@ -67,23 +67,32 @@ class BlockRowCounts:
         self._dropped: dict[int, int] = {}
         # the latest one that a shard has opened
         self.epoch = 0
+        # of epochs with padding, which differ
+        self._totals: dict[int, int | None] = {}
         self.known = program.job.rows_known
         self.corrupt = SkippedBlocks(program)
         self._schema: pa.Schema | None = None
 
-    @property
-    def total(self) -> int | None:
-        """Rows per epoch, or None while some are unknown."""
-        return int(self.array.sum()) if self.known else None
+    def total(self, epoch: int) -> int | None:
+        """Rows of an epoch, or None while some are unknown."""
+        if not self.known:
+            return None
+        if not self._program.job.pads_sequences:
+            return int(self.array.sum())
+        if epoch not in self._totals:
+            # a few, since shards read neighbouring epochs
+            kept = {other: total for other, total in self._totals.items() if abs(other - epoch) <= 1}
+            self._totals = {**kept, epoch: EpochCounts(self.shape(epoch)).total}
+        return self._totals[epoch]
 
     def shape(self, epoch: int) -> EpochShape:
         """An epoch as the scheduler sees it, with the row counts known so far."""
         return self._program.shape(epoch, self.array, self.documents)
 
-    def statistics(self, total_of: Callable[[int], int | None]) -> dict[str, Any]:
-        """What `RunStats` tells of them; ``total_of`` tells the rows of an epoch, None while some are unknown."""
+    def statistics(self) -> dict[str, Any]:
+        """What `RunStats` tells of them."""
         # where epochs differ, of the latest one
-        total = total_of(self.epoch) if self._program.job.pads_sequences else self.total
+        total = self.total(self.epoch)
         return {
             "epoch_rows": None if total is None else total // self._program.job.sequence_rows,
             "dropped_documents": sum(self._dropped.values()),
