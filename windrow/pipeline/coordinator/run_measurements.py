@@ -130,7 +130,7 @@ class BlockRowCounts:
                 # a copy, since the report can be a view of an object that it would keep in Ray's object store
                 self.documents[task.blocks[at]] = lengths.copy()
             self._dropped |= {
-                block: count for block, count in zip(task.blocks, report.dropped, strict=True) if count
+                block: count for block, count in zip(task.blocks, report.dropped, strict=False) if count
             }
         # a task that started before another found the corruption may have read the block intact
         self._set_empty(self.corrupt.blocks)
