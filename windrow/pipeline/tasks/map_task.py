@@ -378,8 +378,8 @@ def _group_part(
         held = pieces if sources is None else pieces.select(sources)
         return group_pieces(table, held, runs, places, destinations.slice_starts, pool, pause)
 
-    for placed in ordering.place_documents(at, packing.seq_len):
-        yield group(table, *placed)
+    for placed in ordering.place_documents(at, packing.seq_len, table):
+        yield group(*placed)
     padding = ordering.place_padding(at)
     if padding is not None:
         yield group(packing.padding(table.schema, int(padding[0].counts.max())), *padding)

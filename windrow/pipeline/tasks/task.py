@@ -207,10 +207,13 @@ class Ordering:
         first = self.offsets[at] + start
         return self.order.epoch_rows(first, first + part.num_rows)
 
-    def place_documents(self, at: int, seq_len: int) -> Iterator[tuple[Pieces, NDArray[np.int64]]]:
+    def place_documents(
+        self, at: int, seq_len: int, tokens: pa.Table
+    ) -> Iterator[tuple[pa.Table, Pieces, NDArray[np.int64]]]:
         """Yield pieces of the documents of block ``at``, cut at the borders of sequences, and their first epoch rows.
 
-        They are yielded some documents at a time, whose tokens stay in the CPU cache until all of them are moved.
+        They are pieces of a slice of the block's tokens, which comes with them: some documents at a time, whose tokens
+        stay in the CPU cache until all of them are moved.
         """
         assert self.documents is not None
         documents = self.documents[at]
@@ -224,10 +227,10 @@ class Ordering:
                 rows, counts = self.sequences.cut(starts, lengths)
             else:
                 rows, counts, _ = cut_documents(starts, lengths, seq_len)
-            ends = token + np.cumsum(counts)
+            stop = int(stops[last - 1])
             if len(rows):
-                yield Pieces(ends - counts, counts), rows
-            first, token = last, int(stops[last - 1])
+                yield tokens.slice(token, stop - token), Pieces(np.cumsum(counts) - counts, counts), rows
+            first, token = last, stop
 
     def place_padding(self, at: int) -> tuple[Pieces, NDArray[np.int64]] | None:
         """Pieces of padding behind documents of block ``at``, from row 0 of a table of it on, and their epoch rows."""
