@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import TransformError
+from windrow.core.source import BlockPart, can_scatter
 from windrow.pipeline.delivery.to_numpy import list_offsets
 from windrow.shuffle.kernels.fixed_width import values_of, wrap_values
+
+
+def decode_documents(parts: Iterable[BlockPart], columns: Sequence[str], pool: BufferPool) -> pa.Table | None:
+    """Some columns of a block, whose lists are decoded straight from its file where that is possible; None: no rows."""
+    tables = []
+    for part in parts:
+        arrays = []
+        for name in columns:
+            number = part.schema.get_field_index(name)
+            is_decoded = can_scatter(part) and is_list(part.schema.field(number).type)
+            array = part.decode_nested(number, pool) if is_decoded else None  # type: ignore[attr-defined]
+            arrays.append(part.select([number]).column(0) if array is None else array)
+        tables.append(pa.table(arrays, names=list(columns)))
+    return pa.concat_tables(tables) if tables else None
 
 
 def is_list(kind: pa.DataType) -> bool:

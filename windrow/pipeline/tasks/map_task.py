@@ -26,6 +26,7 @@ from windrow.core.source import BlockAddress, BlockPart, BlockReader
 from windrow.pipeline.statistics.phases import DECODE, SHUFFLE
 from windrow.pipeline.tasks.cache.cached_reader import CachingReader, Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
+from windrow.pipeline.tasks.document_columns import decode_documents
 from windrow.pipeline.tasks.held_arrays import as_immutable
 from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -232,7 +233,7 @@ def _run_task(
         with late_corruption() if context.skips_corrupt else nullcontext():
             for at in range(len(task.addresses)):
                 block_rows = 0
-                for part in _block_parts(context, task, tables, reader, observed, output_limit, at):
+                for part in _block_parts(context, task, tables, reader, observed, output_limit, at, pool):
                     observed.add(part, task.addresses[at].origin)
                     if ordering is None or destinations is None:
                         read_tables.append(part)
@@ -309,6 +310,7 @@ def _block_parts(
     observed: _Observed,
     output_limit: OutputLimit,
     at: int,
+    pool: BufferPool,
 ) -> Iterable[BlockPart]:
     """The parts of a block: a single one if there are transforms, since these need whole blocks."""
     address, epoch = task.addresses[at], task.work.epoch
@@ -318,7 +320,7 @@ def _block_parts(
         if at in task.skips:
             return [_EMPTY_BLOCK]
         return timed_parts(reader.parts(at)) if context.profiled else reader.parts(at)
-    table = _EMPTY_BLOCK if at in task.skips else _read_block(context, task, reader, at, observed)
+    table = _EMPTY_BLOCK if at in task.skips else _read_block(context, task, reader, at, observed, pool)
     if table is not _EMPTY_BLOCK and not context.is_plain:
         output_limit.check_sample(at, table, lambda sample: context.transform(sample, address, epoch)[0])
     table = context.apply(table, address, epoch)
@@ -332,12 +334,15 @@ def _block_parts(
 
 
 def _read_block(
-    context: TaskContext, task: Task, reader: CachingReader, at: int, observed: _Observed
+    context: TaskContext, task: Task, reader: CachingReader, at: int, observed: _Observed, pool: BufferPool
 ) -> pa.Table:
     """Read a block; returns `_EMPTY_BLOCK` if it is corrupt and can still be skipped."""
     with phase(DECODE):
         if not context.skips_corrupt or task.rows[at] is not None:
-            return reader.read(at)
+            read = None
+            if context.packing is not None and not context.before and not reader.caches:
+                read = decode_documents(reader.parts(at), context.packing.columns, pool)
+            return reader.read(at) if read is None else read
         found = find_corruption(partial(reader.read, at), task.blocks[at])
     if not isinstance(found, Corruption):
         return found
