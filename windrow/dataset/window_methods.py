@@ -130,6 +130,11 @@ class WindowMethods(Readable):
         count sequences, and treat the last step as they do that of rows. The fewer than ``seq_len`` tokens at
         the end of an epoch are left out. The first epoch counts tokens as it reads them.
 
+        With ``split_documents=False``, no document is cut: those of a window are placed whole into sequences by best
+        fit, the longest first, and the rest of each sequence is padding. Documents of equal length take turns in the
+        order of the shuffle, in which those of a sequence stand, too. With a shuffle, the sequences of a window come in
+        a random order. How many an epoch has depends on which blocks its windows hold, so epochs can differ.
+
         Parameters
         ----------
         seq_len
@@ -141,13 +146,26 @@ class WindowMethods(Readable):
         eos
             Token to put behind each document that has tokens; with several columns of lists, a dict with one for
             each. None: none.
+        split_documents
+            Whether a document goes on in the next sequence. False: it is placed whole.
+        pad
+            The value of padding: a number for all columns, or a dict of those that differ from 0. None: 0.
+        long_documents
+            What becomes of documents of more than ``seq_len`` tokens, with ``eos``, that are to be placed whole: an
+            ``"error"``; ``"cut"`` every ``seq_len`` tokens; or ``"drop"``, and ``stats().run.dropped_documents``
+            counts them.
+        boundaries
+            Whether batches tell where documents begin, in two more columns of (rows, ``seq_len``) int32.
+            ``position_ids`` is the place of a token in its segment, the part of a document that is in one sequence.
+            ``segment_ids`` numbers the segments of a sequence from 0 on. Padding is a segment of its own, of number
+            -1. `cu_seqlens` makes of ``position_ids`` what kernels for attention over variable lengths take.
 
         Raises
         ------
         PlanError
             If an argument is invalid or does not fit the columns, or the pipeline already packs.
         TransformError
-            While reading, if lists have nulls, or those of a row differ in length.
+            While reading, if lists have nulls, or those of a row differ in length; or if a document is too long.
 
         Examples
         --------
@@ -156,6 +174,14 @@ class WindowMethods(Readable):
         >>> pipe = documents.repeat(1).pack(4, "tokens", eos=0)
         >>> [batch["tokens"].tolist() for batch in pipe.iter_batches(batch_size=2)]
         [[[1, 2, 3, 0], [4, 0, 5, 6]]]
+        >>> pipe = documents.repeat(1).pack(4, "tokens", split_documents=False, pad=-1, boundaries=True)
+        >>> (batch,) = pipe.iter_batches()
+        >>> batch["tokens"].tolist()
+        [[1, 2, 3, 4], [5, 6, -1, -1]]
+        >>> batch["segment_ids"].tolist()
+        [[0, 0, 0, 1], [0, 0, -1, -1]]
+        >>> windrow.cu_seqlens(batch["position_ids"])
+        (array([0, 3, 4, 6, 8], dtype=int32), 3)
         """
         packing = SequencePacking(
             seq_len,
