@@ -111,7 +111,8 @@ class SequencePacking:
         """Bytes of a token over all columns, if ``schema`` is that of the documents; 4 for each unknown column."""
         kinds = [schema.field(name).type if name in schema.names else None for name in self.columns]
         flat = [kind.value_type if kind is not None and is_list(kind) else kind for kind in kinds]
-        return sum(
+        # where documents begin takes a byte more
+        return self.boundaries + sum(
             -(-kind.bit_width // 8) if kind is not None and pa.types.is_primitive(kind) else 4
             for kind in flat
         )
