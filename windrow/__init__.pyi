@@ -66,6 +66,7 @@ from windrow.pipeline.shard.shard import Shard as Shard
 from windrow.pipeline.statistics.stats import SourceStats as SourceStats, Stats as Stats
 from windrow.pipeline.tasks.actor_pool import ActorPool as ActorPool
 from windrow.pipeline.tasks.row_generator import RowGenerator as RowGenerator
+from windrow.pipeline.tasks.sequence_boundaries import cu_seqlens as cu_seqlens
 from windrow.pipeline.timeline.timeline import Timeline as Timeline
 
 __all__: list[str]

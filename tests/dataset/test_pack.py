@@ -274,3 +274,95 @@ def test_no_documents() -> None:
     short = windrow.from_items([{"t": [1]}]).repeat(1).pack(4, "t")
     assert short.to_arrow().num_rows == 0
     assert short.schema() == short.to_arrow().schema == pa.schema({"t": pa.list_(pa.int64(), 4)})
+
+
+def _whole(lengths: list[int], seq_len: int = 4, **arguments: Any) -> windrow.DatasetPipeline:
+    documents = windrow.from_items([{"t": [1] * length, "name": at + 1} for at, length in enumerate(lengths)])
+    pipe = documents.repeat(1).options(executor="threads")
+    return pipe.pack(seq_len, ["t", "name"], split_documents=False, **arguments)
+
+
+def test_long_documents_are_refused_cut_or_dropped() -> None:
+    with pytest.raises(
+        TransformError, match=r"from_items.*document 1 .*has 9 tokens.*long_documents='cut' or 'drop'"
+    ):
+        list(_whole([3, 9]).iter_batches())
+    with pytest.raises(TransformError, match="has 5 tokens"):
+        list(_whole([4], eos=0).iter_batches())
+    (batch,) = _whole([3, 9], long_documents="cut").iter_batches()
+    assert batch["name"].tolist() == [[1, 1, 1, 2], [2, 2, 2, 2], [2, 2, 2, 2]]
+    with _whole([3, 9, 5, 1], long_documents="drop").iterator() as shard:
+        (batch,) = shard.iter_batches()
+        assert batch["name"].tolist() == [[1, 1, 1, 4]]
+        assert shard.stats().run.dropped_documents == 2
+    assert _whole([5], long_documents="drop").to_arrow().num_rows == 0
+
+
+def test_padding_has_a_value_by_column() -> None:
+    (batch,) = _whole([3, 2]).iter_batches()
+    assert batch["t"].tolist() == [[1, 1, 1, 0], [1, 1, 0, 0]]
+    (batch,) = _whole([3, 2], pad={"t": -100}).iter_batches()
+    assert batch["t"].tolist() == [[1, 1, 1, -100], [1, 1, -100, -100]]
+    assert batch["name"].tolist() == [[1, 1, 1, 0], [2, 2, 0, 0]]
+
+
+def test_positions_and_segments_without_padding() -> None:
+    documents = windrow.from_items([{"t": [1, 2, 3]}, {"t": [4]}, {"t": [5, 6]}, {"t": [7, 8]}])
+    pipe = documents.repeat(1).pack(4, "t", boundaries=True)
+    assert pipe.schema().names == ["t", "position_ids", "segment_ids"]
+    (batch,) = pipe.iter_batches()
+    assert batch["t"].tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert batch["position_ids"].tolist() == [[0, 1, 2, 0], [0, 1, 0, 1]]
+    assert batch["segment_ids"].tolist() == [[0, 0, 0, 1], [0, 0, 1, 1]]
+    assert pipe.to_arrow().schema == pipe.schema()
+    (narrow,) = pipe.map_batches(lambda batch: {"p": batch["position_ids"]}).iter_batches()
+    assert narrow["p"].tolist() == batch["position_ids"].tolist()
+
+
+def test_steps_are_those_of_the_epoch() -> None:
+    rng = np.random.default_rng(1)
+    rows = [{"t": [1] * int(size)} for size in rng.integers(1, 30, 300)]
+    pipe = windrow.from_items(rows, target_block_bytes=400).window(blocks_per_window=3).repeat(4)
+    packed = (
+        pipe.random_shuffle_each_window(seed=1)
+        .options(executor="threads")
+        .pack(32, "t", split_documents=False)
+    )
+    with packed.iterator() as shard:
+        counts = []
+        for epoch in shard.iter_epochs():
+            batches = epoch.iter_batches(2)
+            rows_of_epoch = sum(len(batch["t"]) for batch in batches)
+            # the first epoch is counted as it is read
+            assert not epoch.number or len(batches) == -(-rows_of_epoch // 2)
+            assert shard.steps_per_epoch(2) == -(-rows_of_epoch // 2)
+            assert shard.stats().run.epoch_rows == rows_of_epoch
+            counts.append(rows_of_epoch)
+    assert packed.count() == counts[0]
+    assert len(set(counts)) > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"pad": 1}, r"pack\(pad=...\) is for whole documents: add split_documents=False"),
+        ({"long_documents": "cut"}, r"pack\(long_documents=...\) is for whole documents"),
+        ({"split_documents": False, "long_documents": "keep"}, "must be 'error', 'cut' or 'drop'"),
+        ({"split_documents": False, "pad": {"u": 1}}, r"pack\(pad=...\) names 'u'"),
+        ({"split_documents": False, "pad": 0.5}, r"pad=0.5\) is not a value of column 't'"),
+        ({"split_documents": False, "seq_len": 2**24}, r"seq_len must be at most 16,777,215"),
+        ({"boundaries": True, "columns": ["t", "segment_ids"]}, "makes the column 'segment_ids'"),
+    ],
+)
+def test_wrong_arguments_for_whole_documents(arguments: dict[str, Any], message: str) -> None:
+    pipe = windrow.from_items([{"t": [1, 2, 3], "segment_ids": 1}]).repeat(1)
+    with pytest.raises(PlanError, match=message):
+        pipe.pack(**{"seq_len": 8, "columns": "t", **arguments})
+
+
+@pytest.mark.parametrize("arguments", [{"split_documents": False}, {"boundaries": True}])
+def test_mixtures_take_neither(arguments: dict[str, Any]) -> None:
+    documents = windrow.from_items([{"t": [1, 2, 3]}]).repeat()
+    sources = {"a": documents.pack(2, "t"), "b": documents.pack(2, "t", **arguments)}
+    with pytest.raises(PlanError, match="of the source 'b' is not for mixtures"):
+        windrow.mixture(sources, shares={"a": 1, "b": 1}, seed=1)

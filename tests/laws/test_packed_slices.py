@@ -32,7 +32,15 @@ SLICES: Any = st.tuples(
 ) | st.just(([], None))
 
 
-def make_pipe(documents: list[int], blocks: int, window: int, seed: int) -> DatasetPipeline:
+PACKINGS: list[dict[str, Any]] = [
+    {},
+    {"boundaries": True},
+    {"split_documents": False, "long_documents": "cut"},
+    {"split_documents": False, "long_documents": "drop", "boundaries": True},
+]
+
+
+def make_pipe(documents: list[int], blocks: int, window: int, seed: int, **packing: Any) -> DatasetPipeline:
     rng = np.random.default_rng(seed)
     rows = pa.table(
         {
@@ -44,7 +52,8 @@ def make_pipe(documents: list[int], blocks: int, window: int, seed: int) -> Data
     )
     pipe = windrow.from_arrow([rows.slice(at, blocks) for at in range(0, len(documents), blocks)])
     packed = pipe.window(blocks_per_window=window).repeat(2).random_shuffle_each_window(seed=seed)
-    return packed.pack(LENGTH, columns=["tokens", "document"]).options(executor="threads", progress=False)
+    packed = packed.pack(LENGTH, columns=["tokens", "document"], **packing)
+    return packed.options(executor="threads", progress=False)
 
 
 def read(shard: Shard, batch_size: int, chosen: Slices, state: Any = None) -> list[tuple[int, Any]]:
@@ -67,7 +76,8 @@ def select(batch: tuple[int, Any], chosen: Slices) -> tuple[int, Any]:
         at = sequence.positions(LENGTH)
         found = {name: values[:, at] for name, values in found.items()}
         rows = len(next(iter(found.values())))
-        found["position_ids"] = np.tile(at, (rows, 1))
+        # positions of its own are kept
+        found.setdefault("position_ids", np.tile(at, (rows, 1)))
     return epoch, {name: values.tolist() for name, values in found.items()}
 
 
@@ -83,6 +93,7 @@ def select(batch: tuple[int, Any], chosen: Slices) -> tuple[int, Any]:
     batch_size=st.integers(1, 4),
     chosen=st.lists(SLICES, min_size=2, max_size=3),
     steps=st.none() | st.integers(0, 5),
+    packing=st.sampled_from(PACKINGS),
 )
 def test_replicas_get_their_slices(
     documents: list[int],
@@ -94,8 +105,9 @@ def test_replicas_get_their_slices(
     batch_size: int,
     chosen: list[Slices],
     steps: int | None,
+    packing: dict[str, Any],
 ) -> None:
-    pipe = make_pipe(documents, blocks, window, seed)
+    pipe = make_pipe(documents, blocks, window, seed, **packing)
     whole = None, None
     state = None
     if steps is not None:

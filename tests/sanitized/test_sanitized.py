@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
     find_runtime() is None, reason="no C compiler with the address sanitizer is installed"
 )
 
-SHORT = ["test_native", "test_nested_columns", "test_packed_rows", "test_place_rows"]
+SHORT = ["test_native", "test_nested_columns", "test_packed_rows", "test_pieces", "test_place_rows"]
 SHORT = [f"shuffle/kernels/{name}" for name in SHORT]
 SHORT += [
     f"io/parquet/test_{name}"
@@ -27,7 +27,8 @@ SHORT += [
     )
 ]
 OTHERS = ["shuffle/kernels/test_bit_packing", "shuffle/kernels/test_group_rows"]
-OTHERS += ["shuffle/order/test_runs", "shuffle/order/test_permutation", "shuffle/order/test_step_balance"]
+OTHERS += ["shuffle/order/test_best_fit", "shuffle/order/test_runs", "shuffle/order/test_permutation"]
+OTHERS += ["shuffle/order/test_step_balance"]
 OTHERS += ["io/parquet/test_footers", "io/parquet/test_block_reader", "io/parquet/test_row_ranges"]
 # without Python's fault handler, whose report would replace that of the sanitizer
 PYTEST = [

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+import numpy as np
+
 from windrow.core.errors import PlanError
 from windrow.core.source import BlockAddress, RowOrigin, TracingSource
 from windrow.core.tracebacks import trims_traceback
@@ -23,10 +25,12 @@ from windrow.pipeline.delivery.delivery import BatchIterator, Delivery
 from windrow.pipeline.delivery.iteration_methods import Deliverable
 from windrow.pipeline.plan.head import find_schema
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.program import TASK_BYTES
+from windrow.pipeline.plan.window_places import cut_parts
 from windrow.pipeline.tasks.map_task import TaskContext
+from windrow.shuffle.order.epoch_plan import plan_epoch
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
@@ -211,8 +215,31 @@ def count_rows(plan: LogicalPlan) -> int:
         )
     if plan.job().rows_stated:
         return int(plan.source.blocks.rows.sum())
+    if plan.packing is not None and not plan.packing.split_documents:
+        return _count_padded(plan)
     rows = int(count_blocks_of(plan).sum())
     return rows if plan.packing is None else rows // plan.packing.seq_len
+
+
+def _count_padded(plan: LogicalPlan) -> int:
+    """The sequences of the first epoch, whose documents are packed whole."""
+    job, packing = plan.job(), plan.packing
+    assert packing is not None
+    source = job.source
+    context = TaskContext(source.reader, plan.before, packing, seed=plan.seed or 0)
+    lengths: list[NDArray[np.int32] | None] = [np.zeros(0, np.int32)] * len(source.blocks.rows)
+
+    def measure(address: BlockAddress) -> pa.Table:
+        tokens, lengths[address.number] = context.transform(context.reader.read(address), address)
+        return tokens
+
+    count_blocks(measure, source.addresses(range(len(lengths))))
+    epoch = plan_epoch(
+        source.blocks, cut=job.cut, seed=job.seed, epoch=0, sorts_windows=not job.shuffles_blocks
+    )
+    parts = cut_parts(epoch, source.blocks.memory_bytes, TASK_BYTES)
+    rows = (parts.count_sequence_rows(lengths, packing.seq_len, window) for window in range(epoch.windows))
+    return sum(rows) // packing.seq_len
 
 
 def count_blocks_of(plan: LogicalPlan) -> NDArray[np.int64]:

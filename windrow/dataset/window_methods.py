@@ -14,7 +14,7 @@ from windrow.dataset.readable import Readable
 from windrow.dataset.transforms.transform_methods import Transformable
 from windrow.pipeline.exchange.layouts import Border, EqualBlocks, RowsLayout, RowSpan, WindowLayout
 from windrow.pipeline.tasks.key_columns import WindowSort
-from windrow.pipeline.tasks.sequence_packing import SequencePacking
+from windrow.pipeline.tasks.sequence_packing import LongDocuments, SequencePacking
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 Self = TypeVar("Self", bound="WindowMethods")
@@ -117,6 +117,10 @@ class WindowMethods(Readable):
         columns: str | Sequence[str],
         *,
         eos: float | Mapping[str, float] | None = None,
+        split_documents: bool = True,
+        pad: float | Mapping[str, float] | None = None,
+        long_documents: LongDocuments = "error",
+        boundaries: bool = False,
     ) -> Self:
         """Pack documents into sequences of one length, for training language models; allowed once per pipeline.
 
@@ -125,6 +129,11 @@ class WindowMethods(Readable):
         on in the next sequence, also across windows. So a sequence is a row: batch sizes, steps and ``split``
         count sequences, and treat the last step as they do that of rows. The fewer than ``seq_len`` tokens at
         the end of an epoch are left out. The first epoch counts tokens as it reads them.
+
+        With ``split_documents=False``, no document is cut: those of a window are placed whole into sequences by best
+        fit, the longest first, and the rest of each sequence is padding. Documents of equal length take turns in the
+        order of the shuffle, in which those of a sequence stand, too. With a shuffle, the sequences of a window come in
+        a random order. How many an epoch has depends on which blocks its windows hold, so epochs can differ.
 
         Parameters
         ----------
@@ -137,13 +146,26 @@ class WindowMethods(Readable):
         eos
             Token to put behind each document that has tokens; with several columns of lists, a dict with one for
             each. None: none.
+        split_documents
+            Whether a document goes on in the next sequence. False: it is placed whole.
+        pad
+            The value of padding: a number for all columns, or a dict of those that differ from 0. None: 0.
+        long_documents
+            What becomes of documents of more than ``seq_len`` tokens, with ``eos``, that are to be placed whole: an
+            ``"error"``; ``"cut"`` every ``seq_len`` tokens; or ``"drop"``, and ``stats().run.dropped_documents``
+            counts them.
+        boundaries
+            Whether batches tell where documents begin, in two more columns of (rows, ``seq_len``) int32.
+            ``position_ids`` is the place of a token in its segment, the part of a document that is in one sequence.
+            ``segment_ids`` numbers the segments of a sequence from 0 on. Padding is a segment of its own, of number
+            -1. `cu_seqlens` makes of ``position_ids`` what kernels for attention over variable lengths take.
 
         Raises
         ------
         PlanError
             If an argument is invalid or does not fit the columns, or the pipeline already packs.
         TransformError
-            While reading, if lists have nulls, or those of a row differ in length.
+            While reading, if lists have nulls, or those of a row differ in length; or if a document is too long.
 
         Examples
         --------
@@ -152,8 +174,25 @@ class WindowMethods(Readable):
         >>> pipe = documents.repeat(1).pack(4, "tokens", eos=0)
         >>> [batch["tokens"].tolist() for batch in pipe.iter_batches(batch_size=2)]
         [[[1, 2, 3, 0], [4, 0, 5, 6]]]
+        >>> pipe = documents.repeat(1).pack(4, "tokens", split_documents=False, pad=-1, boundaries=True)
+        >>> (batch,) = pipe.iter_batches()
+        >>> batch["tokens"].tolist()
+        [[1, 2, 3, 4], [5, 6, -1, -1]]
+        >>> batch["segment_ids"].tolist()
+        [[0, 0, 0, 1], [0, 0, -1, -1]]
+        >>> windrow.cu_seqlens(batch["position_ids"])
+        (array([0, 3, 4, 6, 8], dtype=int32), 3)
         """
-        return type(self)(self._plan.packed(SequencePacking(seq_len, columns, eos)))
+        packing = SequencePacking(
+            seq_len,
+            columns,
+            eos,
+            split_documents=split_documents,
+            pad=pad,
+            long_documents=long_documents,
+            boundaries=boundaries,
+        )
+        return type(self)(self._plan.packed(packing))
 
     def foreach_window(self: Self, fn: Callable[[Any], Any]) -> Self:
         """Apply transforms to the rows of each window.

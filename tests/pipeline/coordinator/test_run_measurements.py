@@ -36,9 +36,9 @@ def record(rows: BlockRowCounts, window: int, counted: int, *corrupt: Corruption
 def test_rows_are_known_once_all_are_counted(rows: BlockRowCounts) -> None:
     assert rows.array.tolist() == [UNKNOWN_ROWS] * 4
     for window, counted in enumerate((10, 7, 0, 3)):
-        assert rows.total is None
+        assert rows.total(0) is None
         assert record(rows, window, counted) == []
-    assert (rows.total, rows.count([0, 1]), rows.count([3])) == (20, 17, 3)
+    assert (rows.total(0), rows.count([0, 1]), rows.count([3])) == (20, 17, 3)
 
 
 def test_corrupt_block_has_no_rows_for_any_reader(rows: BlockRowCounts) -> None:
@@ -88,7 +88,7 @@ def test_a_block_that_a_state_leaves_out_has_no_rows(rows: BlockRowCounts) -> No
     assert (rows.count([1]), rows.corrupt.blocks) == (0, (1,))
     for window in (0, 2, 3):
         record(rows, window, 10)
-    assert rows.total == 30
+    assert rows.total(0) == 30
     with pytest.raises(SourceError, match="can be read now"):
         rows.admit(Cursor(0, corrupt=(2,)), 2)
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.examples import examples
+from windrow.shuffle.kernels.pieces import piece_rows
 from windrow.shuffle.order.round_runs import SourceStretch
 from windrow.shuffle.order.sequence_places import SequencePlaces
 from windrow.shuffle.order.share_sequence import ShareSequence
-from windrow.shuffle.order.window_order import token_rows
 
 FIRST, SECOND = ShareSequence([2, 1], bytes(32)), ShareSequence([1, 3], bytes(32))
 # the second source has no share in between
@@ -48,7 +48,7 @@ def test_tokens_come_where_their_sequences_do(
         at += length
     sizes = np.array(lengths, np.int32)
     places = SequencePlaces(1, STRETCHES, seq_len, first, count)
-    found = token_rows(*places.cut(starts, sizes)).tolist()
+    found = piece_rows(*places.cut(starts, sizes)).tolist()
     assert len(found) == sum(lengths)
     tokens = [
         start + token

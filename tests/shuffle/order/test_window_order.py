@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.shuffle.examples import by_day
-from windrow.shuffle.order.window_order import order_window, place_documents, token_rows
+from windrow.shuffle.kernels.pieces import piece_rows
+from windrow.shuffle.order.window_order import order_window, place_documents
 
 SEEDS = st.none() | st.integers(-(2**70), 2**70)
 
@@ -50,7 +51,7 @@ def test_tokens_follow_the_order_of_documents(lengths: list[int], seed: int | No
     order = order_window(seed=seed, epoch=2, window=1, rows=len(lengths), first_row=first_row)
     counts = np.array(lengths, np.int32)
     starts = place_documents(order, counts)
-    rows = token_rows(starts, counts)
+    rows = piece_rows(starts, counts)
     tokens = [(document, at) for document, length in enumerate(lengths) for at in range(length)]
     assert sorted(rows.tolist()) == list(range(first_row, first_row + len(tokens)))
     found = [token for _, token in sorted(zip(rows.tolist(), tokens, strict=True))]

@@ -91,6 +91,12 @@ def find_packed(plans: Mapping[str, LogicalPlan], source_column: str | None) -> 
                 f"mixture: the source {first!r} packs, and {name!r} does not: end all sources with "
                 f"pack({packing.seq_len}, ...), or none"
             )
+        if not other.split_documents or other.boundaries:
+            given = "split_documents=False" if not other.split_documents else "boundaries=True"
+            raise PlanError(
+                f"mixture: {given} of the source {name!r} is not for mixtures: pack its documents end to end, and tell "
+                "them apart by a column of numbers"
+            )
         if other.seq_len != packing.seq_len:
             raise PlanError(
                 f"mixture: sequences have {packing.seq_len:,} tokens in source {first!r} and {other.seq_len:,} in "

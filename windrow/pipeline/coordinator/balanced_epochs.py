@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from windrow.pipeline.coordinator.run_measurements import BlockRowCounts
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.epoch_shape import EpochShape
-from windrow.pipeline.plan.program import Program
 from windrow.shuffle.order.balance import Balance
 
 # being read or prefetched, or still read by a slow shard
@@ -20,8 +19,7 @@ _KEPT_EPOCHS = 8
 class BalancedEpochs:
     """The `Balance` of each epoch that a shard has opened; others are expected to have the latest one."""
 
-    def __init__(self, program: Program, rows: BlockRowCounts) -> None:
-        self._program = program
+    def __init__(self, rows: BlockRowCounts) -> None:
         self._rows = rows
         self._opened: dict[int, Balance | None] = {}
         self._latest: Balance | None = None
@@ -67,4 +65,4 @@ class BalancedEpochs:
 
     def shape(self, epoch: int) -> EpochShape:
         """The epoch as the scheduler sees it, with what is known of its rows so far."""
-        return self._program.shape(epoch, self._rows.array, self.measures(epoch))
+        return self._rows.shape(epoch, self.measures(epoch))

@@ -57,6 +57,7 @@ from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.task import Task, TaskReport, TaskRunner, Work
+from windrow.shuffle.kernels.map_output import PLACE_BYTES
 from windrow.shuffle.order.balance import Balance
 
 
@@ -101,7 +102,7 @@ class Driver:
             capacity or Capacity(workers), profiled=job.options.profile, sources=sources
         )
         limits = make_limits(program, budget, workers, clients or program.members)
-        self._balanced = BalancedEpochs(program, self._rows)
+        self._balanced = BalancedEpochs(self._rows)
         self._scheduler = Scheduler(limits, self._balanced.shape)
 
     # --- requests of shards
@@ -119,6 +120,7 @@ class Driver:
             batch_rows, drop_last=drop_last, start_row=cursor.row, balance=balance
         )
         self.admit(cursor, cursor.passed(self._program.job.sequence_rows))
+        self._rows.epoch = max(self._rows.epoch, cursor.epoch)
         # runs are laid out from the epoch's start, so that a shard can resume at any step
         assignment = rest.whole
         opened = self._scheduler.opened_assignment(cursor.epoch)
@@ -242,7 +244,7 @@ class Driver:
             estimated_bytes=self._estimate.total_bytes,
             dropped_windows=self._scheduler.dropped_windows,
             left_out_rows=self._left_out.rows,
-            epoch_rows=self._rows.delivered,
+            **self._rows.statistics(),
             windows_ready=self._scheduler.windows_ready,
             corrupt_blocks=self._rows.corrupt.names,
             corrupt_rows=self._rows.corrupt.rows,
@@ -283,8 +285,9 @@ class Driver:
         buffered = self._buffered.get((work.epoch, work.window))
         rows = self._rows.count(task.blocks)
         if buffered is not None and buffered.attempt == work.attempt:
-            row_bytes = (report.unpacked_bytes or 0) / max(1, rows)
             ordered = task.ordering is not None
+            # what a row takes once it is placed: its place is not part of it
+            row_bytes = max(0.0, (report.unpacked_bytes or 0) / max(1, rows) - PLACE_BYTES * ordered)
             buffered.add(work.part, output, ordered=ordered, row_bytes=row_bytes, keys=report.keys)
         self._handle(Finished(work, rows, report.slice_bytes, report.unpacked_bytes))
         self._left_out.count(self._total)
@@ -366,7 +369,8 @@ class Driver:
         # counts from an earlier epoch apply even if this one was started without them
         if self._program.job.mixture is not None:
             return self._program.total_rows(epoch)
-        return self._rows.total if self._rows.known else self._scheduler.counts(epoch).total
+        total = self._rows.total(epoch)
+        return self._scheduler.counts(epoch).total if total is None else total
 
     def _run(self, instruction: Run) -> None:
         work = instruction.work

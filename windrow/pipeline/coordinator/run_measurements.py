@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import ceil
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from windrow.core.errors import PlanError
 from windrow.pipeline.coordinator.scheduling.events import Abort
 from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
 from windrow.pipeline.plan.cursor import Cursor
+from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape
 from windrow.pipeline.plan.program import UNKNOWN_ROWS, Program
 from windrow.pipeline.plan.window_budget import Budget, RowSizes
 from windrow.pipeline.tasks.sequence_packing import check_documents
@@ -61,21 +63,42 @@ class BlockRowCounts:
         self.documents: list[NDArray[np.int32] | None] = []
         if program.job.packing is not None:
             self.documents = [None] * len(self.array)
+        # of each block from which some are left out
+        self._dropped: dict[int, int] = {}
+        # the latest one that a shard has opened
+        self.epoch = 0
+        # of epochs with padding, which differ
+        self._totals: dict[int, int | None] = {}
         self.known = program.job.rows_known
         # by column, and by epoch where transforms draw random numbers: those of each block's rows, None until measured
         self._measures: dict[tuple[str, int], list[NDArray[np.float32] | None]] = {}
         self.corrupt = SkippedBlocks(program)
         self._schema: pa.Schema | None = None
 
-    @property
-    def total(self) -> int | None:
-        """Rows per epoch, or None while some are unknown."""
-        return int(self.array.sum()) if self.known else None
+    def total(self, epoch: int) -> int | None:
+        """Rows of an epoch, or None while some are unknown."""
+        if not self.known:
+            return None
+        if not self._program.job.pads_sequences:
+            return int(self.array.sum())
+        if epoch not in self._totals:
+            # a few, since shards read neighbouring epochs
+            kept = {other: total for other, total in self._totals.items() if abs(other - epoch) <= 1}
+            self._totals = {**kept, epoch: EpochCounts(self.shape(epoch)).total}
+        return self._totals[epoch]
 
-    @property
-    def delivered(self) -> int | None:
-        """Rows per epoch as they are delivered, with packing sequences; None while some are unknown."""
-        return None if self.total is None else self.total // self._program.job.sequence_rows
+    def shape(self, epoch: int, measures: Sequence[NDArray[np.float32] | None] | None = None) -> EpochShape:
+        """An epoch as the scheduler sees it, with the row counts known so far; ``measures`` as in `Program.shape`."""
+        return self._program.shape(epoch, self.array, self.documents, measures)
+
+    def statistics(self) -> dict[str, Any]:
+        """What `RunStats` tells of them."""
+        # where epochs differ, of the latest one
+        total = self.total(self.epoch)
+        return {
+            "epoch_rows": None if total is None else total // self._program.job.sequence_rows,
+            "dropped_documents": sum(self._dropped.values()),
+        }
 
     def count(self, blocks: Sequence[int]) -> int:
         """Rows of some blocks, all of which must be known."""
@@ -125,6 +148,9 @@ class BlockRowCounts:
                     check_documents(counted, lengths, task.addresses[at].origin)
                 # a copy, since the report can be a view of an object that it would keep in Ray's object store
                 self.documents[task.blocks[at]] = lengths.copy()
+            self._dropped |= {
+                block: count for block, count in zip(task.blocks, report.dropped, strict=False) if count
+            }
         # a task that started before another found the corruption may have read the block intact
         self._set_empty(self.corrupt.blocks)
         self.known = bool(np.all(self.array != UNKNOWN_ROWS))

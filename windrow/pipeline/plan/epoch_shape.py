@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,6 +87,8 @@ class EpochShape:
     rounds: Rounds | None = None
     # where the last round ends
     stop_row: int = 0
+    # gives the rows of a window whose parts are all counted, if padding makes them more than those of its parts
+    window_rows: Callable[[int], int] | None = None
 
     @property
     def fetched(self) -> int:
@@ -119,6 +121,8 @@ class EpochCounts:
         # sums are cached, since the scheduler needs them at every event
         self._sums = [sum(rows or 0 for rows in parts) for parts in self._rows]
         self._unknown = [sum(rows is None for rows in parts) for parts in self._rows]
+        for window, unknown in enumerate(self._unknown):
+            self._sums[window] += 0 if unknown else self._padding(window)
         self._next_with_parts = _find_next([len(parts) for parts in self._rows])
         # first rows of windows that are known without counting what comes before them
         self._window_starts = {0: 0}
@@ -154,9 +158,16 @@ class EpochCounts:
             self._rows[window][part] = rows
             self._sums[window] += rows
             self._unknown[window] -= 1
+            padding = 0 if self._unknown[window] else self._padding(window)
+            self._sums[window] += padding
             if window >= self._first:
-                self._known_total += rows
+                self._known_total += rows + padding
                 self._unknown_parts -= 1
+
+    def _padding(self, window: int) -> int:
+        """The rows that a window has beside those of its parts, all of which are counted."""
+        shape = self.shape
+        return 0 if shape.window_rows is None else shape.window_rows(window) - self._sums[window]
 
     def window_rows(self, window: int) -> int | None:
         """Rows of a window, or None while a part is unknown."""

@@ -174,6 +174,11 @@ class Job:
         return 1 if self.packing is None else self.packing.seq_len
 
     @property
+    def pads_sequences(self) -> bool:
+        """Whether documents are packed whole: windows, and so epochs, then have as many rows as their lengths need."""
+        return self.packing is not None and not self.packing.split_documents
+
+    @property
     def delivers_stored_rows(self) -> bool:
         """Whether rows are delivered as the source has them."""
         return not self.before and not self.after and self.packing is None

@@ -41,7 +41,7 @@ _MIN_SPLIT_BYTES = 2 * 2**20
 
 # Scratch memory of the decoder, and the positions computed for each row of a part.
 _WORK_BYTES = 8 * 2**20
-# of a token that is being placed: its row in the epoch, twice, its run and its place
+# of a token that is being placed, if it is a piece of its own: its row, twice, its run and its place
 _PLACED_TOKEN_BYTES = 32
 # Copies of a column that Arrow holds while a block is decoded column by column: in chunks, and combined.
 _COLUMNS_HELD = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise, repeat
 from types import MappingProxyType
 from typing import Any
@@ -299,9 +299,10 @@ class Program:
         self,
         epoch: int,
         rows: NDArray[np.int64],
+        lengths: Sequence[NDArray[np.int32] | None] = (),
         measures: Sequence[NDArray[np.float32] | None] | None = None,
     ) -> EpochShape:
-        """The epoch as the scheduler sees it, with the row counts known so far.
+        """The epoch as the scheduler sees it, with the row counts known so far; ``lengths`` as in `place_window`.
 
         With `Balance`, ``measures`` holds those of each block's rows. Rows that have not been measured have no places
         yet, as if they had not been counted.
@@ -334,7 +335,12 @@ class Program:
             stages = _MAP if is_counted else _COUNT_THEN_PLACE
             return EpochShape(windows, stages, self.legs.leg(epoch).rounds, self.legs.stop(epoch))
         stages = _MAP if is_counted else _READ_THEN_PLACE
-        return EpochShape(windows=windows, stages=stages if self.job.sort is None else _READ_THEN_SORT)
+        count_rows = partial(parts.count_sequence_rows, lengths, self.job.sequence_rows)
+        return EpochShape(
+            windows=windows,
+            stages=stages if self.job.sort is None else _READ_THEN_SORT,
+            window_rows=count_rows if self.job.pads_sequences else None,
+        )
 
     def places(
         self,

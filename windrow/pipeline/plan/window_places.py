@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from windrow.core.cached_properties import cached_property
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.tasks.task import Documents, Ordering
+from windrow.shuffle.order.best_fit import count_sequences, pack_documents, sequences_key
 from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.round_runs import RoundRuns
 from windrow.shuffle.order.runs import WindowRuns
@@ -67,6 +69,13 @@ class EpochParts:
     plan: EpochPlan
     starts: Ints  # (parts + 1,) where each part starts in the plan's blocks
     windows: Ints  # (windows + 1,) the index of each window's first part
+
+    def count_sequence_rows(
+        self, lengths: Sequence[NDArray[np.int32] | None], seq_len: int, window: int
+    ) -> int:
+        """Rows of a window whose documents are placed whole: the tokens of its sequences, with their padding."""
+        documents = _of_window(find_documents(self.window(window), lengths))
+        return seq_len * count_sequences(documents, seq_len)
 
     def window(self, window: int) -> WindowPlan:
         """The parts of one window."""
@@ -160,7 +169,12 @@ def place_window(
     order = order_window(
         seed=job.row_seed, epoch=epoch, window=window, rows=ordered, first_row=layouts[0].first_row
     )
-    documents = None if job.packing is None else place_all_documents(order, of_blocks)
+    documents = None
+    if job.packing is not None and job.pads_sequences:
+        key_of_sequences = sequences_key(job.row_seed, epoch, window)
+        documents = place_whole_documents(order, of_blocks, job.packing.seq_len, key_of_sequences)
+    elif job.packing is not None:
+        documents = place_all_documents(order, of_blocks)
     sorted_rows = None
     if job.sort is not None:
         of_parts = [table for part in range(len(plan)) for table in keys[part]]
@@ -179,7 +193,22 @@ def find_documents(plan: WindowPlan, lengths: Sequence[NDArray[np.int32] | None]
 
 def place_all_documents(order: WindowOrder, lengths: Sequence[NDArray[np.int32]]) -> tuple[Documents, ...]:
     """The documents of each block, given the tokens of each of them."""
-    of_window = np.concatenate([np.zeros(0, np.int32), *lengths])
-    borders = np.cumsum([len(each) for each in lengths])[:-1]
-    starts = np.split(place_documents(order, of_window), borders)
+    starts = _by_block(place_documents(order, _of_window(lengths)), lengths)
     return tuple(map(Documents, starts, lengths))
+
+
+def place_whole_documents(
+    order: WindowOrder, lengths: Sequence[NDArray[np.int32]], seq_len: int, key: bytes | None
+) -> tuple[Documents, ...]:
+    """The documents of each block, placed whole into sequences whose random order has the key; None: in order."""
+    packed = pack_documents(order, _of_window(lengths), seq_len, key)
+    starts, padding = (_by_block(each, lengths) for each in (packed.starts, packed.padding))
+    return tuple(map(Documents, starts, lengths, padding))
+
+
+def _of_window(lengths: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+    return np.concatenate([np.zeros(0, np.int32), *lengths])
+
+
+def _by_block(values: NDArray[Any], lengths: Sequence[NDArray[np.int32]]) -> list[NDArray[Any]]:
+    return np.split(values, np.cumsum([len(each) for each in lengths])[:-1])

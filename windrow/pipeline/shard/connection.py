@@ -323,8 +323,8 @@ def check_balance(job: Job, balance: Balance) -> None:
 
 def _find_wanted(job: Job, delivery: Delivery) -> Wanted:
     """What a reader takes of the rows of runs."""
-    if job.after:
-        # transforms get whole rows
+    if job.after or (job.packing is not None and job.packing.boundaries):
+        # transforms get whole rows, and where documents begin is found in whole sequences
         return EVERYTHING
     return Wanted.by([delivery.selection], 0 if job.packing is None else job.packing.seq_len)
 

@@ -64,7 +64,10 @@ class RunStats:
     left_out_rows
         Rows that ``equal=True`` dropped, over all opened epochs.
     epoch_rows
-        Rows per epoch over all shards; None until they are counted.
+        Rows per epoch over all shards; None until they are counted. Where epochs differ, as with
+        ``pack(split_documents=False)``, of the latest one.
+    dropped_documents
+        Documents that ``pack(long_documents="drop")`` leaves out of the blocks counted so far.
     windows_ready
         By epoch and number of each window that is held or being prepared: the share that is ready.
     spans
@@ -104,6 +107,7 @@ class RunStats:
     dropped_windows: int = 0
     left_out_rows: int = 0
     epoch_rows: int | None = None
+    dropped_documents: int = 0
     windows_ready: Mapping[tuple[int, int], float] = field(default_factory=dict, repr=False, hash=False)
     spans: tuple[Span, ...] = field(default=(), repr=False)
     trainer_spans: tuple[Span, ...] = field(default=(), repr=False)

@@ -6,13 +6,13 @@ Every executor runs the same functions. A `Task` is a small picklable value; the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from math import ceil
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from windrow.core.source import BlockAddress, BlockPart, BlockReader
 from windrow.pipeline.statistics.phases import DECODE, SHUFFLE
 from windrow.pipeline.tasks.cache.cached_reader import CachingReader, Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
+from windrow.pipeline.tasks.document_columns import decode_documents
 from windrow.pipeline.tasks.held_arrays import as_immutable
 from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -46,6 +47,7 @@ from windrow.pipeline.tasks.task import (
 from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
+from windrow.shuffle.kernels.pieces import Pieces, group_pieces
 from windrow.shuffle.order.ordered_rows import OrderedRows, are_in_order, check_movable, cut_into_runs
 from windrow.shuffle.order.round_runs import RoundDestinations, RoundRuns
 from windrow.shuffle.order.runs import Destinations, WindowRuns
@@ -175,8 +177,12 @@ class TaskContext:
         self, table: pa.Table, address: BlockAddress, epoch: int = 0
     ) -> tuple[pa.Table, NDArray[np.int32] | None]:
         """What becomes of a block, and with packing, the tokens of each of its documents."""
-        table = apply_maps(table, self.before, address.origin, StoredRows(address.number, epoch, self.seed))
+        table = self.apply(table, address, epoch)
         return (table, None) if self.packing is None else self.packing.flatten(table, address.origin)
+
+    def apply(self, table: pa.Table, address: BlockAddress, epoch: int) -> pa.Table:
+        """A block after the transforms before the shuffle."""
+        return apply_maps(table, self.before, address.origin, StoredRows(address.number, epoch, self.seed))
 
 
 def run_task(
@@ -230,7 +236,7 @@ def _run_task(
         with late_corruption() if context.skips_corrupt else nullcontext():
             for at in range(len(task.addresses)):
                 block_rows = 0
-                for part in _block_parts(context, task, tables, reader, observed, output_limit, at):
+                for part in _block_parts(context, task, tables, reader, observed, output_limit, at, pool):
                     observed.add(part, task.addresses[at].origin)
                     if ordering is None or destinations is None:
                         read_tables.append(part)
@@ -246,10 +252,10 @@ def _run_task(
                             part, first, cast("WindowRuns", layouts[0]), output[0], pool
                         )
                     elif part.num_rows:
-                        for rows, epoch_rows in ordering.place(at, block_rows, part):
-                            slice_bytes += _group_part(rows, epoch_rows, destinations, output, pool, pause)
-                            # free the part of a part before the next one is placed
-                            del rows, epoch_rows
+                        for grouped in _group_part(
+                            part, ordering, at, block_rows, context.packing, destinations, pool, pause
+                        ):
+                            slice_bytes += _add_outputs(grouped, output)
                     block_rows += part.num_rows
                     # free this part before the next one is decoded
                     del part
@@ -274,6 +280,7 @@ def _run_task(
         unpacked,
         documents=None if context.packing is None or ordering is not None else tuple(observed.documents),
         measures=None if task.measure is None else tuple(measures),
+        dropped=tuple(observed.dropped),
         keys=tuple(keys),
     )
     return make_report, (read_tables if ordering is None else output), reader.cached_tables
@@ -289,6 +296,7 @@ class _Observed:
     def __init__(self) -> None:
         self.rows: list[int] = []
         self.documents: list[NDArray[np.int32]] = []
+        self.dropped: list[int] = []
         self.corrupt: list[Corruption] = []
         self.schema: pa.Schema | None = None
 
@@ -308,6 +316,7 @@ def _block_parts(
     observed: _Observed,
     output_limit: OutputLimit,
     at: int,
+    pool: BufferPool,
 ) -> Iterable[BlockPart]:
     """The parts of a block: a single one if there are transforms, since these need whole blocks."""
     address, epoch = task.addresses[at], task.work.epoch
@@ -317,11 +326,13 @@ def _block_parts(
         if at in task.skips:
             return [_EMPTY_BLOCK]
         return timed_parts(reader.parts(at)) if context.profiled else reader.parts(at)
-    table = _EMPTY_BLOCK if at in task.skips else _read_block(context, task, reader, at, observed)
+    table = _EMPTY_BLOCK if at in task.skips else _read_block(context, task, reader, at, observed, pool)
     if table is not _EMPTY_BLOCK and not context.is_plain:
         output_limit.check_sample(at, table, lambda sample: context.transform(sample, address, epoch)[0])
-    table, lengths = context.transform(table, address, epoch)
-    if lengths is not None:
+    table = context.apply(table, address, epoch)
+    if context.packing is not None:
+        observed.dropped.append(context.packing.count_long(table))
+        table, lengths = context.packing.flatten(table, address.origin)
         observed.documents.append(lengths)
         if task.ordering is not None and task.ordering.documents is not None:
             check_documents(task.ordering.documents[at].lengths, lengths, address.origin)
@@ -329,12 +340,15 @@ def _block_parts(
 
 
 def _read_block(
-    context: TaskContext, task: Task, reader: CachingReader, at: int, observed: _Observed
+    context: TaskContext, task: Task, reader: CachingReader, at: int, observed: _Observed, pool: BufferPool
 ) -> pa.Table:
     """Read a block; returns `_EMPTY_BLOCK` if it is corrupt and can still be skipped."""
     with phase(DECODE):
         if not context.skips_corrupt or task.rows[at] is not None:
-            return reader.read(at)
+            read = None
+            if context.packing is not None and not context.before and not reader.caches:
+                read = decode_documents(reader.parts(at), context.packing.columns, pool)
+            return reader.read(at) if read is None else read
         found = find_corruption(partial(reader.read, at), task.blocks[at])
     if not isinstance(found, Corruption):
         return found
@@ -355,15 +369,35 @@ def _check_rows(context: TaskContext, task: Task, at: int, rows: int) -> None:
 
 def _group_part(
     part: BlockPart,
-    epoch_rows: Any,
+    ordering: Ordering,
+    at: int,
+    first_row: int,
+    packing: SequencePacking | None,
     destinations: Destinations | RoundDestinations | StepDestinations,
-    output: TaskOutput,
     pool: BufferPool,
     pause: Callable[[], None],
-) -> NDArray[np.int64]:
-    """Group rows into map outputs; returns the bytes of each slice, over all destinations."""
-    sources, runs, places = destinations.assign(epoch_rows)
-    map_outputs = group_rows(part, sources, runs, places, destinations.slice_starts, pool, pause)
+) -> Iterator[list[MapOutput]]:
+    """Group the rows of a part by run; the tokens of documents are grouped some documents at a time."""
+    if packing is None:
+        entries = destinations.assign(ordering.place(at, first_row, part))
+        yield group_rows(part, *entries, destinations.slice_starts, pool, pause)
+        return
+    table = part.select(list(range(len(part.schema))))
+
+    def group(table: pa.Table, pieces: Pieces, epoch_rows: NDArray[np.int64]) -> list[MapOutput]:
+        sources, runs, places = destinations.assign(epoch_rows)
+        held = pieces if sources is None else pieces.select(sources)
+        return group_pieces(table, held, runs, places, destinations.slice_starts, pool, pause)
+
+    for placed in ordering.place_documents(at, packing.seq_len, table):
+        yield group(*placed)
+    padding = ordering.place_padding(at)
+    if padding is not None:
+        yield group(packing.padding(table.schema, int(padding[0].counts.max())), *padding)
+
+
+def _add_outputs(map_outputs: Sequence[MapOutput], output: TaskOutput) -> NDArray[np.int64]:
+    """Add map outputs to a task's output; returns the bytes of each slice, over all destinations."""
     sizes = []
     for map_outputs_of_slice, map_output in zip(chain.from_iterable(output), map_outputs, strict=True):
         sizes.append(map_output.nbytes if map_output.num_rows else 0)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.delivery.to_numpy import list_offsets
+from windrow.pipeline.tasks.document_columns import join_chunks
 from windrow.pipeline.tasks.map_batches import MapBatches
-from windrow.pipeline.tasks.sequence_packing import SequencePacking, join_chunks
+from windrow.pipeline.tasks.sequence_packing import SequencePacking
 
 
 @dataclass(frozen=True)

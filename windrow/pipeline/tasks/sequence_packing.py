@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,34 @@ from windrow.core.arrow_support import empty_table
 from windrow.core.errors import PlanError, SourceError, TransformError
 from windrow.core.integers import as_integer
 from windrow.core.source import Source
-from windrow.pipeline.delivery.to_numpy import column_to_numpy, list_offsets
+from windrow.pipeline.delivery.to_numpy import column_to_numpy
+from windrow.pipeline.tasks.document_columns import (
+    common_lengths,
+    is_list,
+    is_number,
+    join_chunks,
+    repeat_values,
+    tokens_of,
+)
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
+from windrow.pipeline.tasks.sequence_boundaries import (
+    BOUNDARY_COLUMNS,
+    MARK_COLUMN,
+    PADDING,
+    cut_lengths,
+    find_boundaries,
+    mark_documents,
+)
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
+from windrow.shuffle.kernels.pieces import end_lists
+from windrow.shuffle.order.best_fit import MAX_CAPACITY
 
 _DIGEST_DIGITS = 16
+# bytes of the widest number
+_MAX_WIDTH = 32
+
+LongDocuments = Literal["error", "cut", "drop"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +54,14 @@ class SequencePacking:
     columns: str | Sequence[str]
     # the token behind each document by column, or that of the only column of lists; None: none
     eos: float | Mapping[str, float] | None = field(default=None, hash=False)
+    # whether a document goes on in the next sequence; otherwise it is placed whole, as `best_fit` says
+    split_documents: bool = True
+    # the value of padding behind the last document of a sequence, by column or for all; without it 0
+    pad: float | Mapping[str, float] | None = field(default=None, hash=False)
+    # what becomes of documents with more than seq_len tokens that are placed whole
+    long_documents: LongDocuments = "error"
+    # whether sequences tell where documents begin, as `sequence_boundaries` says
+    boundaries: bool = False
 
     def __post_init__(self) -> None:
         length = as_integer(self.seq_len)
@@ -42,21 +72,35 @@ class SequencePacking:
             raise PlanError(f"pack(columns={self.columns!r}) must be a column's name or a list of them")
         if len(set(names)) < len(names):
             raise PlanError(f"pack(columns={self.columns!r}) names a column twice")
-        by_column = self.eos if isinstance(self.eos, Mapping) else {}
-        if unknown := [name for name in by_column if name not in names]:
-            raise PlanError(f"pack(eos=...) names {unknown[0]!r}, which is not among columns={list(names)!r}")
-        values = [*by_column.values()] if isinstance(self.eos, Mapping) or self.eos is None else [self.eos]
-        if not all(isinstance(value, (bool, int, float, np.number)) for value in values):
-            raise PlanError(f"pack(eos={self.eos!r}) must be a number, a dict of numbers by column, or None")
         object.__setattr__(self, "seq_len", length)
         object.__setattr__(self, "columns", tuple(names))
         # in one form, since states name it
-        eos: Any = {name: _plain(by_column[name]) for name in sorted(by_column)} if by_column else None
-        object.__setattr__(self, "eos", _plain(values[0]) if values and not by_column else eos)
+        object.__setattr__(self, "eos", _check_values("eos", self.eos, names))
+        object.__setattr__(self, "pad", _check_values("pad", self.pad, names) or None)
+        self._check_whole_documents(length)
+        if taken := [name for name in BOUNDARY_COLUMNS if self.boundaries and name in names]:
+            raise PlanError(f"pack(boundaries=True) makes the column {taken[0]!r}: rename yours before")
+
+    def _check_whole_documents(self, seq_len: int) -> None:
+        if self.long_documents not in ("error", "cut", "drop"):
+            raise PlanError(f"pack(long_documents={self.long_documents!r}) must be 'error', 'cut' or 'drop'")
+        if self.split_documents and (self.pad is not None or self.long_documents != "error"):
+            given = "long_documents" if self.pad is None else "pad"
+            raise PlanError(
+                f"pack({given}=...) is for whole documents: add split_documents=False; otherwise documents go on in "
+                "the next sequence, and nothing is padded"
+            )
+        if not self.split_documents and seq_len > MAX_CAPACITY:
+            raise PlanError(f"pack(split_documents=False): seq_len must be at most {MAX_CAPACITY:,}")
 
     def __str__(self) -> str:
-        eos = "" if self.eos is None else f", eos={self.eos!r}"
-        return f"pack({self.seq_len}, {list(self.columns)!r}{eos})"
+        given = {
+            name: getattr(self, name)
+            for name in ("eos", "split_documents", "pad", "long_documents", "boundaries")
+            if getattr(self, name) != getattr(SequencePacking, name, None)
+        }
+        arguments = "".join(f", {name}={value!r}" for name, value in given.items())
+        return f"pack({self.seq_len}, {list(self.columns)!r}{arguments})"
 
     @property
     def identity(self) -> str:
@@ -66,8 +110,9 @@ class SequencePacking:
     def token_bytes(self, schema: pa.Schema) -> int:
         """Bytes of a token over all columns, if ``schema`` is that of the documents; 4 for each unknown column."""
         kinds = [schema.field(name).type if name in schema.names else None for name in self.columns]
-        flat = [kind.value_type if kind is not None and _is_list(kind) else kind for kind in kinds]
-        return sum(
+        flat = [kind.value_type if kind is not None and is_list(kind) else kind for kind in kinds]
+        # where documents begin takes a byte more
+        return self.boundaries + sum(
             -(-kind.bit_width // 8) if kind is not None and pa.types.is_primitive(kind) else 4
             for kind in flat
         )
@@ -79,9 +124,9 @@ class SequencePacking:
                 f"{origin}there is no column {missing[0]!r} to pack, but there are {', '.join(map(repr, schema.names))}"
             )
         kinds = {name: schema.field(name).type for name in self.columns}
-        lists = [name for name, kind in kinds.items() if _is_list(kind)]
+        lists = [name for name, kind in kinds.items() if is_list(kind)]
         for name, kind in kinds.items():
-            if name in lists and not _is_number(kind.value_type):
+            if name in lists and not is_number(kind.value_type):
                 raise error(
                     f"{origin}column {name!r} is {kind}: pack() takes lists of numbers; "
                     "convert it with map_batches before"
@@ -109,16 +154,72 @@ class SequencePacking:
             )
         for name in lists:
             self._eos_of(name, kinds[name].value_type, error, origin)
+        for name, kind in kinds.items():
+            value = self.pad_of(name)
+            found_type = kind.value_type if name in lists else kind
+            # zero of times and the like has no number
+            if value and _to_scalar(value, found_type) is None:
+                raise error(
+                    f"{origin}pack(pad={value!r}) is not a value of column {name!r}, which holds {found_type}"
+                )
 
     def flatten(self, table: pa.Table, origin: str) -> tuple[pa.Table, NDArray[np.int32]]:
         """Lay documents end to end; returns a table with a row for each token, and the tokens of each document.
+
+        Without ``split_documents``, none has more than ``seq_len``: those that do are cut, or left out.
 
         Raises
         ------
         TransformError
             If a column cannot be packed; names it and ``origin``, the block.
         """
-        return self._flatten(table, f"pack, {origin}: ")
+        where = f"pack, {origin}: "
+        if not self.split_documents and table.num_rows and self.long_documents != "cut":
+            table = self._without_long(table, where)
+        tokens, counts = self._flatten(table, where)
+        if not self.split_documents and self.long_documents == "cut":
+            counts = cut_lengths(counts, self.seq_len)
+        if self.boundaries and tokens.num_columns:
+            tokens = tokens.append_column(MARK_COLUMN, pa.array(mark_documents(counts)))
+        return tokens, counts
+
+    def _without_long(self, table: pa.Table, where: str) -> pa.Table:
+        counts = self._measure(table, where)[1]
+        (long,) = np.nonzero(counts > self.seq_len)
+        if not len(long):
+            return table
+        if self.long_documents == "error":
+            raise TransformError(
+                f"{where}document {long[0]:,} of the block has {counts[long[0]]:,} tokens, more than a sequence of "
+                f"{self.seq_len:,}: pack with long_documents='cut' or 'drop', a longer seq_len, or split_documents=True"
+            )
+        return table.filter(pa.array(counts <= self.seq_len))
+
+    def count_long(self, table: pa.Table) -> int:
+        """The number of documents that are left out, given transformed rows."""
+        if self.split_documents or self.long_documents != "drop" or not table.num_rows:
+            return 0
+        return int(np.count_nonzero(self.count_tokens(table) > self.seq_len))
+
+    def padding(self, schema: pa.Schema, rows: int) -> pa.Table:
+        """Tokens of padding, with the schema of `flatten`."""
+        arrays = []
+        for name, kind in zip(schema.names, schema.types, strict=True):
+            if name == MARK_COLUMN and self.boundaries:
+                arrays.append(pa.array(np.full(rows, PADDING, np.uint8)))
+                continue
+            value = self.pad_of(name)
+            if value:
+                arrays.append(pa.repeat(_to_scalar(value, kind), rows))
+            else:
+                zeros = pa.py_buffer(np.zeros(rows * _MAX_WIDTH, np.uint8))
+                arrays.append(pa.Array.from_buffers(kind, rows, [None, zeros]))
+        return pa.table(arrays, schema=schema)
+
+    def pad_of(self, name: str) -> float:
+        """The value of padding in a column."""
+        value = self.pad.get(name, 0) if isinstance(self.pad, Mapping) else self.pad
+        return 0 if value is None else value
 
     def count_tokens(self, table: pa.Table) -> NDArray[np.int64]:
         """(documents,) the tokens of each document, with the one behind it."""
@@ -140,25 +241,25 @@ class SequencePacking:
         """The columns, the tokens of each document with the one behind it, and without it."""
         self.check_schema(table.schema, TransformError, where)
         columns = {name: join_chunks(name, table.column(name), where) for name in self.columns}
-        lists = {name: array for name, array in columns.items() if _is_list(array.type)}
-        lengths = _common_lengths(lists, where)
+        lists = {name: array for name, array in columns.items() if is_list(array.type)}
+        lengths = common_lengths(lists, where)
         return columns, lengths if self.eos is None else lengths + (lengths > 0), lengths
 
     def _flatten(self, table: pa.Table, where: str) -> tuple[pa.Table, NDArray[np.int32]]:
         if not table.num_rows:
             return pa.table({}), np.zeros(0, np.int32)
         columns, counts, lengths = self._measure(table, where)
-        stops, filled = np.cumsum(lengths), lengths > 0
         arrays = []
         for name, array in columns.items():
-            if not _is_list(array.type):
-                arrays.append(array.take(pa.array(np.repeat(np.arange(len(counts)), counts))))
+            if not is_list(array.type):
+                arrays.append(repeat_values(array, counts))
                 continue
-            tokens = _tokens(name, array, where)
+            tokens = tokens_of(name, array, where)
             eos = self._eos_of(name, tokens.type, TransformError, where)
             if eos is not None:
-                values = np.insert(column_to_numpy(tokens, writable=False), stops[filled], eos.as_py())
-                tokens = pa.array(values, tokens.type)
+                values = column_to_numpy(tokens, writable=False)
+                end = np.array([eos.as_py()], values.dtype)
+                tokens = pa.array(end_lists(values, lengths, end), tokens.type)
             arrays.append(tokens)
         return pa.table(dict(zip(columns, arrays, strict=True))), counts.astype(np.int32)
 
@@ -168,8 +269,15 @@ class SequencePacking:
             # readers that select no column count the sequences
             counted = pa.nulls(tokens.num_rows // self.seq_len)
             return pa.RecordBatch.from_arrays([counted], names=["rows"]).select([])
-        arrays = [pa.FixedSizeListArray.from_arrays(column, self.seq_len) for column in tokens.columns]
-        return pa.RecordBatch.from_arrays(arrays, names=tokens.schema.names)
+        names, columns = tokens.schema.names, tokens.columns
+        if self.boundaries:
+            marks = columns[names.index(MARK_COLUMN)].to_numpy(zero_copy_only=False)
+            found = find_boundaries(marks, self.seq_len)
+            columns = [each for name, each in zip(names, columns, strict=True) if name != MARK_COLUMN]
+            columns += map(pa.array, found)
+            names = [name for name in names if name != MARK_COLUMN] + list(BOUNDARY_COLUMNS)
+        arrays = [pa.FixedSizeListArray.from_arrays(column, self.seq_len) for column in columns]
+        return pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _eos_of(
         self, name: str, kind: pa.DataType, error: type[PlanError | TransformError], origin: str
@@ -177,15 +285,37 @@ class SequencePacking:
         value = self.eos[name] if isinstance(self.eos, Mapping) else self.eos
         if value is None:
             return None
-        found = None
-        # older versions of pyarrow make half floats of NumPy's only
-        exact = np.float16(value) if pa.types.is_float16(kind) and isinstance(value, (int, float)) else value
-        with suppress(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-            found = pa.scalar(exact, kind)
-        # Arrow cuts the fraction for integers
-        if found is None or (found.as_py() != value and not pa.types.is_floating(kind)):
+        found = _to_scalar(value, kind)
+        if found is None:
             raise error(f"{origin}pack(eos={value!r}) is not a value of column {name!r}, which holds {kind}")
         return found
+
+
+def _to_scalar(value: float, kind: pa.DataType) -> pa.Scalar | None:
+    """A number as a value of a type; None if the type has no such value."""
+    found = None
+    # older versions of pyarrow make half floats of NumPy's only
+    exact = np.float16(value) if pa.types.is_float16(kind) and isinstance(value, (int, float)) else value
+    with suppress(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        found = pa.scalar(exact, kind)
+    # Arrow cuts the fraction for integers
+    is_exact = found is not None and (pa.types.is_floating(kind) or found.as_py() == value)
+    return found if is_exact else None
+
+
+def _check_values(argument: str, value: Any, columns: Sequence[str]) -> Any:
+    """Numbers by column, or one for all, in one form; None: none."""
+    by_column = value if isinstance(value, Mapping) else {}
+    if unknown := [name for name in by_column if name not in columns]:
+        raise PlanError(
+            f"pack({argument}=...) names {unknown[0]!r}, which is not among columns={list(columns)!r}"
+        )
+    values = [] if value is None else [*value.values()] if isinstance(value, Mapping) else [value]
+    if not all(isinstance(each, (bool, int, float, np.number)) for each in values):
+        raise PlanError(f"pack({argument}={value!r}) must be a number, a dict of numbers by column, or None")
+    if isinstance(value, Mapping):
+        return {name: _plain(value[name]) for name in sorted(value)} or None
+    return None if value is None else _plain(value)
 
 
 def transform_sequences(
@@ -208,9 +338,11 @@ def sample_sequences(
         packing.check_schema(documents.schema, PlanError, "")
         kinds = {name: documents.schema.field(name).type for name in packing.columns}
         empty = {
-            name: pa.array([], pa.list_(kind.value_type if _is_list(kind) else kind, packing.seq_len))
+            name: pa.array([], pa.list_(kind.value_type if is_list(kind) else kind, packing.seq_len))
             for name, kind in kinds.items()
         }
+        if packing.boundaries:
+            empty |= {name: pa.array([], pa.list_(pa.int32(), packing.seq_len)) for name in BOUNDARY_COLUMNS}
         if not after or not source.blocks.rows.any():
             return pa.table(empty)
     for block in np.flatnonzero(source.blocks.rows):
@@ -228,68 +360,10 @@ def sample_sequences(
     return empty_table(source.schema)
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
-
-
 def _plain(value: Any) -> float:
     """A number as Python's int if it is one, else as a float."""
     number = float(value)
     return int(value) if number.is_integer() else number
-
-
-def join_chunks(name: str, column: pa.ChunkedArray, where: str) -> pa.Array:
-    """A column's chunks as one array; ``where`` begins the message of the error if its lists do not fit into one."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    try:
-        return pa.concat_arrays(column.chunks)
-    except pa.ArrowInvalid as error:
-        raise TransformError(
-            f"{where}the lists of column {name!r} do not fit into one Arrow array ({error}): use large_list, or give "
-            "the read_* call a smaller target_block_bytes"
-        ) from error
-
-
-def _common_lengths(lists: Mapping[str, pa.Array], where: str) -> NDArray[np.int64]:
-    """(rows,) the length of each row's lists, which all columns must share."""
-    (first, lengths), *others = [(name, _lengths(name, array, where)) for name, array in lists.items()]
-    for name, other in others:
-        (differing,) = np.nonzero(lengths != other)
-        if len(differing):
-            row = int(differing[0])
-            raise TransformError(
-                f"{where}a row has {lengths[row]:,} values in {first!r} and {other[row]:,} in {name!r}: the lists of a "
-                "row must be of one length"
-            )
-    return lengths
-
-
-def _lengths(name: str, array: pa.Array, where: str) -> NDArray[np.int64]:
-    if array.null_count:
-        raise TransformError(f"{where}column {name!r} has nulls: fill them, or filter such rows out")
-    if pa.types.is_fixed_size_list(array.type):
-        return np.full(len(array), array.type.list_size, np.int64)
-    return np.diff(list_offsets(array))
-
-
-def _tokens(name: str, array: pa.Array, where: str) -> pa.Array:
-    """The values of all lists of a column."""
-    if pa.types.is_fixed_size_list(array.type):
-        width = array.type.list_size
-        values = array.values.slice(array.offset * width, len(array) * width)
-    else:
-        offsets = list_offsets(array)
-        values = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-    if values.null_count:
-        raise TransformError(
-            f"{where}the lists of column {name!r} hold nulls: replace them with map_batches before"
-        )
-    return values
 
 
 def check_documents(expected: NDArray[np.int32], lengths: NDArray[np.int32], origin: str) -> None:

@@ -27,17 +27,17 @@ from windrow.pipeline.statistics.phases import (
     TaskProfile,
 )
 from windrow.pipeline.tasks.cache.disk_cache import CacheReport
+from windrow.shuffle.kernels.pieces import Pieces
 from windrow.shuffle.order.round_runs import RoundRuns
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.sequence_places import SequencePlaces
 from windrow.shuffle.order.step_runs import StepRuns
-from windrow.shuffle.order.window_order import WindowOrder, token_rows
+from windrow.shuffle.order.window_order import WindowOrder, cut_documents
 
 T = TypeVar("T")
 # a major page fault waits at most about this long for a local disk
 _FAULT_SECONDS = 0.02
-# With packing, tokens that are placed at a time, unless a document has more. Their epoch rows, runs and places take
-# up to 32 bytes each.
+# With packing, tokens that are placed at a time, unless a document has more.
 PLACED_TOKENS = 2**20
 
 
@@ -176,6 +176,8 @@ class Documents:
     # (documents,) the epoch row of the first token of each, and its number of tokens
     starts: NDArray[np.int64]
     lengths: NDArray[np.int32]
+    # (documents,) tokens of padding behind each; None: no sequence is padded
+    padding: NDArray[np.int32] | None = None
 
 
 @dataclass(frozen=True)
@@ -200,21 +202,26 @@ class Ordering:
         """Whether rows keep the order of their blocks."""
         return self.order.is_stored and self.documents is None and self.given_rows is None
 
-    def place(
-        self, at: int, start: int, part: BlockPart
-    ) -> Iterator[tuple[BlockPart, NDArray[np.int64] | NDArray[np.uint32]]]:
-        """Yield the rows of a part and their epoch rows; ``start`` is its first row in block ``at`` of the task.
+    def place(self, at: int, start: int, part: BlockPart) -> NDArray[Any]:
+        """(rows,) the epoch rows of a part's rows, with `Balance` their numbers in the window.
 
-        Tokens are yielded some documents at a time, since they are few bytes beside their epoch rows.
+        ``start`` is the part's first row in block ``at`` of the task.
         """
         if self.given_rows is not None:
-            yield part, self.given_rows[at][start : start + part.num_rows]
-            return
-        if self.documents is None:
-            first = self.offsets[at] + start
-            yield part, self.order.epoch_rows(first, first + part.num_rows)
-            return
-        documents, table = self.documents[at], part.select(list(range(len(part.schema))))
+            return self.given_rows[at][start : start + part.num_rows]
+        first = self.offsets[at] + start
+        return self.order.epoch_rows(first, first + part.num_rows)
+
+    def place_documents(
+        self, at: int, seq_len: int, tokens: pa.Table
+    ) -> Iterator[tuple[pa.Table, Pieces, NDArray[np.int64]]]:
+        """Yield pieces of the documents of block ``at``, cut at the borders of sequences, and their first epoch rows.
+
+        They are pieces of a slice of the block's tokens, which comes with them: some documents at a time, whose tokens
+        stay in the CPU cache until all of them are moved.
+        """
+        assert self.documents is not None
+        documents = self.documents[at]
         stops = np.cumsum(documents.lengths, dtype=np.int64)
         first = token = 0
         while first < len(stops):
@@ -222,11 +229,23 @@ class Ordering:
             last = max(first + 1, int(np.searchsorted(stops, token + PLACED_TOKENS, side="right")))
             starts, lengths = documents.starts[first:last], documents.lengths[first:last]
             if self.sequences is not None:
-                starts, lengths = self.sequences.cut(starts, lengths)
-            rows = token_rows(starts, lengths)
+                rows, counts = self.sequences.cut(starts, lengths)
+            else:
+                rows, counts, _ = cut_documents(starts, lengths, seq_len)
+            stop = int(stops[last - 1])
             if len(rows):
-                yield table.slice(token, len(rows)), rows
-            first, token = last, token + len(rows)
+                yield tokens.slice(token, stop - token), Pieces(np.cumsum(counts) - counts, counts), rows
+            first, token = last, stop
+
+    def place_padding(self, at: int) -> tuple[Pieces, NDArray[np.int64]] | None:
+        """Pieces of padding behind documents of block ``at``, from row 0 of a table of it on, and their epoch rows."""
+        assert self.documents is not None
+        documents = self.documents[at]
+        if documents.padding is None or not documents.padding.any():
+            return None
+        held = documents.padding > 0
+        counts = documents.padding[held].astype(np.int64)
+        return Pieces(np.zeros_like(counts), counts), (documents.starts + documents.lengths)[held]
 
 
 @dataclass(frozen=True)
@@ -296,6 +315,8 @@ class TaskReport:
     documents: tuple[NDArray[np.int32], ...] | None = None
     # (rows,) the measure of each row by block; None if they were not measured
     measures: tuple[NDArray[np.float32], ...] | None = None
+    # and the documents that are left out, by block
+    dropped: tuple[int, ...] = ()
     # with a sort, the keys of each block that was read
     keys: tuple[pa.Table, ...] = ()
     # what it spent its time on

@@ -46,6 +46,20 @@ static int copy_out(int64_t width, int64_t bytes, int64_t base, const char *valu
     return 0;
 }
 
+/* Encode pieces, ranges of rows, one behind the other; returns 1 if a value does not fit. */
+EXPORT int64_t windrow_copy_pieces(int64_t width, int64_t bytes, int64_t base, int64_t pieces, const int64_t *firsts,
+                                   const int64_t *counts, const char *values, char *out) {
+    for (int64_t k = 0; k < pieces; k++) {
+        const char *from = values + firsts[k] * width;
+        if (bytes == width)
+            memcpy(out, from, counts[k] * width);
+        else if (narrow(width, bytes, (uint64_t)base, counts[k], from, out))
+            return 1;
+        out += counts[k] * bytes;
+    }
+    return 0;
+}
+
 /* A column whose rows are in order: the address of its values, bytes per value, and the address of its `outs`. */
 typedef struct {
     int64_t values, bytes, outs;
@@ -212,6 +226,14 @@ EXPORT int64_t windrow_check_places(int64_t parts, const int64_t *places, const 
     for (int64_t part = 0; part < parts; part++) {
         const uint32_t *at = (const uint32_t *)(intptr_t)places[part];
         for (int64_t i = 0; i < counts[part]; i++) {
+            for (; i + TOGETHER <= counts[part] && are_together(at + i); i += TOGETHER) {
+                uint8_t twice = 0;
+                if (at[i] + (uint64_t)TOGETHER > (uint64_t)rows) return -1;
+                for (int64_t k = 0; k < TOGETHER; k++) twice |= seen[at[i] + k];
+                if (twice) return -1;
+                memset(seen + at[i], 1, TOGETHER);
+            }
+            if (i == counts[part]) break;
             if (at[i] >= (uint64_t)rows || seen[at[i]]) return -1;
             seen[at[i]] = 1;
         }

@@ -119,7 +119,31 @@ enum { PREFETCH_ROWS = 16 };
             to[targets[i]] = VALUE;                                           \
         }                                                                     \
     } while (0)
-#define SCATTER_WORDS(WORD) SCATTER(WORD, ((const WORD *)source)[i])
+/* Rows that stay together, as the tokens of a document do, are copied this many at a time. */
+enum { TOGETHER = 16 };
+
+static inline int are_together(const uint32_t *targets) {
+    uint32_t differs = targets[TOGETHER - 1] - targets[0] - (TOGETHER - 1);
+    if (differs) return 0;
+    for (uint32_t i = 1; i < TOGETHER; i++) differs |= targets[i] ^ (targets[0] + i);
+    return !differs;
+}
+
+#define SCATTER_WORDS(WORD)                                                   \
+    do {                                                                      \
+        WORD *to = (WORD *)out;                                               \
+        const WORD *from = (const WORD *)source;                              \
+        for (int64_t i = 0; i < count; i++) {                                 \
+            for (; i + TOGETHER <= count && are_together(targets + i); i += TOGETHER) \
+                memcpy(to + targets[i], from + i, TOGETHER * sizeof(WORD));   \
+            const int64_t stop = i + TOGETHER < count ? i + TOGETHER : count; \
+            for (; i < stop; i++) {                                           \
+                if (i + PREFETCH_ROWS < count) __builtin_prefetch(to + targets[i + PREFETCH_ROWS], 1); \
+                to[targets[i]] = from[i];                                     \
+            }                                                                 \
+            i--;                                                              \
+        }                                                                     \
+    } while (0)
 
 /* Put row i of `source` at row targets[i] of `out`; rows have `width` bytes. */
 static void scatter(int64_t width, int64_t count, const char *source, const uint32_t *targets, char *out) {

@@ -65,7 +65,7 @@ def group_rows(
     entries = table.num_rows if rows is None else len(rows)
     if not entries == len(runs) == len(places):
         raise WindrowError(f"{entries} entries have {len(runs)} runs and {len(places)} places")
-    grouping = _group_entries(runs, slice_starts)
+    grouping = group_entries(runs, slice_starts)
     moving = grouping if rows is None else grouping.compose(rows, table.num_rows)
     try:
         arenas, others = _move_columns(table, moving, pool, pause)
@@ -95,7 +95,7 @@ def _move_columns(
     part: BlockPart, moving: _Grouping, pool: BufferPool, pause: Callable[[], None]
 ) -> tuple[Arenas, list[dict[int, pa.Array]]]:
     """Move all columns: returns the fixed-width ones, and for each map output the others by number."""
-    arenas = Arenas(part.schema, _choose_packing(part), moving.map_output_rows, pool)
+    arenas = Arenas(part.schema, choose_packing(part), moving.map_output_rows, pool)
     others: list[dict[int, pa.Array]] = [{} for _ in moving.map_output_rows]
     mover = _FixedWidthMover(part, moving, arenas, pool, pause)
     for number, name in enumerate(part.schema.names):
@@ -114,7 +114,7 @@ def _move_columns(
     return arenas, others
 
 
-def _choose_packing(part: BlockPart) -> dict[int, Packing]:
+def choose_packing(part: BlockPart) -> dict[int, Packing]:
     """Choose the packing of each fixed-width column, from its statistics or, in a table, from its values."""
     chosen = {}
     columns, in_memory = column_widths(part.schema), isinstance(part, pa.Table)
@@ -350,7 +350,7 @@ class _Grouping:
         return [slice(start, end) for start, end in pairwise(np.cumsum([0, *self.map_output_rows]).tolist())]
 
 
-def _group_entries(runs: RunIds, slice_starts: NDArray[np.int64]) -> _Grouping:
+def group_entries(runs: RunIds, slice_starts: NDArray[np.int64]) -> _Grouping:
     """Sort entries by run; the parameters are those of `group_rows`."""
     first, last = int(slice_starts[0]), int(slice_starts[-1])
     cuts = (slice_starts - first).tolist()

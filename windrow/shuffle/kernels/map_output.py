@@ -20,7 +20,9 @@ from windrow.shuffle.kernels.bit_packing import pack_values, unpack_values
 from windrow.shuffle.kernels.fixed_width import PlainRows, column_widths, list_rows_of, pack, rows_view
 from windrow.shuffle.kernels.nested_columns import NestedColumn
 
-_PLACE_BYTES, _WORD_BYTES = 4, 8
+# the bytes of a row's place within its run
+PLACE_BYTES = 4
+_WORD_BYTES = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +216,7 @@ class Arenas:
         self.rows = np.array(map_output_rows, np.int64)
         # (columns, map outputs)
         sizes = np.outer([how.bytes for how in packing.values()], self.rows).astype(np.int64)
-        self._start = _aligned(self.rows * _PLACE_BYTES, ALIGNMENT_BYTES)
+        self._start = _aligned(self.rows * PLACE_BYTES, ALIGNMENT_BYTES)
         ends = self._start + np.cumsum(_aligned(sizes), axis=0)
         starts = np.concatenate([self._start[None], ends])
         self._stop = starts[-1]
@@ -224,10 +226,10 @@ class Arenas:
         self.places = MapOutputColumn(
             self._buffers,
             np.zeros_like(self.rows),
-            self.rows * _PLACE_BYTES,
+            self.rows * PLACE_BYTES,
             addresses,
-            _PLACE_BYTES,
-            Packing(_PLACE_BYTES, 0),
+            PLACE_BYTES,
+            Packing(PLACE_BYTES, 0),
         )
         widths = column_widths(schema).widths
         self.columns = {

@@ -1,4 +1,4 @@
-"""ctypes bindings of the C kernels in ``_kernels.c``, ``_positions.c`` and ``_balance.c``, with argument checks.
+"""ctypes bindings of the C kernels in ``_kernels.c``, ``_pieces.c``, ``_positions.c`` and ``_balance.c``.
 
 Without a C compiler `LIBRARY` is None, and the callers use NumPy instead, with bit-identical results.
 
@@ -21,6 +21,8 @@ from windrow.shuffle.kernels.packed_rows import PackedRows
 
 # Row numbers within a call have 32 bits.
 MAX_ROWS = 2**32 - 1
+# of a sequence that documents are placed into whole
+MAX_CAPACITY = 2**24 - 1
 _WIDTHS = (1, 2, 4, 8)
 # ROUNDS in C
 _ROUNDS = 6
@@ -33,6 +35,10 @@ _PACKED_ROWS = [_INT, _INT, _POINTER, _POINTER]
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_range": ([_INT, _INT, _POINTER, _POINTER], None),
     "windrow_copy_packed": ([_INT, _POINTER, _INT, _POINTER], None),
+    "windrow_copy_pieces": ([*[_INT] * 4, *[_POINTER] * 4], _INT),
+    "windrow_number_pieces": ([_INT, *[_POINTER] * 3], None),
+    "windrow_end_lists": ([_INT, _INT, *[_POINTER] * 4], None),
+    "windrow_best_fit": ([_INT, _POINTER, _INT, *[_POINTER] * 4], _INT),
     "windrow_group_joined": ([*[_INT] * 3, *[_POINTER] * 4, *_PACKED_ROWS, _INT, *[_POINTER] * 2], _INT),
     "windrow_group": ([_INT, _INT, _POINTER, _INT, _INT, *[_POINTER] * 3], None),
     "windrow_assign": (
@@ -108,6 +114,56 @@ def copy_out(
         [(address_of(values), width, address_of(out)) for values, width, out in each_column], np.int64
     )
     LIBRARY.windrow_copy_packed(len(columns), each, len(rows), rows)
+
+
+def copy_pieces(
+    values: NDArray[Any],
+    width: int,
+    packing: tuple[int, int],
+    firsts: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    out: NDArray[np.uint8],
+) -> bool:
+    """Encode pieces of a column, one behind the other, by (bytes, base); returns False if a value does not fit.
+
+    ``values`` have ``width`` bytes per row. ``firsts`` and ``counts``, (pieces,), are the first row of each and its
+    rows.
+    """
+    pieces, rows = len(counts), values.nbytes // width
+    _require(_is(firsts, np.int64, pieces) and _is(counts, np.int64, pieces), "pieces")
+    _require(int(counts.min(initial=0)) >= 0 and int(firsts.min(initial=0)) >= 0, "pieces")
+    _require(int((firsts + counts).max(initial=0)) <= rows, "pieces and values")
+    _require(out.nbytes == int(counts.sum()) * packing[0] and values.flags.c_contiguous, "out")
+    return not LIBRARY.windrow_copy_pieces(width, *packing, pieces, firsts, counts, values, out)
+
+
+def number_pieces(places: NDArray[np.uint32], counts: NDArray[np.int64], out: NDArray[np.uint32]) -> None:
+    """Write the places of the rows of pieces, given those of their first rows."""
+    _require(_is(places, np.uint32, len(counts)) and _is(counts, np.int64, len(counts)), "places and counts")
+    _require(int(counts.min(initial=0)) >= 0 and _is(out, np.uint32, int(counts.sum())), "out")
+    LIBRARY.windrow_number_pieces(len(counts), places, counts, out)
+
+
+def end_lists(values: NDArray[Any], counts: NDArray[np.int64], end: NDArray[Any], out: NDArray[Any]) -> None:
+    """Copy lists that lie end to end, with the value ``end`` behind each that is not empty."""
+    lists = len(counts)
+    _require(_is(counts, np.int64, lists) and int(counts.min(initial=0)) >= 0, "counts")
+    _require(values.ndim == 1 and values.flags.c_contiguous and len(values) == int(counts.sum()), "values")
+    _require(values.dtype == end.dtype == out.dtype and end.size == 1, "end")
+    _require(len(out) == len(values) + int(np.count_nonzero(counts)), "out")
+    LIBRARY.windrow_end_lists(values.itemsize, lists, counts, values, end, out)
+
+
+def best_fit(sizes: NDArray[np.int32], capacity: int) -> tuple[NDArray[np.int32], int]:
+    """(documents,) the sequence of each document, and the number of sequences; as `windrow.shuffle.order.best_fit`."""
+    _require(_is(sizes, np.int32, len(sizes)) and len(sizes) < 2**31, "sizes")
+    _require(0 < capacity <= MAX_CAPACITY, "capacity")
+    _require(int(sizes.min(initial=1)) > 0 and int(sizes.max(initial=1)) <= capacity, "sizes")
+    found, following = np.empty(len(sizes), np.int32), np.empty(len(sizes), np.int32)
+    heads = np.full(capacity + 1, -1, np.int32)
+    # all levels together have less than twice the words of the first one, and a word each
+    bits = np.zeros(2 * (capacity // 64 + 1) + 4, np.uint64)
+    return found, LIBRARY.windrow_best_fit(len(sizes), sizes, capacity, heads, following, bits, found)
 
 
 def group_columns(

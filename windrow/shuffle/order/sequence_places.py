@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.shuffle.order.round_runs import SourceStretch, find_rows
+from windrow.shuffle.order.window_order import cut_documents
 
 Ints = NDArray[np.int64]
 
@@ -26,7 +27,7 @@ class SequencePlaces:
     first: int
     count: int
 
-    def cut(self, starts: Ints, lengths: NDArray[np.int32]) -> tuple[Ints, NDArray[np.int32]]:
+    def cut(self, starts: Ints, lengths: NDArray[np.int32]) -> tuple[Ints, Ints]:
         """Cut documents at the borders of sequences.
 
         Parameters
@@ -48,15 +49,7 @@ class SequencePlaces:
         >>> starts.tolist(), lengths.tolist()
         ([46, -1, 40, 44], [2, 1, 4, 2])
         """
-        first = starts // self.seq_len
-        pieces = np.where(lengths > 0, (starts + lengths - 1) // self.seq_len + 1 - first, 0)
-        document = np.repeat(np.arange(len(starts)), pieces)
-        before = np.cumsum(pieces) - pieces
-        number = np.arange(len(document)) + (first - before)[document]
-        begins = number * self.seq_len
-        found = np.maximum(starts[document], begins)
-        stops = np.minimum((starts + lengths)[document], begins + self.seq_len)
-        sizes = stops - found
+        found, sizes, number = cut_documents(starts, lengths, self.seq_len)
         rows = find_rows(self.stretches, self.source, self.first + number)
         is_placed = (number < self.count) & (rows >= 0)
-        return np.where(is_placed, rows * self.seq_len + (found - begins), -sizes), sizes.astype(np.int32)
+        return np.where(is_placed, rows * self.seq_len + found % self.seq_len, -sizes), sizes

@@ -71,14 +71,34 @@ def place_documents(order: WindowOrder, lengths: NDArray[np.int32]) -> NDArray[n
     return starts
 
 
-def token_rows(starts: NDArray[np.int64], lengths: NDArray[np.int32]) -> NDArray[np.int64]:
-    """(tokens,) the epoch row of each token of some documents, given the row of the first one of each.
+def cut_documents(
+    starts: NDArray[np.int64], lengths: NDArray[np.int32], seq_len: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Cut documents into pieces at the borders of sequences.
 
-    >>> token_rows(np.array([100, 7]), np.array([3, 2], np.int32)).tolist()
-    [100, 101, 102, 7, 8]
+    Parameters
+    ----------
+    starts, lengths
+        (documents,) the row of the first token of each document, and its number of tokens.
+    seq_len
+        Tokens of a sequence; the first one begins at row 0.
+
+    Returns
+    -------
+    (pieces,) the row of the first token of each piece, its number of tokens, and the number of its sequence.
+
+    Examples
+    --------
+    >>> rows, counts, sequences = cut_documents(np.array([6, 0]), np.array([3, 6], np.int32), 4)
+    >>> rows.tolist(), counts.tolist(), sequences.tolist()
+    ([6, 8, 0, 4], [2, 1, 4, 2], [1, 2, 0, 1])
     """
-    counts = lengths.astype(np.int64)
-    before = np.cumsum(counts) - counts
-    rows = np.repeat(starts - before, counts)
-    rows += np.arange(len(rows))
-    return rows
+    stops = starts + lengths
+    first = starts // seq_len
+    pieces = np.where(lengths > 0, (stops - 1) // seq_len + 1 - first, 0)
+    document = np.repeat(np.arange(len(starts)), pieces)
+    before = np.cumsum(pieces) - pieces
+    sequences = np.arange(len(document)) + (first - before)[document]
+    begins = sequences * seq_len
+    rows = np.maximum(starts[document], begins)
+    return rows, np.minimum(stops[document], begins + seq_len) - rows, sequences

@@ -146,6 +146,11 @@ class CachingReader:
         self._schema: pa.Schema | None = None
 
     @property
+    def caches(self) -> bool:
+        """Whether blocks of the task come from a cache, or go to one."""
+        return bool(self._found or self._keeps) or self._disk is not None
+
+    @property
     def cached_tables(self) -> list[Tables]:
         """The tables of each block to cache in memory."""
         return list(self._keeps.values())
