@@ -45,6 +45,9 @@ class Trainer:
     def read(self, shard: Shard) -> list[list[int]]:
         return [column(read_pass(shard, 100)) for _ in range(EPOCHS)]
 
+    def close(self, shard: Shard) -> None:
+        shard.close()
+
     def read_selected(self, shard: Shard, columns: list[str], sequence: Any) -> list[dict[str, Any]]:
         return read_selected(shard, columns, sequence)
 
@@ -181,6 +184,29 @@ def test_replicas_on_several_nodes(pipe: windrow.DatasetPipeline, nodes: list[st
         for trainers, of_shard in zip(placed, shards, strict=True)
     ]
     assert [ray.get(of_shard) for of_shard in reading] == [[rows] * 3 for rows in expected]
+
+
+def test_a_node_whose_replicas_close_unread_is_not_waited_for(
+    pipe: windrow.DatasetPipeline, nodes: list[str]
+) -> None:
+    import ray
+
+    [expected] = at_once(
+        pipe.options(executor="threads").split(1),
+        lambda shard: [column(read_pass(shard, 100)) for _ in range(EPOCHS)],
+    )
+    placed = _trainers(nodes, (1, 2, 2))
+    [shards] = pipe.options(executor="ray").split(1, replicas=3, locality_hints=[placed])
+    reading = placed[0].read.remote(shards[0])
+    ray.get([trainer.close.remote(shard) for trainer, shard in zip(placed[1:], shards[1:], strict=True)])
+    session: Any = shards[0]._session
+
+    def doing() -> str:
+        return str(ray.get(session.session._coordinator.diagnose.remote(1))[0])
+
+    # what a node would hold back is not held for it
+    assert eventually(lambda: doing() == "shard 1 has been closed", 30)
+    assert ray.get(reading) == expected
 
 
 def test_only_what_replicas_select_crosses_to_their_node(nodes: list[str], tmp_path: Path) -> None:

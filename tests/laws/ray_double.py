@@ -29,6 +29,7 @@ from windrow.pipeline.executors.ray import (
     fetch_thread,
     pools,
     ray_task,
+    replica_places,
 )
 from windrow.pipeline.executors.ray.placement import Node
 from windrow.pipeline.executors.ray.task_dispatch import Submitted
@@ -229,6 +230,7 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
                 fetch_thread,
                 pools,
                 ray_task,
+                replica_places,
             )
             for module in used:
                 patch.setattr(module, "ray", double)

@@ -285,3 +285,30 @@ def test_the_coordinator_hears_of_all_replicas_at_once() -> None:
     host.close(readers[0], TrainerStats(0, replica="a at its end"))
     host.close(readers[1], None)
     assert told[3:] == [["a at its end"], ["closed"]]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("closes_first", [True, False])
+def test_nothing_is_held_for_a_shard_that_closes_unread(
+    monkeypatch: pytest.MonkeyPatch, replicas: int, closes_first: bool
+) -> None:
+    # a silent shard would be given up sometime
+    monkeypatch.setattr(
+        "windrow.pipeline.coordinator.scheduling.memory_limit.HEARTBEAT_TIMEOUT_SECONDS", 1_000.0
+    )
+    # room for three windows or four, besides runs and tasks
+    limit = {1: 128, 2: 160}[replicas] * 2**20
+    pipe = make_pipe(4_000_000, 50_000, 4, 1, memory_limit=limit, stall_timeout=20)
+    unread, [one, *others] = make_replicas(pipe, 2, replicas) if replicas > 1 else _single(pipe)
+    batches = one.iter_batches(10_000)
+    if not closes_first:
+        next(batches)
+    for each in (*unread, *others):
+        each.close()
+    assert sum(len(batch["id"]) for batch in batches) == 2_000_000 - 10_000 * (not closes_first)
+    assert one.stats().run.dropped_windows == 0
+    one.close()
+
+
+def _single(pipe: windrow.DatasetPipeline) -> list[list[Shard]]:
+    return [[shard] for shard in pipe.split(2, equal=True)]

@@ -92,6 +92,7 @@ class ThreadsSession:
         self._program = program
         self._lock = threading.Lock()
         self._job: weakref.ReferenceType[_RunningJob] | None = None
+        self._connected, self._unread = set[int](), set[int]()  # shards that have read; that closed unread
 
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
         """Connect a shard; shards that connect after a failure share a restarted job."""
@@ -103,7 +104,20 @@ class ThreadsSession:
                 job = _RunningJob(self._executor, program, batch_rows)
                 job.connect(seed)
                 self._job = weakref.ref(job)
+                for unread in self._unread:
+                    job.driver.close_shard(unread)
+            self._connected.add(shard)
         return _ThreadsClient(job, shard)
+
+    def note_unread(self, shard: int) -> None:
+        """A shard closes without having read: no window is held for it."""
+        with self._lock:
+            job = self._job() if self._job is not None else None
+            if shard not in self._connected:
+                self._unread.add(shard)
+                if job is not None:
+                    with job.changed:
+                        job.driver.close_shard(shard)
 
     def run_stats(self, *, spans: bool) -> RunStats | None:
         """Statistics of the job while a shard is connected."""

@@ -91,8 +91,12 @@ class _Hosts:
         with self._lock:
             host = self._hosts.get(shard)
             self._unread.add((shard, replica))
+            is_last = all((shard, other) in self._unread for other in range(len(self.names[shard])))
+        note_unread = getattr(self.session, "note_unread", None)
         if host is not None:
             host.close(host.connect(replica), None)
+        elif is_last and note_unread is not None:
+            note_unread(shard)
 
 
 class ReplicaSession:

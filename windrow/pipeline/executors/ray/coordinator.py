@@ -38,6 +38,7 @@ from windrow.pipeline.executors.ray.pickling import (
 from windrow.pipeline.executors.ray.placement import Placement, Planner
 from windrow.pipeline.executors.ray.pools import RunPools
 from windrow.pipeline.executors.ray.ray_task import Heartbeat, cancel_copy, remove_on_all_nodes, submit_task
+from windrow.pipeline.executors.ray.replica_places import ReplicaPlaces
 from windrow.pipeline.executors.ray.run_metrics import RunMetrics
 from windrow.pipeline.executors.ray.task_dispatch import Cluster, Dispatcher, Submitted
 from windrow.pipeline.plan.cache_budget import disk_cache
@@ -77,8 +78,7 @@ class Coordinator:
         self._program, self._resources, self._nodes = program, resources, nodes
         # by number of workers: the coordinator of the run in which workers divide each shard, and what it needs
         self._divided: dict[int, tuple[Any, Any]] = {}
-        # by shard: the node that each replica reads on
-        self._replicas: dict[int, dict[int, str]] = {}
+        self._places = ReplicaPlaces(nodes, program.replicas)
         self._transforms = bool(program.context.before)
         self._ticking = False
         self._name, self._metrics = name, RunMetrics(name[-8:], published=program.job.options.profile)
@@ -192,8 +192,9 @@ class Coordinator:
 
     async def meet_replicas(self, shard: int, node: str, replicas: Sequence[int]) -> dict[int, str]:
         """Note which replicas of a shard read on a node; returns the node of each that is known."""
-        places = self._replicas.setdefault(shard, {})
-        places.update(dict.fromkeys(replicas, node))
+        places = self._places.meet(shard, node, replicas)
+        for client in self._places.take_unread(shard):
+            self.spawn(self.close_shard(client, ""))
         return places
 
     def destinations(self) -> tuple[tuple[int, ...], ...]:

@@ -36,7 +36,8 @@ from windrow.pipeline.executors.ray.lifeline import Channel
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable, export_code
 from windrow.pipeline.executors.ray.pools import warn_of_shortages
 from windrow.pipeline.executors.ray.ray_task import start_workers
-from windrow.pipeline.executors.ray.replica_hosts import MakeHost, RayReplicaSession, meet_replicas
+from windrow.pipeline.executors.ray.replica_hosts import MakeHost, RayReplicaSession
+from windrow.pipeline.executors.ray.replica_places import meet_replicas
 from windrow.pipeline.plan.job import Launch, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program

@@ -22,6 +22,7 @@ from windrow.pipeline.executors.ray.cluster import (
     session_folder,
     this_node,
 )
+from windrow.pipeline.executors.ray.replica_places import NOWHERE, HostMeeting
 from windrow.pipeline.executors.replicas.client import HostConnection, ReplicaClient
 from windrow.pipeline.executors.replicas.host import ReplicaHost
 from windrow.pipeline.executors.replicas.reconnecting import ReconnectingConnection
@@ -46,23 +47,13 @@ class MakeHost(Protocol):
 
 
 _START_SECONDS = 120.0
-_ANSWER_SECONDS = 10.0
 # a host without replicas waits this long for one that returns
 _ALONE_SECONDS = 120.0
 # and where all have closed, or read elsewhere, this long
 _CLOSED_SECONDS = 5.0
 _LOOK_SECONDS = 0.25
-# the node of a replica that has closed before it read
-_NOWHERE = ""
 # hosts tell the coordinator again which replicas they have: it may have restarted
 _MEET_SECONDS = 5.0
-
-
-def meet_replicas(coordinator: Any, shard: int, node: str, replicas: Sequence[int]) -> dict[int, str]:
-    """Tell a coordinator which replicas of a shard read on a node; returns the node of each that it knows."""
-    answer = coordinator.meet_replicas.remote(shard, node, list(replicas))
-    found: dict[int, str] = ray.get(answer, timeout=_ANSWER_SECONDS)
-    return found
 
 
 class _HostActor:
@@ -77,11 +68,10 @@ class _HostActor:
         names: Sequence[str],
         seed: int | None,
     ) -> None:
-        self._session: Any = session
-        self._shard = shard
         several_nodes = sum(node["Alive"] for node in ray.nodes()) > 1
         self._host = make(program, session, shard, names, seed, narrows=several_nodes)
         self._server = HostServer(self._host, within=session_folder())
+        self._meeting = HostMeeting(session, self._host, shard, this_node())
         threading.Thread(target=self._watch, daemon=True).start()
 
     def address(self) -> HostAddress:
@@ -91,21 +81,18 @@ class _HostActor:
     def _watch(self) -> None:
         """Learn which replicas read on other nodes, and end when none is left here."""
         alone_since = met_at = time.monotonic()
-        here = this_node()
         while True:
             time.sleep(_LOOK_SECONDS)
             now = time.monotonic()
             if self._host.awaits_replicas or now - met_at >= _MEET_SECONDS:
                 met_at = now
-                # a coordinator that restarts answers later
-                with suppress(ray.exceptions.RayError, StallError):
-                    places = self._session.meet_replicas(self._shard, here, self._host.connected)
-                    self._host.note_elsewhere([number for number, node in places.items() if node != here])
+                self._meeting.meet()
             if self._server.readers and not self._host.is_closed:
                 alone_since = now
             elif now - alone_since >= (_CLOSED_SECONDS if self._host.is_closed else _ALONE_SECONDS):
                 self._server.close()
                 self._host.end()
+                self._meeting.end()
                 ray.kill(ray.get_runtime_context().current_actor)
                 return
 
@@ -182,7 +169,7 @@ class RayReplicaSession:
         # where the run has ended, or its coordinator restarts, none of them is waiting, or waits until a time limit
         with suppress(ray.exceptions.RayError, StallError):
             session: Any = self.session
-            session.meet_replicas(shard, _NOWHERE, [self.replica])
+            session.meet_replicas(shard, NOWHERE, [self.replica])
 
     def replica_name(self, shard: int) -> str:
         """The name of this replica of a shard."""

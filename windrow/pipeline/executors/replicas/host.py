@@ -68,6 +68,12 @@ class ReplicaHost(HostWindows):
             ]
 
     @property
+    def closed(self) -> list[int]:
+        """The replicas that have stopped reading from this host."""
+        with self._changed:
+            return [number for number, state in enumerate(self._replicas) if state.is_closed]
+
+    @property
     def awaits_replicas(self) -> bool:
         """Whether a replica has not been heard of, here or on another node."""
         with self._changed:

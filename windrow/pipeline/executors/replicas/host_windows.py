@@ -60,6 +60,8 @@ class HostWindows:
         self.fail_seconds = fail_seconds
         self._changed = threading.Condition()
         self._client: CoordinatorClient | None = None
+        # whether there has been a client of the coordinator
+        self.was_opened = False
         self._failure: BaseException | None = None
         # whether replicas disagree, which does not pass
         self._disagrees = False
@@ -139,7 +141,7 @@ class HostWindows:
         """Open an epoch at the coordinator, and fetch its windows from the cursor on."""
         self._stop_fetching()
         if self._client is None:
-            self._client = self._connect(opening.batch_rows)
+            self._client, self.was_opened = self._connect(opening.batch_rows), True
         with self._changed:
             self._wanted = self._union()
         self._client.want(self._wanted)
