@@ -155,6 +155,7 @@ class Dying(Model):
         return super().__call__(batch)
 
 
+@pytest.mark.nightly
 def test_the_batches_of_a_dead_actor_are_made_again(numbers: Path, tmp_path: Path) -> None:
     ds = windrow.read_parquet(numbers).map_batches(
         Dying,

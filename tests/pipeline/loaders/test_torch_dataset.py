@@ -150,6 +150,7 @@ def test_stateful_loader_resumes_at_any_batch(
         assert _take(loader) == expected[2]
 
 
+@pytest.mark.nightly
 def test_ray_workers_share_one_run(pipe: windrow.DatasetPipeline, ray_local: Any) -> None:
     expected = [_stream(shard) for shard in pipe.split(2, equal=True)]
     on_ray = pipe.options(executor="ray", progress=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -88,8 +87,8 @@ def take_pieces(pieces: deque[Piece], rows: int) -> list[Piece]:
     while rows:
         piece = pieces.popleft()
         if piece.rows > rows:
-            pieces.appendleft(replace(piece, rows=piece.rows - rows))
-            piece = replace(piece, rows=rows, ends=False)
+            pieces.appendleft(piece._replace(rows=piece.rows - rows))
+            piece = piece._replace(rows=rows, ends=False)
         taken.append(piece)
         rows -= piece.rows
     return taken

@@ -67,7 +67,7 @@ class Balance:
     >>> for shard in pipe.split(2):
     ...     batches = shard.iter_batches(4, balance=windrow.Balance("tokens", rows="free"))
     ...     print([[len(row) for row in batch["tokens"]] for batch in batches])
-    [[9, 2, 1]]
+    [[9, 1, 2]]
     [[1, 1, 4, 4, 2]]
     """
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,7 @@ from windrow.shuffle.order.step_rows import StepRows
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """Rows of one microbatch of a step that stand together in a shard's stream.
 
     ``ends``: whether no later rows belong to the step. ``cost`` is that of the whole microbatch.
@@ -35,6 +35,10 @@ class Piece:
     rows: int
     ends: bool
     cost: float
+
+
+# the fields of some pieces, as columns
+Pieces = tuple[Ints, Ints, Ints, NDArray[np.bool_], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +62,8 @@ class StepRuns:
     places: Ints
     # (repeated, 3) of the rows that padding repeats: the number of the row, the index in ``shards``, and the place
     padding: Ints
-    # by index in ``shards``, the rows of each microbatch of each step in the stream's order; None in a task
-    pieces: tuple[tuple[Piece, ...], ...] | None
+    # by index in ``shards``, the columns of its pieces, in the stream's order; None in a task
+    pieces: tuple[Pieces, ...] | None
 
     @property
     def for_tasks(self) -> StepRuns:
@@ -96,9 +100,8 @@ class StepRuns:
 
     def runs_from(self, row: int, shard: int) -> list[Run]:
         """The runs of a shard that hold rows of the epoch from ``row``, a step's first row, on."""
-        left = sum(piece.rows for piece in self._of(shard)) - sum(
-            piece.rows for piece in self.pieces_from(row, shard)
-        )
+        steps, _, rows, _, _ = self._of(shard)
+        left = int(rows[steps < self._step_at(row)].sum())
         found = []
         for run in self.runs(shard):
             if left < run.rows:
@@ -108,10 +111,15 @@ class StepRuns:
 
     def pieces_from(self, row: int, shard: int) -> list[Piece]:
         """The pieces of a shard's steps from the one that begins at ``row`` on."""
-        step = max(0, row - self.assignment.start_row) // self.assignment.step_rows
-        return [piece for piece in self._of(shard) if piece.step >= step]
+        columns = self._of(shard)
+        begin = int(np.searchsorted(columns[0], self._step_at(row)))
+        values = (column[begin:].tolist() for column in columns)
+        return [Piece(*each) for each in zip(*values, strict=True)]
 
-    def _of(self, shard: int) -> tuple[Piece, ...]:
+    def _step_at(self, row: int) -> int:
+        return max(0, row - self.assignment.start_row) // self.assignment.step_rows
+
+    def _of(self, shard: int) -> Pieces:
         assert self.pieces is not None, "a task does not know the pieces of shards"
         return self.pieces[self.shards.index(shard)]
 
@@ -274,22 +282,18 @@ def lay_out_steps(
     return tuple(layouts), numbers
 
 
-def _find_pieces(dealt: StepRows, shard: int) -> tuple[Piece, ...]:
+def _find_pieces(dealt: StepRows, shard: int) -> Pieces:
     """The rows of each microbatch of a shard's steps in the window."""
     worker, trainer = divmod(shard, dealt.sizes.shape[1])
-    workers, found = dealt.assignment.workers, []
+    workers = dealt.assignment.workers
     first = (worker - dealt.first_unit) % workers
-    sizes = dealt.sizes[first::workers, trainer].tolist()
-    costs = dealt.costs[first::workers, trainer].tolist()
-    for number, (of_step, spent) in enumerate(zip(sizes, costs, strict=True)):
-        at = first + number * workers
-        ends = at + 1 < len(dealt.sizes) or not dealt.later[trainer]
-        last = max((part for part, rows in enumerate(of_step) if rows), default=-1)
-        for part, rows in enumerate(of_step):
-            if rows:
-                step = (dealt.first_unit + at) // workers
-                found.append(Piece(step, part, rows, ends and part == last, spent[part]))
-    return tuple(found)
+    sizes, costs = dealt.sizes[first::workers, trainer], dealt.costs[first::workers, trainer]
+    number, part = np.nonzero(sizes)
+    unit = first + number * workers
+    goes_on = (unit == len(dealt.sizes) - 1) & bool(dealt.later[trainer])
+    is_last = np.diff(number, append=-1) != 0
+    steps = (dealt.first_unit + unit) // workers
+    return steps, part, sizes[number, part], is_last & ~goes_on, costs[number, part]
 
 
 def _find_padding(dealt: StepRows, shards: Sequence[int], numbers: NDArray[np.uint32]) -> Ints:
