@@ -8,7 +8,7 @@ from collections.abc import Generator
 
 import pytest
 
-from windrow.pipeline.shard import epoch_reader
+from windrow.pipeline.shard import prefetcher
 from windrow.pipeline.shard.prefetcher import Prefetcher
 
 
@@ -58,7 +58,7 @@ def test_it_runs_at_most_its_depth_ahead() -> None:
 
 
 def test_ready_items_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epoch_reader, "_READY_BYTES", 25)
+    monkeypatch.setattr(prefetcher, "_READY_BYTES", 25)
     made: list[int] = []
     waiting = threading.Event()
 
