@@ -191,6 +191,28 @@ def test_blocks_are_placed_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert packed.to_arrow().equals(expected)
 
 
+def test_lists_are_decoded_from_files_as_arrow_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(2)
+    for part, compression in enumerate(["zstd", "none", "snappy"]):
+        lists = [rng.integers(0, 300, int(size)).tolist() for size in rng.integers(0, 90, 300)]
+        rows = {"text": ["not packed"] * 300, "t": lists, "document": np.arange(300) + 300 * part}
+        pq.write_table(
+            pa.table(rows), tmp_path / f"{part}.parquet", compression=compression, row_group_size=70
+        )
+    source = windrow.read_parquet(tmp_path, target_block_bytes=20_000).window(blocks_per_window=5)
+    pipe = (
+        source.repeat(1).random_shuffle_each_window(seed=1).options(executor="threads", row_id_column="row")
+    )
+    packed = pipe.pack(64, ["document", "t", "row"], eos=0)
+    decoded = packed.to_arrow()
+    monkeypatch.setattr("windrow.pipeline.tasks.map_task.decode_documents", lambda *_: None)
+    assert packed.to_arrow().equals(decoded)
+    names = [np.concatenate(decoded[name].to_numpy()) for name in ("document", "row")]
+    assert (names[0] == names[1]).all()
+
+
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
 def test_to_ray_gets_sequences(folder: Path, ray_local: Any) -> None:

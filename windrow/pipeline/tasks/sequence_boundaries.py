@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
+from windrow.shuffle.kernels.pieces import number_rows
 
 # The columns that `pack(boundaries=True)` adds.
 POSITIONS, SEGMENTS = "position_ids", "segment_ids"
@@ -55,15 +56,16 @@ def find_boundaries(marks: NDArray[np.uint8], seq_len: int) -> tuple[NDArray[np.
     is_first = marks == STARTS
     is_first[::seq_len] = True
     is_padding = marks == PADDING
-    is_first[1:] |= is_padding[1:] & ~is_padding[:-1]
+    if is_padding.any():
+        is_first[1:] |= is_padding[1:] & ~is_padding[:-1]
     (firsts,) = np.nonzero(is_first)
     sizes = np.diff(firsts, append=len(marks))
-    positions = np.arange(len(marks), dtype=np.int32)
-    positions -= np.repeat(firsts.astype(np.int32), sizes)
+    positions = np.empty(len(marks), np.uint32)
+    number_rows(np.zeros(len(firsts), np.uint32), sizes, positions)
     numbers = np.arange(len(firsts), dtype=np.int32)
     numbers -= np.flatnonzero(firsts % seq_len == 0).astype(np.int32)[firsts // seq_len]
     numbers[is_padding[firsts]] = PADDING_SEGMENT
-    return positions, np.repeat(numbers, sizes)
+    return positions.view(np.int32), np.repeat(numbers, sizes)
 
 
 def cu_seqlens(position_ids: Any) -> tuple[Any, int]:

@@ -75,7 +75,7 @@ def group_pieces(
         pause()
         _move_column(join(table.select([number])), number, grouped, arenas)
     for at, (part, of_output) in enumerate(zip(parts, grouped, strict=True)):
-        _number_rows(places[part], of_output.counts, arenas.places.view(at, np.uint32))
+        number_rows(places[part], of_output.counts, arenas.places.view(at, np.uint32))
     none = pa.RecordBatch.from_arrays([], schema=pa.schema([]))
     return [
         MapOutput(
@@ -108,7 +108,8 @@ def _move_column(column: pa.Array, number: int, grouped: list[Pieces], arenas: A
             raise WindrowError(f"values of column {number} do not fit their own range")
 
 
-def _number_rows(places: NDArray[np.uint32], counts: Ints, out: NDArray[np.uint32]) -> None:
+def number_rows(places: NDArray[np.uint32], counts: Ints, out: NDArray[np.uint32]) -> None:
+    """Write the places of the rows of pieces, given those of their first rows."""
     if native.LIBRARY is None:
         out[:] = piece_rows(places, counts)
     else:
