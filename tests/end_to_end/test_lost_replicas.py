@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import windrow
+from tests.end_to_end.reading import eventually
 from windrow import Shard
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(400)]
@@ -80,10 +81,18 @@ def test_a_node_of_replicas_dies(ray_cluster: Any, dying: Any, kills: str, retur
     taken = ray.get([trainer.take.remote(BEFORE) for trainer in (left, lost)])
     assert taken == [expected[:BEFORE]] * 2
     state = ray.get(left.state.remote())
+    session: Any = shards[0]._session
+    coordinator = session.session._coordinator
+
+    def is_acknowledged() -> bool:
+        return "window 0" not in ray.get(coordinator.diagnose.remote(0))[0]
+
+    # the host of the one left releases a window once it knows that the other reads elsewhere: before that, it would
+    # wait for its return
+    assert eventually(is_acknowledged, 60)
     ray_cluster.remove_node(dying, allow_graceful=False)
     if "coordinator" in kills:
-        session: Any = shards[0]._session
-        ray.kill(session.session._coordinator, no_restart=False)
+        ray.kill(coordinator, no_restart=False)
     reading = [left.take.remote()]
     if returns:
         back = _start(own)

@@ -194,6 +194,17 @@ def test_a_missing_replica_is_named() -> None:
         list(one.iter_batches(100))
 
 
+def test_a_missing_replica_is_named_where_it_keeps_windows_from_being_fetched() -> None:
+    # room for three windows or four, besides runs and tasks
+    pipe = make_pipe(4_000_000, 50_000, 4, 1, memory_limit=160 * 2**20, stall_timeout=2.0)
+    [[one, _other]] = make_replicas(pipe, 1, 2)
+    with (
+        pytest.warns(RuntimeWarning, match="waits for replica 1"),
+        pytest.raises(StallError, match=r"waits for replica 1, which is not connected for \d+ s"),
+    ):
+        list(one.iter_batches(10_000))
+
+
 def test_a_replica_that_dies_continues_from_its_state() -> None:
     pipe = make_pipe(3_000, 100, 5, 2)
     expected = read(pipe.iterator(), 50)

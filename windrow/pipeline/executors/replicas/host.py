@@ -343,7 +343,7 @@ class ReplicaHost(HostWindows):
                 and not other.is_absent
                 and (other.place is None or (state.place is not None and other.place <= state.place))
             ]
-            if state.waits_for_others and behind:
+            if behind and (state.waits_for_others or self._is_held_back(state, behind)):
                 last = min(behind, key=lambda other: other.heard)
                 since = now - last.heard
                 doing = "has taken no batch" if last.is_connected else "is not connected"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -53,7 +54,7 @@ class HostWindows:
         self._connect = connect
         self._place_run = place_run
         self._shard = shard
-        self._replicas = [ReplicaState(name) for name in names]
+        self._replicas = [ReplicaState(name, heard=time.monotonic()) for name in names]
         self._max_ahead = max_ahead
         self._leads_on = leads_on
         # how long a replica waits for others before an epoch is opened
@@ -246,6 +247,11 @@ class HostWindows:
                 self._drop_taken((first.epoch, first.window), name)
         self._client.acknowledge(first)
         self._open_next(first)
+
+    def _is_held_back(self, state: ReplicaState, behind: Sequence[ReplicaState]) -> bool:
+        """Whether windows that a replica has left are kept for one that reads none, so that no others are fetched."""
+        keeps = any(other.place is None for other in behind)
+        return keeps and state.place is not None and state.place > self._acknowledged
 
     def _open_next(self, first: Place) -> None:
         """Open the next epoch at the coordinator once every replica has entered it."""
