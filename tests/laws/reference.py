@@ -88,10 +88,10 @@ def divide_by_cost(
         rows = list(range(first, min(first + shards * batch_rows, total)))
         is_padded = equal == "pad" and len(rows) < shards * batch_rows
         is_free = balance.rows == "free" and min(sizes) > 0 and not is_padded
-        dealt = _deal(rows[: sum(sizes)], costs, shards, None if is_free else np.array(sizes))
+        shares = _assign_by_cost(rows[: sum(sizes)], costs, shards, None if is_free else np.array(sizes))
         repeats = 0
-        for shard, own in enumerate(dealt):
-            batch = [row for part in _deal(own, costs, balance.microbatches, None) for row in part]
+        for shard, own in enumerate(shares):
+            batch = [row for part in _assign_by_cost(own, costs, balance.microbatches, None) for row in part]
             missing = sizes[shard] - len(batch) if is_padded else 0
             batch += [rows[(repeats + k) % len(rows)] for k in range(missing)]
             repeats += missing
@@ -100,7 +100,7 @@ def divide_by_cost(
     return Assigned(batches, plain.padded, plain.left_out)
 
 
-def _deal(
+def _assign_by_cost(
     rows: list[int], costs: NDArray[np.float64], bins: int, room: NDArray[np.int64] | None
 ) -> list[list[int]]:
     found = balance_steps(costs[rows], np.array([0, len(rows)]), bins, room).tolist()

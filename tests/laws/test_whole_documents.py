@@ -1,4 +1,4 @@
-"""pack(split_documents=False): each document once and whole, by best fit over its window, whoever reads it."""
+"""pack(split_documents=False): each document once and whole, by best fit over its window, for all readers."""
 
 from __future__ import annotations
 

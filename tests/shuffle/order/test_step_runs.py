@@ -1,4 +1,4 @@
-"""Steps that are divided by cost, and the runs in which their rows travel, against a model that deals whole steps."""
+"""Steps that are divided by cost, and the runs in which their rows travel, against a model that divides whole steps."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
 from windrow.shuffle.order.step_balance import balance_steps
-from windrow.shuffle.order.step_rows import deal_rows
-from windrow.shuffle.order.step_runs import StepDestinations, lay_out_steps
+from windrow.shuffle.order.step_rows import divide_rows
+from windrow.shuffle.order.step_runs import StepDestinations, lay_out_steps, to_pieces
 
 Batches = dict[int, list[list[int]]]
 
@@ -57,7 +57,7 @@ def _cases(draw: st.DrawFn) -> dict[str, Any]:
 def _expected(
     assignment: ShardAssignment, balance: Balance, total: int, measures: NDArray[np.float32]
 ) -> Batches:
-    """By shard, the rows of each of its batches in order of microbatches, dealt unit by unit."""
+    """By shard, the rows of each of its batches in order of microbatches, divided unit by unit."""
     found: Batches = {shard: [] for shard in range(assignment.shards)}
     trainers = assignment.shards // assignment.workers
     unit, costs = trainers * assignment.batch_rows, balance.costs(measures)
@@ -105,7 +105,7 @@ def _delivered(case: dict[str, Any]) -> Batches:
     ]
     padding: list[tuple[int, int, int]] = []
     for first, stop in case["windows"]:
-        dealt = deal_rows(
+        divided = divide_rows(
             assignment,
             window=(first, stop),
             total=total,
@@ -113,7 +113,7 @@ def _delivered(case: dict[str, Any]) -> Batches:
             measures=case["measures"],
         )
         layouts, numbers = lay_out_steps(
-            dealt, destinations=destinations, run_rows=case["run_rows"], slices=case["slices"]
+            divided, destinations=destinations, run_rows=case["run_rows"], slices=case["slices"]
         )
         sources, runs, places = StepDestinations([each.for_tasks for each in layouts]).assign(numbers)
         rows = np.arange(first, stop) if sources is None else np.arange(first, stop)[sources]
@@ -128,7 +128,7 @@ def _delivered(case: dict[str, Any]) -> Batches:
                 for run in layout.padding_runs(shard):
                     number = end + int(layout.slice_starts[run.slice]) + run.index
                     padding += [(shard, run.place + place, held[number, place]) for place in range(run.rows)]
-                for piece in layout.pieces_from(0, shard):
+                for piece in to_pieces(layout.pieces_from(0, shard)):
                     steps[shard][piece.step][piece.microbatch] += stream[: piece.rows]
                     del stream[: piece.rows]
                 assert not stream
@@ -146,7 +146,7 @@ def _delivered(case: dict[str, Any]) -> Batches:
 
 
 @given(_cases())
-def test_windows_deliver_each_step_as_it_is_dealt_as_a_whole(case: dict[str, Any]) -> None:
+def test_windows_deliver_each_step_as_it_is_divided_as_a_whole(case: dict[str, Any]) -> None:
     expected = _expected(case["assignment"], case["balance"], case["total"], case["measures"])
     assert _delivered(case) == expected
 

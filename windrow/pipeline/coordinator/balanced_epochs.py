@@ -43,7 +43,7 @@ class BalancedEpochs:
         """A shard opens an epoch at a cursor; returns the epochs whose shape changes with that.
 
         ``first_window`` is the one from which on the epoch's rows have been counted and measured so far. What comes
-        before it is dealt without costs, so that it is planned again where a shard needs it.
+        before it is divided without costs, so that it is planned again where a shard needs it.
         """
         changes = balance != self._latest
         is_earlier = balance is not None and cursor.window < first_window

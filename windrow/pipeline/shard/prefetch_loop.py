@@ -32,7 +32,7 @@ from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-from windrow.shuffle.order.step_runs import Piece, StepRuns
+from windrow.shuffle.order.step_runs import Piece, Pieces, StepRuns
 
 # shorter than the coordinator's timeout for silent shards: windows that it drops are then released here too
 _RELEASE_SECONDS = 4.0
@@ -287,7 +287,13 @@ class PrefetchLoop:
         self._slots.release()
 
     def _submit(
-        self, window: _FetchedWindow, run: Run, part: slice, pieces: Sequence[Piece], *, takes_slot: bool
+        self,
+        window: _FetchedWindow,
+        run: Run,
+        part: slice,
+        pieces: Sequence[Piece] | Pieces,
+        *,
+        takes_slot: bool,
     ) -> Future[PlacedRun | None]:
         # in a list that is emptied, so that no reference to map outputs is left when their slice is reported free
         map_outputs = [window.data.slices[run.slice]]
@@ -302,7 +308,7 @@ class PrefetchLoop:
         map_outputs: list[Any],
         run: Run,
         part: slice,
-        pieces: Sequence[Piece],
+        pieces: Sequence[Piece] | Pieces,
         submitted: float,
         *,
         takes_slot: bool,

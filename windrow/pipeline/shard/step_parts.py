@@ -6,45 +6,69 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.pipeline.delivery.delivery import StepPart
 from windrow.shuffle.order.runs import Run, WindowRuns
-from windrow.shuffle.order.step_runs import Piece, StepRuns
+from windrow.shuffle.order.step_runs import Piece, Pieces, StepRuns, cut_pieces, to_pieces
 
 # of repeated rows, which join the last one that has rows
 LAST_MICROBATCH = -1
 
 
 class StepParts:
-    """The pieces of a shard's steps, as its runs bring them, and each step whose pieces have all come."""
+    """The pieces of a shard's steps, as its runs bring them, and each step whose pieces have all come.
+
+    Where batches are even, nothing but `complete` needs the pieces, so their columns are kept until it is asked for.
+    """
 
     def __init__(self) -> None:
-        # a consumer reads them while another thread takes runs
-        self.complete: list[StepPart] = []
+        self._columns: deque[Pieces] = deque()
+        self._complete: list[StepPart] = []
         self._open: dict[int, tuple[int, float]] = {}
         self._step = -1
         # pieces whose rows have not been given out yet
         self.pieces: deque[Piece] = deque()
 
-    def add(self, pieces: Sequence[Piece]) -> None:
+    def add(self, pieces: Sequence[Piece] | Pieces) -> None:
         """Add the pieces that a run consists of."""
+        if isinstance(pieces, tuple):
+            self._columns.append(pieces)
+            return
+        self.pieces.extend(pieces)
+        self._gather(pieces)
+
+    @property
+    def complete(self) -> list[StepPart]:
+        """The steps that are complete; a consumer asks for them while another thread takes runs."""
+        while self._columns:
+            self._gather(to_pieces(self._columns.popleft()))
+        return self._complete
+
+    def _gather(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
-            self.pieces.append(piece)
             if piece.step != self._step:
-                self.end()
+                self._end()
             self._step = piece.step
             part = _find_part(piece, self._open)
             rows, cost = self._open.get(part, (0, 0.0))
             self._open[part] = rows + piece.rows, max(cost, piece.cost)
             if piece.ends:
-                self.end()
+                self._end()
 
     def end(self) -> None:
-        """Note that no more pieces of the latest step come."""
+        """Note that no more pieces come."""
+        while self._columns:
+            self._gather(to_pieces(self._columns.popleft()))
+        self._end()
+
+    def _end(self) -> None:
         if self._open:
             found = [self._open[part] for part in sorted(self._open)]
-            self.complete.append(StepPart(tuple(rows for rows, _ in found), tuple(cost for _, cost in found)))
+            self._complete.append(
+                StepPart(tuple(rows for rows, _ in found), tuple(cost for _, cost in found))
+            )
             self._open = {}
 
     def rows_of(self, steps: int) -> int:
@@ -98,20 +122,33 @@ class WindowPieces:
     """The parts of steps that a shard's rows of a window are, from an epoch's row on and behind ``first`` rows."""
 
     def __init__(self, layout: WindowRuns | StepRuns, row: int, shard: int, first: int) -> None:
-        found = layout.pieces_from(row, shard)
-        self._left = None if found is None else deque(found)
         self._batch_rows = layout.assignment.batch_rows
+        balance = layout.assignment.balance
+        columns = layout.pieces_from(row, shard)
+        self._is_even = balance is not None and balance.divides_evenly
+        self._columns = columns
+        self._left = None if columns is None or self._is_even else deque(to_pieces(columns))
+        self._taken = self._at = 0
         self.take(first)
 
-    def take(self, rows: int) -> Sequence[Piece]:
-        """Those of the next rows; none where batches are even."""
-        return () if self._left is None else take_pieces(self._left, rows)
+    def take(self, rows: int) -> Sequence[Piece] | Pieces:
+        """Those of the next rows; of even batches, those that end with them. None where costs do not divide steps."""
+        if self._columns is None:
+            return []
+        if self._left is not None:
+            return take_pieces(self._left, rows)
+        self._taken += rows
+        first, self._at = (
+            self._at,
+            int(np.searchsorted(np.cumsum(self._columns[2]), self._taken, side="right")),
+        )
+        return cut_pieces(self._columns, first, self._at)
 
-    def repeated(self, run: Run) -> Sequence[Piece]:
+    def repeated(self, run: Run) -> Sequence[Piece] | Pieces:
         """That of a run of rows that are repeated to fill the last step."""
-        if self._left is None:
-            return ()
-        return (Piece(run.place // self._batch_rows, LAST_MICROBATCH, run.rows, ends=False, cost=0.0),)
+        if self._columns is None:
+            return []
+        return [Piece(run.place // self._batch_rows, LAST_MICROBATCH, run.rows, ends=False, cost=0.0)]
 
 
 def for_microbatches(

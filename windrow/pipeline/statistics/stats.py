@@ -148,8 +148,8 @@ class SourceStats:
     >>> sources = {"web": windrow.range(60).repeat(), "books": windrow.range(20).repeat()}
     >>> shard = windrow.mixture(sources, {"web": 3, "books": 1}, seed=7).iterator()
     >>> batch = next(shard.iter_batches(batch_size=40))
-    >>> shard.stats().sources[1]
-    SourceStats(name='books', rows=10, passes=0, share=0.25, achieved=0.25, wait_seconds=0.0)
+    >>> print(shard.stats().sources[1])
+    books 10 rows (25 %, 25 % so far; 0 passes)
     """
 
     name: str

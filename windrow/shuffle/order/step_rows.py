@@ -1,7 +1,7 @@
 """Divides the rows of a window's steps among shards and microbatches by their costs, as `Balance` says.
 
-With n shards of B rows, the n·B rows of a step are dealt to bins of nearly equal cost. A step that lies in several
-windows is dealt as a whole, in each of them in the same way. With W worker processes of each trainer, a step of all
+With n shards of B rows, the n·B rows of a step are assigned to bins of nearly equal cost. A step that lies in several
+windows is divided as a whole, in each of them in the same way. With W worker processes of each trainer, a step of all
 shards is W units, steps of the trainers; without, a unit is a step.
 """
 
@@ -55,7 +55,7 @@ class _Units:
     parts: NDArray[np.int32]  # (rows,) its microbatch
 
 
-def deal_rows(
+def divide_rows(
     assignment: ShardAssignment,
     *,
     window: tuple[int, int],
@@ -73,7 +73,7 @@ def deal_rows(
         Rows of the epoch; None while unknown, then all rows of the window belong to full steps.
     low, measures
         What is known: the measure of each row of the epoch from row ``low`` on. It contains the window and all later
-        rows of its steps. Units that begin before ``low`` are dealt in order: no shard needs them.
+        rows of its steps. Units that begin before ``low`` are divided in order: no shard needs them.
     """
     balance = assignment.balance
     assert balance is not None, "rows are divided by cost"
@@ -93,12 +93,12 @@ def deal_rows(
         # no row here belongs to a step
         last_unit = full = first_unit
     if first_unit < min(known, full):
-        units.append(_deal_in_order(min(known, full) - first_unit, trainers, assignment.batch_rows))
+        units.append(_divide_in_order(min(known, full) - first_unit, trainers, assignment.batch_rows))
     known = min(max(known, first_unit), full)
     if known < full:
         at = start + known * unit - low
         units.append(
-            _deal(
+            _divide_units(
                 costs[at : at + (full - known) * unit],
                 np.arange(full - known + 1, dtype=np.int64) * unit,
                 trainers,
@@ -108,24 +108,24 @@ def deal_rows(
         )
     if rest and full < last_unit:
         at = start + full * unit - low
-        units.append(_deal_rest(assignment, balance, costs[max(0, at) : at + rest], rest, trainers))
+        units.append(_divide_rest(assignment, balance, costs[max(0, at) : at + rest], rest, trainers))
     return _count(assignment, balance, units, (first, stop), total, begin, first_unit, costs, low)
 
 
-def _deal(
+def _divide_units(
     costs: NDArray[np.float64], starts: Ints, trainers: int, balance: Balance, room: Ints | None
 ) -> _Units:
     to = balance_steps(costs, starts, trainers, room)
-    return _Units(starts, to, _divide(costs, starts, to, trainers, balance.microbatches))
+    return _Units(starts, to, _find_microbatches(costs, starts, to, trainers, balance.microbatches))
 
 
-def _deal_in_order(units: int, trainers: int, batch_rows: int) -> _Units:
+def _divide_in_order(units: int, trainers: int, batch_rows: int) -> _Units:
     starts = np.arange(max(0, units) + 1, dtype=np.int64) * (trainers * batch_rows)
     to = np.tile(np.repeat(np.arange(trainers, dtype=np.int32), batch_rows), max(0, units))
     return _Units(starts, to, np.zeros(len(to), np.int32))
 
 
-def _deal_rest(
+def _divide_rest(
     assignment: ShardAssignment, balance: Balance, costs: NDArray[np.float64], rest: int, trainers: int
 ) -> _Units:
     """The last unit of an epoch, which is not full."""
@@ -139,7 +139,7 @@ def _deal_rest(
     else:
         room = share + (np.arange(trainers) < (0 if assignment.equal is True else more))
     is_free = balance.rows == "free" and share > 0 and assignment.equal != "pad"
-    dealt = _deal(
+    divided = _divide_units(
         costs[:kept],
         np.array([0, kept], np.int64),
         trainers,
@@ -147,10 +147,10 @@ def _deal_rest(
         None if is_free else room.astype(np.int64),
     )
     none = np.full(rest - kept, -1, np.int32)
-    return _Units(starts, np.append(dealt.trainers, none), np.append(dealt.parts, np.zeros_like(none)))
+    return _Units(starts, np.append(divided.trainers, none), np.append(divided.parts, np.zeros_like(none)))
 
 
-def _divide(
+def _find_microbatches(
     costs: NDArray[np.float64], starts: Ints, to: NDArray[np.int32], trainers: int, parts: int
 ) -> NDArray[np.int32]:
     """(rows,) the microbatch of each row, given the trainer of each."""

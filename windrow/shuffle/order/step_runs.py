@@ -41,6 +41,18 @@ class Piece(NamedTuple):
 Pieces = tuple[Ints, Ints, Ints, NDArray[np.bool_], NDArray[np.float64]]
 
 
+def cut_pieces(columns: Pieces, start: int, stop: int) -> Pieces:
+    """Some of the pieces, as columns."""
+    steps, parts, rows, ends, costs = columns
+    own = slice(start, stop)
+    return steps[own], parts[own], rows[own], ends[own], costs[own]
+
+
+def to_pieces(columns: Pieces) -> list[Piece]:
+    """The pieces of some columns."""
+    return [Piece(*each) for each in zip(*(column.tolist() for column in columns), strict=True)]
+
+
 @dataclass(frozen=True, eq=False)
 class StepRuns:
     """The runs of one window for the shards of one destination, where `Balance` divides its steps.
@@ -109,12 +121,11 @@ class StepRuns:
             left = max(0, left - run.rows)
         return found
 
-    def pieces_from(self, row: int, shard: int) -> list[Piece]:
-        """The pieces of a shard's steps from the one that begins at ``row`` on."""
+    def pieces_from(self, row: int, shard: int) -> Pieces:
+        """The pieces of a shard's steps from the one that begins at ``row`` on, as columns."""
         columns = self._of(shard)
         begin = int(np.searchsorted(columns[0], self._step_at(row)))
-        values = (column[begin:].tolist() for column in columns)
-        return [Piece(*each) for each in zip(*values, strict=True)]
+        return cut_pieces(columns, begin, len(columns[0]))
 
     def _step_at(self, row: int) -> int:
         return max(0, row - self.assignment.start_row) // self.assignment.step_rows
@@ -206,16 +217,16 @@ def find_destinations(
 
 
 def lay_out_steps(
-    dealt: StepRows, *, destinations: Sequence[tuple[int, ...]], run_rows: int, slices: int
+    divided: StepRows, *, destinations: Sequence[tuple[int, ...]], run_rows: int, slices: int
 ) -> tuple[tuple[StepRuns, ...], NDArray[np.uint32]]:
     """Lay out the runs of a window.
 
     Returns one layout for each destination, and (rows,) the number of each of the window's rows; those that no shard
     gets have the last numbers.
     """
-    assignment, sizes = dealt.assignment, dealt.sizes
+    assignment, sizes = divided.assignment, divided.sizes
     units, trainers, parts = sizes.shape
-    unit = dealt.first_unit + np.repeat(np.arange(units), trainers)
+    unit = divided.first_unit + np.repeat(np.arange(units), trainers)
     step, worker = np.divmod(unit, assignment.workers)
     shard = worker * trainers + np.tile(np.arange(trainers), units)
     # by shard, then by step
@@ -250,12 +261,12 @@ def lay_out_steps(
     firsts = np.empty_like(begins)
     firsts[by_shard] = begins
     kept = int(run_sizes.sum())
-    numbers = number_rows(dealt.keys, np.append(firsts.ravel(), kept))
+    numbers = number_rows(divided.keys, np.append(firsts.ravel(), kept))
 
-    earlier = dealt.earlier.ravel()
+    earlier = divided.earlier.ravel()
     # a run's first place: full batches before its step, and what earlier windows hold of that
     run_places = run_step * assignment.batch_rows + np.where(
-        run_step * assignment.workers + run_shard // trainers == dealt.first_unit,
+        run_step * assignment.workers + run_shard // trainers == divided.first_unit,
         earlier[run_shard % trainers],
         0,
     )
@@ -265,7 +276,7 @@ def lay_out_steps(
         layouts.append(
             StepRuns(
                 assignment=assignment,
-                total=dealt.total,
+                total=divided.total,
                 shards=tuple(shards),
                 run_rows=run_rows,
                 slices=slices,
@@ -274,29 +285,31 @@ def lay_out_steps(
                 slice_numbers=slice_of[own],
                 rows=run_sizes[own],
                 places=run_places[own],
-                padding=_find_padding(dealt, shards, numbers),
-                pieces=tuple(_find_pieces(dealt, each) for each in shards),
+                padding=_find_padding(divided, shards, numbers),
+                pieces=tuple(_find_pieces(divided, each) for each in shards),
             )
         )
         first += int(run_sizes[own].sum())
     return tuple(layouts), numbers
 
 
-def _find_pieces(dealt: StepRows, shard: int) -> Pieces:
+def _find_pieces(divided: StepRows, shard: int) -> Pieces:
     """The rows of each microbatch of a shard's steps in the window."""
-    worker, trainer = divmod(shard, dealt.sizes.shape[1])
-    workers = dealt.assignment.workers
-    first = (worker - dealt.first_unit) % workers
-    sizes, costs = dealt.sizes[first::workers, trainer], dealt.costs[first::workers, trainer]
+    worker, trainer = divmod(shard, divided.sizes.shape[1])
+    workers = divided.assignment.workers
+    first = (worker - divided.first_unit) % workers
+    sizes, costs = divided.sizes[first::workers, trainer], divided.costs[first::workers, trainer]
     number, part = np.nonzero(sizes)
     unit = first + number * workers
-    goes_on = (unit == len(dealt.sizes) - 1) & bool(dealt.later[trainer])
+    goes_on = (unit == len(divided.sizes) - 1) & bool(divided.later[trainer])
     is_last = np.diff(number, append=-1) != 0
-    steps = (dealt.first_unit + unit) // workers
+    steps = (divided.first_unit + unit) // workers
     return steps, part, sizes[number, part], is_last & ~goes_on, costs[number, part]
 
 
-def _find_padding(dealt: StepRows, shards: Sequence[int], numbers: NDArray[np.uint32]) -> Ints:
+def _find_padding(divided: StepRows, shards: Sequence[int], numbers: NDArray[np.uint32]) -> Ints:
     index = {shard: number for number, shard in enumerate(shards)}
-    own = [(int(numbers[row]), index[shard], place) for row, shard, place in dealt.padding if shard in index]
+    own = [
+        (int(numbers[row]), index[shard], place) for row, shard, place in divided.padding if shard in index
+    ]
     return np.array(sorted(own, key=lambda each: each[1:]), np.int64).reshape(-1, 3)
