@@ -93,11 +93,7 @@ class EpochReader:
     @property
     def part(self) -> StepPart | None:
         """With `Balance`, this shard's part of the latest step; None before the first one."""
-        return (
-            self._reader.parts.complete[self.steps - 1]
-            if self.steps and self._reader.parts.complete
-            else None
-        )
+        return self._reader.parts.of_step(self.steps - 1) if self.steps else None
 
     @property
     def place(self) -> tuple[int, int] | None:

@@ -119,7 +119,6 @@ class RunReader:
             asked = time.time()
             run, self.taken_at = self._next(), time.time()
             if run is None:
-                self.parts.end()
                 return
             self.consumer.log.add_wait(asked, self.taken_at, run.produced, run.placing, self._describe_queue)
             self.consumer.pace.end_run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -18,62 +19,67 @@ LAST_MICROBATCH = -1
 
 
 class StepParts:
-    """The pieces of a shard's steps, as its runs bring them, and each step whose pieces have all come.
+    """The pieces of a shard's steps, as its runs bring them, and what they make of each step.
 
-    Where batches are even, nothing but `complete` needs the pieces, so their columns are kept until it is asked for.
+    A thread takes runs while the consumer asks for steps. Few consumers do, so pieces are put together only then.
     """
 
     def __init__(self) -> None:
-        self._columns: deque[Pieces] = deque()
+        # pieces whose rows have not been given out yet, where batches are not even
+        self.pieces: deque[Piece] = deque()
+        self._lock = threading.Lock()
+        self._added: deque[Sequence[Piece] | Pieces] = deque()
         self._complete: list[StepPart] = []
+        # of the first so many of these steps
+        self._rows = [0]
+        # of the step at `_step`, the rows and the cost of each microbatch
         self._open: dict[int, tuple[int, float]] = {}
         self._step = -1
-        # pieces whose rows have not been given out yet
-        self.pieces: deque[Piece] = deque()
 
     def add(self, pieces: Sequence[Piece] | Pieces) -> None:
-        """Add the pieces that a run consists of."""
-        if isinstance(pieces, tuple):
-            self._columns.append(pieces)
-            return
-        self.pieces.extend(pieces)
-        self._gather(pieces)
+        """Add the pieces that a run consists of; of even batches, columns."""
+        if not isinstance(pieces, tuple):
+            self.pieces.extend(pieces)
+        self._added.append(pieces)
 
-    @property
-    def complete(self) -> list[StepPart]:
-        """The steps that are complete; a consumer asks for them while another thread takes runs."""
-        while self._columns:
-            self._gather(to_pieces(self._columns.popleft()))
-        return self._complete
-
-    def _gather(self, pieces: Iterable[Piece]) -> None:
-        for piece in pieces:
-            if piece.step != self._step:
-                self._end()
-            self._step = piece.step
-            part = _find_part(piece, self._open)
-            rows, cost = self._open.get(part, (0, 0.0))
-            self._open[part] = rows + piece.rows, max(cost, piece.cost)
-            if piece.ends:
-                self._end()
-
-    def end(self) -> None:
-        """Note that no more pieces come."""
-        while self._columns:
-            self._gather(to_pieces(self._columns.popleft()))
-        self._end()
-
-    def _end(self) -> None:
-        if self._open:
-            found = [self._open[part] for part in sorted(self._open)]
-            self._complete.append(
-                StepPart(tuple(rows for rows, _ in found), tuple(cost for _, cost in found))
-            )
-            self._open = {}
+    def of_step(self, step: int) -> StepPart | None:
+        """What is known of a step, counted from the first one that was taken; None if nothing is."""
+        with self._lock:
+            self._gather()
+            if step < len(self._complete):
+                return self._complete[step]
+            return self._join_open() if step == len(self._complete) and self._open else None
 
     def rows_of(self, steps: int) -> int:
         """The rows of the first steps."""
-        return sum(sum(part.rows) for part in self.complete[:steps])
+        with self._lock:
+            self._gather()
+            known = min(steps, len(self._complete))
+            is_open = steps > known and bool(self._open)
+            return self._rows[known] + (sum(self._join_open().rows) if is_open else 0)
+
+    def _gather(self) -> None:
+        while self._added:
+            added = self._added.popleft()
+            for piece in to_pieces(added) if isinstance(added, tuple) else added:
+                if piece.step != self._step and self._open:
+                    self._end()
+                self._step = piece.step
+                part = _find_part(piece, self._open)
+                rows, cost = self._open.get(part, (0, 0.0))
+                self._open[part] = rows + piece.rows, max(cost, piece.cost)
+                if piece.ends:
+                    self._end()
+
+    def _end(self) -> None:
+        part = self._join_open()
+        self._complete.append(part)
+        self._rows.append(self._rows[-1] + sum(part.rows))
+        self._open = {}
+
+    def _join_open(self) -> StepPart:
+        found = [self._open[part] for part in sorted(self._open)]
+        return StepPart(tuple(rows for rows, _ in found), tuple(cost for _, cost in found))
 
 
 def align_steps(runs: Iterable[pa.RecordBatch], parts: StepParts) -> Iterator[list[pa.RecordBatch]]:
