@@ -21,6 +21,7 @@ from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.executors.base import Pace, WindowData
 from windrow.pipeline.executors.replicas.host import ReplicaHost
+from windrow.pipeline.executors.replicas.replica_states import Opening
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.statistics.phases import TrainerStats
@@ -36,16 +37,7 @@ _WORKERS = 2
 class HostConnection(Protocol):
     """The calls of `ReplicaHost` for one replica, whichever process the host is in."""
 
-    def open_epoch(
-        self,
-        cursor: Cursor,
-        batch_rows: int,
-        *,
-        drop_last: bool,
-        wanted: Wanted,
-        goes_on: bool = False,
-        balance: Balance | None = None,
-    ) -> EpochFacts: ...
+    def open_epoch(self, opening: Opening, *, goes_on: bool = False) -> EpochFacts: ...
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None: ...
 
@@ -200,9 +192,7 @@ class ReplicaClient:
         self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
     ) -> EpochFacts:
         self._progress = _Progress(self._connection)
-        return self._connection.open_epoch(
-            cursor, batch_rows, drop_last=drop_last, wanted=self._wanted, balance=balance
-        )
+        return self._connection.open_epoch(Opening(cursor, batch_rows, drop_last, self._wanted, balance))
 
     def open_next(
         self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
@@ -210,10 +200,8 @@ class ReplicaClient:
         """Open the next epoch, which the host answers at once."""
         opened: Future[EpochFacts] = Future()
         try:
-            facts = self._connection.open_epoch(
-                cursor, batch_rows, drop_last=drop_last, wanted=self._wanted, goes_on=True, balance=balance
-            )
-            opened.set_result(facts)
+            opening = Opening(cursor, batch_rows, drop_last, self._wanted, balance)
+            opened.set_result(self._connection.open_epoch(opening, goes_on=True))
         except Exception as error:
             opened.set_exception(error)
         return opened

@@ -16,7 +16,6 @@ from windrow.core.errors import PlanError, StallError, StateError
 from windrow.core.shared_batches import SharedBatch, share_batch
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.replicas.host_windows import HostWindows
 from windrow.pipeline.executors.replicas.placed_runs import HeldWindow, PlacedRun
@@ -26,11 +25,10 @@ from windrow.pipeline.executors.replicas.replica_states import (
     ReplicaState,
     find_disagreement,
 )
-from windrow.pipeline.plan.cursor import Cursor, Place
+from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.shuffle.kernels.place_rows import MapOutputs
-from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.runs import Run
 
 _LOOK_SECONDS = 0.5
@@ -104,22 +102,12 @@ class ReplicaHost(HostWindows):
     def _is_latest(self, reader: Reader) -> bool:
         return self._replicas[reader.replica].readers == reader.number
 
-    def open_epoch(
-        self,
-        reader: Reader,
-        cursor: Cursor,
-        batch_rows: int,
-        *,
-        drop_last: bool,
-        wanted: Wanted,
-        goes_on: bool = False,
-        balance: Balance | None = None,
-    ) -> EpochFacts:
+    def open_epoch(self, reader: Reader, opening: Opening, *, goes_on: bool = False) -> EpochFacts:
         """A replica opens an epoch at a cursor, the first time or again, and says what it wants of the rows.
 
         ``goes_on``: it is the next one, and what the replica has taken of it stays valid.
         """
-        opening, stays_valid = Opening(cursor, batch_rows, drop_last, wanted, balance), goes_on
+        cursor, stays_valid = opening.cursor, goes_on
         with self._changed:
             if not goes_on:
                 self._forget_failures()

@@ -12,14 +12,13 @@ import pyarrow as pa
 from windrow.core.errors import StallError
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.replicas.client import HostConnection
+from windrow.pipeline.executors.replicas.replica_states import Opening
 from windrow.pipeline.executors.replicas.sockets import HostLostError
-from windrow.pipeline.plan.cursor import Cursor, Place
+from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.runs import Run
 
 # hosts in a row that end before the replica has got anything
@@ -37,7 +36,7 @@ class ReconnectingConnection:
         self._connect = connect
         self._current = connect()
         self._lock = threading.Lock()
-        self._opening: tuple[Cursor, int, bool, Wanted, Balance | None] | None = None
+        self._opening: Opening | None = None
         self._place = Place(0, 0)
         self._lost = 0
         self._closed = False
@@ -61,36 +60,16 @@ class ReconnectingConnection:
             lost.close(None)
             self._current = self._connect()
             if self._opening is not None:
-                cursor, batch_rows, drop_last, wanted, balance = self._opening
                 with suppress(HostLostError):
                     # if this one has ended too, the next call finds that
-                    self._current.open_epoch(
-                        cursor, batch_rows, drop_last=drop_last, wanted=wanted, balance=balance
-                    )
+                    self._current.open_epoch(self._opening)
                     self._current.acknowledge(self._place)
 
-    def open_epoch(
-        self,
-        cursor: Cursor,
-        batch_rows: int,
-        *,
-        drop_last: bool,
-        wanted: Wanted,
-        goes_on: bool = False,
-        balance: Balance | None = None,
-    ) -> EpochFacts:
+    def open_epoch(self, opening: Opening, *, goes_on: bool = False) -> EpochFacts:
         if not goes_on:
-            self._opening, self._place = None, Place(cursor.epoch, cursor.window)
-        facts: EpochFacts = self._call(
-            "open_epoch",
-            cursor,
-            batch_rows,
-            drop_last=drop_last,
-            wanted=wanted,
-            goes_on=goes_on,
-            balance=balance,
-        )
-        self._opening = cursor, batch_rows, drop_last, wanted, balance
+            self._opening, self._place = None, Place(opening.cursor.epoch, opening.cursor.window)
+        facts: EpochFacts = self._call("open_epoch", opening, goes_on=goes_on)
+        self._opening = opening
         return facts
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:

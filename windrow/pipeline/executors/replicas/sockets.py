@@ -29,14 +29,12 @@ from windrow.core.shared_batches import SharedBatch, SharedMemory
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.replicas.host import ReplicaHost
-from windrow.pipeline.executors.replicas.replica_states import Reader
-from windrow.pipeline.plan.cursor import Cursor, Place
+from windrow.pipeline.executors.replicas.replica_states import Opening, Reader
+from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.runs import Run
 
 _HEADER = struct.Struct("<Q")
@@ -250,25 +248,8 @@ class SocketConnection:
                 return value
         return None
 
-    def open_epoch(
-        self,
-        cursor: Cursor,
-        batch_rows: int,
-        *,
-        drop_last: bool,
-        wanted: Wanted,
-        goes_on: bool = False,
-        balance: Balance | None = None,
-    ) -> EpochFacts:
-        facts: EpochFacts = self._call(
-            "open_epoch",
-            cursor,
-            batch_rows,
-            drop_last=drop_last,
-            wanted=wanted,
-            goes_on=goes_on,
-            balance=balance,
-        )[1]
+    def open_epoch(self, opening: Opening, *, goes_on: bool = False) -> EpochFacts:
+        facts: EpochFacts = self._call("open_epoch", opening, goes_on=goes_on)[1]
         return facts
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
