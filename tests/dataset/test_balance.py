@@ -91,6 +91,26 @@ def test_a_state_goes_on_with_balance_or_without(pipe: windrow.DatasetPipeline) 
         assert sorted(found + first[0]) == list(range(480))
 
 
+def _lengthen(batch: dict[str, Any], rng: windrow.RowGenerator) -> dict[str, Any]:
+    return {"id": batch["id"], "length": rng.integers(1, 100)}
+
+
+def test_rows_that_are_random_are_measured_in_each_epoch() -> None:
+    ds = windrow.range(200, block_rows=40).options(executor="threads", progress=False)
+    random = ds.map_batches(_lengthen, rng=True).repeat(2).random_shuffle_each_window(seed=7)
+    balance = windrow.Balance("length", rows="free")
+    with random.iterator() as shard:
+        list(shard.iter_batches(50))
+        state = shard.state_dict()
+    shards, later = random.split(2), random.split(2)
+    _read(shards, batch_size=25, balance=balance)
+    second = [_rows(batches) for batches in _read(shards, batch_size=25, balance=balance)]
+    for shard in later:
+        shard.load_state_dict(state)
+    # a new run knows nothing of the first epoch
+    assert [_rows(batches) for batches in _read(later, batch_size=25, balance=balance)] == second
+
+
 def test_shards_have_to_agree(pipe: windrow.DatasetPipeline) -> None:
     one, other = pipe.split(2)
     batches = one.iter_batches(8, balance=windrow.Balance("tokens"))

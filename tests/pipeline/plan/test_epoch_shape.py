@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape, Part, Stage
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 STAGES = (Stage("read", needs_order=False), Stage("place", needs_order=True))
@@ -70,6 +73,15 @@ def test_assignment_waits_for_unknown_row_counts_only(
             known += rows
         enough = naive_sum(behind) is not None or (stop is not None and known >= -stop % assignment.step_rows)
         assert counts.is_ordered(window, assignment) == (stop is not None and enough)
+
+
+def test_costs_of_a_step_need_whole_windows() -> None:
+    counts, plain = counts_of([[3], [5, None], [9]]), ShardAssignment(2, 2)
+    balanced = replace(plain, balance=Balance("x"))
+    # a row is missing in the step, and five are counted behind; but which one comes first is not known
+    assert [counts.is_ordered(0, each) for each in (plain, balanced)] == [True, False]
+    counts.record(1, 1, 1)
+    assert counts.is_ordered(0, balanced)
 
 
 @given(WINDOWS)
