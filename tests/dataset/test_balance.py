@@ -91,6 +91,28 @@ def test_a_state_goes_on_with_balance_or_without(pipe: windrow.DatasetPipeline) 
         assert sorted(found + first[0]) == list(range(480))
 
 
+def test_a_shard_behind_the_first_one_gets_its_rows(pipe: windrow.DatasetPipeline) -> None:
+    balance = windrow.Balance("tokens")
+    # 120 rows a window, so step 7 is in two of them
+    behind, ahead = pipe.split(2)
+    expected = [_rows(batches) for batches in _read([behind, ahead], batch_size=8, balance=balance)]
+    behind, ahead = pipe.split(2)
+    with ahead, behind:
+        batches = [shard.iter_batches(8, columns=("id",), balance=balance) for shard in (behind, ahead)]
+        for _ in range(8):
+            for shard in batches:
+                next(shard)
+        state = ahead.state_dict()
+    behind, ahead = pipe.split(2)
+    ahead.load_state_dict(state)
+    rest = ahead.iter_batches(8, columns=("id",), balance=balance)
+    first = next(rest)["id"].tolist()
+    # the windows that have been prepared do not hold what comes before
+    found = _read([behind], batch_size=8, balance=balance)
+    assert _rows(found[0]) == expected[0]
+    assert [first, *_rows(list(rest))] == expected[1][8:]
+
+
 def _lengthen(batch: dict[str, Any], rng: windrow.RowGenerator) -> dict[str, Any]:
     return {"id": batch["id"], "length": rng.integers(1, 100)}
 
