@@ -134,6 +134,8 @@ class WindowPieces:
         self._is_even = balance is not None and balance.divides_evenly
         self._columns = columns
         self._left = None if columns is None or self._is_even else deque(to_pieces(columns))
+        # rows up to the end of each piece
+        self._stops = np.cumsum([] if columns is None else columns[2])
         self._taken = self._at = 0
         self.take(first)
 
@@ -146,7 +148,7 @@ class WindowPieces:
         self._taken += rows
         first, self._at = (
             self._at,
-            int(np.searchsorted(np.cumsum(self._columns[2]), self._taken, side="right")),
+            int(np.searchsorted(self._stops, self._taken, side="right")),
         )
         return cut_pieces(self._columns, first, self._at)
 

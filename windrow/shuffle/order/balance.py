@@ -56,7 +56,7 @@ class Balance:
     -----
     Rows come by falling cost, each to the shard of least cost that has room. Then the most expensive shard exchanges
     rows with others as long as that helps. On log-normal lengths (sigma 1) and 8 shards of 8 rows, the most expensive
-    shard costs 1.001 times the most that is unavoidable with ``"free"``, and 1.02 times with ``"equal"``. Unavoidable
+    shard costs 1.001 times what is unavoidable with ``"free"``, and 1.025 times with ``"equal"``. Unavoidable
     is the mean of the shards, or the most expensive row if that is more.
 
     Examples
