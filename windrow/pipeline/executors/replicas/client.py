@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError, StallError
+from windrow.core.finalizers import in_background
 from windrow.core.shared_batches import SharedMemory
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
@@ -81,7 +82,7 @@ class DirectConnection:
 class PlacedOutputs:
     """Stands for the map outputs of a slice: the host has placed their rows, or will.
 
-    ``dropped`` is called when nothing refers to it any more, so that no further run of it can be wanted.
+    ``dropped`` is called in another thread once nothing refers to it any more, so that no run of it can be wanted.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class PlacedOutputs:
         self._begun: dict[int, _BegunRun] = {}
 
     def __del__(self) -> None:
-        self._dropped()
+        in_background(self._dropped)
 
     def take(self, run: Run, rows: slice) -> pa.RecordBatch:
         """Wait for some rows of a run, of which the portions are taken in order, but may be at once."""
@@ -140,7 +141,7 @@ class _Progress:
 
     def __init__(self, connection: HostConnection) -> None:
         self._connection = connection
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         # how often each slice is held: also by runs submitted before it was fetched again
         self._held: Counter[Place] = Counter()
         self._acknowledged = self._told = Place(0, 0)

@@ -277,9 +277,11 @@ class ReplicaHost(HostWindows):
         return placed
 
     def released(self, reader: Reader, number: int) -> None:
-        """A reader does not map a run any more, given by the number that `take` returned with it."""
-        with self._changed:
-            self._lent.released(reader, number)
+        """A reader does not map a run any more, given by the number that `take` returned with it.
+
+        Finalizers call this, in any thread at any time, so it takes no lock.
+        """
+        self._lent.released(reader, number)
 
     def release(self, reader: Reader) -> None:
         """A replica's consumer takes nothing; if that holds for all, the coordinator may use the memory of windows."""
@@ -309,6 +311,7 @@ class ReplicaHost(HostWindows):
     def heartbeat(self, reader: Reader, stats: TrainerStats) -> None:
         """A replica's consumer is alive; the coordinator is told once for all that are."""
         with self._changed:
+            self._lent.collect_released()
             if not self._is_latest(reader):
                 return
             self._replicas[reader.replica].heard = time.monotonic()

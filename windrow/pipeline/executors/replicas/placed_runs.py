@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -44,8 +44,11 @@ class LentRuns:
     def __init__(self) -> None:
         self._numbers = count()
         self._runs: dict[int, PlacedRun] = {}
+        # Finalizers append in any thread, also in one that holds the host's lock or one that it waits for.
+        self._released: deque[tuple[Reader, int]] = deque()
 
     def __len__(self) -> int:
+        self.collect_released()
         return len(self._runs)
 
     def make(self) -> PlacedRun:
@@ -54,21 +57,29 @@ class LentRuns:
 
     def lend(self, placed: PlacedRun, reader: Reader) -> SharedBatch:
         """Note that a reader is about to map a run; returns what it needs."""
+        self.collect_released()
         placed.lent[reader] += 1
         self._runs[placed.number] = placed
         return replace(placed.future.result(), number=placed.number)
 
     def released(self, reader: Reader, number: int) -> None:
-        """A reader maps a run once less."""
-        placed = self._runs.get(number)
-        if placed is None:
-            return
-        placed.lent[reader] -= 1
-        if placed.lent[reader] <= 0:
-            self._return(placed, reader)
+        """A reader maps a run once less. This needs no lock, and takes effect with the next call of another method."""
+        self._released.append((reader, number))
+
+    def collect_released(self) -> None:
+        """Let the memory of runs that no reader maps any more be used again."""
+        while self._released:
+            reader, number = self._released.popleft()
+            placed = self._runs.get(number)
+            # a reader that has ended has returned everything
+            if placed is not None and reader in placed.lent:
+                placed.lent[reader] -= 1
+                if not placed.lent[reader]:
+                    self._return(placed, reader)
 
     def take_back(self, reader: Reader) -> None:
         """Note that a reader maps nothing any more."""
+        self.collect_released()
         for placed in list(self._runs.values()):
             self._return(placed, reader)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.core.finalizers import in_background
 from windrow.core.terminal_text import escape_controls
 from windrow.pipeline.tasks.cache.block_file import CorruptCachedBlockError
 from windrow.pipeline.tasks.cache.job_store import JobStore
@@ -247,7 +248,7 @@ class DiskCache:
 def _start_watching(disk: DiskCache) -> None:
     """Start a thread that closes the files of a job's folder once it is removed, also in an idle process."""
     collected = threading.Event()
-    weakref.finalize(disk, collected.set)
+    weakref.finalize(disk, in_background, collected.set)
     arguments = weakref.ref(disk), collected
     threading.Thread(target=_watch, args=arguments, name="windrow-cache", daemon=True).start()
 
