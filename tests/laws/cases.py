@@ -22,6 +22,7 @@ from windrow.pipeline.tasks.sequence_packing import SequencePacking
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.shard_assignment import Equal
+from windrow.shuffle.order.token_budget import TokenBudget
 
 __all__ = ["CASES", "Case", "Rows"]
 # of numbers, or with packing of sequences
@@ -223,7 +224,9 @@ class Case:
         if not self.tight or isinstance(executor, str):
             return job
         program = Program(job, self.shards, self.equal, tuple(range(self.shards)))
-        budget = budget_program(program, executor.resources(), self.batch_rows)
+        tokens = None if self.balance is None else self.balance.budget
+        batch_rows = self.batch_rows if tokens is None else program.batch_size(tokens)
+        budget = budget_program(program, executor.resources(), batch_rows)
         least = budget.window_bytes + budget.runs_bytes + budget.tasks_bytes + budget.processes_bytes
         least += budget.cache_bytes if self.cache_limit else 0
         options = replace(job.options, memory_limit=max(1, least))
@@ -286,6 +289,10 @@ BALANCES = st.builds(
     rows=st.sampled_from(["equal", "free"]),
     microbatches=st.sampled_from([1, 1, 3]),
 )
+BUDGETS = st.sampled_from(
+    [TokenBudget(300), TokenBudget(900), TokenBudget(60, "drop"), TokenBudget(250, "drop")]
+)
+BUDGETED = st.builds(Balance.with_budget, BALANCES, BUDGETS)
 
 
 def _allowed(case: Case) -> Case:
@@ -317,5 +324,5 @@ CASES = st.builds(
     packed=st.sampled_from([0, 0, 0, 0, 0, 0, 1, 3, 7]),
     shuffles_blocks=st.sampled_from([False, False, False, False, True]),
     sorted=st.sampled_from([False, False, False, True]),
-    balance=st.none() | BALANCES,
+    balance=st.none() | BALANCES | BUDGETED,
 ).map(_allowed)

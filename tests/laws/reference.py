@@ -79,6 +79,8 @@ def divide_by_cost(
 
     Of a batch, the rows of the first microbatch come first.
     """
+    if balance.budget is not None:
+        return _divide_by_tokens(total, shards, equal, balance, measures, drop_last=drop_last, start=start)
     plain = assign_as_lists(total, shards, batch_rows, equal, drop_last=drop_last, start=start)
     costs = balance.costs(np.array(measures, np.float32))
     batches: list[list[list[int]]] = [[] for _ in range(shards)]
@@ -98,6 +100,51 @@ def divide_by_cost(
             if batch:
                 batches[shard].append(batch)
     return Assigned(batches, plain.padded, plain.left_out)
+
+
+def _divide_by_tokens(
+    total: int,
+    shards: int,
+    equal: Equal,
+    balance: Balance,
+    measures: Sequence[float],
+    *,
+    drop_last: bool,
+    start: int,
+) -> Assigned:
+    """The same where steps end by their tokens: each is the longest that fits."""
+    assert balance.budget is not None
+    most = balance.budget.tokens
+    costs = balance.costs(np.array(measures, np.float32))
+    tokens = [max(1, measure) for measure in measures]
+    left = [row for row in range(start, total) if tokens[row] <= most]
+    batches: list[list[list[int]]] = [[] for _ in range(shards)]
+    padded, given = 0, 0
+    while left:
+        sums = np.cumsum([tokens[row] for row in left])
+        longest = int((sums <= shards * most).sum())
+        count = next(
+            count
+            for count in range(longest, 0, -1)
+            if max(
+                sum(tokens[row] for row in share)
+                for share in _assign_by_cost(left[:count], costs, shards, None)
+            )
+            <= most
+        )
+        rows, is_rest = left[:count], count == longest == len(left)
+        if (is_rest and drop_last) or (count < shards and equal is True):
+            break
+        left, given = left[count:], given + count
+        shares, repeats = _assign_by_cost(rows, costs, shards, None), 0
+        for shard, own in enumerate(shares):
+            batch = [row for part in _assign_by_cost(own, costs, balance.microbatches, None) for row in part]
+            if not batch and equal == "pad":
+                batch, repeats = [rows[repeats % count]], repeats + 1
+            if batch:
+                batches[shard].append(batch)
+        padded += repeats
+    return Assigned(batches, padded, total - start - given)
 
 
 def _assign_by_cost(

@@ -14,6 +14,7 @@ from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.epoch_plan import WindowCut
+from windrow.shuffle.order.token_budget import TokenBudget
 
 BLOCKS = WindowCut(blocks_per_window=2)
 # their guarantees are also those of another case here, or of the same case on threads
@@ -58,6 +59,14 @@ CASES = {
         change="filtered",
         epochs=2,
         balance=Balance("x", rows="free", microbatches=2),
+    ),
+    "by tokens, padded": Case(
+        (20,) * 8,
+        BLOCKS,
+        shards=3,
+        equal="pad",
+        epochs=2,
+        balance=Balance("x", "length ** 2").with_budget(TokenBudget(130, "drop")),
     ),
     "filtered": Case((20,) * 8, BLOCKS, shards=2, batch_rows=6, equal="pad", change="filtered", epochs=2),
     "dropped": Case(

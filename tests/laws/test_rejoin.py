@@ -43,6 +43,8 @@ class Trainer:
     epoch: int = 0
     batches: Any = None
     states: list[dict[str, Any]] = field(default_factory=list)
+    # of the epoch, up to each state
+    steps: list[int] = field(default_factory=list)
 
     @property
     def done(self) -> bool:
@@ -63,6 +65,7 @@ class Trainer:
         assert take_rows(batch) == steps[self.step]
         self.step += 1
         self.states.append(self.shard.state_dict())
+        self.steps.append(self.step)
 
     def die(self, steps_back: int) -> None:
         """Drop open iterators and resume from the state after an earlier step, possibly of an earlier epoch."""
@@ -71,12 +74,10 @@ class Trainer:
         self.batches.close()
         at = max(0, len(self.states) - 1 - steps_back)
         self.batches, state = None, self.states[at]
-        del self.states[at + 1 :]
+        del self.states[at + 1 :], self.steps[at + 1 :]
         self.shard.load_state_dict(state)
-        self.epoch, self.step = state["epoch"], self._steps(state)
-
-    def _steps(self, state: dict[str, Any]) -> int:
-        return int(state["row"]) // (self.case.shards * self.case.batch_rows * (self.case.packed or 1))
+        # behind the last step, a state can be at the next epoch
+        self.epoch, self.step = state["epoch"], self.steps[at] if state["row"] else 0
 
 
 def _make_trainers(case: Case) -> list[Trainer]:

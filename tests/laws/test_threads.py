@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.laws.cases import CASES, Case, Rows
 from tests.laws.examples import examples
-from tests.laws.reading import ScrambledThreads, assert_delivers, read_shards
+from tests.laws.reading import ScrambledThreads, assert_delivers, read_shards, take_rows
 from tests.laws.reference import assign_as_lists, order_epoch
 from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.executors.threads import ThreadsExecutor
@@ -96,19 +96,25 @@ def test_minimum_memory(case: Case, workers: int, scramble: int) -> None:
         assert_delivers(case, readings)
     for reading in readings:
         run = reading.shard.stats().run
-        assert run.peak_held_bytes <= run.memory_bytes or not case.rows_known
+        # rows that are measured before they are placed take memory that was not known before
+        is_known = case.rows_known and case.balance is None
+        assert run.peak_held_bytes <= run.memory_bytes or not is_known
 
 
 @examples(25)
 @given(CASES, st.sampled_from([1, 2, 3, 4, 6]))
 def test_the_same_global_batches_for_any_number_of_shards(case: Case, shards: int) -> None:
     case = replace(case, shards=shards, batch_rows=12 // shards, equal=False, drop_last=True)
+    if case.balance is not None and case.balance.budget is not None:
+        # then the number of shards tells which rows a step has
+        case = replace(case, balance=None)
     readings = read_shards(case, ThreadsExecutor(2))
     for epoch in range(case.epochs):
         order = case.order(epoch)
         for step in range(len(order) // 12):
             batch = [x for reading in readings for x in reading.epochs[epoch][step]]
-            assert batch == order[step * 12 : (step + 1) * 12]
+            expected = order[step * 12 : (step + 1) * 12]
+            assert batch == expected if case.balance is None else sorted(batch) == sorted(expected)
 
 
 @examples(100)
@@ -148,11 +154,12 @@ def test_early_stop_and_another_batch_size_in_the_next_epoch(case: Case, other: 
     expected = [case.assigned(0), case.assigned(1, other), case.assigned(2, other)]
     for t, shard in enumerate(shards):
         epochs = shard.iter_epochs()
-        batches = iter(next(epochs).iter_batches(case.batch_rows, drop_last=case.drop_last))
-        first = [batch["x"].tolist() for _, batch in zip(range(taken), batches, strict=False)]
+        how: Any = {"drop_last": case.drop_last, "balance": case.balance}
+        batches = iter(next(epochs).iter_batches(case.batch_rows, **how))
+        first = [take_rows(batch) for _, batch in zip(range(taken), batches, strict=False)]
         assert first == expected[0].batches[t][:taken]
         for number, epoch in enumerate(epochs, 1):
-            got = [batch["x"].tolist() for batch in epoch.iter_batches(other, drop_last=case.drop_last)]
+            got = [take_rows(batch) for batch in epoch.iter_batches(other, **how)]
             assert got == expected[number].batches[t]
             assert epoch.number == number
     for shard in shards:

@@ -165,3 +165,20 @@ def test_the_rows_of_a_step_are_those_without_balance(case: dict[str, Any]) -> N
         assert {row for batch in own for row in batch} == set(rows)
         if case["balance"].rows == "equal":
             assert [len(batch) for batch in own] == [len(each) for each in plain if each is not None]
+
+
+def test_a_shard_with_many_cheap_rows_gets_its_steps_in_order() -> None:
+    # the third shard has more rows of the first step in the first window than a batch has on the mean
+    measures = np.array([50, 50, 0, 0, 0, 0] * 2, np.float32)
+    balance = Balance("c", rows="free")
+    case: dict[str, Any] = {
+        "assignment": ShardAssignment(3, 2, balance=balance),
+        "balance": balance,
+        "total": 12,
+        "windows": [(0, 5), (5, 12)],
+        "measures": measures,
+        "run_rows": 2,
+        "slices": 1,
+        "split": 3,
+    }
+    assert _delivered(case) == _expected(case["assignment"], balance, 12, measures)

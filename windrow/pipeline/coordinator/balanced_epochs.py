@@ -23,12 +23,21 @@ class BalancedEpochs:
         self._rows = rows
         self._opened: dict[int, Balance | None] = {}
         self._latest: Balance | None = None
+        # by epoch and window, where steps end by their tokens
+        self._left_out: dict[tuple[int, int], int] = {}
         # by epoch and window: the sum of its steps' imbalances, and the number of these steps
         self._imbalances: dict[int, dict[int, tuple[float, int]]] = {}
 
-    def note(self, epoch: int, window: int, imbalances: Sequence[float]) -> None:
-        """Note the imbalance of each step that ends in a window."""
+    def note(self, epoch: int, window: int, imbalances: Sequence[float], left_out: int) -> None:
+        """Note the imbalance of each step that ends in a window, and how many of its rows no shard gets."""
+        if left_out:
+            self._left_out[epoch, window] = left_out
         self._imbalances.setdefault(epoch, {})[window] = sum(imbalances), len(imbalances)
+
+    @property
+    def left_out_rows(self) -> int:
+        """Rows that no shard gets, of the windows so far whose steps end by their tokens."""
+        return sum(self._left_out.values())
 
     @property
     def imbalance(self) -> dict[int, float]:
@@ -65,4 +74,5 @@ class BalancedEpochs:
 
     def shape(self, epoch: int) -> EpochShape:
         """The epoch as the scheduler sees it, with what is known of its rows so far."""
-        return self._rows.shape(epoch, self.measures(epoch))
+        balance = self._opened.get(epoch, self._latest)
+        return self._rows.shape(epoch, self.measures(epoch), None if balance is None else balance.budget)

@@ -122,8 +122,10 @@ class Driver:
         self.admit(cursor, cursor.passed(self._program.job.sequence_rows))
         self._rows.epoch = max(self._rows.epoch, cursor.epoch)
         # runs are laid out from the epoch's start, so that a shard can resume at any step
-        assignment = rest.whole
         opened = self._scheduler.opened_assignment(cursor.epoch)
+        assignment = rest.whole
+        if opened is not None and rest.ends_by_tokens and opened.start_row <= rest.start_row:
+            assignment = opened
         self._epoch_starts.open(shard, cursor, rest, opened)
         measured_from = self._scheduler.counts(cursor.epoch).first_window
         for epoch in self._balanced.open(cursor, balance, measured_from):
@@ -243,7 +245,7 @@ class Driver:
             peak_held_bytes=self._peak_bytes,
             estimated_bytes=self._estimate.total_bytes,
             dropped_windows=self._scheduler.dropped_windows,
-            left_out_rows=self._left_out.rows,
+            left_out_rows=self._left_out.rows + self._balanced.left_out_rows,
             **self._rows.statistics(),
             windows_ready=self._scheduler.windows_ready,
             corrupt_blocks=self._rows.corrupt.names,
@@ -399,7 +401,7 @@ class Driver:
                 measures=None if assignment.balance is None else self._balanced.measures(work.epoch),
                 total=self._total(work.epoch),
             )
-            self._balanced.note(*key, buffered.places.imbalances)
+            self._balanced.note(*key, buffered.places.imbalances, buffered.places.left_out)
             buffered.keys.clear()
         measure = self._balanced.column(work.epoch)
         task = self._program.task(work, stage, self._rows.array, buffered.places, measure)

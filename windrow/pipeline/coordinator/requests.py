@@ -88,7 +88,8 @@ class EpochStarts:
         start = cursor if opened is None else self._starts[cursor.epoch]
         earlier, later = sorted((start, cursor), key=lambda at: at.row)
         steps_apart = (later.row - earlier.row) % rest.step_rows == 0
-        is_own = steps_apart and later.assigned == (rest.shards, rest.batch_size)
+        # where steps end by their tokens, the shard compares its row with them
+        is_own = rest.ends_by_tokens or (steps_apart and later.assigned == (rest.shards, rest.batch_size))
         if earlier.row != later.row and not is_own:
             own, other = (at.row // rest.sequence_rows for at in (cursor, start))
             raise StateError(
@@ -96,7 +97,7 @@ class EpochStarts:
                 f"reads that epoch from row {other:,}: load the same state into all shards; "
                 "windrow.merge_state_dicts merges several into one"
             )
-        if opened is not None and opened != rest.whole:
+        if opened is not None and not opened.agrees_with(rest):
             raise PlanError(
                 f"epoch {cursor.epoch} is being read with {opened.arguments}; shard {shard} asks for "
                 f"{rest.arguments}. All shards must read an epoch with the same values: change them in "

@@ -22,6 +22,7 @@ from windrow.pipeline.tasks.sequence_packing import check_documents
 from windrow.pipeline.tasks.task import Task, TaskReport, make_late_corruption_error
 from windrow.pipeline.tasks.transforms import check_schema
 from windrow.shuffle.order.shard_assignment import ShardAssignment
+from windrow.shuffle.order.token_budget import TokenBudget
 
 # Smaller deviations are within the accuracy of an estimate, and not reported.
 _REPORT_RATIO, _REPORT_BYTES = 1.2, 64 * 2**20
@@ -37,7 +38,9 @@ class LeftOutRows:
         self._uncounted: dict[int, ShardAssignment] = {}
 
     def open(self, epoch: int, assignment: ShardAssignment) -> None:
-        """An epoch was opened."""
+        """An epoch was opened; where steps end by their tokens, their places tell what is left out."""
+        if assignment.ends_by_tokens:
+            return
         self._uncounted[epoch] = assignment
 
     def count(self, total_of: Callable[[int], int | None]) -> None:
@@ -87,9 +90,14 @@ class BlockRowCounts:
             self._totals = {**kept, epoch: EpochCounts(self.shape(epoch)).total}
         return self._totals[epoch]
 
-    def shape(self, epoch: int, measures: Sequence[NDArray[np.float32] | None] | None = None) -> EpochShape:
-        """An epoch as the scheduler sees it, with the row counts known so far; ``measures`` as in `Program.shape`."""
-        return self._program.shape(epoch, self.array, self.documents, measures)
+    def shape(
+        self,
+        epoch: int,
+        measures: Sequence[NDArray[np.float32] | None] | None = None,
+        budget: TokenBudget | None = None,
+    ) -> EpochShape:
+        """An epoch as the scheduler sees it, with the row counts known so far; the rest is as in `Program.shape`."""
+        return self._program.shape(epoch, self.array, self.documents, measures, budget)
 
     def statistics(self) -> dict[str, Any]:
         """What `RunStats` tells of them."""

@@ -85,7 +85,7 @@ class Delivery:
 
     ``finish`` completes a converted batch in the consumer's thread. ``size_of`` gives the bytes by which batches
     that wait for it are bounded, beside their number. ``selection`` is applied before ``convert`` and ``check``.
-    ``balance`` divides steps among shards.
+    ``balance`` divides steps among shards; where it ends them by their tokens, ``batch_rows`` is not used.
     """
 
     batch_rows: int
@@ -117,10 +117,25 @@ class Delivery:
         return replace(self, selection=selection, converter_key=key)
 
 
-def rows_to_convert(batch_size: int, balance: Balance | None) -> int:
-    """The most rows that are converted to one batch: where costs divide steps, all rows that are given at a time."""
+def choose_batches(
+    batch_size: object, balance: object, token_budget: object, *, default: int = 256
+) -> tuple[int, Balance | None]:
+    """The rows of a batch, and how steps are divided; the rows are not used where tokens tell what a batch has."""
     if balance is not None and not isinstance(balance, Balance):
         raise PlanError(f"balance={balance!r} must be a windrow.Balance or None")
+    if token_budget is None:
+        return check_number("batch_size", batch_size, 1), balance
+    if balance is None:
+        raise PlanError(
+            "token_budget= needs balance=windrow.Balance(column): rows are divided by it, and its column tells tokens"
+        )
+    if batch_size != default:
+        raise PlanError(f"batch_size={batch_size!r} and token_budget={token_budget!r} exclude each other")
+    return 1, balance.with_budget(token_budget)  # type: ignore[arg-type]
+
+
+def rows_to_convert(batch_size: int, balance: Balance | None) -> int:
+    """The most rows that are converted to one batch: where costs divide steps, all rows that are given at a time."""
     return batch_size if balance is None or balance.divides_evenly else _ALL_ROWS
 
 

@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows, to_numpy_batches
-from windrow.pipeline.delivery.delivery import BatchIterator, Delivery, check_number, rows_to_convert
+from windrow.pipeline.delivery.delivery import (
+    BatchIterator,
+    Delivery,
+    check_number,
+    choose_batches,
+    rows_to_convert,
+)
 from windrow.pipeline.delivery.sequence_slice import Selection, SequenceSlice
 from windrow.shuffle.order.balance import Balance
+from windrow.shuffle.order.token_budget import TokenBudget
 
 if TYPE_CHECKING:
     from windrow.pipeline.delivery.tensors.device import Device, DType
@@ -84,6 +91,7 @@ class Deliverable(ABC):
         sequence: SequenceSlice | None = None,
         drop_last: bool = False,
         balance: Balance | None = None,
+        token_budget: int | TokenBudget | None = None,
         prefetch_batches: int = 1,
     ) -> BatchIterator:
         """Iterate over batches.
@@ -105,6 +113,9 @@ class Deliverable(ABC):
         balance
             Divide the rows of each step among shards so that they cost about the same, see `windrow.Balance`; then
             the iterator's ``part`` tells the rows and costs of the latest batch. None: by number alone.
+        token_budget
+            In place of ``batch_size``, the most tokens of a batch, by the column of ``balance``: each step takes as
+            many rows as fit on all shards, see `windrow.TokenBudget`.
         prefetch_batches
             Number of batches to prepare ahead.
 
@@ -114,7 +125,7 @@ class Deliverable(ABC):
             If an argument is invalid, or other shards read this epoch with another batch size.
         """
         check_format(batch_format)
-        batch_size = check_number("batch_size", batch_size, 1)
+        batch_size, balance = choose_batches(batch_size, balance, token_budget)
         size = rows_to_convert(batch_size, balance)
 
         def split(span: pa.RecordBatch) -> Iterator[Any]:
@@ -149,6 +160,7 @@ class Deliverable(ABC):
         sequence: SequenceSlice | None = None,
         drop_last: bool = False,
         balance: Balance | None = None,
+        token_budget: int | TokenBudget | None = None,
         prefetch_batches: int = 1,
         pin_memory: bool | None = None,
         ragged: RaggedFormat | Mapping[str, RaggedFormat] | None = None,
@@ -161,7 +173,7 @@ class Deliverable(ABC):
 
         Parameters
         ----------
-        batch_size, columns, sequence, drop_last, balance, prefetch_batches
+        batch_size, columns, sequence, drop_last, balance, token_budget, prefetch_batches
             As for `iter_batches`.
         dtypes
             One dtype for all columns, or a dict by column; casts happen where fewer bytes cross to the device.
@@ -194,7 +206,7 @@ class Deliverable(ABC):
         from windrow.pipeline.delivery.tensors.column_tensors import TensorSpec, tensor_batches
         from windrow.pipeline.delivery.tensors.ragged import RaggedSpec
 
-        batch_size = check_number("batch_size", batch_size, 1)
+        batch_size, balance = choose_batches(batch_size, balance, token_budget)
         spec = TensorSpec(dtypes, device, collate_fn, batch_format, pin_memory, RaggedSpec(ragged))
 
         size, mover = rows_to_convert(batch_size, balance), spec.placement.mover()
@@ -225,6 +237,7 @@ class Deliverable(ABC):
         sequence: SequenceSlice | None = None,
         drop_last: bool = False,
         balance: Balance | None = None,
+        token_budget: int | TokenBudget | None = None,
         prefetch_batches: int = 1,
     ) -> BatchIterator:
         """Iterate over batches as dicts of JAX arrays; needs the extra ``jax``.
@@ -233,7 +246,7 @@ class Deliverable(ABC):
 
         Parameters
         ----------
-        batch_size, columns, sequence, drop_last, balance, prefetch_batches
+        batch_size, columns, sequence, drop_last, balance, token_budget, prefetch_batches
             As for `iter_batches`.
         dtypes
             One dtype, or a dict of them by column. None: as stored; 64 bits become 32 without ``jax_enable_x64``.
@@ -254,7 +267,7 @@ class Deliverable(ABC):
         """
         from windrow.pipeline.delivery.jax_arrays import JaxSpec, to_jax
 
-        batch_size = check_number("batch_size", batch_size, 1)
+        batch_size, balance = choose_batches(batch_size, balance, token_budget)
         spec, size = JaxSpec(dtypes, sharding), rows_to_convert(batch_size, balance)
 
         def split(span: pa.RecordBatch) -> Iterator[Any]:

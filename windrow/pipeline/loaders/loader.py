@@ -70,6 +70,7 @@ class Loader:
             If row counts are not known before an epoch was read; names ``count()``.
         """
         try:
+            self._check_counted("the epoch has no length")
             return self._shard.steps_per_epoch(self.batch_size, drop_last=self._drop_last)
         except PlanError as error:
             raise TypeError(str(error)) from error
@@ -97,12 +98,17 @@ class Loader:
         PlanError
             As `Shard.skip_batches`.
         """
+        self._check_counted("no batches can be skipped unread")
         self._stop()
         self._shard.skip_batches(count, batch_size=self.batch_size, drop_last=self._drop_last)
 
     def close(self) -> None:
         """Close the shard."""
         self._shard.close()
+
+    def _check_counted(self, outcome: str) -> None:
+        if self._arguments.get("token_budget") is not None:
+            raise PlanError(f"with token_budget=, rows are divided into steps as they are read: {outcome}")
 
     @property
     def _drop_last(self) -> bool:

@@ -89,6 +89,8 @@ class EpochShape:
     stop_row: int = 0
     # gives the rows of a window whose parts are all counted, if padding makes them more than those of its parts
     window_rows: Callable[[int], int] | None = None
+    # gives the tokens of a window whose rows have been measured, where steps end by their tokens
+    window_tokens: Callable[[int], float] | None = None
 
     @property
     def fetched(self) -> int:
@@ -220,8 +222,21 @@ class EpochCounts:
         # the next window's first row can be known from another shard that started there
         if first is None or stop is None or self._unknown[window]:
             return False
+        if assignment.ends_by_tokens:
+            # no step has more tokens than this
+            return self._tokens_behind(window) > assignment.shards * assignment.place_stride
         missing = -(stop - assignment.start_row) % assignment.step_rows
         return missing <= self._rows_behind(window, whole=assignment.balance is not None)
+
+    def _tokens_behind(self, window: int) -> float:
+        """The tokens behind a window up to the first window that has not been measured."""
+        tokens, window_tokens = 0.0, self.shape.window_tokens
+        assert window_tokens is not None, "steps end by their tokens"
+        for number in range(window + 1, len(self._rows)):
+            if self._unknown[number]:
+                break
+            tokens += window_tokens(number)
+        return tokens
 
     def _rows_behind(self, window: int, *, whole: bool) -> int:
         """The rows behind a window up to the first part that is not counted; ``whole``: of whole windows."""

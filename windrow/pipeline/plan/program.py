@@ -21,7 +21,7 @@ from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape, Part, Sta
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.mixture_legs import MixtureLegs
 from windrow.pipeline.plan.output_bytes import estimate_held_bytes, extra_row_bytes
-from windrow.pipeline.plan.step_places import MeasuredRows
+from windrow.pipeline.plan.step_places import MeasuredRows, WindowTokens
 from windrow.pipeline.plan.window_places import EpochParts, WindowPlaces, WindowPlan, cut_parts, place_window
 from windrow.pipeline.tasks.map_task import TaskContext
 from windrow.pipeline.tasks.task import Task, Work
@@ -29,6 +29,7 @@ from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.epoch_plan import EpochPlan, plan_epoch
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
+from windrow.shuffle.order.token_budget import TokenBudget
 
 # A run's columns must stay in the CPU cache while its rows are placed; smaller runs cost
 # more Python per row.
@@ -178,6 +179,10 @@ class Program:
         batch_rows = self.batch_rows(batch_size)
         return batch_rows * max(1, RUN_BYTES // (batch_rows * self.row_bytes))
 
+    def batch_size(self, budget: TokenBudget) -> int:
+        """About how many rows have that many tokens, by the size of rows and four bytes a token."""
+        return max(1, 4 * budget.tokens // max(4, self.row_bytes))
+
     def assignment(
         self, batch_size: int, *, drop_last: bool, start_row: int = 0, balance: Balance | None = None
     ) -> ShardAssignment:
@@ -301,11 +306,12 @@ class Program:
         rows: NDArray[np.int64],
         lengths: Sequence[NDArray[np.int32] | None] = (),
         measures: Sequence[NDArray[np.float32] | None] | None = None,
+        budget: TokenBudget | None = None,
     ) -> EpochShape:
         """The epoch as the scheduler sees it, with the row counts known so far; ``lengths`` as in `place_window`.
 
         With `Balance`, ``measures`` holds those of each block's rows. Rows that have not been measured have no places
-        yet, as if they had not been counted.
+        yet, as if they had not been counted. With a ``budget``, steps end by their tokens.
         """
         parts = self._epoch_parts(epoch)
         if measures is not None:
@@ -335,11 +341,15 @@ class Program:
             stages = _MAP if is_counted else _COUNT_THEN_PLACE
             return EpochShape(windows, stages, self.legs.leg(epoch).rounds, self.legs.stop(epoch))
         stages = _MAP if is_counted else _READ_THEN_PLACE
+        window_tokens = None
+        if budget is not None and measures is not None:
+            window_tokens = WindowTokens(partial(self.parts, epoch), measures, budget)
         count_rows = partial(parts.count_sequence_rows, lengths, self.job.sequence_rows)
         return EpochShape(
             windows=windows,
             stages=stages if self.job.sort is None else _READ_THEN_SORT,
             window_rows=count_rows if self.job.pads_sequences else None,
+            window_tokens=window_tokens,
         )
 
     def places(

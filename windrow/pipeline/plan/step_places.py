@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from windrow.pipeline.plan.epoch_shape import EpochCounts
 from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-from windrow.shuffle.order.step_rows import divide_rows
+from windrow.shuffle.order.step_cuts import StepCuts
+from windrow.shuffle.order.step_rows import WindowCuts, divide_cut_rows, divide_rows
 from windrow.shuffle.order.step_runs import lay_out_steps
+from windrow.shuffle.order.token_budget import TokenBudget
 from windrow.shuffle.order.window_order import WindowOrder, order_window
 
 Ints = NDArray[np.int64]
@@ -20,6 +22,24 @@ Floats = NDArray[np.float32]
 
 # a window, the one before, and the one behind, of two epochs
 _KEPT_WINDOWS = 6
+
+
+class WindowTokens:
+    """Counts the tokens of a window of an epoch whose rows have been measured; ``plan`` gives its blocks."""
+
+    def __init__(
+        self, plan: Callable[[int], WindowPlan], measures: Sequence[Floats | None], budget: TokenBudget
+    ) -> None:
+        self._plan, self._measures, self._budget = plan, measures, budget
+        self._known: dict[int, float] = {}
+
+    def __call__(self, window: int) -> float:
+        found = self._known.get(window)
+        if found is None:
+            blocks = [self._measures[block] for block in self._plan(window).blocks.tolist()]
+            counted = [self._budget.count(each) for each in blocks if each is not None]
+            found = self._known[window] = float(sum(each.sum() for each in counted))
+        return found
 
 
 class MeasuredRows:
@@ -33,6 +53,7 @@ class MeasuredRows:
         self._seed = seed
         # with the positions of the window's stored rows
         self._kept: OrderedDict[tuple[str, int, int], tuple[Floats, Ints]] = OrderedDict()
+        self._cuts: dict[tuple[int, ShardAssignment], StepCuts] = {}
 
     def of_window(
         self, column: str, epoch: int, window: int, measures: Sequence[Floats | None]
@@ -73,13 +94,16 @@ class MeasuredRows:
         """
         balance = assignment.balance
         assert balance is not None, "rows are divided by cost"
-        first, stop = counts.first_row(window), counts.first_row(window + 1)
+        first, stop = _first_row(counts, window), _first_row(counts, window + 1)
         own = self.of_window(balance.column, epoch, window, measures)
-        assert first is not None, "rows are counted before they are placed"
-        assert stop is not None, "rows are counted before they are placed"
         assert own is not None, "rows are measured before they are placed"
         found, low, high = [own[0]], first, stop
-        begin = first - max(0, first - assignment.start_row) % assignment.step_rows
+        if assignment.ends_by_tokens:
+            starts = self._cut(epoch, window, counts, measures, assignment).starts
+            begin, end = int(starts[0]), int(starts[-1])
+        else:
+            begin = first - max(0, first - assignment.start_row) % assignment.step_rows
+            end = stop + -max(0, stop - assignment.start_row) % assignment.step_rows
         at = window - 1
         while low > begin and at >= 0:
             before = self.of_window(balance.column, epoch, at, measures)
@@ -87,7 +111,6 @@ class MeasuredRows:
                 break
             found.insert(0, before[0])
             low, at = low - len(before[0]), at - 1
-        end = stop + -max(0, stop - assignment.start_row) % assignment.step_rows
         at = window + 1
         while high < end and at < len(counts.shape.windows):
             behind = self.of_window(balance.column, epoch, at, measures)
@@ -96,6 +119,36 @@ class MeasuredRows:
             found.append(behind[0])
             high, at = high + len(behind[0]), at + 1
         return low, np.concatenate(found), own[1]
+
+    def _cut(
+        self,
+        epoch: int,
+        window: int,
+        counts: EpochCounts,
+        measures: Sequence[Floats | None],
+        assignment: ShardAssignment,
+    ) -> WindowCuts:
+        """Where the steps begin of which a window has rows, all of which are known by now."""
+        balance, key = assignment.balance, (epoch, assignment)
+        assert balance is not None, "rows are divided by cost"
+        if key not in self._cuts:
+            for other in [other for other in self._cuts if other[0] < epoch - 1]:
+                del self._cuts[other]
+            at, windows = counts.first_window, len(counts.shape.windows)
+            while at + 1 < windows and _first_row(counts, at + 1) <= assignment.start_row:
+                at += 1
+            self._cuts[key] = StepCuts(assignment, at)
+        cuts = self._cuts[key]
+        first, stop = _first_row(counts, window), _first_row(counts, window + 1)
+        while not cuts.is_complete and cuts.starts[-1] < stop:
+            at, skipped = cuts.next_window, cuts.next_row - _first_row(counts, cuts.next_window)
+            own = self.of_window(balance.column, epoch, at, measures)
+            assert own is not None, "rows are measured before they are placed"
+            cuts.add(own[0][skipped:], is_last=at + 1 == len(counts.shape.windows))
+        starts = np.array(cuts.starts, np.int64)
+        begin = max(0, int(np.searchsorted(starts, first, side="right")) - 1)
+        end = max(begin, int(np.searchsorted(starts, stop)))
+        return WindowCuts(starts[begin : end + 1], cuts.is_complete and end + 1 >= len(starts))
 
     def _order(self, epoch: int, window: int, rows: int, first_row: int) -> WindowOrder:
         return order_window(seed=self._seed, epoch=epoch, window=window, rows=rows, first_row=first_row)
@@ -119,11 +172,15 @@ class MeasuredRows:
         epoch, window = key
         plan = self._plan(epoch, window)
         low, found, positions = self.around(epoch, window, counts, measures, assignment)
-        first, stop = counts.first_row(window), counts.first_row(window + 1)
-        assert first is not None, "rows are counted before they are placed"
-        assert stop is not None, "rows are counted before they are placed"
+        first, stop = _first_row(counts, window), _first_row(counts, window + 1)
         order = self._order(epoch, window, stop - first, first)
-        divided = divide_rows(assignment, window=(first, stop), total=total, low=low, measures=found)
+        if assignment.ends_by_tokens:
+            cuts = self._cut(epoch, window, counts, measures, assignment)
+            divided = divide_cut_rows(
+                assignment, window=(first, stop), total=total, low=low, measures=found, cuts=cuts
+            )
+        else:
+            divided = divide_rows(assignment, window=(first, stop), total=total, low=low, measures=found)
         layouts, numbers = lay_out_steps(divided, destinations=destinations, run_rows=run_rows, slices=slices)
         by_stored_row = numbers[positions]
         of_blocks = [measures[block] for block in plan.blocks.tolist()]
@@ -131,5 +188,17 @@ class MeasuredRows:
         before: Ints = np.append(0, np.cumsum(sizes, dtype=np.int64))
         given = np.split(by_stored_row, before[1:-1]) if sizes else []
         return WindowPlaces(
-            plan, order, layouts, before, given_rows=tuple(given), imbalances=divided.imbalances
+            plan,
+            order,
+            layouts,
+            before,
+            given_rows=tuple(given),
+            imbalances=divided.imbalances,
+            left_out=divided.left_out,
         )
+
+
+def _first_row(counts: EpochCounts, window: int) -> int:
+    row = counts.first_row(window)
+    assert row is not None, "rows are counted before they are placed"
+    return row

@@ -127,6 +127,8 @@ class WindowPlaces:
     sequences: SequencePlaces | None = None
     # with `Balance`, the cost of the most expensive shard over the mean of all, of each step that ends in the window
     imbalances: tuple[float, ...] = ()
+    # where steps end by their tokens, the rows that no shard gets
+    left_out: int = 0
 
     @cached_property
     def task_layouts(self) -> tuple[WindowRuns, ...] | tuple[RoundRuns, ...] | tuple[StepRuns, ...]:

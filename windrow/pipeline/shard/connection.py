@@ -40,9 +40,9 @@ _JOIN_SECONDS = 1.0
 
 def _find_unequal_steps(facts: EpochFacts, shards: int) -> Iterator[str]:
     """Yield a warning if torch.distributed is in use and unequal steps would make it hang."""
-    if shards == 1 or facts.total is None or "torch.distributed" not in sys.modules:
-        return
     assignment, total = facts.assignment, facts.total
+    if shards == 1 or total is None or "torch.distributed" not in sys.modules or assignment.ends_by_tokens:
+        return
     trainers = shards // assignment.workers
     steps = {
         sum(assignment.steps(total, shard) for shard in range(trainer, shards, trainers))
@@ -153,6 +153,8 @@ class Connection:
     def _open_epoch(self, program: Program, delivery: Delivery, at: Cursor) -> RunReader:
         """Adopt the prefetch loop that has already moved on to the epoch, or start a new one."""
         job, batch_size = program.job, delivery.batch_rows
+        if delivery.balance is not None and delivery.balance.budget is not None:
+            batch_size = program.batch_size(delivery.balance.budget)
         batch_rows = program.batch_rows(batch_size)
         run_rows = program.run_rows(batch_size)
         runs_per_batch = max(1, batch_rows // run_rows)

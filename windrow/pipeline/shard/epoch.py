@@ -276,6 +276,8 @@ class Epoch(Deliverable):
                 'on_error="skip" or a format without row counts (such as CSV or JSON), read a whole epoch first'
             )
         assignment = self._facts.assignment
+        if assignment.ends_by_tokens:
+            raise PlanError("with token_budget=, it is not known beforehand which rows are repeated")
         return assignment.padded_rows(total) // assignment.sequence_rows
 
     def _deliver(self, delivery: Delivery) -> EpochBatches:

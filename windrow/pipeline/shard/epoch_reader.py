@@ -54,7 +54,9 @@ class EpochReader:
         self._program = program
         self.facts = reader.facts
         self.epoch = self.facts.epoch
-        self.start = self.facts.assignment.start_row // self.facts.assignment.step_rows
+        assignment = self.facts.assignment
+        # where steps end by their tokens, it is not known how many were before a row
+        self.start = 0 if assignment.ends_by_tokens else assignment.start_row // assignment.step_rows
         self.steps = 0
         self.owner: Owner | None = owner
         self._end_lock = threading.Lock()
@@ -98,9 +100,15 @@ class EpochReader:
     @property
     def place(self) -> tuple[int, int] | None:
         """The epoch, and the row, with packing sequence, where the last step ends of which a batch was consumed."""
+        row = self._row_behind(self.steps)
+        return (self.epoch, row // self.facts.assignment.sequence_rows) if self.steps else None
+
+    def _row_behind(self, steps: int) -> int:
+        """The epoch's row behind so many steps, all of which this reader has taken."""
         assignment = self.facts.assignment
-        row = assignment.start_row + self.steps * assignment.step_rows
-        return (self.epoch, row // assignment.sequence_rows) if self.steps else None
+        if assignment.ends_by_tokens and steps:
+            return self._reader.runs.step_ends[steps - 1]
+        return assignment.start_row + steps * assignment.step_rows
 
     @property
     def size_bytes(self) -> int:
@@ -110,12 +118,12 @@ class EpochReader:
     @property
     def cursor(self) -> Cursor:
         """How far the stream has been consumed; equal on all shards at the same step."""
-        assignment, assigned = self.facts.assignment, self._assigned
+        assigned = self._assigned
         if self.steps == 0:
             return self._opened
         if self._has_nothing_left():
             return self.next_epoch(whole=False)
-        row = assignment.start_row + self.steps * assignment.step_rows
+        row = self._row_behind(self.steps)
         if self._program.windows_known:
             return replace(self._program.locate(self.epoch, row), assigned=assigned)
         # later windows may not be counted yet
@@ -147,7 +155,9 @@ class EpochReader:
         return replace(opened.next_epoch(), assigned=self._assigned)
 
     @property
-    def _assigned(self) -> tuple[int, int]:
+    def _assigned(self) -> tuple[int, int] | None:
+        if self.facts.assignment.ends_by_tokens:
+            return None
         return self.facts.assignment.shards, self.facts.assignment.batch_size
 
     @property
@@ -158,10 +168,7 @@ class EpochReader:
     @property
     def _last_step_window(self) -> int:
         """The window in which the last step starts; every shard has received it."""
-        assignment = self.facts.assignment
-        return self._reader.window_before(assignment.start_row + (self.steps - 1) * assignment.step_rows + 1)[
-            0
-        ]
+        return self._reader.window_before(self._row_behind(self.steps - 1) + 1)[0]
 
     def _start_cursor_at(self, window: int) -> Cursor:
         """Where the epoch was opened, with the corrupt blocks of its windows up to one that all shards received.
@@ -173,6 +180,10 @@ class EpochReader:
 
     def _has_nothing_left(self) -> bool:
         assignment, total = self.facts.assignment, self.facts.total
+        if assignment.ends_by_tokens:
+            if self._reader.has_more(self._stream_rows):
+                return False
+            return self.steps == self._reader.runs.steps
         if total is not None:
             # no shard has more steps than the first
             return self.steps >= assignment.steps(total, 0)
@@ -185,6 +196,10 @@ class EpochReader:
     def length(self) -> int:
         """Number of steps of the whole epoch."""
         total = self.facts.total
+        if self.facts.assignment.ends_by_tokens:
+            raise TypeError(
+                "with token_budget=, rows are divided into steps as they are read: the epoch has no length"
+            )
         if self._program.legs is not None and not self._program.legs.leg(self.epoch).is_last:
             raise TypeError("the mixture is endless, or too long to be counted beforehand: it has no length")
         if total is None:
@@ -270,7 +285,10 @@ class EpochReader:
     def _can_continue(self) -> bool:
         """Whether this epoch is complete, so that its prefetch loop can continue with the next one."""
         assignment, total = self.facts.assignment, self.facts.total
-        taken = total is not None and self.steps >= assignment.steps(total, self._consumer.shard)
+        if assignment.ends_by_tokens:
+            taken = self._stream_rows >= self._reader.runs.handed_rows
+        else:
+            taken = total is not None and self.steps >= assignment.steps(total, self._consumer.shard)
         # the loop may still have to pass windows without rows of any step, which vanish once the epoch is left
         return taken and self._reader.opening is None and self._reader.is_prefetched()
 

@@ -18,7 +18,7 @@ from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.shard.waits import Placing
 from windrow.pipeline.statistics.phases import Interval
-from windrow.shuffle.order.step_runs import Piece, Pieces
+from windrow.shuffle.order.step_runs import Piece, Pieces, StepRuns
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,10 @@ class EpochRuns:
         # from the windows so far: their first rows, the rows of the epoch, the corrupt blocks, warnings
         self.starts: dict[int, int] = {}
         self.total = facts.total
+        # Where steps end by their tokens: the epoch's row behind each of those so far, from the one on that the facts
+        # begin with, and how many there are once all are known.
+        self.step_ends: list[int] = []
+        self.steps: int | None = None
         self.corrupt: frozenset[int] = frozenset()
         self.user_warnings: deque[str] = deque()
         # rows of the submitted runs, and whether they are all rows of the shard
@@ -106,6 +110,12 @@ class EpochRuns:
         self.corrupt = self.corrupt.union(data.corrupt)
         if data.layout is not None and self.total is None:
             self.total = data.layout.total
+        cuts = data.layout.cuts if isinstance(data.layout, StepRuns) else None
+        if cuts is not None:
+            last = self.step_ends[-1] if self.step_ends else self.facts.assignment.start_row
+            self.step_ends += [row for row in cuts.starts.tolist() if row > last]
+            if cuts.is_end:
+                self.steps = len(self.step_ends)
 
     def put(self, run: Future[PlacedRun | None], rows: int) -> None:
         """Append a run and its number of rows."""

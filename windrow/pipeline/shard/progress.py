@@ -74,7 +74,9 @@ class ProgressView:
     @property
     def _steps(self) -> int | None:
         facts = self._facts
-        return None if facts.total is None else facts.assignment.steps(facts.total, self._totals.shard)
+        if facts.total is None or facts.assignment.ends_by_tokens:
+            return None
+        return facts.assignment.steps(facts.total, self._totals.shard)
 
     def _describe(
         self, run: RunStats, since: Sequence[TrainerStats], *, window: int, step: int

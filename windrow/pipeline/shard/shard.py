@@ -295,7 +295,8 @@ class Shard(PositionMethods, LoaderMethods, ObservingMethods):
     @property
     def _batch_size(self) -> int | None:
         if self._latest is not None:
-            return self._latest.assignment.batch_size
+            assignment = self._latest.assignment
+            return None if assignment.ends_by_tokens else assignment.batch_size
         assigned = self._position.at.assigned
         return None if assigned is None else assigned[1]
 

@@ -128,7 +128,7 @@ class WindowPieces:
     """The parts of steps that a shard's rows of a window are, from an epoch's row on and behind ``first`` rows."""
 
     def __init__(self, layout: WindowRuns | StepRuns, row: int, shard: int, first: int) -> None:
-        self._batch_rows = layout.assignment.batch_rows
+        self._stride = layout.assignment.place_stride
         balance = layout.assignment.balance
         columns = layout.pieces_from(row, shard)
         self._is_even = balance is not None and balance.divides_evenly
@@ -156,7 +156,7 @@ class WindowPieces:
         """That of a run of rows that are repeated to fill the last step."""
         if self._columns is None:
             return []
-        return [Piece(run.place // self._batch_rows, LAST_MICROBATCH, run.rows, ends=False, cost=0.0)]
+        return [Piece(run.place // self._stride, LAST_MICROBATCH, run.rows, ends=False, cost=0.0)]
 
 
 def for_microbatches(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
+from windrow.shuffle.order.token_budget import TokenBudget
 
 _MAX_MICROBATCHES = 2**16
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -75,6 +77,8 @@ class Balance:
     cost: str = "length"
     rows: Literal["equal", "free"] = "equal"
     microbatches: int = 1
+    # given as ``token_budget``, by which steps then end
+    budget: TokenBudget | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.column, str) or not self.column:
@@ -89,6 +93,13 @@ class Balance:
         object.__setattr__(self, "microbatches", count)
         self.costs(np.arange(3, dtype=np.float32))
 
+    def with_budget(self, token_budget: int | TokenBudget) -> Balance:
+        """The same for steps that end by their tokens, whose batches have any number of rows."""
+        budget = token_budget if isinstance(token_budget, TokenBudget) else TokenBudget(token_budget)
+        found = replace(self, rows="free")
+        object.__setattr__(found, "budget", budget)
+        return found
+
     @property
     def divides_evenly(self) -> bool:
         """Whether all full batches have the same number of rows, and are not divided."""
@@ -101,8 +112,11 @@ class Balance:
         [3.0, 120.0]
         """
         lengths = measures.astype(np.float64)
+        tree = _parse(self.cost) if isinstance(self.cost, str) else None
+        if tree is None:
+            raise _make_error(self.cost)
         with np.errstate(all="ignore"):
-            found: Any = _evaluate(_parse(self.cost), lengths, self.cost)
+            found: Any = _evaluate(tree, lengths, self.cost)
         costs = np.broadcast_to(np.asarray(found, np.float64), lengths.shape)
         wrong = np.flatnonzero(~(np.isfinite(costs) & (costs >= 0)))
         if len(wrong):
@@ -114,13 +128,13 @@ class Balance:
         return costs
 
 
-def _parse(formula: object) -> ast.expr:
-    if isinstance(formula, str):
-        try:
-            return ast.parse(formula.strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            pass
-    raise _make_error(formula)
+# kept, since CPython 3.11 can fail to parse in several threads at once
+@lru_cache(64)
+def _parse(formula: str) -> ast.expr | None:
+    try:
+        return ast.parse(formula.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _evaluate(node: ast.expr, length: NDArray[np.float64], formula: str) -> Any:

@@ -22,6 +22,14 @@ from windrow.shuffle.order.balance import Balance
 Equal = bool | Literal["pad"]
 
 
+def describe_batches(batch_size: int, balance: Balance | None, *, drop_last: bool) -> str:
+    """The arguments of ``iter_*`` that all shards have to give alike, as text."""
+    if balance is None:
+        return f"batch_size={batch_size}, drop_last={drop_last}"
+    size = f"batch_size={batch_size}" if balance.budget is None else f"token_budget={balance.budget}"
+    return f"{size}, drop_last={drop_last}, balance={balance}"
+
+
 def check_equal(equal: object) -> Equal:
     """Return the ``equal`` argument if it is valid, else raise `PlanError`."""
     if equal is True or equal is False or equal == "pad":
@@ -45,7 +53,8 @@ class ShardAssignment:
     step is assigned in whole sequences, and the fewer than L rows behind the last whole one are omitted.
 
     With ``balance``, what is said here of the places of a step's rows holds for their number only; `step_rows.py` says
-    which rows of a step a shard gets.
+    which rows of a step a shard gets. If steps end by their tokens, `StepCuts` says which rows a step has, and
+    ``batch_rows`` is only what a batch is expected to have.
     """
 
     shards: int
@@ -65,8 +74,26 @@ class ShardAssignment:
     @property
     def arguments(self) -> str:
         """The arguments of ``iter_*`` that it stands for, as text."""
-        balance = "" if self.balance is None else f", balance={self.balance}"
-        return f"batch_size={self.batch_size}, drop_last={self.drop_last}{balance}"
+        return describe_batches(self.batch_size, self.balance, drop_last=self.drop_last)
+
+    @property
+    def ends_by_tokens(self) -> bool:
+        """Whether the tokens of a step's rows, and not their number, tell where it ends."""
+        return self.balance is not None and self.balance.budget is not None
+
+    @property
+    def place_stride(self) -> int:
+        """By how much places in a shard's stream grow from step to step: at least its rows of any step."""
+        balance = self.balance
+        if balance is None or balance.rows == "equal":
+            return self.batch_rows
+        return self.step_rows if balance.budget is None else balance.budget.tokens
+
+    def agrees_with(self, other: ShardAssignment) -> bool:
+        """Whether shards that read by both can share an epoch, if they begin whole steps apart."""
+        if self.ends_by_tokens:
+            return self == replace(other, start_row=self.start_row)
+        return self.whole == other.whole
 
     @property
     def _trainers(self) -> int:
@@ -79,7 +106,12 @@ class ShardAssignment:
 
     @property
     def whole(self) -> ShardAssignment:
-        """The assignment extended backwards by as many whole steps as fit before ``start_row``."""
+        """The assignment extended backwards by as many whole steps as fit before ``start_row``.
+
+        Where steps end by their tokens, none are known before it.
+        """
+        if self.ends_by_tokens:
+            return self
         return replace(self, start_row=self.start_row % self.step_rows)
 
     def full_steps(self, total: int) -> int:

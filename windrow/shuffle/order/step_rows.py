@@ -7,7 +7,7 @@ shards is W units, steps of the trainers; without, a unit is a step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,18 @@ from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_balance import balance_steps
 
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class WindowCuts:
+    """Where the steps of a window begin that end by their tokens.
+
+    ``starts`` holds the epoch's row at which each step with rows here begins, and the end of the last one. They are
+    numbered by these rows. ``is_end``: whether no step follows.
+    """
+
+    starts: Ints
+    is_end: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +49,18 @@ class StepRows:
     padding: tuple[
         tuple[int, int, int], ...
     ]  # (row of the window, shard, place) of each row that padding repeats
+    # rows of the window that no shard gets
+    left_out: int = 0
+    # where steps end by their tokens
+    cuts: WindowCuts | None = None
+
+    @property
+    def steps(self) -> Ints:
+        """(units,) the number of the step of each unit."""
+        if self.cuts is not None:
+            # without steps, there is one unit without rows
+            return self.cuts.starts[: max(1, len(self.cuts.starts) - 1)]
+        return (self.first_unit + np.arange(len(self.sizes))) // self.assignment.workers
 
     @property
     def imbalances(self) -> tuple[float, ...]:
@@ -110,6 +134,40 @@ def divide_rows(
         at = start + full * unit - low
         units.append(_divide_rest(assignment, balance, costs[max(0, at) : at + rest], rest, trainers))
     return _count(assignment, balance, units, (first, stop), total, begin, first_unit, costs, low)
+
+
+def divide_cut_rows(
+    assignment: ShardAssignment,
+    *,
+    window: tuple[int, int],
+    total: int | None,
+    low: int,
+    measures: NDArray[np.float32],
+    cuts: WindowCuts,
+) -> StepRows:
+    """Divide the rows of a window whose steps end by their tokens; the arguments are those of `divide_rows`.
+
+    What is known begins at the first of these steps or before.
+    """
+    balance = assignment.balance
+    assert balance is not None, "rows are divided by cost"
+    assert balance.budget is not None, "steps are cut by tokens"
+    begin, trainers = int(cuts.starts[0]), assignment.shards
+    own = slice(begin - low, int(cuts.starts[-1]) - low)
+    costs, tokens = balance.costs(measures), balance.budget.count(measures[own], balance.column)
+    (kept,) = np.nonzero(tokens)
+    borders = np.searchsorted(kept, cuts.starts - begin).astype(np.int64)
+    found = _divide_units(costs[own][kept], borders, trainers, balance, None)
+    to, parts = np.full(len(tokens), -1, np.int32), np.zeros(len(tokens), np.int32)
+    to[kept], parts[kept] = found.trainers, found.parts
+    units = [_Units(cuts.starts - begin, to, parts)]
+    divided = _count(assignment, balance, units, window, total, begin, 0, costs, low)
+    has_last = len(borders) > 1 and cuts.is_end
+    if has_last and assignment.equal == "pad" and borders[-1] - borders[-2] < trainers:
+        divided = _pad_cut_step(divided, to[int(cuts.starts[-2]) - begin :], window, cuts)
+    first, stop = window
+    is_left = divided.keys[max(0, assignment.start_row - first) : stop - first] == divided.sizes.size
+    return replace(divided, left_out=int(is_left.sum()), cuts=cuts)
 
 
 def _divide_units(
@@ -201,11 +259,17 @@ def _count(
     earlier = np.bincount(flat[:skipped], minlength=bins + 1)[:bins].reshape(shape)[0].sum(axis=1)
     later = np.bincount(flat[skipped + len(own) :], minlength=bins + 1)[:bins].reshape(shape)[-1].sum(axis=1)
     padding: tuple[tuple[int, int, int], ...] = ()
-    if assignment.equal == "pad" and not assignment.drop_last and total is not None:
+    if (
+        assignment.equal == "pad"
+        and not assignment.drop_last
+        and total is not None
+        and not assignment.ends_by_tokens
+    ):
         rest = (total - assignment.start_row) % (trainers * assignment.batch_rows)
         at = total - rest
         if rest and at - begin < len(flat):
-            repeats = _find_repeats(assignment, to[at - begin : at - begin + rest], first_unit + shape[0] - 1)
+            last = divmod(first_unit + shape[0] - 1, assignment.workers)
+            repeats = _find_repeats(assignment, to[at - begin : at - begin + rest], *last)
             later = later + np.bincount([shard % trainers for _, shard, _ in repeats], minlength=trainers)
             padding = tuple(
                 (at + row - first, shard, place) for row, shard, place in repeats if first <= at + row < stop
@@ -233,16 +297,28 @@ def _slice(costs: NDArray[np.float64], at: int, count: int) -> NDArray[np.float6
 
 
 def _find_repeats(
-    assignment: ShardAssignment, to: NDArray[np.int32], unit: int
+    assignment: ShardAssignment, to: NDArray[np.int32], step: int, worker: int
 ) -> list[tuple[int, int, int]]:
     """(row of the unit, shard, place) of each row that is repeated so that all shards have as many of the last unit."""
     trainers = assignment.shards // assignment.workers
-    step, worker = divmod(unit, assignment.workers)
     counts = np.bincount(to, minlength=trainers).tolist()
     share = -(-len(to) // trainers)
     found: list[tuple[int, int, int]] = []
     for trainer, count in enumerate(counts):
         for place in range(count, share):
             shard = worker * trainers + trainer
-            found.append((len(found) % len(to), shard, step * assignment.batch_rows + place))
+            found.append((len(found) % len(to), shard, step * assignment.place_stride + place))
     return found
+
+
+def _pad_cut_step(
+    divided: StepRows, to: NDArray[np.int32], window: tuple[int, int], cuts: WindowCuts
+) -> StepRows:
+    """Repeat rows of the last step, given the shard of each of its rows, for the shards that have none."""
+    (kept,) = np.nonzero(to >= 0)
+    begin, (first, stop) = int(cuts.starts[-2]), window
+    repeats = _find_repeats(divided.assignment, to[kept], begin, 0)
+    later = divided.later + np.bincount([shard for _, shard, _ in repeats], minlength=len(divided.later))
+    rows = [(begin + int(kept[row]), shard, place) for row, shard, place in repeats]
+    padding = tuple((row - first, shard, place) for row, shard, place in rows if first <= row < stop)
+    return replace(divided, later=later, padding=padding)

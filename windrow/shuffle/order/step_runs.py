@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
+from windrow.core.errors import StateError
 from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.order.round_runs import RoundDestinations, RoundRuns
 from windrow.shuffle.order.runs import Destinations, Run, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_balance import number_rows
-from windrow.shuffle.order.step_rows import StepRows
+from windrow.shuffle.order.step_rows import StepRows, WindowCuts
 
 Ints = NDArray[np.int64]
 
@@ -76,11 +77,13 @@ class StepRuns:
     padding: Ints
     # by index in ``shards``, the columns of its pieces, in the stream's order; None in a task
     pieces: tuple[Pieces, ...] | None
+    # where steps begin, if they end by their tokens; None in a task
+    cuts: WindowCuts | None = None
 
     @property
     def for_tasks(self) -> StepRuns:
         """The same without what only shards need."""
-        return replace(self, pieces=None)
+        return replace(self, pieces=None, cuts=None)
 
     @cached_property
     def _padding_runs(self) -> list[tuple[int, int, int]]:
@@ -112,6 +115,7 @@ class StepRuns:
 
     def runs_from(self, row: int, shard: int) -> list[Run]:
         """The runs of a shard that hold rows of the epoch from ``row``, a step's first row, on."""
+        self._check_start(row)
         steps, _, rows, _, _ = self._of(shard)
         left = int(rows[steps < self._step_at(row)].sum())
         found = []
@@ -127,7 +131,18 @@ class StepRuns:
         begin = int(np.searchsorted(columns[0], self._step_at(row)))
         return cut_pieces(columns, begin, len(columns[0]))
 
+    def _check_start(self, row: int) -> None:
+        """Raise StateError if a shard would go on inside a step, as others cut it by its tokens."""
+        cuts = self.cuts
+        if cuts is not None and cuts.starts[0] < row < cuts.starts[-1] and row not in cuts.starts:
+            raise StateError(
+                f"a shard would go on at row {row:,} of the epoch, inside a step of other shards, which read it from "
+                f"row {self.assignment.start_row:,} on: load the same state into all shards"
+            )
+
     def _step_at(self, row: int) -> int:
+        if self.cuts is not None:
+            return row
         return max(0, row - self.assignment.start_row) // self.assignment.step_rows
 
     def _of(self, shard: int) -> Pieces:
@@ -226,15 +241,18 @@ def lay_out_steps(
     """
     assignment, sizes = divided.assignment, divided.sizes
     units, trainers, parts = sizes.shape
-    unit = divided.first_unit + np.repeat(np.arange(units), trainers)
-    step, worker = np.divmod(unit, assignment.workers)
-    shard = worker * trainers + np.tile(np.arange(trainers), units)
+    unit = np.repeat(np.arange(units), trainers)
+    shard = (divided.first_unit + unit) % assignment.workers * trainers + np.tile(np.arange(trainers), units)
     # by shard, then by step
-    by_shard = np.lexsort((step, shard))
-    shard, step = shard[by_shard], step[by_shard]
+    by_shard = np.lexsort((unit, shard))
+    shard, unit = shard[by_shard], unit[by_shard]
+    step = divided.steps[unit]
     rows = sizes.reshape(-1, parts)[by_shard]
     in_unit = rows.sum(axis=1)
-    group = step // max(1, run_rows // assignment.batch_rows)
+    if assignment.ends_by_tokens:
+        group = unit // max(1, run_rows * len(in_unit) // max(1, int(in_unit.sum())))
+    else:
+        group = step // max(1, run_rows // assignment.batch_rows)
     is_run = np.diff(group, prepend=-1).astype(bool) | np.diff(shard, prepend=-1).astype(bool)
     run_of = np.cumsum(is_run) - 1
     run_sizes = np.bincount(run_of, in_unit).astype(np.int64)
@@ -265,8 +283,8 @@ def lay_out_steps(
 
     earlier = divided.earlier.ravel()
     # a run's first place: full batches before its step, and what earlier windows hold of that
-    run_places = run_step * assignment.batch_rows + np.where(
-        run_step * assignment.workers + run_shard // trainers == divided.first_unit,
+    run_places = run_step * assignment.place_stride + np.where(
+        unit[is_run] == 0,
         earlier[run_shard % trainers],
         0,
     )
@@ -287,6 +305,7 @@ def lay_out_steps(
                 places=run_places[own],
                 padding=_find_padding(divided, shards, numbers),
                 pieces=tuple(_find_pieces(divided, each) for each in shards),
+                cuts=divided.cuts,
             )
         )
         first += int(run_sizes[own].sum())
@@ -303,8 +322,7 @@ def _find_pieces(divided: StepRows, shard: int) -> Pieces:
     unit = first + number * workers
     goes_on = (unit == len(divided.sizes) - 1) & bool(divided.later[trainer])
     is_last = np.diff(number, append=-1) != 0
-    steps = (divided.first_unit + unit) // workers
-    return steps, part, sizes[number, part], is_last & ~goes_on, costs[number, part]
+    return divided.steps[unit], part, sizes[number, part], is_last & ~goes_on, costs[number, part]
 
 
 def _find_padding(divided: StepRows, shards: Sequence[int], numbers: NDArray[np.uint32]) -> Ints:

@@ -46,7 +46,13 @@ def test_a_collected_slice_does_not_wait_for_the_host() -> None:
 
 def test_a_collected_run_does_not_wait_for_the_host() -> None:
     host = ReplicaHost(
-        lambda _: NotImplemented, NotImplemented, 0, ["a"], limit_bytes=0, max_ahead=1, leads_on=lambda _: True
+        lambda _: NotImplemented,
+        NotImplemented,
+        0,
+        ["a"],
+        limit_bytes=0,
+        max_ahead=1,
+        leads_on=lambda _: True,
     )
     with ThreadPoolExecutor(1) as pool, host._changed:
         pool.submit(host.released, Reader(0, 1), 0).result(LIMIT_SECONDS)

@@ -10,7 +10,7 @@ from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.shuffle.order.balance import Balance
-from windrow.shuffle.order.shard_assignment import ShardAssignment
+from windrow.shuffle.order.shard_assignment import ShardAssignment, describe_batches
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,7 @@ class Opening:
     @property
     def arguments(self) -> str:
         """The arguments of ``iter_*`` that all replicas have to give alike, as text."""
-        balance = "" if self.balance is None else f", balance={self.balance}"
-        return f"batch_size={self.batch_rows}, drop_last={self.drop_last}{balance}"
+        return describe_batches(self.batch_rows, self.balance, drop_last=self.drop_last)
 
     def agrees(self, other: Opening) -> bool:
         """Whether both get the same rows in each step."""

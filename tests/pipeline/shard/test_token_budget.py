@@ -1,0 +1,110 @@
+"""Batches by tokens, as a trainer reads them: what is refused, states, and what is counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import windrow
+from windrow import Balance, PlanError, StateError, TokenBudget
+
+LENGTHS = [5, 9, 1, 2, 8, 3, 7, 4, 6, 30, 1, 1, 2, 9, 5, 5]
+TOKENS: dict[str, Any] = {"balance": Balance("tokens"), "token_budget": TokenBudget(12, "drop")}
+
+
+def make_pipe(epochs: int | None = 1) -> windrow.DatasetPipeline:
+    table = pa.table({"id": range(len(LENGTHS)), "tokens": [[0] * length for length in LENGTHS]})
+    pipe = windrow.from_arrow(table, target_block_bytes=60).window(blocks_per_window=2).repeat(epochs)
+    return pipe.random_shuffle_each_window(seed=3).options(executor="threads", progress=False)
+
+
+def order(epoch: int = 0) -> list[int]:
+    """The rows of an epoch that are not too long."""
+    with make_pipe(None).iterator() as shard:
+        for found in shard.iter_epochs():
+            rows: list[int] = next(iter(found.iter_batches(len(LENGTHS))))["id"].tolist()
+            if found.number == epoch:
+                break
+    return [row for row in rows if LENGTHS[row] <= 12]
+
+
+def read(shards: list[windrow.Shard], steps: int | None = None, **arguments: Any) -> list[list[int]]:
+    """By step, the rows of all shards."""
+    iterators = [shard.iter_batches(**(arguments or TOKENS)) for shard in shards]
+    found = []
+    for batches in zip(*iterators, strict=True):
+        assert arguments or all(sum(map(len, batch["tokens"])) <= 12 for batch in batches)
+        found.append(sorted(row for batch in batches for row in batch["id"].tolist()))
+        if len(found) == steps:
+            break
+    return found
+
+
+def test_a_state_resumes_with_another_budget_other_shards_and_batches_of_rows() -> None:
+    shards = make_pipe().split(2, equal=True)
+    first = read(shards, steps=2)
+    states = [shard.state_dict() for shard in shards]
+    assert states[0] == states[1]
+    taken = [row for step in first for row in step]
+    assert sorted(taken) == sorted(order()[: len(taken)])
+    for shard in shards:
+        shard.close()
+    rest = sorted(order()[len(taken) :])
+    other: dict[str, Any] = {**TOKENS, "token_budget": TokenBudget(20, "drop")}
+    for count, arguments in [(1, TOKENS), (3, other), (2, {"batch_size": 1})]:
+        again = make_pipe().split(count, equal="pad", state_dict=states[0])
+        found = {row for step in read(again, **arguments) for row in step}
+        assert sorted(found - {9}) == rest
+        for shard in again:
+            shard.close()
+
+
+def test_long_rows_are_counted_once_an_epoch() -> None:
+    shards = make_pipe(2).split(2, equal="pad")
+    for _ in range(2):
+        read(shards)
+    assert shards[0].stats().run.left_out_rows == 2
+    for shard in shards:
+        shard.close()
+
+
+def test_steps_are_not_counted_beforehand() -> None:
+    with make_pipe().iterator() as shard:
+        batches = shard.iter_batches(**TOKENS)
+        with pytest.raises(TypeError, match="the epoch has no length"):
+            len(batches)
+        next(batches)
+        assert batches.part is not None
+        assert sum(batches.part.costs) <= 12
+        batches.close()
+        with pytest.raises(PlanError, match="give the rows of a batch"):
+            shard.skip_batches(1)
+
+
+def test_a_loader_has_no_length_and_skips_nothing() -> None:
+    with make_pipe().iterator() as shard:
+        loader = shard.as_loader(ragged="offsets", **TOKENS)
+        with pytest.raises(TypeError, match="the epoch has no length"):
+            len(loader)
+        with pytest.raises(PlanError, match="no batches can be skipped unread"):
+            loader.skip_batches(1)
+        assert sum(len(batch["id"]) for batch in loader) == len(LENGTHS) - 1
+
+
+def test_a_shard_cannot_go_on_inside_a_step_of_others() -> None:
+    one, other = make_pipe().split(2, equal=True)
+    batches = one.iter_batches(**TOKENS)
+    next(batches)
+    state = {**one.state_dict()}
+    with make_pipe().iterator() as alone:
+        rows = alone.iter_batches(batch_size=1)
+        while alone.state_dict()["row"] != state["row"] - 1:
+            next(rows)
+        state = alone.state_dict()
+    other.load_state_dict(state)
+    with pytest.raises(StateError, match="inside a step of other shards"):
+        list(other.iter_batches(**TOKENS))
+    one.close()
+    other.close()

@@ -1,0 +1,64 @@
+"""Cuts an epoch into steps by the tokens of its rows, as `TokenBudget` says."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.shuffle.order.shard_assignment import ShardAssignment
+from windrow.shuffle.order.step_balance import balance_steps
+
+Floats = NDArray[np.float64]
+
+
+class StepCuts:
+    """Where the steps of an epoch begin, as far as what its rows measure is known.
+
+    ``starts`` holds the epoch's row of each step so far, and the end of the last one. Rows are added window by window,
+    from the one on that has the assignment's first row.
+    """
+
+    def __init__(self, assignment: ShardAssignment, window: int) -> None:
+        balance = assignment.balance
+        assert balance is not None, "rows are divided by cost"
+        assert balance.budget is not None, "steps are cut by tokens"
+        self._balance, self._budget, self._bins = balance, balance.budget, assignment.shards
+        # whether what is left at the end is a step too: fewer rows than bins, and less than the budget allows
+        self._keeps_few, self._keeps_rest = assignment.equal is not True, not assignment.drop_last
+        self.starts = [assignment.start_row]
+        self.next_row, self.next_window = assignment.start_row, window
+        self.is_complete = False
+        self._measures = np.zeros(0, np.float32)
+
+    def add(self, measures: NDArray[np.float32], *, is_last: bool) -> None:
+        """Add the rows of `next_window` from `next_row` on, and cut the steps that are certain."""
+        self.next_row, self.next_window = self.next_row + len(measures), self.next_window + 1
+        known = np.concatenate([self._measures, measures])
+        tokens, costs = self._budget.count(known, self._balance.column), self._balance.costs(known)
+        (kept,) = np.nonzero(tokens)
+        tokens, costs = tokens[kept], costs[kept]
+        sums = np.append(0, np.cumsum(tokens))
+        at, first = 0, self.starts[-1]
+        while at < len(kept):
+            most = int(np.searchsorted(sums, sums[at] + self._bins * self._budget.tokens, side="right")) - 1
+            if most == len(kept) and not is_last:
+                # later rows may belong to the step
+                break
+            rows = self._find_rows(tokens[at:most], costs[at:most])
+            is_few, is_rest = rows < self._bins, at + rows == len(kept) == most
+            if (is_few and not self._keeps_few) or (is_rest and not self._keeps_rest):
+                break
+            at += rows
+            self.starts.append(first + int(kept[at - 1]) + 1)
+        self._measures = known[self.starts[-1] - first :]
+        self.is_complete = is_last
+
+    def _find_rows(self, tokens: Floats, costs: Floats) -> int:
+        """How many rows a step has, given those that would fit if all bins could have the same number of tokens."""
+        for rows in range(len(tokens), self._bins, -1):
+            borders = np.array([0, rows], np.int64)
+            bins = balance_steps(costs[:rows], borders, self._bins, None)
+            if np.bincount(bins, tokens[:rows], self._bins).max() <= self._budget.tokens:
+                return rows
+        # each in a bin of its own
+        return min(len(tokens), self._bins)
