@@ -18,6 +18,7 @@ from windrow.pipeline.plan.explain import explain_program
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.memory_budget import budget_program
 from windrow.pipeline.tasks.task import Task
+from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 _BATCH_ROWS = 65_536
@@ -63,7 +64,7 @@ def _plan(row_groups: int, group_bytes: int, windows: int, nodes: int, cpus: int
     str(explain_program(program, resources, _BATCH_ROWS))
     budget = budget_program(program, resources, _BATCH_ROWS)
     driver = Driver(program, budget, runner, workers=2 * nodes * cpus, clock=time.monotonic)
-    driver.open_epoch(0, Cursor(), _BATCH_ROWS, drop_last=False)
+    driver.open_epoch(0, Cursor(), Batching(_BATCH_ROWS))
     return PlanningCost(row_groups, runner.first - began, _read_status("VmHWM") - before, runner.tasks)
 
 

@@ -32,6 +32,7 @@ from windrow.pipeline.tasks.map_task import run_task
 from windrow.pipeline.tasks.task import Task, Work
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.place_rows import MapOutputs, place_rows
+from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.runs import WindowRuns
 
@@ -64,7 +65,7 @@ def make_plan(paths: Sequence[str], shards: int, batch_rows: int) -> Plan:
         Job(open_files(list(paths), ParquetFormat()), WindowCut(), 1, 7), shards, False, tuple(range(shards))
     )
     counts = EpochCounts(program.shape(0, program.stored_rows))
-    assignment = program.assignment(batch_rows, drop_last=False)
+    assignment = program.assignment(Batching(batch_rows))
     stage = counts.shape.stages[0]
     works = [Work(0, 0, part, 0, 0) for part in range(len(counts.shape.windows[0]))]
     rows = program.stored_rows

@@ -12,6 +12,7 @@ from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.program import Program
+from windrow.shuffle.order.batching import Batching
 
 _HEARTBEAT_SECONDS = 1.0
 
@@ -62,7 +63,7 @@ class Trainer:
             failed=Failure.rethrow,
             leads_on=self._leads_on,
         )
-        self._client.open_epoch(Cursor(), batch_rows, drop_last=False, done=self._opened)
+        self._client.open_epoch(Cursor(), Batching(batch_rows), done=self._opened)
         world.after(_HEARTBEAT_SECONDS, self._send_heartbeat)
 
     @property
@@ -103,7 +104,7 @@ class Trainer:
             return
         self._open_pending = True
         self.delivered.append(0)
-        self._client.open_next(Cursor(epoch + 1), self._batch_rows, drop_last=False, done=self._open_answered)
+        self._client.open_next(Cursor(epoch + 1), Batching(self._batch_rows), done=self._open_answered)
         loop.begin_next()
 
     def _open_answered(self) -> None:

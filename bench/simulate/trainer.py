@@ -10,6 +10,7 @@ from bench.simulation.world import Violation, World
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.plan.cursor import Place
+from windrow.shuffle.order.batching import Batching
 
 _HEARTBEAT_SECONDS = 1.0
 _LONGEST_ABSENCE_SECONDS = 10.0
@@ -173,14 +174,14 @@ class Trainer:
             facts = self._prefetch_loop.next
             self._open_pending = True
             self._client.open_next(
-                cursor, split.batch_rows, drop_last=split.drop_last, done=self._open_answered
+                cursor, Batching(split.batch_rows, split.drop_last), done=self._open_answered
             )
             self._prefetch_loop.begin_next()
             self._begin_epoch(facts)
             return
         self._prefetch_loop = None
         self._paused = True
-        self._client.open_epoch(cursor, split.batch_rows, drop_last=split.drop_last, done=self._opened)
+        self._client.open_epoch(cursor, Batching(split.batch_rows, split.drop_last), done=self._opened)
 
     def _open_answered(self) -> None:
         """Handle the answer to an ``open_next`` call."""

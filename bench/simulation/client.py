@@ -16,6 +16,7 @@ from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
 from windrow.pipeline.plan.cursor import Cursor, Place
+from windrow.shuffle.order.batching import Batching
 
 _POLL_SECONDS = 1.0
 _REPORT_SECONDS = 0.2
@@ -59,12 +60,10 @@ class CoordinatorClient:
         self._cancelled = self._waiting = False
         self._arrived: Callable[[], None] | None = None
 
-    def open_epoch(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, done: Callable[[EpochFacts], None]
-    ) -> None:
+    def open_epoch(self, cursor: Cursor, batching: Batching, *, done: Callable[[EpochFacts], None]) -> None:
         """Open an epoch; ``done`` receives the coordinator's answer."""
         self._stop_fetching()
-        request = self._make_request(cursor, batch_rows, drop_last=drop_last, goes_on=False)
+        request = self._make_request(cursor, batching, goes_on=False)
 
         def opened(facts: EpochFacts | Failure) -> None:
             if isinstance(facts, Failure):
@@ -78,9 +77,7 @@ class CoordinatorClient:
 
         self._call("open_epoch", request, reply=opened)
 
-    def open_next(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, done: Callable[[], None]
-    ) -> None:
+    def open_next(self, cursor: Cursor, batching: Batching, *, done: Callable[[], None]) -> None:
         """Open the next epoch without waiting for the answer."""
         ahead = self._ahead
         assert ahead is not None, "an epoch has been opened before"
@@ -92,14 +89,12 @@ class CoordinatorClient:
                 # if another epoch was opened meanwhile, nothing waits for this answer
                 self._failed(facts)
 
-        self._request = self._make_request(cursor, batch_rows, drop_last=drop_last, goes_on=True)
+        self._request = self._make_request(cursor, batching, goes_on=True)
         self._call("open_epoch", self._request, reply=opened)
         ahead.open(cursor, leads_on=self._leads_on(cursor.epoch))
         self._choose()
 
-    def _make_request(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, goes_on: bool
-    ) -> OpenRequest:
+    def _make_request(self, cursor: Cursor, batching: Batching, *, goes_on: bool) -> OpenRequest:
         number, self._opened = self._opened, self._opened + 1
         return OpenRequest(
             shard=self.shard,
@@ -108,8 +103,7 @@ class CoordinatorClient:
             since=self._since,
             number=number,
             cursor=cursor,
-            batch_rows=batch_rows,
-            drop_last=drop_last,
+            batching=batching,
             goes_on=goes_on,
             seed=self._seed,
         )

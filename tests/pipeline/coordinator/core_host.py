@@ -15,6 +15,7 @@ from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Resources
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.task import Task, TaskReport
+from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 NONE: frozenset[int] = frozenset()
@@ -71,7 +72,7 @@ def make(host: Host, case: Case = CASE) -> CoordinatorCore:
 
 
 def request(shard: int, token: str = "first", epoch: int = 0, *, goes_on: bool = False) -> OpenRequest:
-    return OpenRequest(shard, "here", token, epoch, Cursor(epoch), 5, False, goes_on, CASE.seed)
+    return OpenRequest(shard, "here", token, epoch, Cursor(epoch), Batching(5), goes_on, CASE.seed)
 
 
 def ask(coordination: CoordinatorCore, *question: Any) -> Answer:

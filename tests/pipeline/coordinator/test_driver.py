@@ -19,6 +19,7 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.tasks.map_task import run_task
 from windrow.pipeline.tasks.task import Task
+from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 CUT = WindowCut(blocks_per_window=2)
@@ -65,7 +66,7 @@ def is_complete(driver: Driver, shard: int, epoch: int, window: int) -> bool:
 
 def test_opening_an_epoch_returns_its_known_facts() -> None:
     driver, runner, _ = start(Case((5, 5, 5), CUT, shards=2, batch_rows=4, equal=True))
-    facts = driver.open_epoch(0, Cursor(), 4, drop_last=False)
+    facts = driver.open_epoch(0, Cursor(), Batching(4))
     assert (facts.epoch, facts.first_window, facts.windows, facts.total) == (0, 0, 2, 15)
     assert facts.run_rows % 4 == 0
     assert driver.run_stats(spans=False).left_out_rows == 1
@@ -77,25 +78,25 @@ def test_spare_windows_are_prepared_beyond_requested_ones(asked: int, spare: int
     case = Case((5,) * 6, WindowCut(blocks_per_window=1), prefetch_windows=asked)
     # no read-ahead: windows of one size leave no memory for it
     driver, runner, _ = start(case, workers=6, spare=spare, ahead=0)
-    assert driver.open_epoch(0, Cursor(), 4, drop_last=False).extra_windows == spare
+    assert driver.open_epoch(0, Cursor(), Batching(4)).extra_windows == spare
     assert [task.work.window for task in runner.seen] == list(range(windows))
 
 
 def test_another_batch_size_names_both() -> None:
     driver, _, _ = start(Case((5,), shards=2))
-    driver.open_epoch(0, Cursor(), 4, drop_last=False)
+    driver.open_epoch(0, Cursor(), Batching(4))
     with pytest.raises(PlanError, match=r"batch_size=4.*batch_size=5"):
-        driver.open_epoch(1, Cursor(), 5, drop_last=False)
+        driver.open_epoch(1, Cursor(), Batching(5))
     with pytest.raises(PlanError, match=r"drop_last=False.*drop_last=True"):
-        driver.open_epoch(1, Cursor(), 4, drop_last=True)
-    driver.open_epoch(1, Cursor(), 4, drop_last=False)
+        driver.open_epoch(1, Cursor(), Batching(4, drop_last=True))
+    driver.open_epoch(1, Cursor(), Batching(4))
 
 
 def test_replies_bring_only_what_a_shard_lacks() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program_module, "TASK_BYTES", 1)
         driver, runner, _ = start(Case((5, 5), CUT))
-        driver.open_epoch(0, Cursor(), 2, drop_last=False)
+        driver.open_epoch(0, Cursor(), Batching(2))
         assert driver.poll(0, 0, 0, ()).parts == 2
         runner.finish(1)
         reply = driver.poll(0, 0, 0, ())
@@ -107,13 +108,13 @@ def test_replies_bring_only_what_a_shard_lacks() -> None:
 def test_late_results_of_an_epoch_that_was_left_change_nothing() -> None:
     # with a filter the tasks of the first epoch have two stages, those of later ones only one
     driver, runner, _ = start(Case((20, 20), shards=1, change="filtered", epochs=3))
-    driver.open_epoch(0, Cursor(), 2, drop_last=False)
+    driver.open_epoch(0, Cursor(), Batching(2))
     runner.finish()
     (at,) = [i for i, (task, *_) in enumerate(runner.queue) if task.work.stage == 1][-1:]
     late, tables, _ = runner.queue[at]
     del runner.queue[at]
     driver.acknowledge(0, Place(1, 0))
-    driver.open_epoch(0, Cursor(epoch=1), 2, drop_last=False)
+    driver.open_epoch(0, Cursor(epoch=1), Batching(2))
     report, output, _ = run_task(runner.program.context, late, tables, BufferPool(2**20))
     driver.task_done(late, report, output, "test")
     runner.finish_all()
@@ -126,7 +127,7 @@ def test_acknowledged_slices_are_not_cached_again(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(output_bytes, "_BLOCK_BYTES", 200)
     driver, runner, clock = start(Case((20,) * 6, CUT, shards=2), memory=1400, slices=4)
     for shard in range(2):
-        driver.open_epoch(shard, Cursor(), 2, drop_last=False)
+        driver.open_epoch(shard, Cursor(), Batching(2))
     runner.finish_all()
     driver.acknowledge(0, Place(0, 1))
     driver.acknowledge(1, Place(0, 0, 2))
@@ -156,7 +157,7 @@ def test_tasks_can_end_in_any_order(seed: int, change: Any) -> None:
         driver, runner, _ = start(case)
         chance = random.Random(seed)
         for shard in range(2):
-            driver.open_epoch(shard, Cursor(), 3, drop_last=False)
+            driver.open_epoch(shard, Cursor(), Batching(3))
         for window in range(3):
             runner.finish_all(chance)
             assert is_complete(driver, 0, 0, window)
@@ -167,7 +168,7 @@ def test_tasks_can_end_in_any_order(seed: int, change: Any) -> None:
 
 def test_a_failed_task_fails_every_question() -> None:
     driver, _, _ = start(Case((5,), shards=2))
-    driver.open_epoch(0, Cursor(), 1, drop_last=False)
+    driver.open_epoch(0, Cursor(), Batching(1))
     driver.task_failed(Failure.capture(TransformError("map failed")))
     driver.task_failed(Failure.capture(TransformError("another")))
     for shard in range(2):
@@ -177,7 +178,7 @@ def test_a_failed_task_fails_every_question() -> None:
 
 def test_last_shard_to_close_is_reported() -> None:
     driver, runner, _ = start(Case((5,), shards=2))
-    driver.open_epoch(0, Cursor(), 1, drop_last=False)
+    driver.open_epoch(0, Cursor(), Batching(1))
     runner.finish_all()
     assert driver.close_shard(0) is False
     assert driver.close_shard(1) is True
@@ -186,14 +187,14 @@ def test_last_shard_to_close_is_reported() -> None:
 
 def test_a_window_that_cannot_fit_fails_the_run() -> None:
     driver, _, _ = start(Case((20,) * 6, CUT, shards=2), memory=1)
-    driver.open_epoch(0, Cursor(), 1, drop_last=False)
+    driver.open_epoch(0, Cursor(), Batching(1))
     with pytest.raises(PlanError, match="memory_limit"):
         driver.poll(0, 0, 0, ())
 
 
 def test_report_of_who_waits_for_whom() -> None:
     driver, _, clock = start(Case((20,) * 6, CUT, shards=2))
-    driver.open_epoch(0, Cursor(), 1, drop_last=False)
+    driver.open_epoch(0, Cursor(), Batching(1))
     clock[0] += 7
     text, seconds = driver.diagnose(0)
     assert "1 running tasks" in text
@@ -202,7 +203,7 @@ def test_report_of_who_waits_for_whom() -> None:
 
 def test_what_goes_wrong_with_an_output_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, runner, _ = start(Case((20, 20), shards=1))
-    driver.open_epoch(0, Cursor(), 2, drop_last=False)
+    driver.open_epoch(0, Cursor(), Batching(2))
 
     def fail(*_: object) -> None:
         raise MemoryError("no room for counts")
@@ -231,7 +232,7 @@ def test_events_reported_during_handling_are_queued(monkeypatch: pytest.MonkeyPa
         return instructions
 
     monkeypatch.setattr(driver._scheduler, "handle", handle)
-    driver.open_epoch(0, Cursor(), 2, drop_last=False)
+    driver.open_epoch(0, Cursor(), Batching(2))
     assert handled == ["begin Opened", "end Opened", "begin Closed", "end Closed"]
 
 
@@ -239,7 +240,7 @@ def test_rows_left_out_are_counted_once_they_are_known() -> None:
     case = Case((20, 20), shards=3, equal=True, change="filtered")
     driver, runner, _ = start(case)
     for shard in range(3):
-        driver.open_epoch(shard, Cursor(), 3, drop_last=False)
+        driver.open_epoch(shard, Cursor(), Batching(3))
     assert driver.run_stats(spans=False).left_out_rows == 0
     runner.finish_all()
     total = driver.run_stats(spans=False).epoch_rows
@@ -250,6 +251,6 @@ def test_rows_left_out_are_counted_once_they_are_known() -> None:
 
 def test_a_run_that_begins_in_mid_epoch_counts_what_lies_before() -> None:
     driver, runner, _ = start(Case((20,) * 6, CUT, shards=1, change="filtered"))
-    driver.open_epoch(0, Cursor(window=1), 2, drop_last=False)
+    driver.open_epoch(0, Cursor(window=1), Batching(2))
     runner.finish_all()
     assert is_complete(driver, 0, 0, 1)

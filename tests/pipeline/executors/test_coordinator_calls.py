@@ -17,6 +17,7 @@ from windrow.pipeline.executors.ray.coordinator_calls import PendingCalls
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.pipeline.executors.ray.narrowed_objects import Narrower
 from windrow.pipeline.plan.cursor import Cursor, Place
+from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 WAIT_SECONDS = 10.0
@@ -58,7 +59,7 @@ def begin(monkeypatch: pytest.MonkeyPatch, *, spare: int, lacks: int) -> tuple[F
     coordinator = Coordinator(lacks)
     monkeypatch.setattr(module, "await_answer_until", coordinator.answer)
     monkeypatch.setattr(module, "notify", lambda method, *args: method.remote(*args))
-    request = OpenRequest(0, "node", "token", 0, Cursor(), 4, False, False, 7)
+    request = OpenRequest(0, "node", "token", 0, Cursor(), Batching(4), False, 7)
     facts = EpochFacts(0, 0, WINDOWS, ShardAssignment(1, 4, False, False), 4, None, extra_windows=spare)
     fetcher = Fetcher(
         coordinator,

@@ -17,6 +17,7 @@ from windrow.pipeline.executors.ray import client, coordinator_calls, fetch_thre
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
+from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 WAIT_SECONDS = 10.0
@@ -70,7 +71,7 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> tuple[CoordinatorClient, Coordin
     )
     program = Program(Job(make_source(10)), 1, False, (0,))
     shard_client = client.RayClient(coordinator, program, 0, 4, seed=7)
-    shard_client.open_epoch(Cursor(), 4, drop_last=False)
+    shard_client.open_epoch(Cursor(), Batching(4))
     assert coordinator.polled.wait(WAIT_SECONDS)
     return shard_client, coordinator
 
@@ -88,7 +89,7 @@ def test_it_closes_again_once_all_that_it_asked_is_answered(
 ) -> None:
     """Ray replays unanswered calls to a restarted coordinator, but not the answered close."""
     shard_client, coordinator = connect(monkeypatch)
-    shard_client.open_next(Cursor(epoch=1), 4, drop_last=False)
+    shard_client.open_next(Cursor(epoch=1), Batching(4))
     shard_client.close()
     assert len(coordinator.closed) == 1
     for question in sorted(["poll 1", "open 2"], key=last.__eq__):

@@ -29,6 +29,7 @@ from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.program import Program
 from windrow.shuffle.kernels.map_output import MapOutput
+from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 ONE_BLOCK = WindowCut(blocks_per_window=1)
@@ -59,7 +60,7 @@ def test_evicted_windows_return_and_nothing_is_fetched_meanwhile(
     shard_client: CoordinatorClient,
 ) -> None:
     stop = threading.Event()
-    shard_client.open_epoch(Cursor(), 5, drop_last=False)
+    shard_client.open_epoch(Cursor(), Batching(5))
     first = contents(shard_client.window(0, 0, stop))
     fetcher = fetcher_of(shard_client)
     with fetcher._changed:
@@ -80,7 +81,7 @@ def test_evicted_windows_return_and_nothing_is_fetched_meanwhile(
 
 
 def test_stopped_client_takes_nothing(shard_client: CoordinatorClient) -> None:
-    shard_client.open_epoch(Cursor(), 5, drop_last=False)
+    shard_client.open_epoch(Cursor(), Batching(5))
     stopped = threading.Event()
     stopped.set()
     assert shard_client.window(0, 1, stopped) is None
@@ -98,12 +99,12 @@ def test_client_closed_while_opening_an_epoch_fetches_nothing(
 
     monkeypatch.setattr(client, "await_answer", close_meanwhile)
     with pytest.raises(PlanError, match="shard 0 was closed while epoch 0 was being opened"):
-        shard_client.open_epoch(Cursor(), 5, drop_last=False)
+        shard_client.open_epoch(Cursor(), Batching(5))
     assert fetcher_of(shard_client) is None
 
 
 def test_the_place_of_a_fetcher_never_goes_back(shard_client: CoordinatorClient) -> None:
-    shard_client.open_epoch(Cursor(), 5, drop_last=False)
+    shard_client.open_epoch(Cursor(), Batching(5))
     for window in (3, 1):
         shard_client.acknowledge(Place(0, window))
     assert fetcher_of(shard_client)._ahead.place == Place(0, 3)
@@ -117,7 +118,7 @@ def test_objects_that_stay_lost_end_in_an_error(
 
     monkeypatch.setattr(Fetcher, "_load", lose)
     monkeypatch.setattr(window_fetch, "_MAX_PAUSE_SECONDS", 0.001)
-    shard_client.open_epoch(Cursor(), 5, drop_last=False)
+    shard_client.open_epoch(Cursor(), Batching(5))
     with pytest.raises(StallError, match=r"shard 0: map outputs of epoch 0, window 0 were lost 30 times"):
         shard_client.window(0, 0, threading.Event())
 
@@ -167,7 +168,7 @@ def test_silent_objects_are_requested_again(
     monkeypatch.setattr(Fetcher, "_load", note_load)
     monkeypatch.setattr(ray, call, forget)
     deaf.set()
-    shard_client.open_epoch(Cursor(), 5, drop_last=False)
+    shard_client.open_epoch(Cursor(), Batching(5))
     data = shard_client.window(0, 0, threading.Event())
     assert data is not None
     assert asked[:4] == [""] * 4
@@ -177,7 +178,7 @@ def test_silent_objects_are_requested_again(
 def test_objects_that_arrive_one_by_one_are_waited_for(
     shard_client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shard_client.open_epoch(Cursor(), 5, drop_last=False)
+    shard_client.open_epoch(Cursor(), Batching(5))
     me, waits, clock = threading.current_thread(), count(), count()
     wait = ray.wait
 

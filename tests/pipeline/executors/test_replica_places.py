@@ -17,6 +17,7 @@ from windrow.pipeline.executors.ray.executor import RaySession
 from windrow.pipeline.executors.ray.replica_places import NOWHERE, HostMeeting, ReplicaPlaces
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
+from windrow.shuffle.order.batching import Batching
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_the_coordinator_closes_a_node_whose_replicas_close_unread(
         return str(executor.double.get(actor.diagnose.remote(number))[0])
 
     def open_epoch() -> None:
-        client.open_epoch(Cursor(0), 5, drop_last=False)
+        client.open_epoch(Cursor(0), Batching(5))
 
     if opens_first:
         open_epoch()

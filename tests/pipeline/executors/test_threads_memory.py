@@ -22,6 +22,7 @@ from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard import waits
 from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.epoch_plan import WindowCut
 
 ROWS, BLOCKS, TEXT_BYTES = 100, 4, 500
@@ -44,7 +45,7 @@ def test_memory_of_blocks_that_turn_out_larger_is_kept(
         ThreadsExecutor(1).session(Program(job, 1, False, (0,)), None).shard_client(0, 5, job.seed)
     )
     try:
-        facts = shard_client.open_epoch(Cursor(), 5, drop_last=False)
+        facts = shard_client.open_epoch(Cursor(), Batching(5))
         data = shard_client.window(0, 0, threading.Event())
         text_bytes = sum(
             map_output.others.nbytes for map_outputs in data.slices for map_output in map_outputs
@@ -69,7 +70,7 @@ def test_pool_keeps_no_more_memory_than_the_run_can_use(monkeypatch: pytest.Monk
         ThreadsExecutor(1).session(Program(job, 1, False, (0,)), None).shard_client(0, 5, job.seed)
     )
     try:
-        shard_client.open_epoch(Cursor(), 5, drop_last=False)
+        shard_client.open_epoch(Cursor(), Batching(5))
         assert shard_client.window(0, 0, threading.Event()) is not None
         assert limit_bytes // 2 < shard_client.pool._limit_bytes <= limit_bytes
     finally:

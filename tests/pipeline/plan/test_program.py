@@ -24,6 +24,7 @@ from windrow.pipeline.plan.memory_budget import largest_window
 from windrow.pipeline.plan.program import TASK_BYTES, UNKNOWN_ROWS, Program
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.task import Task, Work
+from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.runs import WindowRuns
 
@@ -113,7 +114,7 @@ def make_task(program: Program, work: Work, stage: Stage, rows: Rows) -> Task:
     places = None
     if stage.needs_order:
         counts = EpochCounts(program.shape(work.epoch, rows))
-        assignment = program.assignment(10, drop_last=False)
+        assignment = program.assignment(Batching(10))
         places = program.places(
             work, counts, rows, assignment=assignment, destinations=((0,), (1,)), slices=1
         )

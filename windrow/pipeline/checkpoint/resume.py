@@ -20,6 +20,7 @@ from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.mixture_legs import MixtureLegs
 from windrow.pipeline.plan.program import Program
+from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.keys import order_version
 
 
@@ -92,12 +93,12 @@ def skip_steps(
         return at
     if program.legs is not None:
         return _skip_in_mixture(program.legs, at, steps, rows, program.shards * program.batch_rows(rows))
-    assignment = program.assignment(rows, drop_last=drop_last, start_row=at.row)
+    assignment = program.assignment(Batching(rows, drop_last), at.row)
     if total is None or steps < (left := assignment.steps(total, 0)):
         row = at.row + steps * assignment.step_rows
         known = program.job.rows_known
         return program.locate(at.epoch, row) if known else Cursor(at.epoch, row, at.window, at.window_row)
-    whole = program.assignment(rows, drop_last=drop_last)
+    whole = program.assignment(Batching(rows, drop_last))
     last, steps_of_epoch = program.job.epochs, whole.steps(total, 0)
     if not steps_of_epoch:
         # no epoch has a step

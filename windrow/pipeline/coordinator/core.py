@@ -234,21 +234,13 @@ class CoordinatorCore:
             self._check_not_replaced(request)
         if self._driver is not None and request.shard in self._acknowledged and number == request.number:
             # a poll of this epoch arrived before its opening, and opened it
-            return self._driver.describe_epoch(
-                request.cursor, request.batch_rows, drop_last=request.drop_last, balance=request.balance
-            )
+            return self._driver.describe_epoch(request.cursor, request.batching)
         self._adopt_seed(request)
         user_warnings = self._environment.user_warnings()
-        driver = self._ensure_driver(request.batch_rows)
+        driver = self._ensure_driver(request.batching.size)
         replaced = self._note_node(request)
         try:
-            facts = driver.open_epoch(
-                request.shard,
-                request.cursor,
-                request.batch_rows,
-                drop_last=request.drop_last,
-                balance=request.balance,
-            )
+            facts = driver.open_epoch(request.shard, request.cursor, request.batching)
         except (PlanError, StateError) as error:
             if self._program.job.launch.shared:
                 self._disagreement = Failure.capture(error)
@@ -309,8 +301,8 @@ class CoordinatorCore:
             # a shard that polls a window may have rows of all windows before it
             epoch, window = key
             if epoch == request.cursor.epoch:
-                self._ensure_driver(request.batch_rows).admit(request.cursor, window - 1)
-        driver = self._ensure_driver(request.batch_rows)
+                self._ensure_driver(request.batching.size).admit(request.cursor, window - 1)
+        driver = self._ensure_driver(request.batching.size)
         if place > self._acknowledged[request.shard]:
             # acknowledged to a coordinator that died; a retried call carries an older place
             self._acknowledge(driver, request.shard, place)

@@ -58,7 +58,7 @@ from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.task import Task, TaskReport, TaskRunner, Work
 from windrow.shuffle.kernels.map_output import PLACE_BYTES
-from windrow.shuffle.order.balance import Balance
+from windrow.shuffle.order.batching import Batching
 
 
 class Driver:
@@ -107,18 +107,14 @@ class Driver:
 
     # --- requests of shards
 
-    def open_epoch(
-        self, shard: int, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
-    ) -> EpochFacts:
+    def open_epoch(self, shard: int, cursor: Cursor, batching: Batching) -> EpochFacts:
         """Start an epoch for a shard, if that agrees with how other shards read it (`EpochStarts`)."""
         legs = self._program.legs
         if legs is not None:
-            check_shares(legs, shard, cursor, batch_rows, self._scheduler)
-            if legs.open(cursor, batch_rows):
+            check_shares(legs, shard, cursor, batching.size, self._scheduler)
+            if legs.open(cursor, batching.size):
                 self._handle(Replanned(cursor.epoch))
-        rest = self._program.assignment(
-            batch_rows, drop_last=drop_last, start_row=cursor.row, balance=balance
-        )
+        rest = self._program.assignment(batching, cursor.row)
         self.admit(cursor, cursor.passed(self._program.job.sequence_rows))
         self._rows.epoch = max(self._rows.epoch, cursor.epoch)
         # runs are laid out from the epoch's start, so that a shard can resume at any step
@@ -128,26 +124,22 @@ class Driver:
             assignment = opened
         self._epoch_starts.open(shard, cursor, rest, opened)
         measured_from = self._scheduler.counts(cursor.epoch).first_window
-        for epoch in self._balanced.open(cursor, balance, measured_from):
+        for epoch in self._balanced.open(cursor, batching.balance, measured_from):
             self._handle(Replanned(epoch))
         self._handle(Opened(shard, Place(cursor.epoch, cursor.window), assignment, cursor.window_row))
         if opened is None:
             self._left_out.open(cursor.epoch, assignment)
             self._left_out.count(self._total)
-        return self.describe_epoch(cursor, batch_rows, drop_last=drop_last, balance=balance)
+        return self.describe_epoch(cursor, batching)
 
-    def describe_epoch(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
-    ) -> EpochFacts:
+    def describe_epoch(self, cursor: Cursor, batching: Batching) -> EpochFacts:
         """Facts about an epoch that a shard has opened."""
         return EpochFacts(
             epoch=cursor.epoch,
             first_window=cursor.window,
             windows=self._program.fetched_windows(cursor.epoch),
-            assignment=self._program.assignment(
-                batch_rows, drop_last=drop_last, start_row=cursor.row, balance=balance
-            ),
-            run_rows=self._program.run_rows(batch_rows),
+            assignment=self._program.assignment(batching, cursor.row),
+            run_rows=self._program.run_rows(batching.size),
             total=self._total(cursor.epoch),
             user_warnings=self.take_user_warnings(),
             extra_windows=self._budget.extra_windows,

@@ -14,7 +14,7 @@ from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.window_places import WindowPlaces
 from windrow.pipeline.statistics.phases import Interval
-from windrow.shuffle.order.balance import Balance
+from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_runs import StepRuns
@@ -39,12 +39,10 @@ class OpenRequest:
     token: str
     number: int
     cursor: Cursor
-    batch_rows: int
-    drop_last: bool
+    batching: Batching
     goes_on: bool
     seed: int | None
     since: float = 0.0
-    balance: Balance | None = None
 
 
 @dataclass(frozen=True)
@@ -99,8 +97,8 @@ class EpochStarts:
             )
         if opened is not None and not opened.agrees_with(rest):
             raise PlanError(
-                f"epoch {cursor.epoch} is being read with {opened.arguments}; shard {shard} asks for "
-                f"{rest.arguments}. All shards must read an epoch with the same values: change them in "
+                f"epoch {cursor.epoch} is being read with {opened.batching}; shard {shard} asks for "
+                f"{rest.batching}. All shards must read an epoch with the same values: change them in "
                 "the next epoch"
             )
         self._starts[cursor.epoch] = earlier

@@ -20,7 +20,7 @@ from windrow.pipeline.plan.job import Launch, Options, Resources
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.statistics.phases import Interval, TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.shuffle.order.balance import Balance
+from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.step_runs import StepRuns
 
@@ -132,14 +132,10 @@ class CoordinatorClient(Protocol):
         Nothing else need be fetched. Windows that were requested before are fetched again.
         """
 
-    def open_epoch(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
-    ) -> EpochFacts:
+    def open_epoch(self, cursor: Cursor, batching: Batching) -> EpochFacts:
         """Open an epoch at ``cursor``."""
 
-    def open_next(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
-    ) -> Future[EpochFacts]:
+    def open_next(self, cursor: Cursor, batching: Batching) -> Future[EpochFacts]:
         """Open the epoch after the open one at its first row, without waiting for the reply.
 
         Windows of it that were prefetched stay valid.

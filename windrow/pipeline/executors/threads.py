@@ -39,7 +39,7 @@ from windrow.pipeline.tasks.cache.cached_reader import Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
 from windrow.pipeline.tasks.map_task import run_task
 from windrow.pipeline.tasks.task import Task, TaskReport
-from windrow.shuffle.order.balance import Balance
+from windrow.shuffle.order.batching import Batching
 
 logger = logging.getLogger(__name__)
 
@@ -332,20 +332,14 @@ class _ThreadsClient:
     def want(self, wanted: Wanted) -> None:
         """Do nothing: nothing is moved between processes."""
 
-    def open_epoch(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
-    ) -> EpochFacts:
+    def open_epoch(self, cursor: Cursor, batching: Batching) -> EpochFacts:
         with self._job.changed:
-            return self._job.driver.open_epoch(
-                self._shard, cursor, batch_rows, drop_last=drop_last, balance=balance
-            )
+            return self._job.driver.open_epoch(self._shard, cursor, batching)
 
-    def open_next(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
-    ) -> Future[EpochFacts]:
+    def open_next(self, cursor: Cursor, batching: Batching) -> Future[EpochFacts]:
         """Open the next epoch, which is immediate here."""
         opened: Future[EpochFacts] = Future()
-        opened.set_result(self.open_epoch(cursor, batch_rows, drop_last=drop_last, balance=balance))
+        opened.set_result(self.open_epoch(cursor, batching))
         return opened
 
     def begin_prefetch(self) -> None:

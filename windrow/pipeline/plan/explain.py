@@ -17,6 +17,7 @@ from windrow.pipeline.plan.mesh_place import MeshPlace
 from windrow.pipeline.plan.mixture_legs import describe_sources
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
+from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.keys import order_version
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
@@ -281,7 +282,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
     if job.mixture is not None:
         rows = sum(source.pass_rows for source in job.mixture.sources)
     counted = batch_rows and job.rows_known and job.mixture is None
-    assignment = program.assignment(batch_rows or 1, drop_last=False) if counted else None
+    assignment = program.assignment(Batching(batch_rows or 1)) if counted else None
     plan = program.plan(0)
     budget = budget_program(program, resources, batch_rows or _DEFAULT_BATCH_ROWS)
     tasks = max((len(program.parts(0, window)) for window in range(plan.windows)), default=0)

@@ -25,7 +25,7 @@ from windrow.pipeline.plan.step_places import MeasuredRows, WindowTokens
 from windrow.pipeline.plan.window_places import EpochParts, WindowPlaces, WindowPlan, cut_parts, place_window
 from windrow.pipeline.tasks.map_task import TaskContext
 from windrow.pipeline.tasks.task import Task, Work
-from windrow.shuffle.order.balance import Balance
+from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.epoch_plan import EpochPlan, plan_epoch
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
@@ -183,19 +183,17 @@ class Program:
         """About how many rows have that many tokens, by the size of rows and four bytes a token."""
         return max(1, 4 * budget.tokens // max(4, self.row_bytes))
 
-    def assignment(
-        self, batch_size: int, *, drop_last: bool, start_row: int = 0, balance: Balance | None = None
-    ) -> ShardAssignment:
-        """The shard assignment of an epoch."""
+    def assignment(self, batching: Batching, start_row: int = 0) -> ShardAssignment:
+        """The shard assignment of an epoch, from a row on."""
         return ShardAssignment(
             self.shards,
-            self.batch_rows(batch_size),
+            self.batch_rows(batching.size),
             self.equal,
-            drop_last,
+            batching.drop_last,
             start_row,
             self.workers,
             self.job.sequence_rows,
-            balance,
+            batching.balance,
         )
 
     def with_seed(self, seed: int | None) -> Program:

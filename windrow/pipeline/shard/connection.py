@@ -34,6 +34,7 @@ from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_measure import check_measurable
 from windrow.pipeline.tasks.sequence_packing import SequencePacking, transform_sequences
 from windrow.shuffle.order.balance import Balance
+from windrow.shuffle.order.batching import Batching
 
 _JOIN_SECONDS = 1.0
 
@@ -155,6 +156,7 @@ class Connection:
         job, batch_size = program.job, delivery.batch_rows
         if delivery.balance is not None and delivery.balance.budget is not None:
             batch_size = program.batch_size(delivery.balance.budget)
+        batching = Batching(batch_size, delivery.drop_last, delivery.balance)
         batch_rows = program.batch_rows(batch_size)
         run_rows = program.run_rows(batch_size)
         runs_per_batch = max(1, batch_rows // run_rows)
@@ -184,14 +186,9 @@ class Connection:
         wanted = _find_wanted(job, delivery) if is_replica else EVERYTHING
         prefetch_loop, runs, opening = self.prefetch_loop, None, None
         if prefetch_loop is not None and self._wanted.covers(wanted):
-            assignment = program.assignment(
-                batch_size, drop_last=delivery.drop_last, balance=delivery.balance
-            )
-            runs = prefetch_loop.find_epoch(at, assignment, depth)
+            runs = prefetch_loop.find_epoch(at, program.assignment(batching), depth)
         if prefetch_loop is not None and runs is not None:
-            opening = shard_client.open_next(
-                at, batch_size, drop_last=delivery.drop_last, balance=delivery.balance
-            )
+            opening = shard_client.open_next(at, batching)
             prefetch_loop.begin(runs, converter)
         else:
             if prefetch_loop is not None:
@@ -199,9 +196,7 @@ class Connection:
                 prefetch_loop.stop()
             self._wanted = wanted
             shard_client.want(wanted)
-            facts = shard_client.open_epoch(
-                at, batch_size, drop_last=delivery.drop_last, balance=delivery.balance
-            )
+            facts = shard_client.open_epoch(at, batching)
             # with packing, runs hold tokens, and transforms are applied to sequences later
             is_placed = job.packing is not None or is_replica
             after = () if is_placed else job.after

@@ -387,6 +387,6 @@ def _check_assignment(facts: EpochFacts, assignment: ShardAssignment) -> None:
     """Raise PlanError if another shard opened the epoch with other batches, for which rows are placed."""
     if not assignment.agrees_with(facts.assignment):
         raise PlanError(
-            f"epoch {facts.epoch} is being read with {assignment.arguments} by another shard, and with "
-            f"{facts.assignment.arguments} by this one: read an epoch with the same values on all shards"
+            f"epoch {facts.epoch} is being read with {assignment.batching} by another shard, and with "
+            f"{facts.assignment.batching} by this one: read an epoch with the same values on all shards"
         )

@@ -27,6 +27,7 @@ from windrow.pipeline.shard.epoch_reader import EpochReader
 from windrow.pipeline.shard.observing_methods import ObservingMethods
 from windrow.pipeline.shard.position_methods import PositionMethods
 from windrow.pipeline.shard.worker_shards import WorkerShards
+from windrow.shuffle.order.batching import Batching
 
 
 class Shard(PositionMethods, LoaderMethods, ObservingMethods):
@@ -160,7 +161,7 @@ class Shard(PositionMethods, LoaderMethods, ObservingMethods):
                 "while reading: read an epoch first. (count() on the dataset returns the number of rows; it "
                 "reads the data once where the metadata does not suffice.)"
             )
-        return self._program.assignment(batch_rows, drop_last=drop_last).steps(total, self._shard)
+        return self._program.assignment(Batching(batch_rows, drop_last)).steps(total, self._shard)
 
     def step_lineage(self, step: int) -> list[RowOrigin]:
         """Return where the rows of this shard's batch of a step are stored, computed from the plan.

@@ -15,6 +15,7 @@ from windrow.pipeline.checkpoint.state import describe_stream
 from windrow.pipeline.executors.base import Session
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
+from windrow.shuffle.order.batching import Batching
 
 # of passes that other loaders, or abandoned ones, have begun
 _REMEMBERED = 32
@@ -175,7 +176,7 @@ class WorkerShards:
         """Number of batches of a whole epoch; None while row counts are unknown."""
         if not self.program.job.rows_known:
             return None
-        assignment = self.program.assignment(batch_rows, drop_last=drop_last)
+        assignment = self.program.assignment(Batching(batch_rows, drop_last))
         return assignment.steps(int(self.program.stored_rows.sum()), self.shard)
 
     def close(self) -> None:

@@ -18,16 +18,9 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.shuffle.order.balance import Balance
+from windrow.shuffle.order.batching import Batching
 
 Equal = bool | Literal["pad"]
-
-
-def describe_batches(batch_size: int, balance: Balance | None, *, drop_last: bool) -> str:
-    """The arguments of ``iter_*`` that all shards have to give alike, as text."""
-    if balance is None:
-        return f"batch_size={batch_size}, drop_last={drop_last}"
-    size = f"batch_size={batch_size}" if balance.budget is None else f"token_budget={balance.budget}"
-    return f"{size}, drop_last={drop_last}, balance={balance}"
 
 
 def check_equal(equal: object) -> Equal:
@@ -72,9 +65,9 @@ class ShardAssignment:
         return self.batch_rows // self.sequence_rows
 
     @property
-    def arguments(self) -> str:
-        """The arguments of ``iter_*`` that it stands for, as text."""
-        return describe_batches(self.batch_size, self.balance, drop_last=self.drop_last)
+    def batching(self) -> Batching:
+        """How the epoch is cut into batches."""
+        return Batching(self.batch_size, self.drop_last, self.balance)
 
     @property
     def ends_by_tokens(self) -> bool:

@@ -38,7 +38,7 @@ from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
 from windrow.pipeline.plan.program import RUN_BYTES, Program
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.shuffle.order.balance import Balance
+from windrow.shuffle.order.batching import Batching
 
 T = TypeVar("T")
 _PLACERS = 2
@@ -86,16 +86,14 @@ class RayClient:
         if fetcher is not None:
             fetcher.want(wanted)
 
-    def open_epoch(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
-    ) -> EpochFacts:
+    def open_epoch(self, cursor: Cursor, batching: Batching) -> EpochFacts:
         """Open an epoch, and start to fetch its first window."""
         self._stop_fetching()
         if Place(cursor.epoch, cursor.window) < self._acknowledged:
             # the shard moves back, and acknowledgements can still be under way: they are an earlier reader's
             self._token, self._since = uuid.uuid4().hex, time.time()
             self._acknowledged = Place(0, 0)
-        request = self._request(cursor, batch_rows, drop_last=drop_last, balance=balance, goes_on=False)
+        request = self._request(cursor, batching, goes_on=False)
         answer = self._coordinator.open_epoch.remote(request)
         self._pending_calls.add(answer)
         facts: EpochFacts = await_answer(answer, self._who, self._waiting)
@@ -117,14 +115,12 @@ class RayClient:
             raise self._make_closed_error(cursor)
         return facts
 
-    def open_next(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
-    ) -> Future[EpochFacts]:
+    def open_next(self, cursor: Cursor, batching: Batching) -> Future[EpochFacts]:
         """Open the next epoch; a thread waits for the answer."""
         fetcher = self._fetcher
         if fetcher is None:
             raise self._make_closed_error(cursor)
-        request = self._request(cursor, batch_rows, drop_last=drop_last, balance=balance, goes_on=True)
+        request = self._request(cursor, batching, goes_on=True)
         answer = self._coordinator.open_epoch.remote(request)
         self._pending_calls.add(answer)
         fetcher.open_next_epoch(request, leads_on=self._job.leads_on(cursor.epoch))
@@ -136,9 +132,7 @@ class RayClient:
     def _make_closed_error(self, cursor: Cursor) -> PlanError:
         return PlanError(f"{self._who} was closed while epoch {cursor.epoch} was being opened")
 
-    def _request(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None, goes_on: bool
-    ) -> OpenRequest:
+    def _request(self, cursor: Cursor, batching: Batching, *, goes_on: bool) -> OpenRequest:
         number, self._open_count = self._open_count, self._open_count + 1
         return OpenRequest(
             shard=self._shard,
@@ -147,11 +141,9 @@ class RayClient:
             since=self._since,
             number=number,
             cursor=cursor,
-            batch_rows=batch_rows,
-            drop_last=drop_last,
+            batching=batching,
             goes_on=goes_on,
             seed=self._seed,
-            balance=balance,
         )
 
     def begin_prefetch(self) -> None:

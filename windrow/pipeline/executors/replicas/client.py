@@ -27,7 +27,7 @@ from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.shuffle.order.balance import Balance
+from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.runs import Run
 
 T = TypeVar("T")
@@ -189,19 +189,15 @@ class ReplicaClient:
     def want(self, wanted: Wanted) -> None:
         self._wanted = wanted
 
-    def open_epoch(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
-    ) -> EpochFacts:
+    def open_epoch(self, cursor: Cursor, batching: Batching) -> EpochFacts:
         self._progress = _Progress(self._connection)
-        return self._connection.open_epoch(Opening(cursor, batch_rows, drop_last, self._wanted, balance))
+        return self._connection.open_epoch(Opening(cursor, batching, self._wanted))
 
-    def open_next(
-        self, cursor: Cursor, batch_rows: int, *, drop_last: bool, balance: Balance | None = None
-    ) -> Future[EpochFacts]:
+    def open_next(self, cursor: Cursor, batching: Batching) -> Future[EpochFacts]:
         """Open the next epoch, which the host answers at once."""
         opened: Future[EpochFacts] = Future()
         try:
-            opening = Opening(cursor, batch_rows, drop_last, self._wanted, balance)
+            opening = Opening(cursor, batching, self._wanted)
             opened.set_result(self._connection.open_epoch(opening, goes_on=True))
         except Exception as error:
             opened.set_exception(error)

@@ -142,13 +142,11 @@ class HostWindows:
         """Open an epoch at the coordinator, and fetch its windows from the cursor on."""
         self._stop_fetching()
         if self._client is None:
-            self._client, self.was_opened = self._connect(opening.batch_rows), True
+            self._client, self.was_opened = self._connect(opening.batching.size), True
         with self._changed:
             self._wanted = self._union()
         self._client.want(self._wanted)
-        facts = self._client.open_epoch(
-            opening.cursor, opening.batch_rows, drop_last=opening.drop_last, balance=opening.balance
-        )
+        facts = self._client.open_epoch(opening.cursor, opening.batching)
         with self._changed:
             self._facts = facts
             self._acknowledged = Place(opening.cursor.epoch, opening.cursor.window)
@@ -269,9 +267,7 @@ class HostWindows:
             # others may wait to open the epoch after it
             opening = min(openings, key=lambda opening: opening.cursor.epoch)
             self._facts = facts.next_epoch
-            opened = self._client.open_next(
-                Cursor(first.epoch), opening.batch_rows, drop_last=opening.drop_last, balance=opening.balance
-            )
+            opened = self._client.open_next(Cursor(first.epoch), opening.batching)
             opened.add_done_callback(self._note_opened)
 
     def _note_opened(self, opened: Future[EpochFacts]) -> None:

@@ -9,8 +9,8 @@ from windrow.core.errors import PlanError, StateError, WindrowError
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.plan.cursor import Cursor, Place
-from windrow.shuffle.order.balance import Balance
-from windrow.shuffle.order.shard_assignment import ShardAssignment, describe_batches
+from windrow.shuffle.order.batching import Batching
+from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 
 @dataclass(frozen=True)
@@ -26,27 +26,16 @@ class Opening:
     """The epoch that a replica has opened last."""
 
     cursor: Cursor
-    batch_rows: int
-    drop_last: bool
+    batching: Batching
     wanted: Wanted
-    balance: Balance | None = None
-
-    @property
-    def _values(self) -> tuple[int, bool, Balance | None]:
-        return self.batch_rows, self.drop_last, self.balance
-
-    @property
-    def arguments(self) -> str:
-        """The arguments of ``iter_*`` that all replicas have to give alike, as text."""
-        return describe_batches(self.batch_rows, self.balance, drop_last=self.drop_last)
 
     def agrees(self, other: Opening) -> bool:
         """Whether both get the same rows in each step."""
-        return self._values == other._values
+        return self.batching == other.batching
 
     def fits(self, assignment: ShardAssignment) -> bool:
         """Whether rows that are assigned like this are what the replica asks for."""
-        return self._values == (assignment.batch_size, assignment.drop_last, assignment.balance)
+        return self.batching == assignment.batching
 
 
 @dataclass
@@ -117,8 +106,8 @@ def find_disagreement(
             )
         if theirs.cursor.epoch == epoch and not opening.agrees(theirs):
             return PlanError(
-                f"{who} reads epoch {epoch} with {opening.arguments}, and replica {other.name} with "
-                f"{theirs.arguments}: replicas must read an epoch with the same values"
+                f"{who} reads epoch {epoch} with {opening.batching}, and replica {other.name} with "
+                f"{theirs.batching}: replicas must read an epoch with the same values"
             )
     return None
 
