@@ -152,5 +152,34 @@ def test_what_cannot_be_measured_is_an_error(rows: Path, capsys: pytest.CaptureF
     )
     assert "column 'even' is bool: Balance takes a column of numbers" in fail("--length-column", "even")
     assert "Balance(cost='size') must be a formula" in fail("--length-column", "text", "--cost", "size")
-    assert "name their column by --length-column" in fail("--cost", "length")
+    for option in ("--cost", "--plot"):
+        assert f"{option} is about the lengths of rows: name their column by" in fail(option, "length")
     assert "all rows that were read cost 0" in fail("--length-column", "text", "--cost", "0 * length")
+
+
+def test_the_picture_shows_each_cost(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(pytest.importorskip("matplotlib").rcParams, "svg.fonttype", "none")
+    picture = tmp_path / "steps.svg"
+    found = tune(rows, capsys, "--length-column", "tokens", "--plot", str(picture))
+    drawn = picture.read_text().replace("&quot;", '"')
+    for each in found["balance"]["costs"]:
+        assert f'>cost="{each["cost"]}"<' in drawn
+        for name in ("without balance", 'rows="equal"', 'rows="free"'):
+            assert f">{name}: {each['options'][name]['imbalance']:.3f}<" in drawn
+    wrong = [
+        "tune",
+        str(rows),
+        "--trainers",
+        "2",
+        "--executor",
+        "threads",
+        "--length-column",
+        "tokens",
+        "--plot",
+    ]
+    assert main([*wrong, str(tmp_path / "steps.nothing")]) == 1
+    assert "use .png, .svg or .pdf" in capsys.readouterr().err
+    assert main([*wrong, str(tmp_path / "no" / "steps.svg")]) == 1
+    assert "the file cannot be written" in capsys.readouterr().err

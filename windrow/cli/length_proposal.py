@@ -19,13 +19,14 @@ from windrow.dataset.dataset import DatasetPipeline
 from windrow.io.catalog.file_source import FileSource
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.quality.epoch_order import EpochOrder, full_order
+from windrow.pipeline.quality.plot_steps import plot_steps
 from windrow.pipeline.quality.step_costs import RowLimit, StepCosts, find_row_limit, measure_steps
 from windrow.pipeline.tasks.row_measure import check_measurable, measure_rows
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 COSTS = ("length", "length ** 2")
-NO_BALANCE = "without balance"
+NO_BALANCE, EQUAL, FREE = "without balance", 'rows="equal"', 'rows="free"'
 _MICROBATCHES = (2, 4, 8)
 # Half a million rows take seconds.
 _MAX_ROWS = 2**19
@@ -155,9 +156,7 @@ def _measure(measures: NDArray[np.float32], assignment: ShardAssignment, balance
 
 
 def _choose(balance: Balance, figures: CostFigures, shards: int) -> tuple[Balance | None, str]:
-    plain, equal, free = (
-        float(figures.steps[name].imbalances.mean()) for name in (NO_BALANCE, 'rows="equal"', 'rows="free"')
-    )
+    plain, equal, free = (float(figures.steps[name].imbalances.mean()) for name in (NO_BALANCE, EQUAL, FREE))
     if shards == 1:
         return (
             None,
@@ -218,6 +217,15 @@ def format_proposal(proposal: LengthProposal) -> str:
 def _format_row(name: str, steps: StepCosts) -> tuple[str, ...]:
     values = [value for of in (steps.imbalances, steps.excesses) for value in (of.mean(), of.max())]
     return (name, *(f"{value:.3f}" for value in values), f"{steps.padding:.1%}")
+
+
+def plot_proposal(proposal: LengthProposal, path: str) -> None:
+    """Draw the steps without balance, with equal and with free numbers of rows."""
+    panels = [
+        (f'cost="{figures.cost}"', {name: figures.steps[name] for name in (NO_BALANCE, EQUAL, FREE)})
+        for figures in proposal.figures
+    ]
+    plot_steps(panels, path)
 
 
 def describe_proposal(proposal: LengthProposal) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from windrow.cli.length_proposal import (
     LengthProposal,
     describe_proposal,
     format_proposal,
+    plot_proposal,
     propose_balance,
 )
 from windrow.cli.proposal import Candidate, Goal, Proposal, format_size, make_pipe, propose
@@ -61,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FORMULA",
         help="of a row, such as 'length ** 2'; may be repeated; by default length and length ** 2",
     )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw how uneven each step is into a .png, .svg or .pdf"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -71,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     code = format_code(proposal, goal, arguments)
     if balance is not None and balance.code:
         code = f"{code}\n{balance.code}"
+    if balance is not None and arguments.plot:
+        plot_proposal(balance, arguments.plot)
     if arguments.json:
         described = {} if balance is None else {"balance": describe_proposal(balance)}
         print_json({**_describe(proposal, code), **described})
@@ -95,10 +101,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _propose_balance(proposal: Proposal, goal: Goal, arguments: argparse.Namespace) -> LengthProposal | None:
     """Measure the steps of the proposed pipeline, if a column tells the lengths of its rows."""
     if arguments.length_column is None:
-        if arguments.cost:
-            raise PlanError(
-                "--cost is a formula of the lengths of rows: name their column by --length-column"
-            )
+        for option, is_given in (("--cost", arguments.cost), ("--plot", arguments.plot)):
+            if is_given:
+                raise PlanError(
+                    f"{option} is about the lengths of rows: name their column by --length-column"
+                )
         return None
     return propose_balance(
         make_pipe(proposal.chosen.dataset, proposal.chosen.window_bytes, goal),
