@@ -185,9 +185,9 @@ def _describe_limit(figures: CostFigures, batch_size: int) -> str:
         return f"longest: by {figures.cost}, no row alone costs more than the mean of the shards of its step"
     return (
         f"longest: by {figures.cost}, one row alone costs more than the mean of the shards in {limit.share:.1%} of the "
-        f"steps, which no division makes even. Of rows up to length {limit.length:,.6g}, the {limit.quantile:.2%} "
-        f"quantile, none does on average: cut or drop longer ones. Or take larger batches: {limit.batch_rows:,} rows "
-        f"instead of {batch_size:,} cost as much as the longest row"
+        f"steps, which no division makes even. If longer rows are cut to length {limit.length:,.6g} (the "
+        f"{limit.quantile:.2%} quantile), on average none does; dropping the longest helps too. Or take larger "
+        f"batches: {limit.batch_rows:,} rows instead of {batch_size:,} cost as much as the longest row on average"
     )
 
 
