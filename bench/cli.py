@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from bench.chaos import command as chaos
-from bench.commands import demo, executors, memory, mesh, mixture, observability, throughput
+from bench.commands import balance, demo, executors, memory, mesh, mixture, observability, throughput
 from bench.formats import command as formats
 from bench.gpu import command as gpu
 from bench.netns import command as netns
@@ -28,6 +28,7 @@ _COMMANDS: dict[str, ModuleType] = {
     "memory": memory,
     "mesh": mesh,
     "mixture": mixture,
+    "balance": balance,
     "scale": scale,
     "simulate": simulate,
     "formats": formats,

@@ -181,6 +181,17 @@ def test_shares_example_draws_shares_within_a_row(
     assert ">math<" in picture.read_text()
 
 
+def test_balance_example_draws_what_is_unavoidable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "balance.svg"
+    monkeypatch.setattr(sys, "argv", ["balance.py", "--picture", str(picture)])
+    runpy.run_path(str(DOCS / "examples" / "balance.py"), run_name="balance")
+    printed = dict(each.rsplit(" ", 1) for each in capsys.readouterr().out.strip().split(", "))
+    assert printed["unavoidable"] == printed['rows="free"'] < printed["without balance"]
+    assert '>rows="free"<' in picture.read_text().replace("&quot;", '"')
+
+
 def test_files_example_measures_every_layout(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

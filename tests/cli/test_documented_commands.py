@@ -12,7 +12,7 @@ from tests.conftest import REPOSITORY
 from tests.snippets import find_snippets, run_snippets
 from windrow.cli.main import main
 
-PAGES = ["reference/cli.md", "guides/shuffle-quality.md", "guides/good-files.md"]
+PAGES = ["reference/cli.md", "guides/shuffle-quality.md", "guides/good-files.md", "guides/balance.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -19,8 +19,17 @@ from windrow.cli.command_line import (
     print_text,
 )
 from windrow.cli.explain import describe_explanation
-from windrow.cli.proposal import Candidate, Goal, Proposal, format_size, propose
+from windrow.cli.length_proposal import (
+    COSTS,
+    LengthProposal,
+    describe_proposal,
+    format_proposal,
+    plot_proposal,
+    propose_balance,
+)
+from windrow.cli.proposal import Candidate, Goal, Proposal, format_size, make_pipe, propose
 from windrow.core.byte_sizes import format_bytes, parse_bytes
+from windrow.core.errors import PlanError
 from windrow.core.machine import free_memory_bytes
 
 
@@ -42,28 +51,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--disk", metavar="SIZE", help="free space for a cache; by default that of the temporary directory"
     )
+    parser.add_argument(
+        "--length-column",
+        metavar="NAME",
+        help="propose a windrow.Balance too: numbers, or lists, text or binary values whose lengths count",
+    )
+    parser.add_argument(
+        "--cost",
+        action="append",
+        metavar="FORMULA",
+        help="of a row, such as 'length ** 2'; may be repeated; by default length and length ** 2",
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw how uneven each step is into a .png, .svg or .pdf"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Tune a pipeline."""
     goal = _make_goal(arguments)
     proposal = propose(open_dataset(arguments), goal)
+    balance = _propose_balance(proposal, goal, arguments)
     code = format_code(proposal, goal, arguments)
+    if balance is not None and balance.code:
+        code = f"{code}\n{balance.code}"
+    if balance is not None and arguments.plot:
+        plot_proposal(balance, arguments.plot)
     if arguments.json:
-        print_json(_describe(proposal, code))
+        described = {} if balance is None else {"balance": describe_proposal(balance)}
+        print_json({**_describe(proposal, code), **described})
         return 0
     trainers = "1 trainer" if goal.trainers == 1 else f"{goal.trainers} trainers"
     print(f"For {format_bytes(goal.memory_bytes)} of memory and {trainers} on executor {goal.executor}:\n")
     print_text(code)
     print()
-    for reason in proposal.reasons:
+    for reason in (*proposal.reasons, *(() if balance is None else balance.reasons)):
         label, _, text = reason.partition(": ")
         print_labelled(label.removesuffix("_windows"), text)
     print()
     print(_format_sizes(proposal))
     print()
+    if balance is not None:
+        print_text(format_proposal(balance))
+        print()
     print_text(proposal.chosen.explanation)
     return 0
+
+
+def _propose_balance(proposal: Proposal, goal: Goal, arguments: argparse.Namespace) -> LengthProposal | None:
+    """Measure the steps of the proposed pipeline, if a column tells the lengths of its rows."""
+    if arguments.length_column is None:
+        for option, is_given in (("--cost", arguments.cost), ("--plot", arguments.plot)):
+            if is_given:
+                raise PlanError(
+                    f"{option} is about the lengths of rows: name their column by --length-column"
+                )
+        return None
+    return propose_balance(
+        make_pipe(proposal.chosen.dataset, proposal.chosen.window_bytes, goal),
+        arguments.length_column,
+        shards=goal.trainers,
+        batch_size=goal.batch_size,
+        costs=arguments.cost or COSTS,
+    )
 
 
 def _make_goal(arguments: argparse.Namespace) -> Goal:
