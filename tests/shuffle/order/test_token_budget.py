@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 import windrow
 from tests.laws.reference import divide_by_cost
 from windrow import Balance, PlanError, TokenBudget
+from windrow.shuffle.kernels import native
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
+from windrow.shuffle.order.step_balance import find_step
 from windrow.shuffle.order.step_cuts import StepCuts
 
 LENGTHS = st.lists(st.integers(0, 30) | st.just(1), max_size=60)
@@ -101,3 +103,17 @@ def test_a_budget_in_place_of_a_batch_size() -> None:
 def test_invalid_arguments(arguments: dict[str, Any], message: str) -> None:
     with windrow.range(3).repeat(1).iterator() as shard, pytest.raises(PlanError, match=message):
         next(shard.iter_batches(**arguments))
+
+
+@given(
+    LENGTHS, st.integers(1, 4), st.integers(31, 70), st.sampled_from(["length", "length ** 2", "0 * length"])
+)
+def test_the_kernel_finds_the_same_step_as_python(
+    lengths: list[int], bins: int, limit: int, cost: str
+) -> None:
+    tokens = np.maximum(1, np.array(lengths, np.float64))
+    costs = Balance("c", cost).costs(tokens.astype(np.float32))
+    found = find_step(costs, tokens, bins, limit)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "LIBRARY", None)
+        assert find_step(costs, tokens, bins, limit) == found

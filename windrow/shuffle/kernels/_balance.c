@@ -1,4 +1,4 @@
-/* Deals the rows of each step to bins of nearly equal cost; windrow/shuffle/kernels/native.py calls it through ctypes.
+/* Divides the rows of each step among bins of nearly equal cost; windrow/shuffle/kernels/step_bins.py calls it.
  *
  * Its Python twin is `windrow.shuffle.order.step_balance`, and tests compare the two. Costs are whole numbers here, so
  * that sums do not depend on the order of additions, nor on the machine.
@@ -131,50 +131,88 @@ static int relieve(const Step *s, int32_t heavy) {
     return 1;
 }
 
-/* Deal the rows of each step, which are those from starts[step] to starts[step + 1], to `bins` bins. `costs` are from 0
- * to 2^32 - 1. `room` has the rows that each bin takes, at least all of a step together; with `free`, a bin takes any
- * number. `words` is scratch of 5 * bins + 3 * r words of 32 bits, where r is the most rows of a step, and `loads` of
- * `bins` of 64 bits. Writes the bin of each row. */
+/* Memory for dividing a step: words of 32 bits for 5 * bins + 3 * rows numbers, and loads of 64 bits for each bin. */
+typedef struct {
+    int64_t *loads;
+    int32_t *words;
+} Scratch;
+
+/* Divide the rows of one step, which have costs from 0 to 2^32 - 1, among bins. `room` has the rows that each bin takes,
+ * at least all of them together; with `free`, a bin takes any number. Writes the bin of each row. */
+static void divide(const int64_t *cost, int64_t rows, int64_t bins, int64_t free, int64_t exchanges,
+                   const int64_t *room, const Scratch *scratch, int32_t *out) {
+    int64_t *const loads = scratch->loads;
+    int32_t *const count = scratch->words, *head = count + bins, *heap = head + bins, *tail = heap + bins;
+    int32_t *const left = tail + bins, *next = left + bins, *order = next + rows, *other = order + rows;
+    const Step s = {bins, free, cost, loads, count, head, next, heap};
+    int64_t total = 0, largest = 0, size = 0;
+    for (int32_t bin = 0; bin < bins; bin++) {
+        loads[bin] = 0;
+        count[bin] = 0;
+        head[bin] = tail[bin] = -1;
+        left[bin] = free ? 0 : (int32_t)room[bin];
+        if (free || room[bin] > 0) heap[size++] = bin;
+    }
+    sort_rows(cost, rows, order, other);
+    for (int64_t i = 0; i < rows; i++) {
+        const int32_t row = order[i], bin = heap[0];
+        /* rows come by falling cost, so a bin's list is in order */
+        next[row] = -1;
+        if (tail[bin] < 0) head[bin] = row; else next[tail[bin]] = row;
+        tail[bin] = row;
+        loads[bin] += cost[row];
+        count[bin]++;
+        total += cost[row];
+        if (cost[row] > largest) largest = cost[row];
+        if (!free && --left[bin] == 0) heap[0] = heap[--size];
+        sift_down(&s, 0, size);
+    }
+    const int64_t mean = total / bins, least = mean > largest ? mean : largest;
+    for (int64_t k = 0; k < exchanges; k++) {
+        int32_t heavy = 0;
+        for (int32_t bin = 1; bin < bins; bin++)
+            if (loads[bin] > loads[heavy]) heavy = bin;
+        if (loads[heavy] <= least + least / 1024 || !relieve(&s, heavy)) break;
+    }
+    for (int32_t bin = 0; bin < bins; bin++)
+        for (int32_t row = head[bin]; row >= 0; row = next[row]) out[row] = bin;
+}
+
+/* Divide the rows of each step, which are those from starts[step] to starts[step + 1], as `divide` does. `words` has
+ * room for the step with the most rows. */
 EXPORT void windrow_balance(int64_t steps, const int64_t *starts, int64_t bins, int64_t free, int64_t exchanges,
                             const int64_t *costs, const int64_t *room, int64_t *loads, int32_t *words, int32_t *out) {
-    int32_t *const count = words, *head = count + bins, *heap = head + bins, *tail = heap + bins, *left = tail + bins;
-    int32_t *const by_row = left + bins;
+    const Scratch scratch = {loads, words};
     for (int64_t step = 0; step < steps; step++) {
-        const int64_t rows = starts[step + 1] - starts[step];
-        int32_t *const next = by_row, *const order = next + rows, *const other = order + rows;
-        const Step s = {bins, free, costs + starts[step], loads, count, head, next, heap};
-        int64_t total = 0, largest = 0, size = 0;
-        for (int32_t bin = 0; bin < bins; bin++) {
-            loads[bin] = 0;
-            count[bin] = 0;
-            head[bin] = tail[bin] = -1;
-            left[bin] = (int32_t)room[bin];
-            if (free || room[bin] > 0) heap[size++] = bin;
-        }
-        sort_rows(s.cost, rows, order, other);
-        for (int64_t i = 0; i < rows; i++) {
-            const int32_t row = order[i], bin = heap[0];
-            /* rows come by falling cost, so a bin's list is in order */
-            next[row] = -1;
-            if (tail[bin] < 0) head[bin] = row; else next[tail[bin]] = row;
-            tail[bin] = row;
-            loads[bin] += s.cost[row];
-            count[bin]++;
-            total += s.cost[row];
-            if (s.cost[row] > largest) largest = s.cost[row];
-            if (!free && --left[bin] == 0) heap[0] = heap[--size];
-            sift_down(&s, 0, size);
-        }
-        const int64_t mean = total / bins, least = mean > largest ? mean : largest;
-        for (int64_t k = 0; k < exchanges; k++) {
-            int32_t heavy = 0;
-            for (int32_t bin = 1; bin < bins; bin++)
-                if (loads[bin] > loads[heavy]) heavy = bin;
-            if (loads[heavy] <= least + least / 1024 || !relieve(&s, heavy)) break;
-        }
-        for (int32_t bin = 0; bin < bins; bin++)
-            for (int32_t row = head[bin]; row >= 0; row = next[row]) out[starts[step] + row] = bin;
+        const int64_t first = starts[step], rows = starts[step + 1] - first;
+        divide(costs + first, rows, bins, free, exchanges, room, &scratch, out + first);
     }
+}
+
+/* How many of some rows make a step: the most that are divided with at most `limit` tokens in each bin. As many rows as
+ * bins always are. `whole` and `out` are scratch for each row, `sums` for each bin. */
+EXPORT int64_t windrow_cut(int64_t most, int64_t bins, int64_t limit, int64_t exchanges, const double *costs,
+                           const double *tokens, int64_t *whole, double *sums, int64_t *loads, int32_t *words,
+                           int32_t *out, const double *units) {
+    const Scratch scratch = {loads, words};
+    int64_t rows = most;
+    for (; rows > bins; rows--) {
+        double largest = 0, heaviest = 0;
+        for (int64_t i = 0; i < rows; i++)
+            if (costs[i] > largest) largest = costs[i];
+        const double scale = largest > 0 ? *units / largest : 0;
+        for (int64_t i = 0; i < rows; i++) {
+            const double cost = costs[i] * scale;
+            whole[i] = (int64_t)(cost < *units ? cost : *units);
+        }
+        divide(whole, rows, bins, 1, exchanges, 0, &scratch, out);
+        for (int64_t bin = 0; bin < bins; bin++) sums[bin] = 0;
+        for (int64_t i = 0; i < rows; i++) sums[out[i]] += tokens[i];
+        for (int64_t bin = 0; bin < bins; bin++)
+            if (sums[bin] > heaviest) heaviest = sums[bin];
+        if (heaviest <= (double)limit) break;
+    }
+    return rows;
 }
 
 /* Number rows by group, in their order: row i gets the next number of group keys[i]. Numbers start at `starts`, which

@@ -62,6 +62,7 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     ),
     "windrow_walk": ([_INT, _INT, _POINTER, _POINTER, ctypes.c_uint64, _INT, _INT, _POINTER], None),
     "windrow_balance": ([_INT, _POINTER, *[_INT] * 3, *[_POINTER] * 5], None),
+    "windrow_cut": ([_INT] * 4 + [_POINTER] * 8, _INT),
     "windrow_number": ([_INT, *[_POINTER] * 3], None),
 }
 LIBRARY: Any = load_library("windrow.shuffle.kernels._kernels", _FUNCTIONS)
@@ -369,41 +370,4 @@ def walk(
     out = np.empty(stop - start, np.int64)
     words = np.array([keys, multipliers], np.uint64)
     LIBRARY.windrow_walk(bits, (bits + 1) // 2, *words, size - 1, start, stop - start, out)
-    return out
-
-
-def balance(
-    costs: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    bins: int,
-    room: NDArray[np.int64] | None,
-    exchanges: int,
-) -> NDArray[np.int32]:
-    """(rows,) the bin of each row, as `windrow.shuffle.order.step_balance` describes.
-
-    ``costs`` are below 2^32. The rows of step s are those from ``starts[s]`` on, ``starts`` ends with their number.
-    ``room`` has the rows that each bin takes of a step; None: any number.
-    """
-    sizes = np.diff(starts)
-    most = int(sizes.max(initial=0))
-    _require(starts.ndim == 1 and len(starts) > 0 and starts.dtype == np.int64 and starts[0] == 0, "starts")
-    _require(bool((sizes >= 0).all()) and most < 2**31, "starts")
-    _require(_is(costs, np.int64, int(starts[-1])) and 0 < bins < 2**31, "costs and bins")
-    _require(room is None or (_is(room, np.int64, bins) and bool((room >= 0).all())), "room")
-    _require(room is None or int(room.sum()) >= most, "room")
-    taken = np.zeros(bins, np.int64) if room is None else np.minimum(room, 2**31 - 1)
-    loads, words = np.empty(bins, np.int64), np.empty(5 * bins + 3 * most, np.int32)
-    out = np.empty(len(costs), np.int32)
-    LIBRARY.windrow_balance(
-        len(sizes), starts, bins, room is None, exchanges, costs, taken, loads, words, out
-    )
-    return out
-
-
-def number(keys: NDArray[np.uint32], starts: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """(rows,) the number of each row, where those of the group ``keys`` names are numbered on from ``starts``."""
-    _require(_is(keys, np.uint32, len(keys)) and len(keys) <= MAX_ROWS, "keys")
-    _require(_is(starts, np.int64, len(starts)) and int(keys.max(initial=0)) < max(1, len(starts)), "starts")
-    out = np.empty(len(keys), np.uint32)
-    LIBRARY.windrow_number(len(keys), keys, starts.copy(), out)
     return out

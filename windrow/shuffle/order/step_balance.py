@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from windrow.shuffle.kernels import native
+from windrow.shuffle.kernels import native, step_bins
 
 Ints = NDArray[np.int64]
 
@@ -55,13 +55,30 @@ def balance_steps(
         return np.zeros(0, np.int32)
     whole = _count_in_units(costs, starts)
     if native.LIBRARY is not None:
-        return native.balance(whole, starts, bins, room, _EXCHANGES)
+        return step_bins.balance(whole, starts, bins, room, _EXCHANGES)
     taken = None if room is None else room.tolist()
     found = [
         _balance_step(whole[first:stop].tolist(), bins, taken)
         for first, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
     ]
     return np.concatenate([np.array(each, np.int32) for each in found])
+
+
+def find_step(costs: NDArray[np.float64], tokens: NDArray[np.float64], bins: int, limit: int) -> int:
+    """How many of some rows make a step: the most that are divided with at most ``limit`` tokens in each bin.
+
+    As many rows as bins are always taken to fit.
+
+    >>> find_step(np.array([3.0, 1, 2, 2, 1]), np.array([3.0, 1, 2, 2, 1]), 2, 4)
+    4
+    """
+    if native.LIBRARY is not None:
+        return step_bins.cut(costs, tokens, bins, limit, _EXCHANGES, _UNITS)
+    for rows in range(len(tokens), bins, -1):
+        found = balance_steps(costs[:rows], np.array([0, rows], np.int64), bins, None)
+        if np.bincount(found, tokens[:rows], bins).max() <= limit:
+            return rows
+    return min(len(tokens), bins)
 
 
 def _count_in_units(costs: NDArray[np.float64], starts: Ints) -> Ints:
@@ -81,7 +98,7 @@ def number_rows(keys: NDArray[np.uint32], starts: Ints) -> NDArray[np.uint32]:
     [20, 10, 21]
     """
     if native.LIBRARY is not None:
-        return native.number(keys, starts)
+        return step_bins.number(keys, starts)
     order = np.argsort(keys, kind="stable")
     counts = np.bincount(keys, minlength=len(starts))
     within = np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -6,9 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-from windrow.shuffle.order.step_balance import balance_steps
-
-Floats = NDArray[np.float64]
+from windrow.shuffle.order.step_balance import find_step
 
 
 class StepCuts:
@@ -44,7 +42,7 @@ class StepCuts:
             if most == len(kept) and not is_last:
                 # later rows may belong to the step
                 break
-            rows = self._find_rows(tokens[at:most], costs[at:most])
+            rows = find_step(costs[at:most], tokens[at:most], self._bins, self._budget.tokens)
             is_few, is_rest = rows < self._bins, at + rows == len(kept) == most
             if (is_few and not self._keeps_few) or (is_rest and not self._keeps_rest):
                 break
@@ -52,13 +50,3 @@ class StepCuts:
             self.starts.append(first + int(kept[at - 1]) + 1)
         self._measures = known[self.starts[-1] - first :]
         self.is_complete = is_last
-
-    def _find_rows(self, tokens: Floats, costs: Floats) -> int:
-        """How many rows a step has, given those that would fit if all bins could have the same number of tokens."""
-        for rows in range(len(tokens), self._bins, -1):
-            borders = np.array([0, rows], np.int64)
-            bins = balance_steps(costs[:rows], borders, self._bins, None)
-            if np.bincount(bins, tokens[:rows], self._bins).max() <= self._budget.tokens:
-                return rows
-        # each in a bin of its own
-        return min(len(tokens), self._bins)

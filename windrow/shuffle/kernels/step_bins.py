@@ -1,0 +1,87 @@
+"""Divides the rows of steps among bins of nearly equal cost, and numbers rows by group, in C."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.shuffle.kernels import native
+
+
+def balance(
+    costs: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    bins: int,
+    room: NDArray[np.int64] | None,
+    exchanges: int,
+) -> NDArray[np.int32]:
+    """(rows,) the bin of each row, as `windrow.shuffle.order.step_balance` describes.
+
+    ``costs`` are below 2^32. The rows of step s are those from ``starts[s]`` on, ``starts`` ends with their number.
+    ``room`` has the rows that each bin takes of a step; None: any number.
+    """
+    sizes = np.diff(starts)
+    most = int(sizes.max(initial=0))
+    native._require(
+        starts.ndim == 1 and len(starts) > 0 and starts.dtype == np.int64 and starts[0] == 0, "starts"
+    )
+    native._require(bool((sizes >= 0).all()) and most < 2**31, "starts")
+    native._require(native._is(costs, np.int64, int(starts[-1])) and 0 < bins < 2**31, "costs and bins")
+    native._require(room is None or (native._is(room, np.int64, bins) and bool((room >= 0).all())), "room")
+    native._require(room is None or int(room.sum()) >= most, "room")
+    taken = np.zeros(bins, np.int64) if room is None else np.minimum(room, 2**31 - 1)
+    loads, words = np.empty(bins, np.int64), np.empty(5 * bins + 3 * most, np.int32)
+    out = np.empty(len(costs), np.int32)
+    native.LIBRARY.windrow_balance(
+        len(sizes), starts, bins, room is None, exchanges, costs, taken, loads, words, out
+    )
+    return out
+
+
+def cut(
+    costs: NDArray[np.float64],
+    tokens: NDArray[np.float64],
+    bins: int,
+    limit: int,
+    exchanges: int,
+    units: float,
+) -> int:
+    """How many of some rows make a step, as `windrow.shuffle.order.step_cuts` describes.
+
+    Costs are counted in ``units`` parts of the largest of the step, at most 2^31.
+    """
+    most = len(costs)
+    native._require(_are_floats(costs, tokens) and len(tokens) == most < 2**31, "costs and tokens")
+    native._require(0 < bins < 2**31 and 0 < units <= 2**31, "bins and units")
+    whole, sums, loads = np.empty(most, np.int64), np.empty(bins), np.empty(bins, np.int64)
+    words, out = np.empty(5 * bins + 3 * most, np.int32), np.empty(most, np.int32)
+    found: int = native.LIBRARY.windrow_cut(
+        most,
+        bins,
+        limit,
+        exchanges,
+        costs,
+        tokens,
+        whole,
+        sums,
+        loads,
+        words,
+        out,
+        np.array([units], np.float64),
+    )
+    return found
+
+
+def _are_floats(*arrays: NDArray[np.float64]) -> bool:
+    return all(each.ndim == 1 and each.dtype == np.float64 and each.flags.c_contiguous for each in arrays)
+
+
+def number(keys: NDArray[np.uint32], starts: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """(rows,) the number of each row, where those of the group ``keys`` names are numbered on from ``starts``."""
+    native._require(native._is(keys, np.uint32, len(keys)) and len(keys) <= native.MAX_ROWS, "keys")
+    native._require(
+        native._is(starts, np.int64, len(starts)) and int(keys.max(initial=0)) < max(1, len(starts)), "starts"
+    )
+    out = np.empty(len(keys), np.uint32)
+    native.LIBRARY.windrow_number(len(keys), keys, starts.copy(), out)
+    return out
