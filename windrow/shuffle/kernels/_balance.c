@@ -33,35 +33,49 @@ static void sift_down(const Step *s, int64_t at, int64_t size) {
     }
 }
 
-/* Order the step's rows by falling cost, ties by number: a radix sort by the 32 bits of a cost. */
-static void sort_rows(const int64_t *cost, int64_t rows, int32_t *order, int32_t *other) {
-    for (int64_t i = 0; i < rows; i++) order[i] = (int32_t)i;
+/* Order the step's rows by falling cost, ties by number. A key is the inverted 32 bits of a cost above the row's number,
+ * so that no pass looks a cost up. `keys` and `other` take a word for each row. */
+static void sort_rows(const int64_t *cost, int64_t rows, uint64_t *keys, uint64_t *other, int32_t *order) {
     if (rows <= 48) {
-        for (int64_t i = 1; i < rows; i++) {
-            const int32_t row = order[i];
+        for (int64_t i = 0; i < rows; i++) {
+            const uint64_t key = (uint64_t)(UINT32_MAX - (uint32_t)cost[i]) << 32 | (uint32_t)i;
             int64_t at = i;
-            while (at > 0 && cost[order[at - 1]] < cost[row]) {
-                order[at] = order[at - 1];
-                at--;
-            }
-            order[at] = row;
+            for (; at > 0 && keys[at - 1] > key; at--) keys[at] = keys[at - 1];
+            keys[at] = key;
         }
+        for (int64_t i = 0; i < rows; i++) order[i] = (int32_t)keys[i];
         return;
     }
-    int32_t *from = order, *to = other;
-    for (int shift = 0; shift < 32; shift += 8) {
-        int64_t starts[257] = {0};
-        for (int64_t i = 0; i < rows; i++) starts[256 - ((cost[from[i]] >> shift) & 255)]++;
-        if (starts[256 - ((cost[from[0]] >> shift) & 255)] == rows) continue;
-        for (int k = 1; k <= 256; k++) starts[k] += starts[k - 1];
-        /* starts[256 - digit] is where the rows of the digit end */
-        for (int64_t i = rows - 1; i >= 0; i--) to[--starts[256 - ((cost[from[i]] >> shift) & 255)]] = from[i];
-        int32_t *const swapped = from;
+    uint32_t starts[4][256] = {{0}};
+    for (int64_t i = 0; i < rows; i++) {
+        const uint32_t high = UINT32_MAX - (uint32_t)cost[i];
+        keys[i] = (uint64_t)high << 32 | (uint32_t)i;
+        for (int k = 0; k < 4; k++) starts[k][high >> 8 * k & 255]++;
+    }
+    uint64_t *from = keys, *to = other;
+    for (int k = 0; k < 4; k++) {
+        const int shift = 32 + 8 * k;
+        if (starts[k][from[0] >> shift & 255] == (uint32_t)rows) continue;
+        uint32_t before = 0;
+        for (int digit = 0; digit < 256; digit++) {
+            const uint32_t count = starts[k][digit];
+            starts[k][digit] = before;
+            before += count;
+        }
+        for (int64_t i = 0; i < rows; i++) to[starts[k][from[i] >> shift & 255]++] = from[i];
+        uint64_t *const swapped = from;
         from = to;
         to = swapped;
     }
-    if (from != order) memcpy(order, from, (size_t)rows * sizeof *order);
+    for (int64_t i = 0; i < rows; i++) order[i] = (int32_t)from[i];
 }
+
+/* Load, count and number of a bin are one word where there are few bins and rows, so that the least word is the lightest
+ * bin: 45 bits, 14 and 4. */
+#define FEW_BINS 16
+#define FEW_ROWS 8192
+#define COUNT_SHIFT 4
+#define LOAD_SHIFT 18
 
 /* Put a row into its bin's list, behind those that cost at least as much. */
 static void insert(const Step *s, int32_t bin, int32_t row) {
@@ -133,15 +147,16 @@ static int relieve(const Step *s, int32_t heavy) {
 
 /* Deal the rows of each step, which are those from starts[step] to starts[step + 1], to `bins` bins. `costs` are from 0
  * to 2^32 - 1. `room` has the rows that each bin takes, at least all of a step together; with `free`, a bin takes any
- * number. `words` is scratch of 5 * bins + 3 * r words of 32 bits, where r is the most rows of a step, and `loads` of
- * `bins` of 64 bits. Writes the bin of each row. */
-EXPORT void windrow_balance(int64_t steps, const int64_t *starts, int64_t bins, int64_t free, int64_t exchanges,
-                            const int64_t *costs, const int64_t *room, int64_t *loads, int32_t *words, int32_t *out) {
+ * number. `words` is scratch of 5 * bins + 2 * r words of 32 bits, where r is the most rows of a step, `keys` of 2 * r of
+ * 64 bits, and `loads` of `bins` of 64 bits. Writes the bin of each row. */
+EXPORT void windrow_balance_steps(int64_t steps, const int64_t *starts, int64_t bins, int64_t free, int64_t exchanges,
+                                  const int64_t *costs, const int64_t *room, int64_t *loads, int32_t *words,
+                                  uint64_t *keys, int32_t *out) {
     int32_t *const count = words, *head = count + bins, *heap = head + bins, *tail = heap + bins, *left = tail + bins;
     int32_t *const by_row = left + bins;
     for (int64_t step = 0; step < steps; step++) {
         const int64_t rows = starts[step + 1] - starts[step];
-        int32_t *const next = by_row, *const order = next + rows, *const other = order + rows;
+        int32_t *const next = by_row, *const order = next + rows;
         const Step s = {bins, free, costs + starts[step], loads, count, head, next, heap};
         int64_t total = 0, largest = 0, size = 0;
         for (int32_t bin = 0; bin < bins; bin++) {
@@ -151,9 +166,20 @@ EXPORT void windrow_balance(int64_t steps, const int64_t *starts, int64_t bins, 
             left[bin] = (int32_t)room[bin];
             if (free || room[bin] > 0) heap[size++] = bin;
         }
-        sort_rows(s.cost, rows, order, other);
+        sort_rows(s.cost, rows, keys, keys + rows, order);
+        const int scans = bins <= FEW_BINS && rows <= FEW_ROWS;
+        uint64_t weights[FEW_BINS];
+        if (scans)
+            for (int32_t bin = 0; bin < bins; bin++) weights[bin] = free || room[bin] > 0 ? (uint64_t)bin : UINT64_MAX;
         for (int64_t i = 0; i < rows; i++) {
-            const int32_t row = order[i], bin = heap[0];
+            const int32_t row = order[i];
+            int32_t bin = heap[0];
+            if (scans) {
+                uint64_t lightest = weights[0];
+                for (int32_t k = 1; k < bins; k++) lightest = weights[k] < lightest ? weights[k] : lightest;
+                bin = (int32_t)(lightest & (FEW_BINS - 1));
+                weights[bin] += ((uint64_t)s.cost[row] << LOAD_SHIFT) + (1 << COUNT_SHIFT);
+            }
             /* rows come by falling cost, so a bin's list is in order */
             next[row] = -1;
             if (tail[bin] < 0) head[bin] = row; else next[tail[bin]] = row;
@@ -162,7 +188,12 @@ EXPORT void windrow_balance(int64_t steps, const int64_t *starts, int64_t bins, 
             count[bin]++;
             total += s.cost[row];
             if (s.cost[row] > largest) largest = s.cost[row];
-            if (!free && --left[bin] == 0) heap[0] = heap[--size];
+            const int is_full = !free && --left[bin] == 0;
+            if (scans) {
+                if (is_full) weights[bin] = UINT64_MAX;
+                continue;
+            }
+            if (is_full) heap[0] = heap[--size];
             sift_down(&s, 0, size);
         }
         const int64_t mean = total / bins, least = mean > largest ? mean : largest;
@@ -181,4 +212,21 @@ EXPORT void windrow_balance(int64_t steps, const int64_t *starts, int64_t bins, 
  * end behind the last number of each group. */
 EXPORT void windrow_number(int64_t rows, const uint32_t *keys, int64_t *starts, uint32_t *out) {
     for (int64_t i = 0; i < rows; i++) out[i] = (uint32_t)starts[keys[i]]++;
+}
+
+/* Find the run of each row by its number: the last one whose first number is not above it. `firsts` rise, and no number
+ * is below the first of them. Writes the ids of the runs, of 2 or 4 bytes, and the places within them. */
+EXPORT void windrow_find_runs(int64_t rows, const uint32_t *numbers, int64_t runs, const uint32_t *firsts, int64_t width,
+                              const void *ids, void *out_ids, uint32_t *out_places) {
+    for (int64_t i = 0; i < rows; i++) {
+        const uint32_t *at = firsts;
+        for (int64_t left = runs; left > 1;) {
+            const int64_t half = left / 2;
+            at = at[half] <= numbers[i] ? at + half : at;
+            left -= half;
+        }
+        out_places[i] = numbers[i] - *at;
+        if (width == 2) ((uint16_t *)out_ids)[i] = ((const uint16_t *)ids)[at - firsts];
+        else ((uint32_t *)out_ids)[i] = ((const uint32_t *)ids)[at - firsts];
+    }
 }

@@ -61,7 +61,8 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
         None,
     ),
     "windrow_walk": ([_INT, _INT, _POINTER, _POINTER, ctypes.c_uint64, _INT, _INT, _POINTER], None),
-    "windrow_balance": ([_INT, _POINTER, *[_INT] * 3, *[_POINTER] * 5], None),
+    "windrow_balance_steps": ([_INT, _POINTER, *[_INT] * 3, *[_POINTER] * 6], None),
+    "windrow_find_runs": ([_INT, _POINTER, _INT, _POINTER, _INT, *[_POINTER] * 3], None),
     "windrow_number": ([_INT, *[_POINTER] * 3], None),
 }
 LIBRARY: Any = load_library("windrow.shuffle.kernels._kernels", _FUNCTIONS)
@@ -392,10 +393,10 @@ def balance(
     _require(room is None or (_is(room, np.int64, bins) and bool((room >= 0).all())), "room")
     _require(room is None or int(room.sum()) >= most, "room")
     taken = np.zeros(bins, np.int64) if room is None else np.minimum(room, 2**31 - 1)
-    loads, words = np.empty(bins, np.int64), np.empty(5 * bins + 3 * most, np.int32)
-    out = np.empty(len(costs), np.int32)
-    LIBRARY.windrow_balance(
-        len(sizes), starts, bins, room is None, exchanges, costs, taken, loads, words, out
+    loads, words = np.empty(bins, np.int64), np.empty(5 * bins + 2 * most, np.int32)
+    keys, out = np.empty(2 * most, np.uint64), np.empty(len(costs), np.int32)
+    LIBRARY.windrow_balance_steps(
+        len(sizes), starts, bins, room is None, exchanges, costs, taken, loads, words, keys, out
     )
     return out
 
@@ -407,3 +408,15 @@ def number(keys: NDArray[np.uint32], starts: NDArray[np.int64]) -> NDArray[np.ui
     out = np.empty(len(keys), np.uint32)
     LIBRARY.windrow_number(len(keys), keys, starts.copy(), out)
     return out
+
+
+def find_runs(
+    numbers: NDArray[np.uint32], firsts: NDArray[np.uint32], ids: RunIds
+) -> tuple[RunIds, NDArray[np.uint32]]:
+    """(rows,) the id of each row's run, the last one whose number in ``firsts`` is not above the row's, and its place."""
+    _require(_is(numbers, np.uint32, len(numbers)) and numbers.flags.c_contiguous, "numbers")
+    _require(_is(firsts, np.uint32, len(ids)) and len(ids) > 0 and ids.dtype in _RUN_TYPES, "runs")
+    _require(int(numbers.min(initial=MAX_ROWS)) >= int(firsts[0]), "numbers")
+    runs, places = np.empty(len(numbers), ids.dtype), np.empty(len(numbers), np.uint32)
+    LIBRARY.windrow_find_runs(len(numbers), numbers, len(ids), firsts, ids.itemsize, ids, runs, places)
+    return runs, places
