@@ -168,15 +168,22 @@ EXPORT void windrow_balance_steps(int64_t steps, const int64_t *starts, int64_t 
         }
         sort_rows(s.cost, rows, keys, keys + rows, order);
         const int scans = bins <= FEW_BINS && rows <= FEW_ROWS;
+        const int32_t even = (int32_t)((bins + 1) & ~1);
         uint64_t weights[FEW_BINS];
         if (scans)
-            for (int32_t bin = 0; bin < bins; bin++) weights[bin] = free || room[bin] > 0 ? (uint64_t)bin : UINT64_MAX;
+            for (int32_t bin = 0; bin < even; bin++)
+                weights[bin] = bin < bins && (free || room[bin] > 0) ? (uint64_t)bin : UINT64_MAX;
         for (int64_t i = 0; i < rows; i++) {
             const int32_t row = order[i];
             int32_t bin = heap[0];
             if (scans) {
-                uint64_t lightest = weights[0];
-                for (int32_t k = 1; k < bins; k++) lightest = weights[k] < lightest ? weights[k] : lightest;
+                /* two by two, so that few comparisons wait for another */
+                uint64_t lightest = UINT64_MAX, second = UINT64_MAX;
+                for (int32_t k = 0; k < even; k += 2) {
+                    lightest = weights[k] < lightest ? weights[k] : lightest;
+                    second = weights[k + 1] < second ? weights[k + 1] : second;
+                }
+                lightest = second < lightest ? second : lightest;
                 bin = (int32_t)(lightest & (FEW_BINS - 1));
                 weights[bin] += ((uint64_t)s.cost[row] << LOAD_SHIFT) + (1 << COUNT_SHIFT);
             }

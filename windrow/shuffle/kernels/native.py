@@ -413,7 +413,7 @@ def number(keys: NDArray[np.uint32], starts: NDArray[np.int64]) -> NDArray[np.ui
 def find_runs(
     numbers: NDArray[np.uint32], firsts: NDArray[np.uint32], ids: RunIds
 ) -> tuple[RunIds, NDArray[np.uint32]]:
-    """(rows,) the id of each row's run, the last one whose number in ``firsts`` is not above the row's, and its place."""
+    """(rows,) the id of each row's run, the last one whose first number is not above the row's, and its place."""
     _require(_is(numbers, np.uint32, len(numbers)) and numbers.flags.c_contiguous, "numbers")
     _require(_is(firsts, np.uint32, len(ids)) and len(ids) > 0 and ids.dtype in _RUN_TYPES, "runs")
     _require(int(numbers.min(initial=MAX_ROWS)) >= int(firsts[0]), "numbers")
