@@ -7,10 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from windrow.shuffle.kernels import native
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
 from windrow.shuffle.order.step_balance import balance_steps
@@ -115,7 +117,13 @@ def _delivered(case: dict[str, Any]) -> Batches:
         layouts, numbers = lay_out_steps(
             divided, destinations=destinations, run_rows=case["run_rows"], slices=case["slices"]
         )
-        sources, runs, places = StepDestinations([each.for_tasks for each in layouts]).assign(numbers)
+        destinations_of_rows = StepDestinations([each.for_tasks for each in layouts])
+        sources, runs, places = destinations_of_rows.assign(numbers)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(native, "LIBRARY", None)
+            _, twin_runs, twin_places = destinations_of_rows.assign(numbers)
+        assert runs.tolist() == twin_runs.tolist()
+        assert places.tolist() == twin_places.tolist()
         rows = np.arange(first, stop) if sources is None else np.arange(first, stop)[sources]
         held = {(int(run), int(place)): int(row) for run, place, row in zip(runs, places, rows, strict=True)}
         end = 0

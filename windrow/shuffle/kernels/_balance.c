@@ -33,35 +33,49 @@ static void sift_down(const Step *s, int64_t at, int64_t size) {
     }
 }
 
-/* Order the step's rows by falling cost, ties by number: a radix sort by the 32 bits of a cost. */
-static void sort_rows(const int64_t *cost, int64_t rows, int32_t *order, int32_t *other) {
-    for (int64_t i = 0; i < rows; i++) order[i] = (int32_t)i;
+/* Order the step's rows by falling cost, ties by number. A key is the inverted 32 bits of a cost above the row's number,
+ * so that no pass looks a cost up. `keys` and `other` take a word for each row. */
+static void sort_rows(const int64_t *cost, int64_t rows, uint64_t *keys, uint64_t *other, int32_t *order) {
     if (rows <= 48) {
-        for (int64_t i = 1; i < rows; i++) {
-            const int32_t row = order[i];
+        for (int64_t i = 0; i < rows; i++) {
+            const uint64_t key = (uint64_t)(UINT32_MAX - (uint32_t)cost[i]) << 32 | (uint32_t)i;
             int64_t at = i;
-            while (at > 0 && cost[order[at - 1]] < cost[row]) {
-                order[at] = order[at - 1];
-                at--;
-            }
-            order[at] = row;
+            for (; at > 0 && keys[at - 1] > key; at--) keys[at] = keys[at - 1];
+            keys[at] = key;
         }
+        for (int64_t i = 0; i < rows; i++) order[i] = (int32_t)keys[i];
         return;
     }
-    int32_t *from = order, *to = other;
-    for (int shift = 0; shift < 32; shift += 8) {
-        int64_t starts[257] = {0};
-        for (int64_t i = 0; i < rows; i++) starts[256 - ((cost[from[i]] >> shift) & 255)]++;
-        if (starts[256 - ((cost[from[0]] >> shift) & 255)] == rows) continue;
-        for (int k = 1; k <= 256; k++) starts[k] += starts[k - 1];
-        /* starts[256 - digit] is where the rows of the digit end */
-        for (int64_t i = rows - 1; i >= 0; i--) to[--starts[256 - ((cost[from[i]] >> shift) & 255)]] = from[i];
-        int32_t *const swapped = from;
+    uint32_t starts[4][256] = {{0}};
+    for (int64_t i = 0; i < rows; i++) {
+        const uint32_t high = UINT32_MAX - (uint32_t)cost[i];
+        keys[i] = (uint64_t)high << 32 | (uint32_t)i;
+        for (int k = 0; k < 4; k++) starts[k][high >> 8 * k & 255]++;
+    }
+    uint64_t *from = keys, *to = other;
+    for (int k = 0; k < 4; k++) {
+        const int shift = 32 + 8 * k;
+        if (starts[k][from[0] >> shift & 255] == (uint32_t)rows) continue;
+        uint32_t before = 0;
+        for (int digit = 0; digit < 256; digit++) {
+            const uint32_t count = starts[k][digit];
+            starts[k][digit] = before;
+            before += count;
+        }
+        for (int64_t i = 0; i < rows; i++) to[starts[k][from[i] >> shift & 255]++] = from[i];
+        uint64_t *const swapped = from;
         from = to;
         to = swapped;
     }
-    if (from != order) memcpy(order, from, (size_t)rows * sizeof *order);
+    for (int64_t i = 0; i < rows; i++) order[i] = (int32_t)from[i];
 }
+
+/* Load, count and number of a bin are one word where there are few bins and rows, so that the least word is the lightest
+ * bin: 45 bits, 14 and 4. */
+#define FEW_BINS 16
+#define FEW_ROWS 8192
+#define COUNT_SHIFT 4
+#define LOAD_SHIFT 18
 
 /* Put a row into its bin's list, behind those that cost at least as much. */
 static void insert(const Step *s, int32_t bin, int32_t row) {
@@ -131,10 +145,11 @@ static int relieve(const Step *s, int32_t heavy) {
     return 1;
 }
 
-/* Memory for dividing a step: words of 32 bits for 5 * bins + 3 * rows numbers, and loads of 64 bits for each bin. */
+/* Memory for dividing a step: `words` of 32 bits for 5 * bins + 2 * rows numbers, `keys` for 2 * rows, `loads` for bins. */
 typedef struct {
     int64_t *loads;
     int32_t *words;
+    uint64_t *keys;
 } Scratch;
 
 /* Divide the rows of one step, which have costs from 0 to 2^32 - 1, among bins. `room` has the rows that each bin takes,
@@ -142,8 +157,9 @@ typedef struct {
 static void divide(const int64_t *cost, int64_t rows, int64_t bins, int64_t free, int64_t exchanges,
                    const int64_t *room, const Scratch *scratch, int32_t *out) {
     int64_t *const loads = scratch->loads;
+    uint64_t *const keys = scratch->keys;
     int32_t *const count = scratch->words, *head = count + bins, *heap = head + bins, *tail = heap + bins;
-    int32_t *const left = tail + bins, *next = left + bins, *order = next + rows, *other = order + rows;
+    int32_t *const left = tail + bins, *next = left + bins, *order = next + rows;
     const Step s = {bins, free, cost, loads, count, head, next, heap};
     int64_t total = 0, largest = 0, size = 0;
     for (int32_t bin = 0; bin < bins; bin++) {
@@ -153,18 +169,41 @@ static void divide(const int64_t *cost, int64_t rows, int64_t bins, int64_t free
         left[bin] = free ? 0 : (int32_t)room[bin];
         if (free || room[bin] > 0) heap[size++] = bin;
     }
-    sort_rows(cost, rows, order, other);
+    sort_rows(s.cost, rows, keys, keys + rows, order);
+    const int scans = bins <= FEW_BINS && rows <= FEW_ROWS;
+    const int32_t even = (int32_t)((bins + 1) & ~1);
+    uint64_t weights[FEW_BINS];
+    if (scans)
+        for (int32_t bin = 0; bin < even; bin++)
+            weights[bin] = bin < bins && (free || room[bin] > 0) ? (uint64_t)bin : UINT64_MAX;
     for (int64_t i = 0; i < rows; i++) {
-        const int32_t row = order[i], bin = heap[0];
+        const int32_t row = order[i];
+        int32_t bin = heap[0];
+        if (scans) {
+            /* two by two, so that few comparisons wait for another */
+            uint64_t lightest = UINT64_MAX, second = UINT64_MAX;
+            for (int32_t k = 0; k < even; k += 2) {
+                lightest = weights[k] < lightest ? weights[k] : lightest;
+                second = weights[k + 1] < second ? weights[k + 1] : second;
+            }
+            lightest = second < lightest ? second : lightest;
+            bin = (int32_t)(lightest & (FEW_BINS - 1));
+            weights[bin] += ((uint64_t)s.cost[row] << LOAD_SHIFT) + (1 << COUNT_SHIFT);
+        }
         /* rows come by falling cost, so a bin's list is in order */
         next[row] = -1;
         if (tail[bin] < 0) head[bin] = row; else next[tail[bin]] = row;
         tail[bin] = row;
-        loads[bin] += cost[row];
+        loads[bin] += s.cost[row];
         count[bin]++;
-        total += cost[row];
-        if (cost[row] > largest) largest = cost[row];
-        if (!free && --left[bin] == 0) heap[0] = heap[--size];
+        total += s.cost[row];
+        if (s.cost[row] > largest) largest = s.cost[row];
+        const int is_full = !free && --left[bin] == 0;
+        if (scans) {
+            if (is_full) weights[bin] = UINT64_MAX;
+            continue;
+        }
+        if (is_full) heap[0] = heap[--size];
         sift_down(&s, 0, size);
     }
     const int64_t mean = total / bins, least = mean > largest ? mean : largest;
@@ -178,11 +217,12 @@ static void divide(const int64_t *cost, int64_t rows, int64_t bins, int64_t free
         for (int32_t row = head[bin]; row >= 0; row = next[row]) out[row] = bin;
 }
 
-/* Divide the rows of each step, which are those from starts[step] to starts[step + 1], as `divide` does. `words` has
+/* Divide the rows of each step, which are those from starts[step] to starts[step + 1], as `divide` does. The scratch has
  * room for the step with the most rows. */
-EXPORT void windrow_balance(int64_t steps, const int64_t *starts, int64_t bins, int64_t free, int64_t exchanges,
-                            const int64_t *costs, const int64_t *room, int64_t *loads, int32_t *words, int32_t *out) {
-    const Scratch scratch = {loads, words};
+EXPORT void windrow_balance_steps(int64_t steps, const int64_t *starts, int64_t bins, int64_t free, int64_t exchanges,
+                                  const int64_t *costs, const int64_t *room, int64_t *loads, int32_t *words,
+                                  uint64_t *keys, int32_t *out) {
+    const Scratch scratch = {loads, words, keys};
     for (int64_t step = 0; step < steps; step++) {
         const int64_t first = starts[step], rows = starts[step + 1] - first;
         divide(costs + first, rows, bins, free, exchanges, room, &scratch, out + first);
@@ -190,20 +230,21 @@ EXPORT void windrow_balance(int64_t steps, const int64_t *starts, int64_t bins, 
 }
 
 /* How many of some rows make a step: the most that are divided with at most `limit` tokens in each bin. As many rows as
- * bins always are. `whole` and `out` are scratch for each row, `sums` for each bin. */
-EXPORT int64_t windrow_cut(int64_t most, int64_t bins, int64_t limit, int64_t exchanges, const double *costs,
-                           const double *tokens, int64_t *whole, double *sums, int64_t *loads, int32_t *words,
-                           int32_t *out, const double *units) {
-    const Scratch scratch = {loads, words};
+ * bins always are. Costs are counted in `units` parts of the largest. `whole` and `out` are scratch for each row, `sums`
+ * for each bin. */
+EXPORT int64_t windrow_cut(int64_t most, int64_t bins, int64_t limit, int64_t exchanges, int64_t units,
+                           const double *costs, const double *tokens, int64_t *whole, double *sums, int64_t *loads,
+                           int32_t *words, uint64_t *keys, int32_t *out) {
+    const Scratch scratch = {loads, words, keys};
     int64_t rows = most;
     for (; rows > bins; rows--) {
         double largest = 0, heaviest = 0;
         for (int64_t i = 0; i < rows; i++)
             if (costs[i] > largest) largest = costs[i];
-        const double scale = largest > 0 ? *units / largest : 0;
+        const double scale = largest > 0 ? (double)units / largest : 0;
         for (int64_t i = 0; i < rows; i++) {
             const double cost = costs[i] * scale;
-            whole[i] = (int64_t)(cost < *units ? cost : *units);
+            whole[i] = cost < (double)units ? (int64_t)cost : units;
         }
         divide(whole, rows, bins, 1, exchanges, 0, &scratch, out);
         for (int64_t bin = 0; bin < bins; bin++) sums[bin] = 0;
@@ -219,4 +260,21 @@ EXPORT int64_t windrow_cut(int64_t most, int64_t bins, int64_t limit, int64_t ex
  * end behind the last number of each group. */
 EXPORT void windrow_number(int64_t rows, const uint32_t *keys, int64_t *starts, uint32_t *out) {
     for (int64_t i = 0; i < rows; i++) out[i] = (uint32_t)starts[keys[i]]++;
+}
+
+/* Find the run of each row by its number: the last one whose first number is not above it. `firsts` rise, and no number
+ * is below the first of them. Writes the ids of the runs, of 2 or 4 bytes, and the places within them. */
+EXPORT void windrow_find_runs(int64_t rows, const uint32_t *numbers, int64_t runs, const uint32_t *firsts, int64_t width,
+                              const void *ids, void *out_ids, uint32_t *out_places) {
+    for (int64_t i = 0; i < rows; i++) {
+        const uint32_t *at = firsts;
+        for (int64_t left = runs; left > 1;) {
+            const int64_t half = left / 2;
+            at = at[half] <= numbers[i] ? at + half : at;
+            left -= half;
+        }
+        out_places[i] = numbers[i] - *at;
+        if (width == 2) ((uint16_t *)out_ids)[i] = ((const uint16_t *)ids)[at - firsts];
+        else ((uint32_t *)out_ids)[i] = ((const uint32_t *)ids)[at - firsts];
+    }
 }

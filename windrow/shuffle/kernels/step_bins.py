@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.shuffle.kernels import native
+from windrow.shuffle.kernels.native import RunIds
 
 
 def balance(
@@ -30,12 +31,16 @@ def balance(
     native._require(room is None or (native._is(room, np.int64, bins) and bool((room >= 0).all())), "room")
     native._require(room is None or int(room.sum()) >= most, "room")
     taken = np.zeros(bins, np.int64) if room is None else np.minimum(room, 2**31 - 1)
-    loads, words = np.empty(bins, np.int64), np.empty(5 * bins + 3 * most, np.int32)
     out = np.empty(len(costs), np.int32)
-    native.LIBRARY.windrow_balance(
-        len(sizes), starts, bins, room is None, exchanges, costs, taken, loads, words, out
+    native.LIBRARY.windrow_balance_steps(
+        len(sizes), starts, bins, room is None, exchanges, costs, taken, *_scratch(bins, most), out
     )
     return out
+
+
+def _scratch(bins: int, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64]]:
+    """Memory for dividing a step of so many rows."""
+    return np.empty(bins, np.int64), np.empty(5 * bins + 2 * rows, np.int32), np.empty(2 * rows, np.uint64)
 
 
 def cut(
@@ -53,22 +58,9 @@ def cut(
     most = len(costs)
     native._require(_are_floats(costs, tokens) and len(tokens) == most < 2**31, "costs and tokens")
     native._require(0 < bins < 2**31 and 0 < units <= 2**31, "bins and units")
-    whole, sums, loads = np.empty(most, np.int64), np.empty(bins), np.empty(bins, np.int64)
-    words, out = np.empty(5 * bins + 3 * most, np.int32), np.empty(most, np.int32)
-    found: int = native.LIBRARY.windrow_cut(
-        most,
-        bins,
-        limit,
-        exchanges,
-        costs,
-        tokens,
-        whole,
-        sums,
-        loads,
-        words,
-        out,
-        np.array([units], np.float64),
-    )
+    whole, sums, out = np.empty(most, np.int64), np.empty(bins), np.empty(most, np.int32)
+    arguments = most, bins, limit, exchanges, units, costs, tokens, whole, sums
+    found: int = native.LIBRARY.windrow_cut(*arguments, *_scratch(bins, most), out)
     return found
 
 
@@ -85,3 +77,15 @@ def number(keys: NDArray[np.uint32], starts: NDArray[np.int64]) -> NDArray[np.ui
     out = np.empty(len(keys), np.uint32)
     native.LIBRARY.windrow_number(len(keys), keys, starts.copy(), out)
     return out
+
+
+def find_runs(
+    numbers: NDArray[np.uint32], firsts: NDArray[np.uint32], ids: RunIds
+) -> tuple[RunIds, NDArray[np.uint32]]:
+    """(rows,) the id of each row's run, the last one whose first number is not above the row's, and its place."""
+    native._require(native._is(numbers, np.uint32, len(numbers)) and numbers.flags.c_contiguous, "numbers")
+    native._require(native._is(firsts, np.uint32, len(ids)) and ids.dtype in native._RUN_TYPES, "runs")
+    native._require(len(ids) > 0 and int(numbers.min(initial=native.MAX_ROWS)) >= int(firsts[0]), "numbers")
+    runs, places = np.empty(len(numbers), ids.dtype), np.empty(len(numbers), np.uint32)
+    native.LIBRARY.windrow_find_runs(len(numbers), numbers, len(ids), firsts, ids.itemsize, ids, runs, places)
+    return runs, places

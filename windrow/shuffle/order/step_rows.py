@@ -239,12 +239,18 @@ def _count(
     trainers, parts = assignment.shards // assignment.workers, balance.microbatches
     counts = [len(each.starts) - 1 for each in units]
     rows_of_units = [np.zeros(0, np.int64), *(np.diff(each.starts) for each in units)]
-    number = np.repeat(np.arange(sum(counts)), np.concatenate(rows_of_units))
     to = np.concatenate([each.trainers for each in units] or [np.zeros(0, np.int32)])
-    of_part = np.concatenate([each.parts for each in units] or [np.zeros(0, np.int32)])
     shape = (max(1, sum(counts)), trainers, parts)
     bins = shape[0] * trainers * parts
-    flat = np.where(to < 0, bins, (number * trainers + to) * parts + of_part)
+    # the first bin of each row's unit, then the row's own
+    flat = np.repeat(np.arange(sum(counts)) * (trainers * parts), np.concatenate(rows_of_units))
+    if parts == 1:
+        flat += to
+    elif units:
+        flat += to * np.int64(parts)
+        flat += np.concatenate([each.parts for each in units])
+    if to.min(initial=0) < 0:
+        flat[to < 0] = bins
     spent = _slice(costs, begin - low, len(flat))
     all_costs = np.bincount(flat, spent, minlength=bins + 1)[:bins].reshape(shape).astype(np.float64)
 
@@ -255,9 +261,12 @@ def _count(
     skipped = max(0, first - begin)
     own = flat[skipped : max(skipped, stop - begin)]
     keys[lead : lead + len(own)] = own
-    sizes = np.bincount(keys, minlength=bins + 1)[:bins].reshape(shape)
-    earlier = np.bincount(flat[:skipped], minlength=bins + 1)[:bins].reshape(shape)[0].sum(axis=1)
-    later = np.bincount(flat[skipped + len(own) :], minlength=bins + 1)[:bins].reshape(shape)[-1].sum(axis=1)
+    before, behind, sizes = (
+        np.bincount(each, minlength=bins + 1)[:bins].reshape(shape)
+        for each in (flat[:skipped], flat[skipped + len(own) :], flat)
+    )
+    sizes = sizes - before - behind
+    earlier, later = before[0].sum(axis=1), behind[-1].sum(axis=1)
     padding: tuple[tuple[int, int, int], ...] = ()
     if (
         assignment.equal == "pad"
@@ -289,6 +298,8 @@ def _count(
 
 def _slice(costs: NDArray[np.float64], at: int, count: int) -> NDArray[np.float64]:
     """``count`` costs from index ``at`` on; 0 for those that are not known."""
+    if at >= 0 and at + count <= len(costs):
+        return costs[at : at + count]
     found = np.zeros(count)
     known = costs[max(0, at) : max(0, at + count)]
     lead = max(0, -at)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
 from windrow.core.errors import StateError
+from windrow.shuffle.kernels import native, step_bins
 from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.order.round_runs import RoundDestinations, RoundRuns
 from windrow.shuffle.order.runs import Destinations, Run, WindowRuns
@@ -202,9 +203,7 @@ class StepDestinations:
 
         Returns what `Destinations.assign` does.
         """
-        at = np.searchsorted(self._firsts, rows, side="right") - 1
-        runs: RunIds = self._ids[at]
-        places = (rows - self._firsts[at]).astype(np.uint32)
+        runs, places = self._find(np.ascontiguousarray(rows, np.uint32))
         if not len(self._repeated):
             return None, runs, places
         order = np.argsort(rows, kind="stable")
@@ -216,6 +215,12 @@ class StepDestinations:
             np.concatenate([runs, self._padding_ids[here].astype(runs.dtype)]),
             np.concatenate([places, self._padding_places[here].astype(np.uint32)]),
         )
+
+    def _find(self, rows: NDArray[np.uint32]) -> tuple[RunIds, NDArray[np.uint32]]:
+        if native.LIBRARY is not None:
+            return step_bins.find_runs(rows, self._firsts, self._ids)
+        at = np.searchsorted(self._firsts, rows, side="right") - 1
+        return self._ids[at], rows - self._firsts[at]
 
 
 def find_destinations(
