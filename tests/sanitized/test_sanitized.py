@@ -28,7 +28,11 @@ SHORT += [
 ]
 OTHERS = ["shuffle/kernels/test_bit_packing", "shuffle/kernels/test_group_rows"]
 OTHERS += ["shuffle/order/test_best_fit", "shuffle/order/test_runs", "shuffle/order/test_permutation"]
-OTHERS += ["shuffle/order/test_step_balance"]
+OTHERS += [
+    "shuffle/order/test_step_balance",
+    "shuffle/order/test_step_runs",
+    "shuffle/order/test_token_budget",
+]
 OTHERS += ["io/parquet/test_footers", "io/parquet/test_block_reader", "io/parquet/test_row_ranges"]
 # without Python's fault handler, whose report would replace that of the sanitizer
 PYTEST = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
@@ -145,10 +146,10 @@ class MeasuredRows:
             own = self.of_window(balance.column, epoch, at, measures)
             assert own is not None, "rows are measured before they are placed"
             cuts.add(own[0][skipped:], is_last=at + 1 == len(counts.shape.windows))
-        starts = np.array(cuts.starts, np.int64)
-        begin = max(0, int(np.searchsorted(starts, first, side="right")) - 1)
-        end = max(begin, int(np.searchsorted(starts, stop)))
-        return WindowCuts(starts[begin : end + 1], cuts.is_complete and end + 1 >= len(starts))
+        begin = max(0, bisect_right(cuts.starts, first) - 1)
+        end = max(begin, bisect_left(cuts.starts, stop))
+        starts = np.array(cuts.starts[begin : end + 1], np.int64)
+        return WindowCuts(starts, cuts.is_complete and end + 1 >= len(cuts.starts))
 
     def _order(self, epoch: int, window: int, rows: int, first_row: int) -> WindowOrder:
         return order_window(seed=self._seed, epoch=epoch, window=window, rows=rows, first_row=first_row)
