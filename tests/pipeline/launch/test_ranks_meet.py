@@ -25,7 +25,9 @@ from windrow.pipeline.launch.rendezvous import Rendezvous, find_store
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
 
-WAITING = Waiting(0.1, 0.6)
+# nothing waits that long, except where a rank is absent
+WAITING = Waiting(60.0, 120.0)
+BRIEFLY = Waiting(0.1, 0.6)
 SIZE = 3
 
 
@@ -49,7 +51,11 @@ def _program(**changes: Any) -> Program:
 
 
 def _agree(
-    rendezvous: Rendezvous, program: Program, started: list[Any], place: tuple[int, int] | None = None
+    rendezvous: Rendezvous,
+    program: Program,
+    started: list[Any],
+    place: tuple[int, int] | None = None,
+    waiting: Waiting = WAITING,
 ) -> Agreement:
     def start(ips: list[list[str]]) -> tuple[str, Any]:
         started.append(ips)
@@ -57,7 +63,7 @@ def _agree(
 
     shard, replica = place or (rendezvous.rank, 0)
     member = Member(shard, replica, f"{replica} of {shard}", f"10.0.0.{rendezvous.rank}")
-    return agree_on_run(rendezvous, 0, program, member, start, WAITING)
+    return agree_on_run(rendezvous, 0, program, member, start, waiting)
 
 
 def test_ranks_that_agree_share_one_run() -> None:
@@ -117,7 +123,7 @@ def test_differing_pipelines_are_the_same_error_on_every_rank(changes: dict[str,
 @pytest.mark.filterwarnings("ignore:rank . waits in shard:RuntimeWarning")
 def test_waiting_ranks_name_the_absent_rank() -> None:
     def call(meeting: Rendezvous) -> Any:
-        return "absent" if meeting.rank == 1 else _agree(meeting, _program(), [])
+        return "absent" if meeting.rank == 1 else _agree(meeting, _program(), [], waiting=BRIEFLY)
 
     first, _, last = _run_ranks(call)
     for error in (first, last):
@@ -195,7 +201,7 @@ def test_taken_port_is_an_error_on_every_rank(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv("MASTER_PORT", str(server.getsockname()[1]))
         for rank, reason in enumerate(["address already in use", "has not answered for 2 s"]):
             with pytest.raises(PlanError, match=rf"rank {rank} cannot .*{reason}.*--master-port"):
-                find_store(rank, 2, WAITING)
+                find_store(rank, 2, BRIEFLY)
 
 
 def test_lost_torch_store_is_a_stall_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +214,7 @@ def test_lost_torch_store_is_a_stall_error(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(
         StallError, match=r"rank 1 has lost the store .*: Connection reset by peer\. The process"
     ):
-        meeting.wait(["key"], WAITING, lambda: "rank 1 waits")
+        meeting.wait(["key"], BRIEFLY, lambda: "rank 1 waits")
 
 
 def test_packing_is_named_among_the_transforms_of_ranks_that_differ() -> None:
