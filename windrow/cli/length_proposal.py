@@ -246,10 +246,15 @@ def describe_proposal(proposal: LengthProposal) -> dict[str, Any]:
             }
             for figures in proposal.figures
         ],
-        "balance": None if proposal.balance is None else asdict(proposal.balance),
+        "balance": None if proposal.balance is None else _describe_balance(proposal.balance),
         "code": proposal.code,
         "reasons": list(proposal.reasons),
     }
+
+
+def _describe_balance(balance: Balance) -> dict[str, Any]:
+    names = ("column", "cost", "rows", "microbatches")
+    return {name: getattr(balance, name) for name in names}
 
 
 def _describe_steps(steps: StepCosts) -> dict[str, float]:

@@ -171,11 +171,25 @@ def test_then_is_called_after_all_other_calls() -> None:
     assert events == ["fast", "slow", "look"]
 
 
+class WaitingStore(CountingStore):
+    """Answers once `open_gate` is set."""
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(size_bytes)
+        self.open_gate = threading.Event()
+
+    def __call__(self, start: int, stop: int) -> bytes:
+        found = super().__call__(start, stop)
+        self.open_gate.wait(20)
+        return found
+
+
 def test_closed_file_makes_no_more_requests() -> None:
-    store = CountingStore(MIB)
+    store = WaitingStore(MIB)
     file = store.open()
     file.fetch([(start, start + 8) for start in range(0, MIB, 4096)])
     file.close()
+    store.open_gate.set()
     time.sleep(0.2)
     assert len(store.asked) <= 64
 
