@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -108,3 +109,39 @@ def test_a_shard_cannot_go_on_inside_a_step_of_others() -> None:
         list(other.iter_batches(**TOKENS))
     one.close()
     other.close()
+
+
+def test_a_last_step_is_padded_where_only_rows_above_the_budget_follow() -> None:
+    pipe = windrow.range(78, block_rows=13).window(blocks_per_window=1).repeat(1)
+    shards = pipe.options(executor="threads", progress=False).split(3, equal="pad")
+    arguments: dict[str, Any] = {"balance": Balance("id"), "token_budget": TokenBudget(60, "drop")}
+    # shards have the same number of steps, or this is an error
+    steps = read(shards, **arguments)
+    assert steps[-1] == [59, 59, 60]
+    for shard in shards:
+        shard.close()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_shards_go_on_at_steps_of_their_own_whichever_opens_first(first: int) -> None:
+    def take(batches: Any, steps: int | None = None) -> list[int]:
+        return [row for _, batch in zip(range(steps or 99), batches, strict=False) for row in batch["id"]]
+
+    shards = make_pipe().split(2, equal=True)
+    iterators = [shard.iter_batches(**TOKENS) for shard in shards]
+    taken = [take(iterators[0], 2), take(iterators[1], 1)]
+    again = make_pipe().split(2, equal=True)
+    for old, new in zip(shards, again, strict=True):
+        new.load_state_dict(old.state_dict())
+        old.close()
+    opened = {number: again[number].iter_batches(**TOKENS) for number in (first, 1 - first)}
+    with ThreadPoolExecutor(2) as pool:
+        rest = list(pool.map(lambda number: take(opened[number]), range(2)))
+    for shard in again:
+        shard.close()
+    whole = make_pipe().split(2, equal=True)
+    with ThreadPoolExecutor(2) as pool:
+        expected = list(pool.map(lambda shard: take(shard.iter_batches(**TOKENS)), whole))
+    assert [a + b for a, b in zip(taken, rest, strict=True)] == expected
+    for shard in whole:
+        shard.close()

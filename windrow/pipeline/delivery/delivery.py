@@ -12,8 +12,11 @@ from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.pipeline.delivery.sequence_slice import Selection
 from windrow.shuffle.order.balance import Balance
+from windrow.shuffle.order.token_budget import TokenBudget
 
 # more rows than any batch has
+# of ``batch_size``
+_DEFAULT_ROWS = 256
 _ALL_ROWS = 2**40
 
 Check = Callable[[pa.Schema, Mapping[str, int | None]], None]
@@ -118,7 +121,7 @@ class Delivery:
 
 
 def choose_batches(
-    batch_size: object, balance: object, token_budget: object, *, default: int = 256
+    batch_size: object, balance: object, token_budget: int | TokenBudget | None
 ) -> tuple[int, Balance | None]:
     """The rows of a batch, and how steps are divided; the rows are not used where tokens tell what a batch has."""
     if balance is not None and not isinstance(balance, Balance):
@@ -129,9 +132,9 @@ def choose_batches(
         raise PlanError(
             "token_budget= needs balance=windrow.Balance(column): rows are divided by it, and its column tells tokens"
         )
-    if batch_size != default:
+    if batch_size != _DEFAULT_ROWS:
         raise PlanError(f"batch_size={batch_size!r} and token_budget={token_budget!r} exclude each other")
-    return 1, balance.with_budget(token_budget)  # type: ignore[arg-type]
+    return 1, balance.with_budget(token_budget)
 
 
 def rows_to_convert(batch_size: int, balance: Balance | None) -> int:

@@ -87,11 +87,12 @@ class MeasuredRows:
         counts: EpochCounts,
         measures: Sequence[Floats | None],
         assignment: ShardAssignment,
+        cuts: WindowCuts | None = None,
     ) -> tuple[int, Floats, Ints]:
         """The measures of a window's rows, and of others of its first and last step as far as they are known.
 
-        Returns the epoch's row of the first of them, (rows,) the measures, and the positions of the window's stored
-        rows.
+        ``cuts``: where these steps begin, if they end by their tokens. Returns the epoch's row of the first of these
+        rows, (rows,) the measures, and the positions of the window's stored rows.
         """
         balance = assignment.balance
         assert balance is not None, "rows are divided by cost"
@@ -99,9 +100,8 @@ class MeasuredRows:
         own = self.of_window(balance.column, epoch, window, measures)
         assert own is not None, "rows are measured before they are placed"
         found, low, high = [own[0]], first, stop
-        if assignment.ends_by_tokens:
-            starts = self._cut(epoch, window, counts, measures, assignment).starts
-            begin, end = int(starts[0]), int(starts[-1])
+        if cuts is not None:
+            begin, end = int(cuts.starts[0]), int(cuts.starts[-1])
         else:
             begin = first - max(0, first - assignment.start_row) % assignment.step_rows
             end = stop + -max(0, stop - assignment.start_row) % assignment.step_rows
@@ -172,11 +172,11 @@ class MeasuredRows:
         """
         epoch, window = key
         plan = self._plan(epoch, window)
-        low, found, positions = self.around(epoch, window, counts, measures, assignment)
+        cuts = self._cut(epoch, window, counts, measures, assignment) if assignment.ends_by_tokens else None
+        low, found, positions = self.around(epoch, window, counts, measures, assignment, cuts)
         first, stop = _first_row(counts, window), _first_row(counts, window + 1)
         order = self._order(epoch, window, stop - first, first)
-        if assignment.ends_by_tokens:
-            cuts = self._cut(epoch, window, counts, measures, assignment)
+        if cuts is not None:
             divided = divide_cut_rows(
                 assignment, window=(first, stop), total=total, low=low, measures=found, cuts=cuts
             )
