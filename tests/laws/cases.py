@@ -246,8 +246,13 @@ class Case:
         corrupt = self.corrupt or frozenset()
         return [[] if block in corrupt else change(rows) for block, rows in enumerate(blocks)]
 
-    def order(self, epoch: int) -> Rows:
-        """The values of an epoch in their shuffled order."""
+    def groups(self, batch_rows: int | None = None) -> tuple[int, int] | None:
+        """Of how many steps the rows are sorted by length, and the rows of a step; None: they are not."""
+        steps = None if self.balance is None else self.balance.group_steps
+        return None if steps is None else (steps, self.shards * (batch_rows or self.batch_rows))
+
+    def order(self, epoch: int, groups: tuple[int, int] | None = None) -> Rows:
+        """The values of an epoch in their order: shuffled, then in groups by length."""
         rows = order_epoch(
             self.source.blocks,
             self.values(),
@@ -256,6 +261,7 @@ class Case:
             epoch=epoch,
             shuffles_blocks=self.shuffles_blocks,
             sort_key=(lambda x: -(x % 2)) if self.sorted else None,
+            groups=groups,
         )
         if not self.packed:
             return rows
@@ -265,7 +271,7 @@ class Case:
 
     def assigned(self, epoch: int, batch_rows: int | None = None) -> Assigned:
         """The values that each shard must receive, by batch."""
-        order = self.order(epoch)
+        order = self.order(epoch, self.groups(batch_rows))
         B = self.batch_rows if batch_rows is None else batch_rows
         if self.balance is None:
             assigned = assign_as_lists(len(order), self.shards, B, self.equal, drop_last=self.drop_last)
@@ -293,6 +299,7 @@ BUDGETS = st.sampled_from(
     [TokenBudget(300), TokenBudget(900), TokenBudget(60, "drop"), TokenBudget(250, "drop")]
 )
 BUDGETED = st.builds(Balance.with_budget, BALANCES, BUDGETS)
+GROUPED = st.builds(Balance.with_groups, BALANCES, st.integers(2, 4))
 
 
 def _allowed(case: Case) -> Case:
@@ -324,5 +331,5 @@ CASES = st.builds(
     packed=st.sampled_from([0, 0, 0, 0, 0, 0, 1, 3, 7]),
     shuffles_blocks=st.sampled_from([False, False, False, False, True]),
     sorted=st.sampled_from([False, False, False, True]),
-    balance=st.none() | BALANCES | BUDGETED,
+    balance=st.none() | BALANCES | BUDGETED | GROUPED,
 ).map(_allowed)

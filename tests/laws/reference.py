@@ -16,7 +16,7 @@ from windrow.shuffle.order.shard_assignment import Equal
 from windrow.shuffle.order.step_balance import balance_steps
 from windrow.shuffle.order.window_order import order_window
 
-__all__ = ["Assigned", "assign_as_lists", "divide_by_cost", "order_epoch"]
+__all__ = ["Assigned", "assign_as_lists", "divide_by_cost", "group_by_length", "order_epoch"]
 
 
 @dataclass(frozen=True)
@@ -165,6 +165,23 @@ def _share_rest(rest: list[int], n: int, equal: Equal) -> list[list[int]]:
     return [rest[first : first + size] for first, size in zip(firsts, sizes, strict=True)]
 
 
+def group_by_length(rows: list[Any], first_row: int, steps: int, step_rows: int) -> list[Any]:
+    """The rows of a window, which begins at an epoch's row, in their order by law 11."""
+    whole = [
+        step
+        for step in range((first_row + len(rows)) // step_rows)
+        if first_row <= step * step_rows <= (step + 1) * step_rows <= first_row + len(rows)
+    ]
+    found = list(rows)
+    for at in range(0, len(whole), steps):
+        group = whole[at : at + steps]
+        first, stop = group[0] * step_rows - first_row, (group[-1] + 1) * step_rows - first_row
+        by_length = sorted(range(first, stop), key=lambda row: (rows[row], row))
+        chunks = [sorted(by_length[k : k + step_rows]) for k in range(0, stop - first, step_rows)]
+        found[first:stop] = [rows[row] for chunk in sorted(chunks) for row in chunk]
+    return found
+
+
 def order_epoch(
     blocks: BlockTable,
     values: Sequence[Sequence[Any]],
@@ -174,10 +191,12 @@ def order_epoch(
     epoch: int,
     shuffles_blocks: bool = False,
     sort_key: Callable[[Any], Any] | None = None,
+    groups: tuple[int, int] | None = None,
 ) -> list[Any]:
     """The values of an epoch in their order; ``values`` has those that each block delivers.
 
-    Each window is shuffled, unless only its blocks are, and then sorted if there is a key.
+    Each window is shuffled, unless only its blocks are, and then sorted if there is a key. ``groups``: of how many
+    steps the rows are sorted by length, which is their value, and the rows of a step.
     """
     plan = plan_epoch(blocks, cut=cut, seed=seed, epoch=epoch, sorts_windows=not shuffles_blocks)
     order: list[Any] = []
@@ -188,5 +207,7 @@ def order_epoch(
         placed: list[Any] = [None] * len(stored)
         for value, row in zip(stored, rows.epoch_rows(0, len(stored)).tolist(), strict=True):
             placed[row - len(order)] = value
+        if groups is not None:
+            placed = group_by_length(placed, len(order), *groups)
         order.extend(placed if sort_key is None else sorted(placed, key=sort_key))
     return order

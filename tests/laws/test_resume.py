@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.laws.cases import CASES, Case, Rows
 from tests.laws.reading import take_rows
 from tests.laws.reference import Assigned, assign_as_lists, divide_by_cost
-from windrow.core.errors import PlanError
+from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.checkpoint.resume import resume
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan.cursor import Cursor
@@ -31,7 +31,8 @@ class Stream(RuleBasedStateMachine):
     """Shards, and the rows that they must deliver.
 
     The model consists of the list of an epoch's rows, the number of rows consumed when the epoch was
-    opened, the number of steps since then, and whether the epoch was ended early.
+    opened, the number of steps since then, and whether the epoch was ended early. If rows are grouped by length, it
+    also has the groups by which the epoch began.
     """
 
     shards: list[Shard]
@@ -41,11 +42,11 @@ class Stream(RuleBasedStateMachine):
         self.case = replace(case, cache=None)
         self.balance = case.balance
         self.job = self.case.job(ThreadsExecutor(2))
-        self.orders = [self.case.order(epoch) for epoch in range(case.epochs)]
+        self.orders: dict[tuple[int, tuple[int, int] | None], Rows] = {}
         self.enter(0)
         self.assigned: Assigned | None = None
         self.batch_rows: int | None = None
-        self.saved: list[tuple[dict[str, Any], int, int]] = []
+        self.saved: list[tuple[dict[str, Any], int, int, tuple[int, int] | None]] = []
         self.split(case.shards)
 
     def split(self, shards: int, state: dict[str, Any] | None = None) -> None:
@@ -55,11 +56,14 @@ class Stream(RuleBasedStateMachine):
 
     @property
     def order(self) -> Rows:
-        return self.orders[self.epoch]
+        key = self.epoch, self.groups
+        if key not in self.orders:
+            self.orders[key] = self.case.order(*key)
+        return self.orders[key]
 
     @property
     def is_done(self) -> bool:
-        return self.epoch == len(self.orders)
+        return self.epoch == self.case.epochs
 
     def assignment(self, batch_rows: int, row: int) -> Assigned:
         case, order = self.case, self.order
@@ -68,8 +72,9 @@ class Stream(RuleBasedStateMachine):
             return assign_as_lists(len(order), case.shards, batch_rows, case.equal, **how)
         return divide_by_cost(len(order), case.shards, batch_rows, case.equal, case.balance, order, **how)
 
-    def enter(self, epoch: int, row: int = 0) -> None:
+    def enter(self, epoch: int, row: int = 0, groups: tuple[int, int] | None = None) -> None:
         self.epoch, self.row, self.steps, self.assigned = epoch, row, 0, None
+        self.groups = groups if row else None
         self.left = self.is_skipped = self.are_apart = False
 
     @property
@@ -84,15 +89,23 @@ class Stream(RuleBasedStateMachine):
     @precondition(lambda self: self.assigned is None and not self.is_done)
     @rule(batch_rows=BATCH_ROWS, is_balanced=st.booleans())
     def open(self, batch_rows: int, is_balanced: bool) -> None:
-        if self.left and self.epoch + 1 == len(self.orders):
+        if self.left and self.epoch + 1 == self.case.epochs:
             for shard in self.shards:
                 with pytest.raises(PlanError, match="have been read"):
                     shard.iter_batches(batch_rows)
             return
         if self.left:
             self.enter(self.epoch + 1)
-        self.batch_rows = batch_rows
         self.case = replace(self.case, balance=self.balance if is_balanced else None)
+        if not self.row:
+            self.groups = self.case.groups(batch_rows)
+        elif self.groups is not None and not is_balanced:
+            for shard in self.shards:
+                with pytest.raises(StateError, match="until the epoch's end"):
+                    shard.iter_batches(batch_rows)
+            self.left = False
+            return
+        self.batch_rows = batch_rows
         self.assigned = self.assignment(batch_rows, self.row)
         drop_last = self.case.drop_last
         balance = self.case.balance
@@ -141,7 +154,8 @@ class Stream(RuleBasedStateMachine):
             # its end was not reached: it is still the epoch to skip, except for shards with fewer steps
             self.is_skipped, self.are_apart = True, apart
         else:
-            self.enter(self.epoch, self.row + self.steps * len(self.shards) * self.batch_rows)
+            row = self.row + self.steps * len(self.shards) * self.batch_rows
+            self.enter(self.epoch, row, self.groups)
             self.left = True
 
     @precondition(lambda self: self.is_skipped or not self.is_done)
@@ -175,46 +189,50 @@ class Stream(RuleBasedStateMachine):
         state = json.loads(text)
         # with packing, states count tokens
         assert (state["epoch"], state["row"]) == (epoch, row * (self.case.packed or 1))
-        self.saved.append((state, epoch, row))
+        self.saved.append((state, epoch, row, self.groups))
 
     @precondition(lambda self: self.saved)
     @rule(data=st.data(), shards=SHARDS)
     def restart(self, data: Any, shards: int) -> None:
-        state, epoch, row = data.draw(st.sampled_from(self.saved))
+        state, *place = data.draw(st.sampled_from(self.saved))
         self.close()
         self.split(shards, state)
-        self.enter(epoch, row)
+        self.enter(*place)
 
     @rule(shards=SHARDS)
     def stop(self, shards: int) -> None:
         """Close the shards at any point, and restart from their states."""
         self.close()
         self.save()
-        state, epoch, row = self.saved[-1]
+        state, *place = self.saved[-1]
         self.split(shards, state)
-        self.enter(epoch, row)
+        self.enter(*place)
 
     @precondition(lambda self: self.saved)
     @rule(data=st.data())
     def load(self, data: Any) -> None:
-        state, epoch, row = data.draw(st.sampled_from(self.saved))
+        state, *place = data.draw(st.sampled_from(self.saved))
         if self.assigned is not None:
             for iterator in self.iterators:
                 iterator.close()
         for shard in self.shards:
             shard.load_state_dict(state)
-        self.enter(epoch, row)
+        self.enter(*place)
 
     @precondition(lambda self: self.assigned is None and not self.is_done and self.case.rows_known)
     @rule(count=st.integers(0, 12), batch_rows=BATCH_ROWS)
     def skip(self, count: int, batch_rows: int) -> None:
         drop_last = self.case.drop_last
         for shard in self.shards:
-            shard.skip_batches(count, batch_size=batch_rows, drop_last=drop_last)
+            shard.skip_batches(
+                count, batch_size=batch_rows, drop_last=drop_last, balance=self.case.balance
+            )
         self.left = self.is_skipped = False
         while count and not self.is_done:
             left = max(map(len, self.assignment(batch_rows, self.row).batches))
             if count < left:
+                if not self.row:
+                    self.groups = self.case.groups(batch_rows)
                 self.row += count * len(self.shards) * batch_rows
                 return
             count -= left

@@ -110,7 +110,7 @@ def test_the_same_global_batches_for_any_number_of_shards(case: Case, shards: in
         case = replace(case, balance=None)
     readings = read_shards(case, ThreadsExecutor(2))
     for epoch in range(case.epochs):
-        order = case.order(epoch)
+        order = case.order(epoch, case.groups())
         for step in range(len(order) // 12):
             batch = [x for reading in readings for x in reading.epochs[epoch][step]]
             expected = order[step * 12 : (step + 1) * 12]

@@ -20,6 +20,7 @@ from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.mixture_legs import MixtureLegs
 from windrow.pipeline.plan.program import Program
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.keys import order_version
 
@@ -69,13 +70,20 @@ def _check_cursor(cursor: Cursor, program: Program) -> Cursor:
     before = program.locate(cursor.epoch, max(0, cursor.row - 1))
     if found.epoch == cursor.epoch and cursor not in (found, replace(before, row=cursor.row)):
         raise make_corrupt_error(f"row {cursor.row} of epoch {cursor.epoch} lies in another window")
-    return replace(found, assigned=cursor.assigned)
+    return replace(found, assigned=cursor.assigned, groups=cursor.groups)
 
 
 def skip_steps(
-    program: Program, at: Cursor, count: int, *, batch_rows: int | None, drop_last: bool, total: int | None
+    program: Program,
+    at: Cursor,
+    count: int,
+    *,
+    batch_rows: int | None,
+    drop_last: bool,
+    total: int | None,
+    balance: Balance | None = None,
 ) -> Cursor:
-    """The cursor ``count`` steps after another, across epochs.
+    """The cursor ``count`` steps after another, across epochs; ``balance`` tells whether these are grouped by length.
 
     ``total`` is the number of rows per epoch. If it is None, the cursor stays in its epoch. If
     the row counts of single blocks are unknown, the cursor keeps its window, or the first one of
@@ -93,12 +101,14 @@ def skip_steps(
         return at
     if program.legs is not None:
         return _skip_in_mixture(program.legs, at, steps, rows, program.shards * program.batch_rows(rows))
-    assignment = program.assignment(Batching(rows, drop_last), at.row)
+    batching = Batching(rows, drop_last, balance)
+    assignment = program.assignment(batching, at)
     if total is None or steps < (left := assignment.steps(total, 0)):
         row = at.row + steps * assignment.step_rows
         known = program.job.rows_known
-        return program.locate(at.epoch, row) if known else Cursor(at.epoch, row, at.window, at.window_row)
-    whole = program.assignment(Batching(rows, drop_last))
+        found = program.locate(at.epoch, row) if known else Cursor(at.epoch, row, at.window, at.window_row)
+        return replace(found, groups=assignment.groups)
+    whole = program.assignment(batching)
     last, steps_of_epoch = program.job.epochs, whole.steps(total, 0)
     if not steps_of_epoch:
         # no epoch has a step
@@ -108,7 +118,8 @@ def skip_steps(
     if last is not None and epoch >= last:
         return Cursor(last)
     row = steps * whole.step_rows
-    return program.locate(epoch, row) if program.job.rows_known else Cursor(epoch, row)
+    found = program.locate(epoch, row) if program.job.rows_known else Cursor(epoch, row)
+    return replace(found, groups=whole.groups)
 
 
 def _skip_in_mixture(legs: MixtureLegs, at: Cursor, steps: int, batch_size: int, step_rows: int) -> Cursor:

@@ -21,6 +21,7 @@ from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.mixture import Mixture
 from windrow.shuffle.order.keys import order_version
+from windrow.shuffle.order.length_groups import LengthGroups
 
 _FORMAT = "windrow state"
 _FORMAT_VERSION = 1
@@ -28,6 +29,7 @@ _DIGEST_DIGITS = 16
 
 _TEXTS = ("fingerprint", "schema", "sizes", "filter", "packing", "shuffled")
 _CORRUPT = "corrupt"
+_GROUPS = "groups"
 _MIXTURE = "mixture"
 _COUNTS = ("order", "files", "rows", "block_bytes", "row_changes", "epoch", "row", "window", "window_row")
 _MAYBE = ("blocks_per_window", "bytes_per_window", "seed", "shards", "batch_size")
@@ -59,13 +61,17 @@ class State:
     shards: int | None = None
     batch_size: int | None = None  # None before it was known
     corrupt: tuple[int, ...] = ()
+    groups: str = ""  # in which order the epoch was read up to here, if by length
     mixture: MixedState | None = None  # of a mixture, whose data and order are those of its sources
 
     @property
     def cursor(self) -> Cursor:
         """How far the stream has been consumed."""
         assigned = None if self.shards is None or self.batch_size is None else (self.shards, self.batch_size)
-        return Cursor(self.epoch, self.row, self.window, self.window_row, assigned, corrupt=self.corrupt)
+        groups = LengthGroups.parse(self.groups)
+        return Cursor(
+            self.epoch, self.row, self.window, self.window_row, assigned, self.corrupt, groups=groups
+        )
 
     def at(
         self,
@@ -85,6 +91,7 @@ class State:
             shards=shards,
             batch_size=batch_size,
             corrupt=cursor.corrupt,
+            groups=str(cursor.groups) if cursor.row and cursor.groups is not None else "",
             mixture=mixture,
         )
 
@@ -174,7 +181,10 @@ def parse_state(state: object) -> State:
         mixture = parse_mixed(body[_MIXTURE])
         if mixture is None:
             raise make_corrupt_error(f"{_MIXTURE}={_shorten(body[_MIXTURE])} is not what states hold")
-    parsed = State(**fields, corrupt=_read_corrupt(body), mixture=mixture)
+    groups = body.get(_GROUPS, "")
+    if not isinstance(groups, str) or (groups and LengthGroups.parse(groups) is None):
+        raise make_corrupt_error(f"{_GROUPS}={_shorten(groups)} is not what states hold")
+    parsed = State(**fields, corrupt=_read_corrupt(body), groups=groups, mixture=mixture)
     known = parsed.to_dict()
     if unknown := sorted(str(key) for key in state if key not in known):
         raise make_corrupt_error(f"it has entries that no state has: {', '.join(map(repr, unknown))}")
@@ -230,7 +240,8 @@ def _shorten(value: object) -> str:
 
 
 def _digest(body: Mapping[str, Any]) -> str:
-    counted = {name: value for name, value in body.items() if name != _CORRUPT or value}
+    # states that were written before these were known have neither
+    counted = {name: value for name, value in body.items() if name not in (_CORRUPT, _GROUPS) or value}
     text = json.dumps(counted, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
 

@@ -114,7 +114,7 @@ class Driver:
             check_shares(legs, shard, cursor, batching.size, self._scheduler)
             if legs.open(cursor, batching.size):
                 self._handle(Replanned(cursor.epoch))
-        rest = self._program.assignment(batching, cursor.row)
+        rest = self._program.assignment(batching, cursor)
         self.admit(cursor, cursor.passed(self._program.job.sequence_rows))
         self._rows.epoch = max(self._rows.epoch, cursor.epoch)
         # runs are laid out from the epoch's start, so that a shard can resume at any step
@@ -138,7 +138,7 @@ class Driver:
             epoch=cursor.epoch,
             first_window=cursor.window,
             windows=self._program.fetched_windows(cursor.epoch),
-            assignment=self._program.assignment(batching, cursor.row),
+            assignment=self._program.assignment(batching, cursor),
             run_rows=self._program.run_rows(batching.size),
             total=self._total(cursor.epoch),
             user_warnings=self.take_user_warnings(),

@@ -66,7 +66,7 @@ class EpochFacts:
     @property
     def next_epoch(self) -> EpochFacts:
         """The expected facts of the next epoch, if its assignment is alike and no row count changes."""
-        assignment = replace(self.assignment, start_row=0)
+        assignment = self.assignment.from_row(0, None)
         return replace(self, epoch=self.epoch + 1, first_window=0, assignment=assignment, user_warnings=())
 
 
@@ -83,6 +83,12 @@ class EpochStarts:
         StateError if rows between the shards would be lost or read twice. They must be whole steps of
         this assignment apart, and the shard that is ahead must have got there by it.
         """
+        if opened is not None and opened.groups != rest.groups and opened.batching == rest.batching:
+            raise StateError(
+                f"shard {shard} would go on in epoch {cursor.epoch} with rows grouped by length as "
+                f"{rest.groups or 'none'}, and other shards as {opened.groups or 'none'}: load the same state into all "
+                "shards"
+            )
         start = cursor if opened is None else self._starts[cursor.epoch]
         earlier, later = sorted((start, cursor), key=lambda at: at.row)
         steps_apart = (later.row - earlier.row) % rest.step_rows == 0

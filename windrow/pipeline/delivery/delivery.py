@@ -121,11 +121,24 @@ class Delivery:
 
 
 def choose_batches(
-    batch_size: object, balance: object, token_budget: int | TokenBudget | None
+    batch_size: object,
+    balance: object,
+    token_budget: int | TokenBudget | None,
+    group_by_length: int | None,
 ) -> tuple[int, Balance | None]:
     """The rows of a batch, and how steps are divided; the rows are not used where tokens tell what a batch has."""
     if balance is not None and not isinstance(balance, Balance):
         raise PlanError(f"balance={balance!r} must be a windrow.Balance or None")
+    if group_by_length is not None:
+        if balance is None:
+            raise PlanError(
+                "group_by_length= needs balance=windrow.Balance(column): its column tells the length of a row"
+            )
+        if token_budget is not None:
+            raise PlanError(
+                "group_by_length= and token_budget= exclude each other: groups consist of steps of as many rows each"
+            )
+        balance = balance.with_groups(group_by_length)
     if token_budget is None:
         return check_number("batch_size", batch_size, 1), balance
     if balance is None:

@@ -92,6 +92,7 @@ class Deliverable(ABC):
         drop_last: bool = False,
         balance: Balance | None = None,
         token_budget: int | TokenBudget | None = None,
+        group_by_length: int | None = None,
         prefetch_batches: int = 1,
     ) -> BatchIterator:
         """Iterate over batches.
@@ -116,6 +117,11 @@ class Deliverable(ABC):
         token_budget
             In place of ``batch_size``, the most tokens of a batch, by the column of ``balance``: each step takes as
             many rows as fit on all shards, see `windrow.TokenBudget`.
+        group_by_length
+            Sort the rows of so many consecutive steps by length, by the column of ``balance``, so that those of a step
+            have like lengths and little is padded. These steps come in random order, as do the rows of each, if rows
+            are shuffled. None: the rows of a step are as the shuffle has them. It holds from the start of an epoch on;
+            an epoch that goes on from a state keeps the order in which it began.
         prefetch_batches
             Number of batches to prepare ahead.
 
@@ -125,7 +131,7 @@ class Deliverable(ABC):
             If an argument is invalid, or other shards read this epoch with another batch size.
         """
         check_format(batch_format)
-        batch_size, balance = choose_batches(batch_size, balance, token_budget)
+        batch_size, balance = choose_batches(batch_size, balance, token_budget, group_by_length)
         size = rows_to_convert(batch_size, balance)
 
         def split(span: pa.RecordBatch) -> Iterator[Any]:
@@ -161,6 +167,7 @@ class Deliverable(ABC):
         drop_last: bool = False,
         balance: Balance | None = None,
         token_budget: int | TokenBudget | None = None,
+        group_by_length: int | None = None,
         prefetch_batches: int = 1,
         pin_memory: bool | None = None,
         ragged: RaggedFormat | Mapping[str, RaggedFormat] | None = None,
@@ -173,7 +180,7 @@ class Deliverable(ABC):
 
         Parameters
         ----------
-        batch_size, columns, sequence, drop_last, balance, token_budget, prefetch_batches
+        batch_size, columns, sequence, drop_last, balance, token_budget, group_by_length, prefetch_batches
             As for `iter_batches`.
         dtypes
             One dtype for all columns, or a dict by column; casts happen where fewer bytes cross to the device.
@@ -206,7 +213,7 @@ class Deliverable(ABC):
         from windrow.pipeline.delivery.tensors.column_tensors import TensorSpec, tensor_batches
         from windrow.pipeline.delivery.tensors.ragged import RaggedSpec
 
-        batch_size, balance = choose_batches(batch_size, balance, token_budget)
+        batch_size, balance = choose_batches(batch_size, balance, token_budget, group_by_length)
         spec = TensorSpec(dtypes, device, collate_fn, batch_format, pin_memory, RaggedSpec(ragged))
 
         size, mover = rows_to_convert(batch_size, balance), spec.placement.mover()
@@ -238,6 +245,7 @@ class Deliverable(ABC):
         drop_last: bool = False,
         balance: Balance | None = None,
         token_budget: int | TokenBudget | None = None,
+        group_by_length: int | None = None,
         prefetch_batches: int = 1,
     ) -> BatchIterator:
         """Iterate over batches as dicts of JAX arrays; needs the extra ``jax``.
@@ -246,7 +254,7 @@ class Deliverable(ABC):
 
         Parameters
         ----------
-        batch_size, columns, sequence, drop_last, balance, token_budget, prefetch_batches
+        batch_size, columns, sequence, drop_last, balance, token_budget, group_by_length, prefetch_batches
             As for `iter_batches`.
         dtypes
             One dtype, or a dict of them by column. None: as stored; 64 bits become 32 without ``jax_enable_x64``.
@@ -267,7 +275,7 @@ class Deliverable(ABC):
         """
         from windrow.pipeline.delivery.jax_arrays import JaxSpec, to_jax
 
-        batch_size, balance = choose_batches(batch_size, balance, token_budget)
+        batch_size, balance = choose_batches(batch_size, balance, token_budget, group_by_length)
         spec, size = JaxSpec(dtypes, sharding), rows_to_convert(batch_size, balance)
 
         def split(span: pa.RecordBatch) -> Iterator[Any]:

@@ -20,7 +20,7 @@ class _Shard(Protocol):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, allow_appended: bool = ...) -> None: ...
 
-    def skip_batches(self, count: int, *, batch_size: int | None = ..., drop_last: bool = ...) -> None: ...
+    def skip_batches(self, count: int, *, batch_size: int | None = ..., **arguments: Any) -> None: ...
 
     def close(self) -> None: ...
 
@@ -100,7 +100,8 @@ class Loader:
         """
         self._check_counted("no batches can be skipped unread")
         self._stop()
-        self._shard.skip_batches(count, batch_size=self.batch_size, drop_last=self._drop_last)
+        given = {name: self._arguments.get(name) for name in ("balance", "group_by_length")}
+        self._shard.skip_batches(count, batch_size=self.batch_size, drop_last=self._drop_last, **given)
 
     def close(self) -> None:
         """Close the shard."""

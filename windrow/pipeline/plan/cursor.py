@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from windrow.shuffle.order.length_groups import LengthGroups
+
 
 @dataclass(frozen=True)
 class MixturePoint:
@@ -43,6 +45,8 @@ class Cursor:
     assigned: tuple[int, int] | None = field(default=None, compare=False)
     # the blocks skipped as corrupt up to here, by number; they stay skipped
     corrupt: tuple[int, ...] = field(default=(), compare=False)
+    # in which order the epoch was read up to ``row``, if by length
+    groups: LengthGroups | None = field(default=None, compare=False)
     # of a mixture: where its shares last changed; None: at its start
     mixed: MixturePoint | None = None
 

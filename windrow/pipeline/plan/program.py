@@ -183,18 +183,18 @@ class Program:
         """About how many rows have that many tokens, by the size of rows and four bytes a token."""
         return max(1, 4 * budget.tokens // max(4, self.row_bytes))
 
-    def assignment(self, batching: Batching, start_row: int = 0) -> ShardAssignment:
-        """The shard assignment of an epoch, from a row on."""
-        return ShardAssignment(
+    def assignment(self, batching: Batching, at: Cursor = Cursor()) -> ShardAssignment:
+        """The shard assignment of an epoch, from a cursor on."""
+        whole = ShardAssignment(
             self.shards,
             self.batch_rows(batching.size),
             self.equal,
             batching.drop_last,
-            start_row,
-            self.workers,
-            self.job.sequence_rows,
-            batching.balance,
+            workers=self.workers,
+            sequence_rows=self.job.sequence_rows,
+            balance=batching.balance,
         )
+        return whole.from_row(at.row, at.groups)
 
     def with_seed(self, seed: int | None) -> Program:
         """The same program with another seed."""

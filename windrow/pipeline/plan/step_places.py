@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from windrow.pipeline.plan.epoch_shape import EpochCounts
 from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan
+from windrow.shuffle.order.length_groups import LengthGroups
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_cuts import StepCuts
 from windrow.shuffle.order.step_rows import WindowCuts, divide_cut_rows, divide_rows
@@ -53,17 +54,26 @@ class MeasuredRows:
         self._plan = plan
         self._seed = seed
         # with the positions of the window's stored rows
-        self._kept: OrderedDict[tuple[str, int, int], tuple[Floats, Ints]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, LengthGroups | None, int, int], tuple[Floats, Ints]] = OrderedDict()
         self._cuts: dict[tuple[int, ShardAssignment], StepCuts] = {}
 
     def of_window(
-        self, column: str, epoch: int, window: int, measures: Sequence[Floats | None]
+        self,
+        assignment: ShardAssignment,
+        epoch: int,
+        window: int,
+        measures: Sequence[Floats | None],
+        row: int,
+        *,
+        is_end: bool = False,
     ) -> tuple[Floats, Ints] | None:
         """(rows,) the measures of a window's rows in their order, and the positions of its stored rows.
 
-        None if a block has not been measured.
+        ``row`` is the epoch's row at which the window begins, or ends. None if a block has not been measured.
         """
-        key = column, epoch, window
+        balance, groups = assignment.balance, assignment.groups
+        assert balance is not None, "rows are divided by cost"
+        key = balance.column, groups, epoch, window
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
@@ -75,6 +85,10 @@ class MeasuredRows:
         positions = self._order(epoch, window, len(stored), 0).epoch_rows(0, len(stored))
         ordered = np.empty_like(stored)
         ordered[positions] = stored
+        if groups is not None:
+            places = groups.arrange(ordered, row - len(stored) if is_end else row)
+            positions = places[positions]
+            ordered[places] = ordered.copy()
         self._kept[key] = ordered, positions
         if len(self._kept) > _KEPT_WINDOWS:
             self._kept.popitem(last=False)
@@ -94,10 +108,8 @@ class MeasuredRows:
         ``cuts``: where these steps begin, if they end by their tokens. Returns the epoch's row of the first of these
         rows, (rows,) the measures, and the positions of the window's stored rows.
         """
-        balance = assignment.balance
-        assert balance is not None, "rows are divided by cost"
         first, stop = _first_row(counts, window), _first_row(counts, window + 1)
-        own = self.of_window(balance.column, epoch, window, measures)
+        own = self.of_window(assignment, epoch, window, measures, first)
         assert own is not None, "rows are measured before they are placed"
         found, low, high = [own[0]], first, stop
         if cuts is not None:
@@ -107,14 +119,14 @@ class MeasuredRows:
             end = stop + -max(0, stop - assignment.start_row) % assignment.step_rows
         at = window - 1
         while low > begin and at >= 0:
-            before = self.of_window(balance.column, epoch, at, measures)
+            before = self.of_window(assignment, epoch, at, measures, low, is_end=True)
             if before is None:
                 break
             found.insert(0, before[0])
             low, at = low - len(before[0]), at - 1
         at = window + 1
         while high < end and at < len(counts.shape.windows):
-            behind = self.of_window(balance.column, epoch, at, measures)
+            behind = self.of_window(assignment, epoch, at, measures, high)
             if behind is None:
                 break
             found.append(behind[0])
@@ -130,8 +142,7 @@ class MeasuredRows:
         assignment: ShardAssignment,
     ) -> WindowCuts:
         """Where the steps begin of which a window has rows, all of which are known by now."""
-        balance, key = assignment.balance, (epoch, assignment)
-        assert balance is not None, "rows are divided by cost"
+        key = epoch, assignment
         if key not in self._cuts:
             for other in [other for other in self._cuts if other[0] < epoch - 1]:
                 del self._cuts[other]
@@ -142,10 +153,10 @@ class MeasuredRows:
         cuts = self._cuts[key]
         first, stop = _first_row(counts, window), _first_row(counts, window + 1)
         while not cuts.is_complete and cuts.starts[-1] < stop:
-            at, skipped = cuts.next_window, cuts.next_row - _first_row(counts, cuts.next_window)
-            own = self.of_window(balance.column, epoch, at, measures)
+            at, row = cuts.next_window, _first_row(counts, cuts.next_window)
+            own = self.of_window(assignment, epoch, at, measures, row)
             assert own is not None, "rows are measured before they are placed"
-            cuts.add(own[0][skipped:], is_last=at + 1 == len(counts.shape.windows))
+            cuts.add(own[0][cuts.next_row - row :], is_last=at + 1 == len(counts.shape.windows))
         begin = max(0, bisect_right(cuts.starts, first) - 1)
         end = max(begin, bisect_left(cuts.starts, stop))
         starts = np.array(cuts.starts[begin : end + 1], np.int64)

@@ -154,6 +154,7 @@ class Connection:
     def _open_epoch(self, program: Program, delivery: Delivery, at: Cursor) -> RunReader:
         """Adopt the prefetch loop that has already moved on to the epoch, or start a new one."""
         job, batch_size = program.job, delivery.batch_rows
+        _check_groups(at, delivery.balance)
         if delivery.balance is not None and delivery.balance.budget is not None:
             batch_size = program.batch_size(delivery.balance.budget)
         batching = Batching(batch_size, delivery.drop_last, delivery.balance)
@@ -316,6 +317,17 @@ def check_balance(job: Job, balance: Balance) -> None:
             raise PlanError(f"balance= cannot be combined with {name}: leave one of them out")
     if not job.before:
         check_measurable(job.source.schema, balance.column, PlanError, "")
+
+
+def _check_groups(at: Cursor, balance: Balance | None) -> None:
+    """Raise StateError if an epoch that was begun in groups by length would go on in another order."""
+    groups = at.groups if at.row else None
+    if groups is not None and (balance is None or balance.column != groups.column):
+        raise StateError(
+            f"rows of epoch {at.epoch} up to row {at.row:,} were read with group_by_length={groups.steps} by column "
+            f"{groups.column!r}: pass balance=windrow.Balance({groups.column!r}) until the epoch's end, so that the "
+            "rest keeps its order, or skip_epoch()"
+        )
 
 
 def _find_wanted(job: Job, delivery: Delivery) -> Wanted:

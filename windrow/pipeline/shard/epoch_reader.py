@@ -123,9 +123,9 @@ class EpochReader:
             return self._opened
         if self._has_nothing_left():
             return self.next_epoch(whole=False)
-        row = self._row_behind(self.steps)
+        row, groups = self._row_behind(self.steps), self.facts.assignment.groups
         if self._program.windows_known:
-            return replace(self._program.locate(self.epoch, row), assigned=assigned)
+            return replace(self._program.locate(self.epoch, row), assigned=assigned, groups=groups)
         # later windows may not be counted yet
         window, window_row = self._reader.window_before(row)
         return Cursor(
@@ -135,6 +135,7 @@ class EpochReader:
             window_row,
             assigned,
             corrupt=self._start_cursor_at(self._last_step_window).corrupt,
+            groups=groups,
         )
 
     @property

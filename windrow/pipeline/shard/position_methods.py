@@ -10,6 +10,8 @@ from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.checkpoint.mixed_state import change_shares, describe_mixture
 from windrow.pipeline.checkpoint.resume import resume, skip_steps
 from windrow.pipeline.checkpoint.state import State, describe_stream
+from windrow.pipeline.delivery.delivery import choose_batches
+from windrow.shuffle.order.balance import Balance
 
 if TYPE_CHECKING:
     from windrow.pipeline.checkpoint.lineage import Lineage
@@ -199,7 +201,15 @@ class PositionMethods:
                 )
             self._position.leave(epoch)
 
-    def skip_batches(self, count: int, *, batch_size: int | None = None, drop_last: bool = False) -> None:
+    def skip_batches(
+        self,
+        count: int,
+        *,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+        balance: Balance | None = None,
+        group_by_length: int | None = None,
+    ) -> None:
         """Skip some steps without reading them, also across epochs, for example after a loss spike.
 
         Counting starts behind the last batch that was delivered, even in an epoch that was abandoned early;
@@ -214,6 +224,9 @@ class PositionMethods:
             Rows per batch; None: that of the last ``iter_*`` call, or of the loaded state.
         drop_last
             Whether epochs omit a short last step.
+        balance, group_by_length
+            As for the ``iter_*`` call that goes on behind the skipped steps; groups by length have other rows in each
+            step. None: as for the last ``iter_*`` call.
 
         Raises
         ------
@@ -230,8 +243,18 @@ class PositionMethods:
             self._check_free()
             at = self._position.at
             rows = self._batch_size if batch_size is None else batch_size
+            if group_by_length is not None:
+                _, balance = choose_batches(rows, balance, None, group_by_length)
+            elif balance is None and self._latest is not None:
+                balance = self._latest.assignment.balance
             cursor = skip_steps(
-                self._program, at, count, batch_rows=rows, drop_last=drop_last, total=self._total_rows()
+                self._program,
+                at,
+                count,
+                batch_rows=rows,
+                drop_last=drop_last,
+                total=self._total_rows(),
+                balance=balance,
             )
             if self._position.is_left:
                 # the shard already acknowledged all of this epoch

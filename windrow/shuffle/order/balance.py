@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
+from windrow.shuffle.order.length_groups import check_group_steps
 from windrow.shuffle.order.token_budget import TokenBudget
 
 _MAX_MICROBATCHES = 2**16
@@ -79,6 +80,8 @@ class Balance:
     microbatches: int = 1
     # given as ``token_budget``, by which steps then end
     budget: TokenBudget | None = field(default=None, init=False, repr=False)
+    # given as ``group_by_length``: of how many steps the rows are sorted by length
+    group_steps: int | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.column, str) or not self.column:
@@ -98,6 +101,12 @@ class Balance:
         budget = token_budget if isinstance(token_budget, TokenBudget) else TokenBudget(token_budget)
         found = replace(self, rows="free")
         object.__setattr__(found, "budget", budget)
+        return found
+
+    def with_groups(self, group_by_length: object) -> Balance:
+        """The same for rows that are sorted by length within groups of so many steps."""
+        found = replace(self)
+        object.__setattr__(found, "group_steps", check_group_steps(group_by_length))
         return found
 
     @property

@@ -23,4 +23,5 @@ class Batching:
             return f"batch_size={self.size}, drop_last={self.drop_last}"
         budget = self.balance.budget
         size = f"batch_size={self.size}" if budget is None else f"token_budget={budget}"
-        return f"{size}, drop_last={self.drop_last}, balance={self.balance}"
+        grouped = "" if self.balance.group_steps is None else f", group_by_length={self.balance.group_steps}"
+        return f"{size}, drop_last={self.drop_last}, balance={self.balance}{grouped}"

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from windrow.core.errors import PlanError
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.batching import Batching
+from windrow.shuffle.order.length_groups import LengthGroups
 
 Equal = bool | Literal["pad"]
 
@@ -46,7 +47,7 @@ class ShardAssignment:
     step is assigned in whole sequences, and the fewer than L rows behind the last whole one are omitted.
 
     With ``balance``, what is said here of the places of a step's rows holds for their number only; `step_rows.py` says
-    which rows of a step a shard gets. If steps end by their tokens, `StepCuts` says which rows a step has, and
+    which rows of a step a shard gets. With ``groups``, the epoch's order is the one that these make of it. If steps end by their tokens, `StepCuts` says which rows a step has, and
     ``batch_rows`` is only what a batch is expected to have.
     """
 
@@ -58,6 +59,18 @@ class ShardAssignment:
     workers: int = 1
     sequence_rows: int = 1
     balance: Balance | None = None
+    groups: LengthGroups | None = None
+
+    def from_row(self, row: int, groups: LengthGroups | None) -> ShardAssignment:
+        """The assignment of an epoch of which the rows below ``row`` have been read, in the order of ``groups``."""
+        return replace(self, start_row=row, groups=groups if row else self._own_groups)
+
+    @property
+    def _own_groups(self) -> LengthGroups | None:
+        """The groups of an epoch that is read from its start on."""
+        if self.balance is None or self.balance.group_steps is None:
+            return None
+        return LengthGroups(self.balance.column, self.balance.group_steps, self._trainers * self.batch_rows)
 
     @property
     def batch_size(self) -> int:

@@ -89,7 +89,7 @@ class Scheduler:
         """The shard assignment an epoch was opened with, or the one expected if it is not open yet."""
         if epoch in self._assignments or self._latest_assignment is None:
             return self._assignments.get(epoch)
-        return replace(self._latest_assignment, start_row=0)
+        return self._latest_assignment.from_row(0, None)
 
     def _first_slice(self, key: Key, place: Place) -> int | None:
         counts = self._counts.get(key[0])

@@ -123,7 +123,7 @@ class HostWindows:
         if cursor.epoch != facts.epoch or not opening.fits(facts.assignment):
             return None
         # the coordinator says the same for this cursor
-        assignment = replace(facts.assignment, start_row=cursor.row)
+        assignment = facts.assignment.from_row(cursor.row, cursor.groups)
         return replace(facts, first_window=cursor.window, assignment=assignment)
 
     def _find_behind(self, opening: Opening, *, goes_on: bool) -> list[ReplicaState]:

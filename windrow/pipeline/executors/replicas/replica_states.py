@@ -35,7 +35,8 @@ class Opening:
 
     def fits(self, assignment: ShardAssignment) -> bool:
         """Whether rows that are assigned like this are what the replica asks for."""
-        return self.batching == assignment.batching
+        own = assignment.from_row(self.cursor.row, self.cursor.groups)
+        return self.batching == assignment.batching and own.groups == assignment.groups
 
 
 @dataclass
