@@ -1,0 +1,90 @@
+"""`LengthGroups`: an order of rows in which those of a step have like lengths."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.core.errors import PlanError
+from windrow.core.integers import as_integer
+
+Ints = NDArray[np.int64]
+
+_MOST_STEPS = 2**31
+_TEXT = re.compile(r"(\d+) steps of (\d+) rows by (.+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class LengthGroups:
+    """Sorts the rows of so many consecutive steps by length, so that each step gets rows of like length.
+
+    The steps of a group come in the order of their earliest rows, and the rows of a step keep their order. Both orders
+    are random where that of the rows is, since that does not depend on their lengths. A group lies in one window. A
+    step that lies in several windows keeps its rows.
+
+    ``column`` tells the length. ``step_rows`` are the rows of a step over all shards; 0 before they are known.
+    """
+
+    column: str
+    steps: int
+    step_rows: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.steps} steps of {self.step_rows} rows by {self.column}"
+
+    @staticmethod
+    def parse(text: str) -> LengthGroups | None:
+        """The groups that a text stands for; None if there are none.
+
+        >>> LengthGroups.parse(str(LengthGroups("tokens", 50, 2048)))
+        LengthGroups(column='tokens', steps=50, step_rows=2048)
+        """
+        found = _TEXT.fullmatch(text)
+        if found is None or not int(found[1]) or not int(found[2]):
+            return None
+        return LengthGroups(found[3], int(found[1]), int(found[2]))
+
+    def arrange(self, lengths: NDArray[np.float32], first_row: int) -> Ints:
+        """(rows,) where each row of a window comes.
+
+        Parameters
+        ----------
+        lengths
+            (rows,) of the window's rows in their order before.
+        first_row
+            The epoch's row at which the window begins.
+
+        Examples
+        --------
+        >>> lengths = np.array([5, 1, 9, 2, 1, 5, 2, 9, 4], np.float32)
+        >>> places = LengthGroups("tokens", 2, 2).arrange(lengths, 0)
+        >>> [float(lengths[row]) for row in np.argsort(places)]
+        [5.0, 9.0, 1.0, 2.0, 1.0, 2.0, 5.0, 9.0, 4.0]
+        """
+        size = self.step_rows
+        places = np.arange(len(lengths), dtype=np.int64)
+        begin = -first_row % size
+        stop = begin + max(0, len(lengths) - begin) // size * size
+        for at in range(begin, stop, self.steps * size):
+            group = lengths[at : min(at + self.steps * size, stop)]
+            step = np.empty(len(group), np.int64)
+            step[np.argsort(group, kind="stable")] = np.arange(len(group)) // size
+            # steps by their earliest rows
+            _, earliest = np.unique(step, return_index=True)
+            number = np.empty(len(earliest), np.int64)
+            number[np.argsort(earliest)] = np.arange(len(earliest))
+            places[at + np.argsort(number[step], kind="stable")] = at + np.arange(len(group))
+        return places
+
+
+def check_group_steps(value: object) -> int:
+    """Return ``group_by_length`` as an integer; raise PlanError if it is none, or below 2."""
+    steps = as_integer(value)
+    if steps is None or not 2 <= steps < _MOST_STEPS:
+        raise PlanError(
+            f"group_by_length={value!r} must be an integer of 2 or more: of how many steps the rows are sorted by length"
+        )
+    return steps
