@@ -194,39 +194,37 @@ class Stream(RuleBasedStateMachine):
     @precondition(lambda self: self.saved)
     @rule(data=st.data(), shards=SHARDS)
     def restart(self, data: Any, shards: int) -> None:
-        state, *place = data.draw(st.sampled_from(self.saved))
+        state, epoch, row, groups = data.draw(st.sampled_from(self.saved))
         self.close()
         self.split(shards, state)
-        self.enter(*place)
+        self.enter(epoch, row, groups)
 
     @rule(shards=SHARDS)
     def stop(self, shards: int) -> None:
         """Close the shards at any point, and restart from their states."""
         self.close()
         self.save()
-        state, *place = self.saved[-1]
+        state, epoch, row, groups = self.saved[-1]
         self.split(shards, state)
-        self.enter(*place)
+        self.enter(epoch, row, groups)
 
     @precondition(lambda self: self.saved)
     @rule(data=st.data())
     def load(self, data: Any) -> None:
-        state, *place = data.draw(st.sampled_from(self.saved))
+        state, epoch, row, groups = data.draw(st.sampled_from(self.saved))
         if self.assigned is not None:
             for iterator in self.iterators:
                 iterator.close()
         for shard in self.shards:
             shard.load_state_dict(state)
-        self.enter(*place)
+        self.enter(epoch, row, groups)
 
     @precondition(lambda self: self.assigned is None and not self.is_done and self.case.rows_known)
     @rule(count=st.integers(0, 12), batch_rows=BATCH_ROWS)
     def skip(self, count: int, batch_rows: int) -> None:
         drop_last = self.case.drop_last
         for shard in self.shards:
-            shard.skip_batches(
-                count, batch_size=batch_rows, drop_last=drop_last, balance=self.case.balance
-            )
+            shard.skip_batches(count, batch_size=batch_rows, drop_last=drop_last, balance=self.case.balance)
         self.left = self.is_skipped = False
         while count and not self.is_done:
             left = max(map(len, self.assignment(batch_rows, self.row).batches))

@@ -54,7 +54,9 @@ class MeasuredRows:
         self._plan = plan
         self._seed = seed
         # with the positions of the window's stored rows
-        self._kept: OrderedDict[tuple[str, LengthGroups | None, int, int], tuple[Floats, Ints]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, LengthGroups | None, int, int], tuple[Floats, Ints]] = (
+            OrderedDict()
+        )
         self._cuts: dict[tuple[int, ShardAssignment], StepCuts] = {}
 
     def of_window(

@@ -85,6 +85,7 @@ def check_group_steps(value: object) -> int:
     steps = as_integer(value)
     if steps is None or not 2 <= steps < _MOST_STEPS:
         raise PlanError(
-            f"group_by_length={value!r} must be an integer of 2 or more: of how many steps the rows are sorted by length"
+            f"group_by_length={value!r} must be an integer of 2 or more: the number of steps whose rows are sorted by "
+            "length"
         )
     return steps

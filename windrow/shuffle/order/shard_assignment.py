@@ -47,8 +47,8 @@ class ShardAssignment:
     step is assigned in whole sequences, and the fewer than L rows behind the last whole one are omitted.
 
     With ``balance``, what is said here of the places of a step's rows holds for their number only; `step_rows.py` says
-    which rows of a step a shard gets. With ``groups``, the epoch's order is the one that these make of it. If steps end by their tokens, `StepCuts` says which rows a step has, and
-    ``batch_rows`` is only what a batch is expected to have.
+    which rows of a step a shard gets. If steps end by their tokens, `StepCuts` says which rows a step has, and
+    ``batch_rows`` is only what a batch is expected to have. With ``groups``, the epoch has their order.
     """
 
     shards: int

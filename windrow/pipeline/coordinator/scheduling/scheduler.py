@@ -8,7 +8,6 @@ No decision here affects the order of rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import chain, count
 
 from windrow.pipeline.coordinator.scheduling.events import (
