@@ -65,6 +65,35 @@ def test_figures_are_those_of_a_run(rows: Path, capsys: pytest.CaptureFixture[st
             assert options["steps"] == 16
 
 
+def test_groups_and_budget_are_those_of_a_run(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ds = windrow.read_parquet(rows, target_block_bytes=1).options(executor="threads", progress=False)
+    pipe = ds.window(blocks_per_window=6).repeat(1).random_shuffle_each_window(seed=5)
+    proposal = propose_balance(pipe, "tokens", shards=2, batch_size=8)
+    (group, *_), budget, balance = proposal.figures[0].groups, proposal.budget, windrow.Balance("tokens")
+    assert budget is not None
+
+    def lengths(shard: windrow.Shard, **how: Any) -> list[Any]:
+        return [batch["length"] for batch in shard.iter_batches(balance=balance, columns=["length"], **how)]
+
+    batches = [
+        batch
+        for shard in pipe.split(2, equal=True)
+        for batch in lengths(shard, batch_size=8, group_by_length=group.steps)
+    ]
+    padded = sum(batch.max() * len(batch) for batch in batches)
+    assert group.costs.padding == pytest.approx(1 - sum(batch.sum() for batch in batches) / padded)
+    assert group.costs.padding < proposal.figures[0].steps['rows="equal"'].padding - 0.2
+    assert group.recurrence > 2
+
+    left, right = (lengths(shard, token_budget=budget.tokens) for shard in pipe.split(2, equal=True))
+    steps = [np.concatenate(each) for each in zip(left, right, strict=True)][:-1]
+    assert budget.fill == pytest.approx(np.mean([step.sum() for step in steps]) / (2 * budget.tokens))
+    assert budget.rows == (min(map(len, steps)), max(map(len, steps)))
+    reasons = " ".join(proposal.reasons)
+    assert f"with group_by_length={group.steps}" in reasons
+    assert f"token_budget={budget.tokens} holds 8 rows" in reasons
+
+
 def test_figures_without_balance_are_those_of_its_batches(rows: Path) -> None:
     ds = windrow.read_parquet(rows, target_block_bytes=1).options(executor="threads", progress=False)
     pipe = ds.window(blocks_per_window=3).repeat(1).random_shuffle_each_window(seed=7)
@@ -111,7 +140,7 @@ def test_it_says_where_a_row_is_the_limit() -> None:
     # a mean row is 1.39 long
     assert limit.batch_rows == 29
     assert 0.05 < limit.share < 0.2
-    assert "are cut to length 1 (the 99.00% quantile), on average none" in found.reasons[1]
+    assert "are cut to length 1 (the 99.00% quantile), on average none" in found.reasons[-1]
     best = found.figures[0].steps['rows="free"']
     assert best.imbalances.max() > 1.5
     assert best.excesses.max() < 1.1

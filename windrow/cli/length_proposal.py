@@ -19,22 +19,27 @@ from windrow.dataset.dataset import DatasetPipeline
 from windrow.io.catalog.file_source import FileSource
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.quality.epoch_order import EpochOrder, full_order
+from windrow.pipeline.quality.group_trade import GroupTrade, measure_groups
 from windrow.pipeline.quality.plot_steps import plot_steps
 from windrow.pipeline.quality.step_costs import RowLimit, StepCosts, find_row_limit, measure_steps
 from windrow.pipeline.tasks.row_measure import check_measurable, measure_rows
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.shard_assignment import ShardAssignment
+from windrow.shuffle.order.step_cuts import StepCuts
 
 COSTS = ("length", "length ** 2")
 NO_BALANCE, EQUAL, FREE = "without balance", 'rows="equal"', 'rows="free"'
 _MICROBATCHES = (2, 4, 8)
+_GROUP_STEPS = (5, 20, 100)
 # Half a million rows take seconds.
 _MAX_ROWS = 2**19
 # of which blocks are read
 _SAMPLE_SEED = -2
 # By less, a step is not worth dividing, nor worth batches of many row counts.
 _WORTHWHILE = 0.02
-_HEAD = ("imbalance", "worst", "over unavoidable", "worst", "padding")
+# for a mean of budgets
+_LEAST_STEPS = 4
+_HEAD = ("imbalance", "worst", "over unavoidable", "worst", "padding", "meet again")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +47,9 @@ class Lengths:
     """The lengths of rows in the order of the first epoch, or of a sample in a random order."""
 
     measures: NDArray[np.float32]
+    starts: NDArray[
+        np.int64
+    ]  # (windows + 1,) where windows begin, and the number of rows; a sample is one window
     is_whole: bool
     blocks: int  # that were read
     all_blocks: int
@@ -53,7 +61,17 @@ class CostFigures:
 
     cost: str
     steps: dict[str, StepCosts]  # by option: the first one without balance, then those of `Balance`
+    groups: tuple[GroupTrade, ...]
     limit: RowLimit
+
+
+@dataclass(frozen=True, eq=False)
+class BudgetFigures:
+    """The steps of a ``token_budget``."""
+
+    tokens: int
+    fill: float  # the mean share of it that batches have, but those of the last step
+    rows: tuple[int, int]  # the fewest and the most of a step over all shards
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +84,7 @@ class LengthProposal:
     batch_size: int
     figures: tuple[CostFigures, ...]  # the proposal is for the first one
     balance: Balance | None
+    budget: BudgetFigures | None  # None: there are too few rows
     reasons: tuple[str, ...]
 
     @property
@@ -94,12 +113,14 @@ def propose_balance(
     if not lengths.is_whole and len(lengths.measures) >= assignment.step_rows:
         # the last step of a sample is not one of the dataset
         assignment = replace(assignment, drop_last=True)
-    figures = tuple(_measure(lengths.measures, assignment, balance) for balance in formulas)
+    figures = tuple(_measure(lengths, assignment, balance) for balance in formulas)
     if not len(figures[0].steps[NO_BALANCE].mean):
         raise PlanError(f"column {column!r}: all rows that were read cost 0, so there is nothing to balance")
     balance, reason = _choose(formulas[0], figures[0], shards)
     limits = tuple(_describe_limit(each, batch_size) for each in figures)
-    return LengthProposal(column, lengths, shards, batch_size, figures, balance, (reason, *limits))
+    budget = _measure_budget(lengths.measures, assignment, formulas[0])
+    reasons = (reason, *_describe_groups(figures[0]), *_describe_budget(budget, batch_size), *limits)
+    return LengthProposal(column, lengths, shards, batch_size, figures, balance, budget, reasons)
 
 
 def read_lengths(pipe: DatasetPipeline, column: str) -> Lengths:
@@ -131,7 +152,8 @@ def read_lengths(pipe: DatasetPipeline, column: str) -> Lengths:
         else full_order(counts, _SAMPLE_SEED)
     )
     stored = order.stored_rows(np.arange(min(len(measures), _MAX_ROWS), dtype=np.int64))
-    return Lengths(measures[stored], is_whole, len(chosen), len(rows))
+    starts = np.minimum(order.window_starts, len(stored))
+    return Lengths(measures[stored], starts, is_whole, len(chosen), len(rows))
 
 
 def _choose_blocks(rows: NDArray[np.int64]) -> list[int]:
@@ -143,7 +165,8 @@ def _choose_blocks(rows: NDArray[np.int64]) -> list[int]:
     return sorted(blocks[:count].tolist())
 
 
-def _measure(measures: NDArray[np.float32], assignment: ShardAssignment, balance: Balance) -> CostFigures:
+def _measure(lengths: Lengths, assignment: ShardAssignment, balance: Balance) -> CostFigures:
+    measures = lengths.measures
     steps = {NO_BALANCE: measure_steps(measures, assignment, balance, is_balanced=False)}
     for rows in ("equal", "free"):
         steps[f'rows="{rows}"'] = measure_steps(measures, assignment, replace(balance, rows=rows))
@@ -151,8 +174,30 @@ def _measure(measures: NDArray[np.float32], assignment: ShardAssignment, balance
         if parts <= assignment.batch_rows:
             options = replace(balance, rows="free", microbatches=parts)
             steps[f'rows="free", microbatches={parts}'] = measure_steps(measures, assignment, options)
+    most = int(np.diff(lengths.starts).max(initial=0)) // assignment.step_rows
+    groups = tuple(
+        measure_groups(measures, lengths.starts, assignment, balance, count)
+        for count in _GROUP_STEPS
+        if count <= most
+    )
     limit = find_row_limit(measures, balance, assignment.batch_rows, steps[NO_BALANCE])
-    return CostFigures(balance.cost, steps, limit)
+    return CostFigures(balance.cost, steps, groups, limit)
+
+
+def _measure_budget(
+    measures: NDArray[np.float32], assignment: ShardAssignment, balance: Balance
+) -> BudgetFigures | None:
+    """The budget of as many tokens as a batch has on average, but of all rows."""
+    tokens = max(1, round(float(np.maximum(measures, 1).mean()) * assignment.batch_rows), int(measures.max()))
+    cuts = StepCuts(replace(assignment, balance=balance.with_budget(tokens)), 0)
+    cuts.add(measures, is_last=True)
+    ends = np.array(cuts.starts[:-1])
+    if len(ends) < _LEAST_STEPS:
+        return None
+    sums = np.add.reduceat(np.maximum(measures, 1), ends)[:-1]
+    rows = np.diff(ends)
+    fill = float(sums.mean()) / (assignment.shards * tokens)
+    return BudgetFigures(tokens, fill, (int(rows.min()), int(rows.max())))
 
 
 def _choose(balance: Balance, figures: CostFigures, shards: int) -> tuple[Balance | None, str]:
@@ -179,6 +224,29 @@ def _choose(balance: Balance, figures: CostFigures, shards: int) -> tuple[Balanc
     )
 
 
+def _describe_groups(figures: CostFigures) -> list[str]:
+    plain = figures.steps[EQUAL].padding
+    if not figures.groups or plain - figures.groups[-1].costs.padding < _WORTHWHILE:
+        return []
+    options = ", ".join(
+        f"{each.costs.padding:.0%} with group_by_length={each.steps} ({each.recurrence:.1f} times)"
+        for each in figures.groups
+    )
+    return [
+        f"groups: where batches are padded to their longest row, {plain:.0%} of them is padding; {options}. In "
+        "brackets: how often two rows of a step meet again in one of the next epoch, compared with chance"
+    ]
+
+
+def _describe_budget(budget: BudgetFigures | None, batch_size: int) -> list[str]:
+    if budget is None:
+        return []
+    return [
+        f"budget: token_budget={budget.tokens} holds {batch_size:,} rows of mean length, and the longest row; steps "
+        f"fill {budget.fill:.1%} of it, with {budget.rows[0]:,} to {budget.rows[1]:,} rows over all shards"
+    ]
+
+
 def _describe_limit(figures: CostFigures, batch_size: int) -> str:
     limit = figures.limit
     if not limit.share:
@@ -188,7 +256,22 @@ def _describe_limit(figures: CostFigures, batch_size: int) -> str:
         f"steps, which no division makes even. If longer rows are cut to length {limit.length:,.6g} (the "
         f"{limit.quantile:.2%} quantile), on average none does; dropping the longest helps too. Or take larger "
         f"batches: {limit.batch_rows:,} rows instead of {batch_size:,} cost as much as the longest row on average"
+        f"{''.join(_describe_gathered(figures))}"
     )
+
+
+def _describe_gathered(figures: CostFigures) -> list[str]:
+    """Groups let long rows share steps, so that a step's mean is higher where its longest row is."""
+    if not figures.groups:
+        return []
+    group = figures.groups[-1]
+    share = float((group.costs.row > group.costs.mean).mean())
+    plain, least = (float(each.imbalances.mean()) for each in (figures.steps[EQUAL], group.costs))
+    return [
+        f". Or gather long rows in the same steps: with group_by_length={group.steps}, one row alone costs more in "
+        f"{share:.1%} of the steps, and the most expensive shard costs {least:.2f} instead of {plain:.2f} times the "
+        "mean"
+    ]
 
 
 def format_proposal(proposal: LengthProposal) -> str:
@@ -204,12 +287,17 @@ def format_proposal(proposal: LengthProposal) -> str:
         f"Steps of {proposal.shards:,} x {proposal.batch_size:,} = {step_rows:,} rows by {proposal.column}: {read}"
     ]
     for figures in proposal.figures:
-        table = [_format_row(name, steps) for name, steps in figures.steps.items()]
-        parts.append(format_table((f'cost="{figures.cost}"', *_HEAD), table, right=range(1, 6)))
+        table = [(*_format_row(name, steps), "") for name, steps in figures.steps.items()]
+        table += [
+            (*_format_row(f"group_by_length={each.steps}", each.costs), f"{each.recurrence:.1f} x")
+            for each in figures.groups
+        ]
+        parts.append(format_table((f'cost="{figures.cost}"', *_HEAD), table, right=range(1, 7)))
     parts.append(
         "imbalance: the most expensive shard, or microbatch, over the mean, as the mean of the steps.\n"
         "unavoidable: the mean, or the most expensive row if that costs more.\n"
-        "padding: its share of batches, or microbatches, that are padded to their longest row."
+        "padding: its share of batches, or microbatches, that are padded to their longest row.\n"
+        "meet again: how many times more often than by chance two rows of a step share one of the next epoch, too."
     )
     return "\n\n".join(parts)
 
@@ -242,10 +330,19 @@ def describe_proposal(proposal: LengthProposal) -> dict[str, Any]:
             {
                 "cost": figures.cost,
                 "options": {name: _describe_steps(steps) for name, steps in figures.steps.items()},
+                "groups": [
+                    {
+                        "group_by_length": each.steps,
+                        "recurrence": each.recurrence,
+                        **_describe_steps(each.costs),
+                    }
+                    for each in figures.groups
+                ],
                 "limit": asdict(figures.limit),
             }
             for figures in proposal.figures
         ],
+        "budget": None if proposal.budget is None else asdict(proposal.budget),
         "balance": None if proposal.balance is None else _describe_balance(proposal.balance),
         "code": proposal.code,
         "reasons": list(proposal.reasons),

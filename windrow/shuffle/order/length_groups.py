@@ -70,13 +70,20 @@ class LengthGroups:
         stop = begin + max(0, len(lengths) - begin) // size * size
         for at in range(begin, stop, self.steps * size):
             group = lengths[at : min(at + self.steps * size, stop)]
+            rows = np.arange(len(group))
+            # sorting by length, then by row: much faster than a stable sort of floats
+            keys = (group + np.float32(0)).view(np.uint32).astype(np.uint64) << np.uint64(32) | rows.astype(
+                np.uint64
+            )
+            keys.sort()
             step = np.empty(len(group), np.int64)
-            step[np.argsort(group, kind="stable")] = np.arange(len(group)) // size
-            # steps by their earliest rows
-            _, earliest = np.unique(step, return_index=True)
-            number = np.empty(len(earliest), np.int64)
+            step[keys & np.uint64(2**32 - 1)] = rows // size
+            # steps by their earliest rows: of equal targets, the last one is assigned
+            earliest = np.empty(-(-len(group) // size), np.int64)
+            earliest[step[::-1]] = rows[::-1]
+            number = np.empty(len(earliest), np.uint16 if len(earliest) < 2**16 else np.int64)
             number[np.argsort(earliest)] = np.arange(len(earliest))
-            places[at + np.argsort(number[step], kind="stable")] = at + np.arange(len(group))
+            places[at + np.argsort(number[step], kind="stable")] = at + rows
         return places
 
 
