@@ -51,6 +51,16 @@ def test_rows_of_a_step_are_the_same_and_cost_about_the_same(pipe: windrow.Datas
     assert "of the mean (epoch" in str(shards[0].stats())
 
 
+@pytest.mark.parametrize("arguments", [{"batch_size": 8}, {"token_budget": 400}])
+def test_ranks_that_read_for_themselves_get_what_shards_of_one_run_get(
+    pipe: windrow.DatasetPipeline, arguments: dict[str, Any]
+) -> None:
+    balance = windrow.Balance("tokens", "length ** 2")
+    together = _read(pipe.split(3, equal=True), balance=balance, **arguments)
+    ranks = [pipe.shard(rank=rank, world_size=3) for rank in range(3)]
+    assert list(map(_rows, _read(ranks, balance=balance, **arguments))) == list(map(_rows, together))
+
+
 def test_microbatches_and_what_the_iterator_tells(pipe: windrow.DatasetPipeline) -> None:
     balance = windrow.Balance("tokens", "length ** 2", rows="free", microbatches=3)
     with pipe.iterator() as shard:

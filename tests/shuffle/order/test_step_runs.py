@@ -94,8 +94,8 @@ def _expected(
     return found
 
 
-def _delivered(case: dict[str, Any]) -> Batches:
-    """The same, from the runs of all windows."""
+def _delivered(case: dict[str, Any], alone: int | None = None) -> Batches:
+    """The same, from the runs of all windows; ``alone``: of one shard, where others are served elsewhere."""
     assignment, total = case["assignment"], case["total"]
     # by shard and step, the rows of each microbatch
     steps: dict[int, dict[int, dict[int, list[int]]]] = {
@@ -105,6 +105,8 @@ def _delivered(case: dict[str, Any]) -> Batches:
         tuple(range(case["split"])),
         *[(shard,) for shard in range(case["split"], assignment.shards)],
     ]
+    if alone is not None:
+        destinations = [(alone,)]
     padding: list[tuple[int, int, int]] = []
     for first, stop in case["windows"]:
         divided = divide_rows(
@@ -157,6 +159,15 @@ def _delivered(case: dict[str, Any]) -> Batches:
 def test_windows_deliver_each_step_as_it_is_divided_as_a_whole(case: dict[str, Any]) -> None:
     expected = _expected(case["assignment"], case["balance"], case["total"], case["measures"])
     assert _delivered(case) == expected
+
+
+@given(_cases(), st.data())
+def test_a_shard_that_is_served_alone_gets_its_rows(case: dict[str, Any], data: st.DataObject) -> None:
+    shard = data.draw(st.integers(0, case["assignment"].shards - 1))
+    expected = _expected(case["assignment"], case["balance"], case["total"], case["measures"])
+    found = _delivered(case, shard)
+    assert found.pop(shard) == expected[shard]
+    assert not any(found.values())
 
 
 @given(_cases())

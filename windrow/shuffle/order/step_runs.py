@@ -242,7 +242,7 @@ def lay_out_steps(
     """Lay out the runs of a window.
 
     Returns one layout for each destination, and (rows,) the number of each of the window's rows; those that no shard
-    gets have the last numbers.
+    of a destination gets have the last numbers.
     """
     assignment, sizes = divided.assignment, divided.sizes
     units, trainers, parts = sizes.shape
@@ -264,7 +264,8 @@ def lay_out_steps(
     run_shard, run_step = shard[is_run], step[is_run]
     filled = run_sizes > 0
 
-    destination_of = np.zeros(assignment.shards, np.int64)
+    # shards that are served elsewhere come behind all destinations, so that their rows have no run here
+    destination_of = np.full(assignment.shards, len(destinations), np.int64)
     index_of = np.zeros(assignment.shards, np.int64)
     for number, shards in enumerate(destinations):
         destination_of[list(shards)], index_of[list(shards)] = number, np.arange(len(shards))
