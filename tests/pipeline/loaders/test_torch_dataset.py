@@ -7,17 +7,22 @@ import os
 import pickle
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, get_worker_info
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import windrow
 from windrow.core.errors import PlanError
+from windrow.pipeline.loaders import torch_dataset
 
 # torch warns of more workers than cores, windrow of threads workers that each read whole windows
 pytestmark = [
@@ -33,22 +38,23 @@ ROWS, BATCH = 700, 32
 @pytest.fixture(scope="module")
 def pipe(tmp_path_factory: pytest.TempPathFactory) -> windrow.DatasetPipeline:
     folder = tmp_path_factory.mktemp("rows")
-    pq.write_table(pa.table({"x": range(ROWS)}), folder / "x.parquet", row_group_size=100)
-    dataset = windrow.read_parquet(folder, target_block_bytes=800).window(blocks_per_window=3)
+    table = pa.table({"x": range(ROWS), "cost": [row * 7919 % 97 + 1 for row in range(ROWS)]})
+    pq.write_table(table, folder / "x.parquet", row_group_size=100)
+    dataset = windrow.read_parquet(folder, target_block_bytes=1_600).window(blocks_per_window=3)
     shuffled = dataset.repeat(3).random_shuffle_each_window(seed=7)
     return shuffled.options(executor="threads", progress=False)
 
 
-def _stream(shard: windrow.Shard) -> list[list[list[int]]]:
+def _stream(shard: windrow.Shard, **arguments: Any) -> list[list[Any]]:
+    """By epoch, the rows of each batch."""
+    arguments = {"batch_size": BATCH, **arguments} if "token_budget" not in arguments else arguments
     with shard:
-        return [
-            [batch["x"].tolist() for batch in epoch.iter_torch_batches(batch_size=BATCH)]
-            for epoch in shard.iter_epochs()
-        ]
+        return [_take(epoch.iter_torch_batches(**arguments)) for epoch in shard.iter_epochs()]
 
 
-def _take(batches: Any) -> list[list[int]]:
-    return [batch["x"].tolist() for batch in batches]
+def _take(batches: Any) -> list[Any]:
+    """The rows of each batch, or of each of its microbatches."""
+    return [_take(batch) if isinstance(batch, list) else batch["x"].tolist() for batch in batches]
 
 
 @pytest.fixture
@@ -151,14 +157,16 @@ def test_stateful_loader_resumes_at_any_batch(
 
 
 @pytest.mark.nightly
-def test_ray_workers_share_one_run(pipe: windrow.DatasetPipeline, ray_local: Any) -> None:
-    expected = [_stream(shard) for shard in pipe.split(2, equal=True)]
+@pytest.mark.parametrize("balance", [None, windrow.Balance("cost", rows="free")])
+def test_ray_workers_share_one_run(
+    pipe: windrow.DatasetPipeline, ray_local: Any, balance: windrow.Balance | None
+) -> None:
+    expected = [_stream(shard, balance=balance) for shard in pipe.split(2, equal=True)]
     on_ray = pipe.options(executor="ray", progress=False)
     for trainer, shard in enumerate(on_ray.split(2, equal=True)):
         with shard:
-            loader = _loader(
-                shard.as_torch_dataset(BATCH), 2, multiprocessing_context="spawn", persistent_workers=True
-            )
+            dataset = shard.as_torch_dataset(BATCH, balance=balance)
+            loader = _loader(dataset, 2, multiprocessing_context="spawn", persistent_workers=True)
             assert [_take(loader) for _ in range(2)] == expected[trainer][:2]
 
 
@@ -277,3 +285,148 @@ def test_length_is_unknown_before_rows_are_counted(tmp_path: Path) -> None:
         with pytest.raises(TypeError, match="not known before an epoch was read"):
             len(dataset)
         assert _take(_loader(dataset, 0)) == [[1], [2]]
+
+
+BALANCES = st.builds(
+    windrow.Balance,
+    st.just("cost"),
+    st.sampled_from(["length", "length ** 2"]),
+    rows=st.sampled_from(["equal", "free"]),
+    microbatches=st.sampled_from([1, 1, 3]),
+)
+
+
+def _divide(shards: list[windrow.Shard], states: list[Any] | None = None, **arguments: Any) -> list[Any]:
+    """The pass of each of some workers of a trainer, which are in this process; worker w reads ``shards[w]``."""
+    passes: list[Any] = []
+    for worker, shard in enumerate(shards):
+        info = partial(SimpleNamespace, id=worker, num_workers=len(shards), seed=worker)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch_dataset, "get_worker_info", info)
+            passes.append(iter(shard.as_torch_dataset(**arguments)))
+        if states is not None:
+            passes[-1].load_state_dict(states[worker])
+    return passes
+
+
+def _take_in_turn(passes: list[Any], first: int = 0, count: int = 10**6) -> list[Any]:
+    """As a DataLoader does: batch k is that of worker k mod W, and a worker without one is passed over."""
+    found: list[Any] = []
+    left = list(range(len(passes)))
+    for number in itertools.count(first):
+        if not left or len(found) == count:
+            return found
+        worker = number % len(passes)
+        if worker in left:
+            batch = next(passes[worker], None)
+            found += [] if batch is None else _take([batch])
+            if batch is None:
+                left.remove(worker)
+    raise AssertionError
+
+
+@given(
+    trainers=st.integers(1, 3),
+    workers=st.integers(2, 4),
+    batch_size=st.integers(1, 40),
+    equal=st.sampled_from([True, False, "pad"]),
+    drop_last=st.booleans(),
+    balance=BALANCES,
+    data=st.data(),
+)
+def test_workers_divide_balanced_steps(
+    pipe: windrow.DatasetPipeline,
+    trainers: int,
+    workers: int,
+    batch_size: int,
+    equal: Any,
+    drop_last: bool,
+    balance: windrow.Balance,
+    data: st.DataObject,
+) -> None:
+    arguments: dict[str, Any] = {"batch_size": batch_size, "drop_last": drop_last, "balance": balance}
+    trainer = data.draw(st.integers(0, trainers - 1))
+
+    def split() -> windrow.Shard:
+        return pipe.split(trainers, equal=equal)[trainer]
+
+    with split() as shard:
+        expected = _take(shard.iter_torch_batches(**arguments))
+    taken = data.draw(st.integers(0, len(expected)))
+    divided, again = [split() for _ in range(workers)], [split() for _ in range(workers)]
+    passes = _divide(divided, **arguments)
+    assert _take_in_turn(passes, count=taken) == expected[:taken]
+    states = [each.state_dict() for each in passes]
+    assert _take_in_turn(_divide(again, states, **arguments), first=taken) == expected[taken:]
+    for shard in [*divided, *again]:
+        shard.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_balanced_stream_does_not_depend_on_workers(
+    pipe: windrow.DatasetPipeline, workers: int, microbatches: int
+) -> None:
+    arguments: dict[str, Any] = {
+        "batch_size": BATCH,
+        "balance": windrow.Balance("cost", rows="free", microbatches=microbatches),
+    }
+    taken = 4
+    expected = _stream(pipe.split(2, equal=True)[1], **arguments)
+    with pipe.split(2, equal=True)[1] as shard:
+        dataset = shard.as_torch_dataset(**arguments)
+        loader = StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
+        assert _take(loader) == expected[0]
+        assert len(loader) == len(expected[0])
+        assert _take(itertools.islice(loader, taken)) == expected[1][:taken]
+        state, anywhere = loader.state_dict(), dataset.state_after(taken)
+    for resumes_here in (True, False):
+        shards = pipe.split(2, equal=True, state_dict=None if resumes_here else anywhere)
+        with shards[1] as shard:
+            loader = StatefulDataLoader(
+                shard.as_torch_dataset(**arguments), batch_size=None, num_workers=workers
+            )
+            if resumes_here:
+                loader.load_state_dict(state)
+            assert _take(loader) == expected[1][taken:]
+            assert _take(loader) == expected[2]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_batches_by_tokens_take_one_worker(pipe: windrow.DatasetPipeline, workers: int) -> None:
+    arguments: dict[str, Any] = {"token_budget": 900, "balance": windrow.Balance("cost")}
+    taken = 4
+    expected = _stream(pipe.split(2, equal=True)[1], **arguments)
+    assert len({len(batch) for batch in expected[0]}) > 1
+    with pipe.split(2, equal=True)[1] as shard:
+        loader = StatefulDataLoader(shard.as_torch_dataset(**arguments), batch_size=None, num_workers=workers)
+        assert _take(loader) == expected[0]
+        assert _take(itertools.islice(loader, taken)) == expected[1][:taken]
+        state = loader.state_dict()
+    with pipe.split(2, equal=True)[1] as shard:
+        loader = StatefulDataLoader(shard.as_torch_dataset(**arguments), batch_size=None, num_workers=workers)
+        loader.load_state_dict(state)
+        assert _take(loader) == expected[1][taken:]
+        assert _take(loader) == expected[2]
+
+
+def test_what_a_balanced_dataset_refuses(pipe: windrow.DatasetPipeline) -> None:
+    balance = windrow.Balance("cost", microbatches=2)
+    with pipe.iterator() as shard:
+        with pytest.raises(PlanError, match="token_budget= needs balance="):
+            shard.as_torch_dataset(token_budget=900)
+        with pytest.raises(PlanError, match="batch_size=8 and token_budget=900 exclude each other"):
+            shard.as_torch_dataset(8, token_budget=900, balance=balance)
+        dataset = shard.as_torch_dataset(token_budget=900, balance=balance)
+        divided: Any = iter(_loader(dataset, 2))
+        with pytest.raises(
+            PlanError, match=r"workers cannot divide them\. Use a DataLoader with num_workers=1"
+        ):
+            next(divided)
+        divided._shutdown_workers()
+        with pytest.raises(TypeError, match="the epoch has no length"):
+            len(dataset)
+        with pytest.raises(PlanError, match=r"their number does not tell a state\. Use torchdata's"):
+            dataset.state_after(1)
+        with pytest.raises(PlanError, match="pass it batch_size=None"):
+            next(iter(DataLoader(dataset)))

@@ -150,6 +150,12 @@ def choose_batches(
     return 1, balance.with_budget(token_budget)
 
 
+def check_counted(token_budget: object, outcome: str) -> None:
+    """Raise PlanError, with what follows from it, if the number of an epoch's steps is not known beforehand."""
+    if token_budget is not None:
+        raise PlanError(f"with token_budget=, rows are divided into steps as they are read: {outcome}")
+
+
 def rows_to_convert(batch_size: int, balance: Balance | None) -> int:
     """The most rows that are converted to one batch: where costs divide steps, all rows that are given at a time."""
     return batch_size if balance is None or balance.divides_evenly else _ALL_ROWS

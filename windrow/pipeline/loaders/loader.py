@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.delivery.delivery import BatchIterator
+from windrow.pipeline.delivery.delivery import BatchIterator, check_counted
 
 
 class _Shard(Protocol):
@@ -108,8 +108,7 @@ class Loader:
         self._shard.close()
 
     def _check_counted(self, outcome: str) -> None:
-        if self._arguments.get("token_budget") is not None:
-            raise PlanError(f"with token_budget=, rows are divided into steps as they are read: {outcome}")
+        check_counted(self._arguments.get("token_budget"), outcome)
 
     @property
     def _drop_last(self) -> bool:

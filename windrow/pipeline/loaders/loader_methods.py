@@ -11,9 +11,11 @@ from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format
 from windrow.pipeline.delivery.boosting import BoostingMethods
-from windrow.pipeline.delivery.delivery import BatchIterator, check_drop_last, check_number
+from windrow.pipeline.delivery.delivery import BatchIterator, check_drop_last, check_number, choose_batches
 from windrow.pipeline.loaders.loader import Loader
 from windrow.pipeline.plan.job import Job
+from windrow.shuffle.order.balance import Balance
+from windrow.shuffle.order.token_budget import TokenBudget
 
 if TYPE_CHECKING:
     from windrow.pipeline.delivery.tensors.device import DType
@@ -67,6 +69,8 @@ class LoaderMethods(BoostingMethods):
         collate_fn: Callable[[Any], Any] | None = None,
         batch_format: BatchFormat = "numpy",
         drop_last: bool = False,
+        balance: Balance | None = None,
+        token_budget: int | TokenBudget | None = None,
         prefetch_batches: int = 1,
         ragged: RaggedFormat | Mapping[str, RaggedFormat] | None = None,
     ) -> TorchDataset:
@@ -78,13 +82,16 @@ class LoaderMethods(BoostingMethods):
 
         Parameters
         ----------
-        batch_size, dtypes, collate_fn, batch_format, drop_last, prefetch_batches, ragged
+        batch_size, dtypes, collate_fn, batch_format, drop_last, balance, prefetch_batches, ragged
             As for `iter_torch_batches`. For tensors on a device, pass the DataLoader ``pin_memory=True``.
+        token_budget
+            As for `iter_torch_batches`, with ``num_workers`` of 0 or 1. The dataset then has no ``len()``.
 
         Raises
         ------
         PlanError
-            If an argument is invalid, or the shard is being iterated.
+            If an argument is invalid, or the shard is being iterated. From the first batch, with ``token_budget`` and
+            two workers or more.
 
         Examples
         --------
@@ -102,10 +109,12 @@ class LoaderMethods(BoostingMethods):
             "dtypes": dtypes,
             "collate_fn": collate_fn,
             "batch_format": batch_format,
+            "balance": balance,
+            "token_budget": token_budget,
             "prefetch_batches": check_number("prefetch_batches", prefetch_batches, 0),
             "ragged": ragged,
         }
-        check_number("batch_size", batch_size, 1)
+        choose_batches(batch_size, balance, token_budget)
         check_drop_last(drop_last)
         return TorchDataset(self._divide(), batch_size, drop_last, arguments)
 

@@ -10,7 +10,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
-from windrow.pipeline.delivery.delivery import BatchIterator
+from windrow.pipeline.delivery.delivery import BatchIterator, check_counted
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.statistics.stats import Stats
 
@@ -62,6 +62,13 @@ class TorchBatch(dict[str, Any]):
     """A batch: a dict of tensors. torch's default collation, which would stack whole batches, refuses it."""
 
 
+def _mark(batch: Any) -> Any:
+    """The batch as `TorchBatch`, or a list of microbatches as such; what ``collate_fn`` made stays as it is."""
+    if type(batch) is list:
+        return [_mark(part) for part in batch]
+    return TorchBatch(batch) if type(batch) is dict else batch
+
+
 def _refuse_collation(*_: object, **__: object) -> NoReturn:
     raise PlanError(
         "the dataset of as_torch_dataset() delivers whole batches, which DataLoader must not collate: pass it "
@@ -94,6 +101,11 @@ class TorchDataset(IterableDataset[Any]):
         """Begin a pass; in a worker process, over the worker's part."""
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        if workers > 1:
+            self._check_counted(
+                "workers cannot divide them. Use a DataLoader with num_workers=1 or 0, or batch_size= in place of "
+                "token_budget="
+            )
         seed = _MAIN_SEED if info is None else info.seed - info.id
         repetition = self._begun[seed] = self._begun.get(seed, -1) + 1
         number = self._shards.passes.begin(seed, repetition, 0 if info is None else workers)
@@ -103,11 +115,24 @@ class TorchDataset(IterableDataset[Any]):
         return shard.iter_torch_batches(self._batch_size, drop_last=self._drop_last, **self._arguments)
 
     def __len__(self) -> int:
-        """Number of batches of a whole epoch."""
+        """Number of batches of a whole epoch.
+
+        Raises
+        ------
+        TypeError
+            If row counts are not known before an epoch was read, or with ``token_budget``.
+        """
+        try:
+            self._check_counted("the epoch has no length")
+        except PlanError as error:
+            raise TypeError(str(error)) from error
         steps = self._shards.steps(self._batch_size, drop_last=self._drop_last)
         if steps is None:
             raise TypeError("the number of batches is not known before an epoch was read")
         return steps
+
+    def _check_counted(self, outcome: str) -> None:
+        check_counted(self._arguments.get("token_budget"), outcome)
 
     def state_after(self, batches: int) -> dict[str, Any]:
         """Return the state of the shard after some batches of the present pass, as `Shard.state_dict` does.
@@ -123,8 +148,12 @@ class TorchDataset(IterableDataset[Any]):
         Raises
         ------
         PlanError
-            With ``on_error="skip"``, or after a StatefulDataLoader has resumed this epoch: use its own state.
+            With ``on_error="skip"`` or ``token_budget``, or after a StatefulDataLoader has resumed this epoch: use its
+            own state.
         """
+        self._check_counted(
+            "their number does not tell a state. Use torchdata's StatefulDataLoader and its state_dict()"
+        )
         count = as_integer(batches)
         if count is None or count < 0:
             raise PlanError(f"state_after({batches!r}): give the number of batches, an integer of 0 or more")
@@ -197,7 +226,7 @@ class _Pass:
             self._shard = self._shards.open(self._cursor, *self._place)
             self._batches = self._deliver(self._shard)
         batch = next(self._batches)
-        return TorchBatch(batch) if type(batch) is dict else batch
+        return _mark(batch)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of this worker, behind the last batch that it has made."""
