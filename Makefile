@@ -20,7 +20,7 @@ CLUSTER_FILES = $(shell grep -rlE --include='test_*.py' 'ray_cluster\b|mark\.clu
 LIBRARIES := $(wildcard windrow/io/parquet/*.[ch] windrow/shuffle/kernels/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint types imports doctests docs tests on-ray on-clusters on-ray-and-clusters without-ray check-and-without-ray oldest wheel nightly peers format clean
+.PHONY: help venv demo test check lint types imports doctests docs tests on-ray on-clusters on-ray-and-clusters without-ray oldest wheel nightly peers format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -43,17 +43,14 @@ $(STAMP): pyproject.toml setup.py $(CONSTRAINTS) $(LIBRARIES)
 demo: $(STAMP) ## the benchmark on about 300 MB with two trainers (DEMO_ARGS=--small: less)
 	$(BIN)/python -m bench demo $(DEMO_ARGS)
 
-# Tests on Ray wait much, so all others and the gate run beside them.
+# Tests on Ray wait much, so all others run beside them. Two goals run at a time, in this order: what the gate finds in a
+# minute comes before the other tests, and the rest of it runs where the first of the two has ended.
 test: $(STAMP) ## every check: the gate and all tests
-	@$(MAKE) --no-print-directory --jobs 2 on-ray-and-clusters check-and-without-ray
+	@$(MAKE) --no-print-directory --jobs 2 on-ray-and-clusters types lint imports without-ray doctests docs
 
 on-ray-and-clusters: $(STAMP)
 	@$(MAKE) --no-print-directory on-ray
 	@$(MAKE) --no-print-directory on-clusters
-
-check-and-without-ray: $(STAMP)
-	@$(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory without-ray
 
 # each of them uses one core, so two go at once
 check: $(STAMP) ## the gate alone: style, types, import contract, doctests, documentation
