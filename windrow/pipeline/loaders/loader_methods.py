@@ -71,6 +71,7 @@ class LoaderMethods(BoostingMethods):
         drop_last: bool = False,
         balance: Balance | None = None,
         token_budget: int | TokenBudget | None = None,
+        group_by_length: int | None = None,
         prefetch_batches: int = 1,
         ragged: RaggedFormat | Mapping[str, RaggedFormat] | None = None,
     ) -> TorchDataset:
@@ -82,7 +83,7 @@ class LoaderMethods(BoostingMethods):
 
         Parameters
         ----------
-        batch_size, dtypes, collate_fn, batch_format, drop_last, balance, prefetch_batches, ragged
+        batch_size, dtypes, collate_fn, batch_format, drop_last, balance, group_by_length, prefetch_batches, ragged
             As for `iter_torch_batches`. For tensors on a device, pass the DataLoader ``pin_memory=True``.
         token_budget
             As for `iter_torch_batches`, with ``num_workers`` of 0 or 1. The dataset then has no ``len()``.
@@ -111,10 +112,11 @@ class LoaderMethods(BoostingMethods):
             "batch_format": batch_format,
             "balance": balance,
             "token_budget": token_budget,
+            "group_by_length": group_by_length,
             "prefetch_batches": check_number("prefetch_batches", prefetch_batches, 0),
             "ragged": ragged,
         }
-        choose_batches(batch_size, balance, token_budget)
+        choose_batches(batch_size, balance, token_budget, group_by_length)
         check_drop_last(drop_last)
         return TorchDataset(self._divide(), batch_size, drop_last, arguments)
 

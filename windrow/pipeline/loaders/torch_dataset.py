@@ -10,9 +10,10 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
-from windrow.pipeline.delivery.delivery import BatchIterator, check_counted
+from windrow.pipeline.delivery.delivery import BatchIterator, check_counted, choose_batches
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.statistics.stats import Stats
+from windrow.shuffle.order.balance import Balance
 
 if TYPE_CHECKING:
     from windrow.pipeline.timeline.timeline import Timeline
@@ -51,7 +52,9 @@ class _Shards(Protocol):
 
     def resume(self, number: int, state: Mapping[str, Any], *, has_ended: bool) -> Cursor: ...
 
-    def state_after(self, batches: int, batch_rows: int, *, drop_last: bool) -> dict[str, Any]: ...
+    def state_after(
+        self, batches: int, batch_rows: int, *, drop_last: bool, balance: Balance | None
+    ) -> dict[str, Any]: ...
 
     def steps(self, batch_rows: int, *, drop_last: bool) -> int | None: ...
 
@@ -157,7 +160,9 @@ class TorchDataset(IterableDataset[Any]):
         count = as_integer(batches)
         if count is None or count < 0:
             raise PlanError(f"state_after({batches!r}): give the number of batches, an integer of 0 or more")
-        return self._shards.state_after(count, self._batch_size, drop_last=self._drop_last)
+        given = (self._arguments.get(name) for name in ("balance", "token_budget", "group_by_length"))
+        _, balance = choose_batches(self._batch_size, *given)
+        return self._shards.state_after(count, self._batch_size, drop_last=self._drop_last, balance=balance)
 
     def stats(self) -> Stats:
         """Return the statistics of what this process reads; in a worker of a DataLoader, those of its own shard.

@@ -15,6 +15,7 @@ from windrow.pipeline.checkpoint.state import describe_stream
 from windrow.pipeline.executors.base import Session
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.program import Program
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.batching import Batching
 
 # of passes that other loaders, or abandoned ones, have begun
@@ -153,7 +154,9 @@ class WorkerShards:
         self.passes.resume(number, cursor.epoch - has_ended - self.start.epoch)
         return cursor
 
-    def state_after(self, batches: int, batch_rows: int, *, drop_last: bool) -> dict[str, Any]:
+    def state_after(
+        self, batches: int, batch_rows: int, *, drop_last: bool, balance: Balance | None
+    ) -> dict[str, Any]:
         """The state of the stream after some batches of the pass that began last."""
         program, latest = self.program, self.passes.latest
         if program.job.skips_corrupt:
@@ -168,7 +171,9 @@ class WorkerShards:
             )
         at = self.start if latest is None else self.cursor(latest)
         total = int(program.stored_rows.sum()) if program.job.rows_known else None
-        cursor = skip_steps(program, at, batches, batch_rows=batch_rows, drop_last=drop_last, total=total)
+        cursor = skip_steps(
+            program, at, batches, batch_rows=batch_rows, drop_last=drop_last, total=total, balance=balance
+        )
         stream = describe_stream(program.job)
         return stream.at(cursor, shards=program.shards, batch_size=batch_rows).to_dict()
 
