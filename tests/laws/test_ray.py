@@ -60,6 +60,9 @@ CASES = {
         epochs=2,
         balance=Balance("x", rows="free", microbatches=2),
     ),
+    "grouped by length": Case(
+        (20,) * 8, BLOCKS, shards=2, batch_rows=3, epochs=2, balance=Balance("x").with_groups(4)
+    ),
     "by tokens, padded": Case(
         (20,) * 8,
         BLOCKS,

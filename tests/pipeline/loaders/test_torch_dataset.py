@@ -332,6 +332,7 @@ def _take_in_turn(passes: list[Any], first: int = 0, count: int = 10**6) -> list
     equal=st.sampled_from([True, False, "pad"]),
     drop_last=st.booleans(),
     balance=BALANCES,
+    group_steps=st.none() | st.integers(2, 4),
     data=st.data(),
 )
 def test_workers_divide_balanced_steps(
@@ -342,9 +343,11 @@ def test_workers_divide_balanced_steps(
     equal: Any,
     drop_last: bool,
     balance: windrow.Balance,
+    group_steps: int | None,
     data: st.DataObject,
 ) -> None:
     arguments: dict[str, Any] = {"batch_size": batch_size, "drop_last": drop_last, "balance": balance}
+    arguments["group_by_length"] = group_steps
     trainer = data.draw(st.integers(0, trainers - 1))
 
     def split() -> windrow.Shard:
@@ -363,13 +366,14 @@ def test_workers_divide_balanced_steps(
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("microbatches", [1, 2])
+@pytest.mark.parametrize(("microbatches", "group_steps"), [(1, 3), (2, None)])
 def test_balanced_stream_does_not_depend_on_workers(
-    pipe: windrow.DatasetPipeline, workers: int, microbatches: int
+    pipe: windrow.DatasetPipeline, workers: int, microbatches: int, group_steps: int | None
 ) -> None:
     arguments: dict[str, Any] = {
         "batch_size": BATCH,
         "balance": windrow.Balance("cost", rows="free", microbatches=microbatches),
+        "group_by_length": group_steps,
     }
     taken = 4
     expected = _stream(pipe.split(2, equal=True)[1], **arguments)
