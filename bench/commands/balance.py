@@ -1,4 +1,4 @@
-"""``python -m bench balance``: how even `windrow.Balance` makes steps, and by how much ranks then wait less."""
+"""``python -m bench balance``: how even `windrow.Balance` makes steps, what it costs, and how much less ranks wait."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 import windrow
+from bench.commands.balance_cost import Lengths, make_lengths, measure_budgets, measure_epochs
 from bench.system.console import ProgressLine, align_table
 from bench.system.machine import describe_load, describe_machine
 from windrow.pipeline.quality.step_costs import measure_steps
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-
-Lengths = NDArray[np.int64]
 
 _SHARDS, _BATCH_SIZES = 8, (8, 16, 32)
 _COSTS = ("length", "length ** 2")
@@ -57,12 +55,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps", type=int, default=24, help="of training, each in all ways (default: 24); 0: no training"
     )
+    parser.add_argument(
+        "--rows", type=int, default=160_000, help="of what its cost is measured on; 0: not measured"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="measurements of its cost, in turns (default: 3)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure and print both tables; the exit status is 1 if ranks wait more than a third of what they did."""
+    """Measure and print the tables; the exit status is 1 if ranks wait more than a third of what they did."""
     print(describe_load(describe_machine()), flush=True)
-    corpora = {"standard library": read_standard_library(), "log-normal": make_lengths(4_096, np.inf)}
+    corpora = {"standard library": read_standard_library(), "log-normal": make_lengths(4_096, 100)}
     for name, lengths in corpora.items():
         print(f"{name}: {len(lengths):,} rows, median {np.median(lengths):,.0f}, longest {lengths.max():,}")
     rows = [
@@ -73,6 +77,9 @@ def run(options: argparse.Namespace) -> int:
     ]
     heads = ("rows", "cost", "step", *(f"{way}{of}" for way in _WAYS for of in ("", ", worst")))
     print(align_table(heads, rows, ("rows", "cost")), _NOTE, sep="\n")
+    if options.rows:
+        print(measure_budgets(options.rows, options.rounds), flush=True)
+        print(measure_epochs(options.rows, options.rounds, ProgressLine(sys.stderr)), flush=True)
     return _measure_waiting(options.steps) if options.steps else 0
 
 
@@ -85,12 +92,6 @@ def read_standard_library() -> Lengths:
         if not {"site-packages", "dist-packages"} & {*path.relative_to(folder).parts}
     )
     return np.array([size for size in (path.stat().st_size for path in modules) if size], np.int64)
-
-
-def make_lengths(rows: int, longest: float) -> Lengths:
-    """Log-normal lengths of sigma 1."""
-    drawn = np.exp(np.random.default_rng(0).normal(np.log(100), 1, rows))
-    return np.clip(drawn, 1, longest).astype(np.int64)
 
 
 def _measure(lengths: Lengths, cost: str, batch_size: int, epochs: int) -> list[str]:
@@ -113,7 +114,7 @@ def _measure(lengths: Lengths, cost: str, batch_size: int, epochs: int) -> list[
 def _measure_waiting(steps: int) -> int:
     """Ranks and this machine's cores may be different numbers, so what ranks wait follows from their CPU time."""
     line = ProgressLine(sys.stderr)
-    lengths = make_lengths(steps * _RANKS * _ROWS_PER_RANK, _CONTEXT)
+    lengths = make_lengths(steps * _RANKS * _ROWS_PER_RANK, 100, _CONTEXT)
     batches = {way: _read_batches(lengths, balance) for way, balance in _WAYS.items()}
     line.start(f"{steps} steps on {_RANKS} ranks")
     with (
