@@ -119,6 +119,15 @@ def double(batch: dict[str, Any]) -> dict[str, Any]:
     return {name: np.repeat(column, 2, axis=0) for name, column in batch.items()}
 
 
+def add_lists(batch: dict[str, Any]) -> pa.Table:
+    """Add lists of as many items as ``x`` says, and one of one item more."""
+    columns = {name: pa.array(values) for name, values in batch.items()}
+    for name, more in {"items": 0, "mask": 0, "longer": 1}.items():
+        lists = [range(x + more) for x in batch["x"].tolist()]
+        columns[name] = pa.array(lists, pa.list_(pa.int16()))
+    return pa.table(columns)
+
+
 EOS = -1
 
 
@@ -135,7 +144,7 @@ def tokenize(batch: dict[str, Any]) -> pa.Table:
     return pa.table({**columns, "flag": batch["flag"]})
 
 
-Change = Literal["none", "negated", "filtered", "dropped", "doubled"]
+Change = Literal["none", "negated", "filtered", "dropped", "doubled", "listed"]
 
 
 @dataclass(frozen=True)
@@ -161,7 +170,7 @@ class Case:
     sorted
         Whether the rows of each window are sorted: odd ones first.
     balance
-        How costs divide the rows of each step, which ``x`` measures.
+        How costs divide the rows of each step, which ``x`` measures, or where long ones are cut, ``items``.
     """
 
     sizes: tuple[int, ...]
@@ -189,13 +198,19 @@ class Case:
         return BlocksSource(self.sizes, keeps, self.corrupt or frozenset())
 
     @property
+    def most_items(self) -> int | None:
+        """The items to which lists are cut; None: they are not."""
+        budget = None if self.balance is None else self.balance.budget
+        return budget.tokens if budget is not None and budget.long_rows == "truncate" else None
+
+    @property
     def rows_known(self) -> bool:
-        return self.change in ("none", "negated") and self.corrupt is None and not self.packed
+        return self.change in ("none", "negated", "listed") and self.corrupt is None and not self.packed
 
     def job(self, executor: str | Executor) -> Job:
-        functions = {"negated": negate, "dropped": drop_some, "doubled": double}
+        functions = {"negated": negate, "dropped": drop_some, "doubled": double, "listed": add_lists}
         before = (
-            (MapBatches(functions[self.change], preserves_rows=self.change == "negated"),)
+            (MapBatches(functions[self.change], preserves_rows=self.change in ("negated", "listed")),)
             if self.change in functions
             else ()
         )
@@ -242,6 +257,7 @@ class Case:
             "filtered": lambda rows: [x for x in rows if keep_some(x)],
             "dropped": lambda rows: [x for x in rows if keep_some(x)],
             "doubled": lambda rows: [x for x in rows for _ in range(2)],
+            "listed": lambda rows: rows,
         }[self.change]
         corrupt = self.corrupt or frozenset()
         return [[] if block in corrupt else change(rows) for block, rows in enumerate(blocks)]
@@ -296,7 +312,14 @@ BALANCES = st.builds(
     microbatches=st.sampled_from([1, 1, 3]),
 )
 BUDGETS = st.sampled_from(
-    [TokenBudget(300), TokenBudget(900), TokenBudget(60, "drop"), TokenBudget(250, "drop")]
+    [
+        TokenBudget(300),
+        TokenBudget(900, padded=True),
+        TokenBudget(60, "drop"),
+        TokenBudget(250, "drop", padded=True),
+        TokenBudget(60, "truncate"),
+        TokenBudget(90, "truncate", padded=True),
+    ]
 )
 BUDGETED = st.builds(Balance.with_budget, BALANCES, BUDGETS)
 GROUPED = st.builds(Balance.with_groups, BALANCES, st.integers(2, 4))
@@ -306,7 +329,13 @@ def _allowed(case: Case) -> Case:
     """The case without what does not go with the rest of it."""
     case = replace(case, sorted=case.sorted and not case.packed)
     is_refused = case.packed or case.sorted or case.change == "negated"
-    return replace(case, balance=None) if is_refused else case
+    if is_refused:
+        return replace(case, balance=None)
+    if case.balance is not None and case.most_items is not None:
+        assert case.balance.budget is not None
+        balance = replace(case.balance, column="items").with_budget(case.balance.budget)
+        return replace(case, change="listed", balance=balance)
+    return case
 
 
 CASES = st.builds(

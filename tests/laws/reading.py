@@ -68,7 +68,7 @@ class Reading:
             self.epochs.append(batches)
             self.lengths.append(_length(iterator))
             for batch in iterator:
-                batches.append(take_rows(batch))
+                batches.append(take_rows(batch, None if self.how == "rows" else self.case.most_items))
                 yield
             facts = iterator.epoch_reader.facts
             if facts.total is not None and not facts.assignment.ends_by_tokens:
@@ -79,15 +79,21 @@ class Reading:
         if self.how == "rows":
             return epoch.iter_rows()
         if self.how == "torch":
-            return epoch.iter_torch_batches(case.batch_rows, drop_last=case.drop_last, balance=case.balance)
+            columns = None if case.most_items is None else ["x", "half", "flag"]
+            return epoch.iter_torch_batches(
+                case.batch_rows, columns=columns, drop_last=case.drop_last, balance=case.balance
+            )
         return epoch.iter_batches(case.batch_rows, drop_last=case.drop_last, balance=case.balance)
 
 
-def take_rows(batch: Any) -> Rows:
-    """The row numbers of a batch; checks that the other columns belong to the same rows."""
+def take_rows(batch: Any, most_items: int | None = None) -> Rows:
+    """The row numbers of a batch; checks that the other columns belong to the same rows.
+
+    With ``most_items``, lists of as many items as the row number says are cut to it.
+    """
     if isinstance(batch, list):
         # of microbatches
-        return [row for part in batch for row in take_rows(part)]
+        return [row for part in batch for row in take_rows(part, most_items)]
     if isinstance(batch["x"], int):
         assert batch["half"] == batch["x"] / 2 or batch["x"] <= 0
         return [batch["x"]]
@@ -101,6 +107,9 @@ def take_rows(batch: Any) -> Rows:
         assert (np.abs(x) % 2 == flag).all()
         assert (np.abs(x).astype(np.float32) / 2 == half).all()
     found: Rows = x.tolist()
+    for name in ("items", "mask", "longer") if most_items is not None and "items" in batch else ():
+        lengths = [row + 1 if name == "longer" else min(row, most_items or 0) for row in found]
+        assert [list(values) for values in batch[name]] == [list(range(length)) for length in lengths]
     return found
 
 

@@ -16,7 +16,7 @@ from windrow.shuffle.order.shard_assignment import Equal
 from windrow.shuffle.order.step_balance import balance_steps
 from windrow.shuffle.order.window_order import order_window
 
-__all__ = ["Assigned", "assign_as_lists", "divide_by_cost", "group_by_length", "order_epoch"]
+__all__ = ["Assigned", "assign_as_lists", "divide_by_cost", "fits_budget", "group_by_length", "order_epoch"]
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,12 @@ def _divide_by_tokens(
     drop_last: bool,
     start: int,
 ) -> Assigned:
-    """The same where steps end by their tokens: each is the longest that fits."""
-    assert balance.budget is not None
-    most = balance.budget.tokens
+    """The same where steps end by their tokens: each is the longest that fits; padded, one found by bisection."""
+    budget = balance.budget
+    assert budget is not None
+    most = budget.tokens
+    if budget.long_rows == "truncate":
+        measures = [min(measure, most) for measure in measures]
     costs = balance.costs(np.array(measures, np.float32))
     tokens = [max(1, measure) for measure in measures]
     left = [row for row in range(start, total) if tokens[row] <= most]
@@ -123,15 +126,14 @@ def _divide_by_tokens(
     while left:
         sums = np.cumsum([tokens[row] for row in left])
         longest = int((sums <= shards * most).sum())
-        count = next(
-            count
-            for count in range(longest, 0, -1)
-            if max(
-                sum(tokens[row] for row in share)
-                for share in _assign_by_cost(left[:count], costs, shards, None)
-            )
-            <= most
-        )
+
+        def fits(count: int, left: list[int] = left) -> bool:
+            return fits_budget(left[:count], tokens, costs, shards, balance)
+
+        if budget.padded:
+            count = _bisect(fits, min(longest, shards), longest)
+        else:
+            count = next(count for count in range(longest, 0, -1) if fits(count))
         rows, is_rest = left[:count], count == longest == len(left)
         if (is_rest and drop_last) or (count < shards and equal is True):
             break
@@ -145,6 +147,31 @@ def _divide_by_tokens(
                 batches[shard].append(batch)
         padded += repeats
     return Assigned(batches, padded, total - start - given)
+
+
+def fits_budget(
+    rows: list[int], tokens: Sequence[float], costs: NDArray[np.float64], shards: int, balance: Balance
+) -> bool:
+    """Whether a step of some rows leaves every shard within its budget of tokens."""
+    assert balance.budget is not None
+    for share in _assign_by_cost(rows, costs, shards, None):
+        parts = [[row] for row in share]
+        if balance.budget.padded:
+            parts = _assign_by_cost(share, costs, balance.microbatches, None)
+        if (
+            sum(len(part) * max(tokens[row] for row in part) for part in parts if part)
+            > balance.budget.tokens
+        ):
+            return False
+    return True
+
+
+def _bisect(fits: Callable[[int], bool], least: int, most: int) -> int:
+    """A number of rows that fit, ``least`` or more, where one more does not."""
+    while least < most:
+        middle = (least + most) // 2 + 1
+        least, most = (middle, most) if fits(middle) else (least, middle - 1)
+    return least
 
 
 def _assign_by_cost(

@@ -71,6 +71,14 @@ CASES = {
         epochs=2,
         balance=Balance("x", "length ** 2").with_budget(TokenBudget(130, "drop")),
     ),
+    "by tokens, cut and padded": Case(
+        (20,) * 8,
+        BLOCKS,
+        shards=3,
+        epochs=2,
+        change="listed",
+        balance=Balance("items", microbatches=2).with_budget(TokenBudget(90, "truncate", padded=True)),
+    ),
     "filtered": Case((20,) * 8, BLOCKS, shards=2, batch_rows=6, equal="pad", change="filtered", epochs=2),
     "dropped": Case(
         (20,) * 8, BLOCKS, shards=3, batch_rows=40, change="dropped", epochs=2, prefetch_windows=2

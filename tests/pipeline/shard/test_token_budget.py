@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import windrow
-from windrow import Balance, PlanError, StateError, TokenBudget
+from windrow import Balance, PlanError, StateError, TokenBudget, TransformError
 
 LENGTHS = [5, 9, 1, 2, 8, 3, 7, 4, 6, 30, 1, 1, 2, 9, 5, 5]
 TOKENS: dict[str, Any] = {"balance": Balance("tokens"), "token_budget": TokenBudget(12, "drop")}
@@ -145,3 +146,126 @@ def test_shards_go_on_at_steps_of_their_own_whichever_opens_first(first: int) ->
     assert [a + b for a, b in zip(taken, rest, strict=True)] == expected
     for shard in whole:
         shard.close()
+
+
+LONG = [3, 9, 1, 2, 8, 3, 7, 4, 6, 30, 1, 1, 2, 9, 5, 5]
+
+
+def make_long_rows(**columns: Any) -> windrow.DatasetPipeline:
+    lists = {name: [[row] * length for row, length in enumerate(LONG)] for name in ("tokens", "mask")}
+    table = pa.table({"id": range(len(LONG)), **lists, "pair": [[0, 1]] * len(LONG), **columns})
+    pipe = windrow.from_arrow(table, target_block_bytes=200).window(blocks_per_window=2).repeat(1)
+    return pipe.random_shuffle_each_window(seed=3).options(executor="threads", progress=False)
+
+
+CUT: dict[str, Any] = {"balance": Balance("tokens"), "token_budget": TokenBudget(7, "truncate")}
+
+
+def test_long_rows_are_cut_whichever_columns_are_selected() -> None:
+    pipe = make_long_rows()
+    with pipe.iterator() as shard:
+        found: dict[int, Any] = {}
+        for batch in shard.iter_batches(batch_format="pyarrow", columns=["id", "mask", "pair"], **CUT):
+            assert sum(map(len, batch["mask"].to_pylist())) <= 7
+            found |= {row["id"]: row for row in batch.to_pylist()}
+        assert shard.stats().run.left_out_rows == 0
+    expected = {row: [row] * min(7, length) for row, length in enumerate(LONG)}
+    assert {row: values["mask"] for row, values in found.items()} == expected
+    assert all(values["pair"] == [0, 1] for values in found.values())
+
+
+def test_replicas_of_which_one_selects_the_lists_alone_get_them_cut() -> None:
+    [group] = make_long_rows().split(1, replicas=2, equal=True)
+    columns = [["mask"], ["id"]]
+    iterators = [
+        shard.iter_batches(batch_format="pyarrow", columns=names, **CUT)
+        for shard, names in zip(group, columns, strict=True)
+    ]
+    found: dict[int, int] = {}
+    for masks, ids in zip(*iterators, strict=True):
+        found |= dict(zip(ids["id"].to_pylist(), map(len, masks["mask"].to_pylist()), strict=True))
+    assert found == {row: min(7, length) for row, length in enumerate(LONG)}
+    for shard in group:
+        shard.close()
+
+
+def test_transforms_after_the_shuffle_and_collate_fn_get_rows_as_cut() -> None:
+    def count(batch: pa.Table) -> pa.Table:
+        return pa.table({"items": [len(values) for values in batch["tokens"].to_pylist()]})
+
+    with make_long_rows().map_batches(count, batch_format="pyarrow").iterator() as shard:
+        items = [count for batch in shard.iter_batches(**CUT) for count in batch["items"].tolist()]
+    assert sorted(items) == sorted(min(7, length) for length in LONG)
+    arguments: dict[str, Any] = {"batch_format": "pyarrow", "collate_fn": count, **CUT}
+    with make_long_rows().iterator() as shard:
+        items = [
+            count for batch in shard.iter_torch_batches(**arguments) for count in batch["items"].to_pylist()
+        ]
+    assert sorted(items) == sorted(min(7, length) for length in LONG)
+
+
+def test_each_budget_cuts_by_itself() -> None:
+    with make_long_rows().repeat(3).iterator() as shard:
+        for epoch, most in zip(shard.iter_epochs(), [7, 4, 99], strict=True):
+            budget = TokenBudget(most, "truncate", padded=most == 4)
+            lengths = [
+                list(map(len, batch["mask"]))
+                for batch in epoch.iter_batches(token_budget=budget, balance=CUT["balance"])
+            ]
+            assert sorted(length for each in lengths for length in each) == sorted(
+                min(most, length) for length in LONG
+            )
+            assert all(len(each) * max(each) <= 4 for each in lengths) or most != 4
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_padded_batches_have_the_tokens_of_the_budget(microbatches: int) -> None:
+    budget, balance = TokenBudget(24, "drop", padded=True), Balance("tokens", microbatches=microbatches)
+    shards = make_long_rows().split(2, equal=True)
+    taken: list[int] = []
+    for batches in zip(
+        *(shard.iter_torch_batches(ragged="pad", balance=balance, token_budget=budget) for shard in shards),
+        strict=True,
+    ):
+        for batch in batches:
+            parts = batch if microbatches > 1 else [batch]
+            assert sum(part["tokens"].numel() for part in parts) <= 24
+            taken += [row for part in parts for row in part["id"].tolist()]
+    assert set(taken) == set(range(len(LONG))) - {9}
+    for shard in shards:
+        shard.close()
+
+
+def test_a_resume_cuts_and_counts_with_another_budget() -> None:
+    with make_long_rows().iterator() as shard:
+        batches = shard.iter_batches(**CUT)
+        first = [row for _, batch in zip(range(3), batches, strict=False) for row in batch["id"].tolist()]
+        state = shard.state_dict()
+    budget = TokenBudget(12, "truncate", padded=True)
+    found: dict[int, int] = {}
+    again = make_long_rows().split(2, state_dict=state)
+    for step in zip_longest(*(shard.iter_batches(**{**CUT, "token_budget": budget}) for shard in again)):
+        for batch in filter(None, step):
+            assert len(batch["id"]) * max(map(len, batch["tokens"])) <= 12
+            found |= dict(zip(batch["id"].tolist(), map(len, batch["tokens"]), strict=True))
+    assert found == {row: min(12, length) for row, length in enumerate(LONG) if row not in first}
+    for shard in again:
+        shard.close()
+
+
+def test_only_lists_are_cut() -> None:
+    text = ["x" * length for length in LONG]
+    pipe = make_long_rows(text=text, number=LONG)
+    for column, reason in {"text": "within a character", "number": "does not tell which lists"}.items():
+        arguments = {**CUT, "balance": Balance(column)}
+        with pipe.iterator() as shard, pytest.raises(PlanError, match=f"column '{column}' .*{reason}"):
+            next(shard.iter_batches(**arguments))
+
+
+def test_columns_that_transforms_make_are_checked_as_they_are_cut() -> None:
+    rows = windrow.from_arrow(pa.table({"tokens": [[0] * 9, [0]]}))
+    texts = rows.map_batches(lambda batch: pa.table({"text": ["x" * 9, "y"]}), batch_format="pyarrow")
+    arguments = {**CUT, "balance": Balance("text")}
+    shards = texts.options(executor="threads").repeat(1).iterator()
+    with shards as shard, pytest.raises(TransformError, match=r"column 'text' .*within a character"):
+        next(shard.iter_batches(**arguments))

@@ -1,7 +1,8 @@
-"""Steps that end by their tokens, against a search of the longest one."""
+"""Steps that end by their tokens, against a search."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windrow
-from tests.laws.reference import divide_by_cost
+from tests.laws.reference import divide_by_cost, fits_budget
 from windrow import Balance, PlanError, TokenBudget
 from windrow.shuffle.kernels import native
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
@@ -18,6 +19,10 @@ from windrow.shuffle.order.step_balance import find_step
 from windrow.shuffle.order.step_cuts import StepCuts
 
 LENGTHS = st.lists(st.integers(0, 30) | st.just(1), max_size=60)
+COSTS = st.sampled_from(["length", "length ** 2", "0 * length"])
+BUDGETS = st.builds(
+    TokenBudget, st.integers(5, 70), st.sampled_from(["drop", "truncate"]), padded=st.booleans()
+)
 
 
 def cut(balance: Balance, lengths: list[int], portions: list[int], **given: Any) -> StepCuts:
@@ -33,12 +38,13 @@ def cut(balance: Balance, lengths: list[int], portions: list[int], **given: Any)
     lengths=LENGTHS,
     portions=st.lists(st.integers(0, 60), max_size=4),
     shards=st.integers(1, 4),
-    budget=st.builds(TokenBudget, st.integers(5, 70), st.just("drop")),
+    budget=BUDGETS,
     equal=st.sampled_from([True, False, "pad"]),
     drop_last=st.booleans(),
-    cost=st.sampled_from(["length", "length ** 2", "0 * length"]),
+    cost=COSTS,
+    microbatches=st.integers(1, 3),
 )
-def test_each_step_is_the_longest_that_fits(
+def test_steps_are_those_of_a_search(
     lengths: list[int],
     portions: list[int],
     shards: int,
@@ -46,8 +52,9 @@ def test_each_step_is_the_longest_that_fits(
     equal: Equal,
     drop_last: bool,
     cost: str,
+    microbatches: int,
 ) -> None:
-    balance = Balance("c", cost).with_budget(budget)
+    balance = Balance("c", cost, microbatches=microbatches).with_budget(budget)
     cuts = cut(balance, lengths, portions, shards=shards, equal=equal, drop_last=drop_last)
     expected = divide_by_cost(len(lengths), shards, 1, equal, balance, lengths, drop_last=drop_last)
     steps = [
@@ -55,7 +62,28 @@ def test_each_step_is_the_longest_that_fits(
         for step in range(max(map(len, expected.batches)))
     ]
     assert cuts.starts == [0, *(max(rows) + 1 for rows in steps)]
-    assert all(sum(max(1, lengths[row]) for row in rows) <= shards * budget.tokens for rows in steps)
+    tokens = [max(1, min(length, budget.tokens)) for length in lengths]
+    assert all(sum(tokens[row] for row in rows) <= shards * budget.tokens for rows in steps)
+
+
+@given(
+    lengths=LENGTHS,
+    shards=st.integers(1, 4),
+    tokens=st.integers(30, 90),
+    cost=COSTS,
+    microbatches=st.integers(1, 3),
+)
+def test_a_padded_step_fits_and_with_one_row_more_it_would_not(
+    lengths: list[int], shards: int, tokens: int, cost: str, microbatches: int
+) -> None:
+    balance = Balance("c", cost, microbatches=microbatches).with_budget(TokenBudget(tokens, padded=True))
+    starts = cut(balance, lengths, [], shards=shards).starts
+    sizes, costs = [max(1, length) for length in lengths], balance.costs(np.array(lengths, np.float32))
+    assert starts[-1] == len(lengths)
+    for first, stop in pairwise(starts):
+        assert fits_budget(list(range(first, stop)), sizes, costs, shards, balance)
+        more = list(range(first, stop + 1))
+        assert stop == len(lengths) or not fits_budget(more, sizes, costs, shards, balance)
 
 
 def test_a_long_row_is_an_error_that_names_column_and_length() -> None:
@@ -69,8 +97,10 @@ def test_a_long_row_is_an_error_that_names_column_and_length() -> None:
 def test_invalid_budgets(tokens: Any) -> None:
     with pytest.raises(PlanError, match="integer from 1 to"):
         TokenBudget(tokens)
-    with pytest.raises(PlanError, match="'error' or 'drop'"):
+    with pytest.raises(PlanError, match="'error', 'drop' or 'truncate'"):
         TokenBudget(1, "shorten")  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match=r"padded='yes'.* must be True or False"):
+        TokenBudget(1, padded="yes")  # type: ignore[arg-type]
 
 
 def read(pipe: Any, **arguments: Any) -> list[list[list[int]]]:
@@ -105,15 +135,18 @@ def test_invalid_arguments(arguments: dict[str, Any], message: str) -> None:
         next(shard.iter_batches(**arguments))
 
 
-@given(
-    LENGTHS, st.integers(1, 4), st.integers(31, 70), st.sampled_from(["length", "length ** 2", "0 * length"])
-)
+@given(LENGTHS, st.integers(1, 4), st.integers(31, 70), COSTS, st.integers(0, 5))
 def test_the_kernel_finds_the_same_step_as_python(
-    lengths: list[int], bins: int, limit: int, cost: str
+    lengths: list[int], bins: int, limit: int, cost: str, padded_parts: int
 ) -> None:
     tokens = np.maximum(1, np.array(lengths, np.float64))
     costs = Balance("c", cost).costs(tokens.astype(np.float32))
-    found = find_step(costs, tokens, bins, limit)
+    found = find_step(costs, tokens, bins, limit, padded_parts=padded_parts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "LIBRARY", None)
-        assert find_step(costs, tokens, bins, limit) == found
+        assert find_step(costs, tokens, bins, limit, padded_parts=padded_parts) == found
+
+
+def test_a_row_that_is_cut_costs_what_is_left_of_it() -> None:
+    balance = Balance("c", "length ** 2").with_budget(TokenBudget(3, "truncate"))
+    assert balance.costs(np.array([2, 3, 9], np.float32)).tolist() == [4, 9, 9]

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from windrow.pipeline.plan.epoch_shape import EpochCounts
 from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan
+from windrow.pipeline.tasks.list_limit import ListLimit
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.length_groups import LengthGroups
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_cuts import StepCuts
@@ -209,7 +211,19 @@ class MeasuredRows:
             given_rows=tuple(given),
             imbalances=divided.imbalances,
             left_out=divided.left_out,
+            list_limit=_find_list_limit(assignment.balance, of_blocks),
         )
+
+
+def _find_list_limit(balance: Balance | None, measures: Sequence[Floats | None]) -> ListLimit | None:
+    """What cuts the rows of some blocks; None if no row may be too long."""
+    budget = None if balance is None else balance.budget
+    if balance is None or budget is None or budget.long_rows != "truncate":
+        return None
+    # a measure can be rounded to the limit
+    most = np.float32(budget.tokens)
+    is_long = any(each is not None and bool((each >= most).any()) for each in measures)
+    return ListLimit(balance.column, budget.tokens) if is_long else None
 
 
 def _first_row(counts: EpochCounts, window: int) -> int:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.tasks.list_limit import ListLimit
 from windrow.pipeline.tasks.task import Documents, Ordering
 from windrow.shuffle.order.best_fit import count_sequences, pack_documents, sequences_key
 from windrow.shuffle.order.epoch_plan import EpochPlan
@@ -129,6 +130,8 @@ class WindowPlaces:
     imbalances: tuple[float, ...] = ()
     # where steps end by their tokens, the rows that no shard gets
     left_out: int = 0
+    # of rows with more tokens than a step of one shard; None: there are none to cut
+    list_limit: ListLimit | None = None
 
     @cached_property
     def task_layouts(self) -> tuple[WindowRuns, ...] | tuple[RoundRuns, ...] | tuple[StepRuns, ...]:
@@ -146,6 +149,7 @@ class WindowPlaces:
             documents=None if self.documents is None else self.documents[blocks],
             given_rows=None if self.given_rows is None else self.given_rows[blocks],
             sequences=self.sequences,
+            list_limit=self.list_limit,
         )
 
 

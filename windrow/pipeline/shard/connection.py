@@ -30,6 +30,7 @@ from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 from windrow.pipeline.shard.run_reader import RunReader
 from windrow.pipeline.shard.run_record import Ending, RunRecord
 from windrow.pipeline.statistics.stats import RunStats
+from windrow.pipeline.tasks.list_limit import check_lists
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_measure import check_measurable
 from windrow.pipeline.tasks.sequence_packing import SequencePacking, transform_sequences
@@ -317,6 +318,8 @@ def check_balance(job: Job, balance: Balance) -> None:
             raise PlanError(f"balance= cannot be combined with {name}: leave one of them out")
     if not job.before:
         check_measurable(job.source.schema, balance.column, PlanError, "")
+        if balance.budget is not None and balance.budget.long_rows == "truncate":
+            check_lists(job.source.schema, balance.column, PlanError, "")
 
 
 def _check_groups(at: Cursor, balance: Balance | None) -> None:

@@ -252,6 +252,8 @@ def _run_task(
                             part, first, cast("WindowRuns", layouts[0]), output[0], pool
                         )
                     elif part.num_rows:
+                        if ordering.list_limit is not None:
+                            part = ordering.list_limit.cut(part, task.addresses[at].origin)
                         for grouped in _group_part(
                             part, ordering, at, block_rows, context.packing, destinations, pool, pause
                         ):

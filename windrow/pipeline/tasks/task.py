@@ -27,6 +27,7 @@ from windrow.pipeline.statistics.phases import (
     TaskProfile,
 )
 from windrow.pipeline.tasks.cache.disk_cache import CacheReport
+from windrow.pipeline.tasks.list_limit import ListLimit
 from windrow.shuffle.kernels.pieces import Pieces
 from windrow.shuffle.order.round_runs import RoundRuns
 from windrow.shuffle.order.runs import WindowRuns
@@ -196,6 +197,8 @@ class Ordering:
     given_rows: tuple[NDArray[np.int64] | NDArray[np.uint32], ...] | None = None
     # of a mixture with packing, whose documents are cut into sequences that come one by one
     sequences: SequencePlaces | None = None
+    # where longer lists are cut before rows are placed
+    list_limit: ListLimit | None = None
 
     @property
     def is_stored_order(self) -> bool:

@@ -229,31 +229,89 @@ EXPORT void windrow_balance_steps(int64_t steps, const int64_t *starts, int64_t 
     }
 }
 
-/* How many of some rows make a step: the most that are divided with at most `limit` tokens in each bin. As many rows as
- * bins always are. Costs are counted in `units` parts of the largest. `whole` and `out` are scratch for each row, `sums`
- * for each bin. */
-EXPORT int64_t windrow_cut(int64_t most, int64_t bins, int64_t limit, int64_t exchanges, int64_t units,
-                           const double *costs, const double *tokens, int64_t *whole, double *sums, int64_t *loads,
-                           int32_t *words, uint64_t *keys, int32_t *out) {
-    const Scratch scratch = {loads, words, keys};
-    int64_t rows = most;
-    for (; rows > bins; rows--) {
-        double largest = 0, heaviest = 0;
-        for (int64_t i = 0; i < rows; i++)
-            if (costs[i] > largest) largest = costs[i];
-        const double scale = largest > 0 ? (double)units / largest : 0;
-        for (int64_t i = 0; i < rows; i++) {
-            const double cost = costs[i] * scale;
-            whole[i] = cost < (double)units ? (int64_t)cost : units;
-        }
-        divide(whole, rows, bins, 1, exchanges, 0, &scratch, out);
-        for (int64_t bin = 0; bin < bins; bin++) sums[bin] = 0;
-        for (int64_t i = 0; i < rows; i++) sums[out[i]] += tokens[i];
-        for (int64_t bin = 0; bin < bins; bin++)
-            if (sums[bin] > heaviest) heaviest = sums[bin];
-        if (heaviest <= (double)limit) break;
+/* What the search for the end of a step is given. Costs are counted in `units` parts of the largest. `parts`: how many
+ * microbatches a bin has, each of which is padded to its longest row; 0: no row is padded. */
+typedef struct {
+    int64_t bins, limit, exchanges, parts;
+    double units;
+    const double *costs, *tokens;
+    double *sums;   /* of each bin, or of each microbatch of one */
+    int64_t *whole; /* of each row, as is all that follows */
+    int32_t *out, *part;
+    double *own_costs, *own_tokens; /* of the rows of one bin */
+    Scratch scratch;
+} Search;
+
+static void divide_evenly(const Search *s, const double *costs, int64_t rows, int64_t bins, int32_t *out) {
+    double largest = 0;
+    for (int64_t i = 0; i < rows; i++)
+        if (costs[i] > largest) largest = costs[i];
+    const double scale = largest > 0 ? s->units / largest : 0;
+    for (int64_t i = 0; i < rows; i++) {
+        const double cost = costs[i] * scale;
+        s->whole[i] = cost < s->units ? (int64_t)cost : (int64_t)s->units;
     }
-    return rows;
+    divide(s->whole, rows, bins, 1, s->exchanges, 0, &s->scratch, out);
+}
+
+/* The tokens of each bin into which rows have just been divided. */
+static void sum_tokens(const Search *s, const double *tokens, int64_t rows, int64_t bins, const int32_t *out) {
+    for (int64_t bin = 0; bin < bins; bin++) s->sums[bin] = 0;
+    if (!s->parts) {
+        for (int64_t i = 0; i < rows; i++) s->sums[out[i]] += tokens[i];
+        return;
+    }
+    for (int64_t i = 0; i < rows; i++)
+        if (tokens[i] > s->sums[out[i]]) s->sums[out[i]] = tokens[i];
+    for (int64_t bin = 0; bin < bins; bin++) s->sums[bin] *= s->scratch.words[bin]; /* its rows, see `divide` */
+}
+
+/* The tokens of a bin's rows, where each of its microbatches is padded by itself. */
+static double sum_microbatches(const Search *s, int64_t rows, int32_t bin) {
+    int64_t own = 0;
+    for (int64_t i = 0; i < rows; i++)
+        if (s->out[i] == bin) {
+            s->own_costs[own] = s->costs[i];
+            s->own_tokens[own++] = s->tokens[i];
+        }
+    divide_evenly(s, s->own_costs, own, s->parts, s->part);
+    sum_tokens(s, s->own_tokens, own, s->parts, s->part);
+    double sum = 0;
+    for (int64_t part = 0; part < s->parts; part++) sum += s->sums[part];
+    return sum;
+}
+
+/* Whether the first rows are divided with at most `limit` tokens in each bin. */
+static int fits(const Search *s, int64_t rows) {
+    divide_evenly(s, s->costs, rows, s->bins, s->out);
+    if (s->parts <= 1) sum_tokens(s, s->tokens, rows, s->bins, s->out);
+    for (int32_t bin = 0; bin < s->bins; bin++) {
+        const double sum = s->parts <= 1 ? s->sums[bin] : sum_microbatches(s, rows, bin);
+        if (sum > (double)s->limit) return 0;
+    }
+    return 1;
+}
+
+/* How many of some rows make a step: the most that are divided with at most `limit` tokens in each bin; with padding,
+ * by bisection, rows that are and that one more is not. As many rows as bins always are. The arrays from `sums` to
+ * `out` are scratch, `sums` and `loads` for each bin or microbatch, the others for each row. */
+EXPORT int64_t windrow_cut(int64_t most, int64_t bins, int64_t limit, int64_t exchanges, int64_t units, int64_t parts,
+                           const double *costs, const double *tokens, double *sums, int64_t *whole, double *own,
+                           int64_t *loads, int32_t *words, uint64_t *keys, int32_t *out) {
+    const Search s = {bins,  limit, exchanges,  parts, (double)units, costs,      tokens,
+                      sums,  whole, out,        out + most, own,      own + most, {loads, words, keys}};
+    if (most <= bins) return most;
+    if (!parts) {
+        int64_t rows = most;
+        while (rows > bins && !fits(&s, rows)) rows--;
+        return rows;
+    }
+    int64_t low = 0, high = most - bins;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (fits(&s, bins + 1 + middle)) low = middle + 1; else high = middle;
+    }
+    return bins + low;
 }
 
 /* Number rows by group, in their order: row i gets the next number of group keys[i]. Numbers start at `starts`, which

@@ -50,17 +50,20 @@ def cut(
     limit: int,
     exchanges: int,
     units: float,
+    parts: int,
 ) -> int:
-    """How many of some rows make a step, as `windrow.shuffle.order.step_cuts` describes.
+    """How many of some rows make a step, as `windrow.shuffle.order.step_balance.find_step` describes.
 
-    Costs are counted in ``units`` parts of the largest of the step, at most 2^31.
+    Costs are counted in ``units`` parts of the largest of the step, at most 2^31. ``parts``: the microbatches of a bin,
+    each padded by itself; 0: no row is padded.
     """
-    most = len(costs)
+    most, groups = len(costs), max(bins, parts)
     native._require(_are_floats(costs, tokens) and len(tokens) == most < 2**31, "costs and tokens")
-    native._require(0 < bins < 2**31 and 0 < units <= 2**31, "bins and units")
-    whole, sums, out = np.empty(most, np.int64), np.empty(bins), np.empty(most, np.int32)
-    arguments = most, bins, limit, exchanges, units, costs, tokens, whole, sums
-    found: int = native.LIBRARY.windrow_cut(*arguments, *_scratch(bins, most), out)
+    native._require(0 < bins < 2**31 and 0 < units <= 2**31 and 0 <= parts < 2**31, "bins, units and parts")
+    sums, whole, own = np.empty(groups), np.empty(most, np.int64), np.empty(2 * most)
+    out = np.empty(2 * most, np.int32)
+    arguments = most, bins, limit, exchanges, units, parts, costs, tokens, sums, whole, own
+    found: int = native.LIBRARY.windrow_cut(*arguments, *_scratch(groups, most), out)
     return found
 
 

@@ -115,12 +115,12 @@ class Balance:
         return self.rows == "equal" and self.microbatches == 1
 
     def costs(self, measures: NDArray[np.float32]) -> NDArray[np.float64]:
-        """(rows,) the cost of each row, given its number or length.
+        """(rows,) the cost of each row as it is delivered, given its number or length.
 
         >>> Balance("tokens", "2 * length + length ** 2").costs(np.array([1, 10], np.float32)).tolist()
         [3.0, 120.0]
         """
-        lengths = measures.astype(np.float64)
+        lengths = measures.astype(np.float64) if self.budget is None else self.budget.clip(measures)
         tree = _parse(self.cost) if isinstance(self.cost, str) else None
         if tree is None:
             raise _make_error(self.cost)

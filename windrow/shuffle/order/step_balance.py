@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
@@ -64,21 +65,64 @@ def balance_steps(
     return np.concatenate([np.array(each, np.int32) for each in found])
 
 
-def find_step(costs: NDArray[np.float64], tokens: NDArray[np.float64], bins: int, limit: int) -> int:
+def find_microbatches(
+    costs: NDArray[np.float64], starts: Ints, to: NDArray[np.int32], bins: int, parts: int
+) -> NDArray[np.int32]:
+    """(rows,) the microbatch of each row of its bin's ``parts``, given the bin ``to`` of each row of some steps.
+
+    >>> find_microbatches(np.array([4.0, 2, 2, 9]), np.array([0, 4]), np.array([0, 0, 0, 1], np.int32), 2, 2).tolist()
+    [0, 1, 1, 0]
+    """
+    if parts == 1 or not len(to):
+        return np.zeros(len(to), np.int32)
+    batches = np.repeat(np.arange(len(starts) - 1), np.diff(starts)) * bins + to
+    order = np.argsort(batches, kind="stable")
+    sizes = np.bincount(batches, minlength=(len(starts) - 1) * bins)
+    borders = np.append(0, np.cumsum(sizes)).astype(np.int64)
+    found = np.empty(len(to), np.int32)
+    found[order] = balance_steps(costs[order], borders, parts, None)
+    return found
+
+
+def find_step(
+    costs: NDArray[np.float64], tokens: NDArray[np.float64], bins: int, limit: int, *, padded_parts: int = 0
+) -> int:
     """How many of some rows make a step: the most that are divided with at most ``limit`` tokens in each bin.
 
-    As many rows as bins are always taken to fit.
+    As many rows as bins are always taken to fit. With ``padded_parts``, a bin has so many microbatches, and the tokens
+    of each are its rows times its longest row. Then far fewer rows fit than their sum of tokens allows, so they are
+    found by bisection: they fit, and one row more does not.
 
-    >>> find_step(np.array([3.0, 1, 2, 2, 1]), np.array([3.0, 1, 2, 2, 1]), 2, 4)
-    4
+    >>> lengths = np.array([3.0, 1, 2, 2, 1])
+    >>> find_step(lengths, lengths, 2, 4), find_step(lengths, lengths, 2, 4, padded_parts=1)
+    (4, 3)
     """
     if native.LIBRARY is not None:
-        return step_bins.cut(costs, tokens, bins, limit, _EXCHANGES, _UNITS)
-    for rows in range(len(tokens), bins, -1):
-        found = balance_steps(costs[:rows], np.array([0, rows], np.int64), bins, None)
-        if np.bincount(found, tokens[:rows], bins).max() <= limit:
-            return rows
-    return min(len(tokens), bins)
+        return step_bins.cut(costs, tokens, bins, limit, _EXCHANGES, _UNITS, padded_parts)
+
+    def fits(rows: int) -> bool:
+        return _find_most(costs[:rows], tokens[:rows], bins, padded_parts) <= limit
+
+    least = min(len(tokens), bins)
+    sizes = range(least + 1, len(tokens) + 1)
+    if padded_parts:
+        return least + bisect_left(sizes, True, key=lambda rows: not fits(rows))
+    return next((rows for rows in reversed(sizes) if fits(rows)), least)
+
+
+def _find_most(
+    costs: NDArray[np.float64], tokens: NDArray[np.float64], bins: int, padded_parts: int
+) -> float:
+    """The most tokens of a bin."""
+    starts = np.array([0, len(costs)], np.int64)
+    found = balance_steps(costs, starts, bins, None)
+    if not padded_parts:
+        return float(np.bincount(found, tokens, bins).max())
+    parts = found * np.int64(padded_parts) + find_microbatches(costs, starts, found, bins, padded_parts)
+    longest = np.zeros(bins * padded_parts)
+    np.maximum.at(longest, parts, tokens)
+    padded = np.bincount(parts, minlength=len(longest)) * longest
+    return float(padded.reshape(bins, padded_parts).sum(axis=1).max())
 
 
 def _count_in_units(costs: NDArray[np.float64], starts: Ints) -> Ints:

@@ -38,11 +38,18 @@ class StepCuts:
         sums = np.append(0, np.cumsum(tokens))
         at, first = 0, self.starts[-1]
         while at < len(kept):
+            # padding only adds to the tokens of a step
             most = int(np.searchsorted(sums, sums[at] + self._bins * self._budget.tokens, side="right")) - 1
             if most == len(kept) and not is_last:
                 # later rows may belong to the step
                 break
-            rows = find_step(costs[at:most], tokens[at:most], self._bins, self._budget.tokens)
+            rows = find_step(
+                costs[at:most],
+                tokens[at:most],
+                self._bins,
+                self._budget.tokens,
+                padded_parts=self._balance.microbatches if self._budget.padded else 0,
+            )
             is_few, is_rest = rows < self._bins, at + rows == len(kept) == most
             if (is_few and not self._keeps_few) or (is_rest and not self._keeps_rest):
                 break

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-from windrow.shuffle.order.step_balance import balance_steps
+from windrow.shuffle.order.step_balance import balance_steps, find_microbatches
 
 Ints = NDArray[np.int64]
 
@@ -174,7 +174,7 @@ def _divide_units(
     costs: NDArray[np.float64], starts: Ints, trainers: int, balance: Balance, room: Ints | None
 ) -> _Units:
     to = balance_steps(costs, starts, trainers, room)
-    return _Units(starts, to, _find_microbatches(costs, starts, to, trainers, balance.microbatches))
+    return _Units(starts, to, find_microbatches(costs, starts, to, trainers, balance.microbatches))
 
 
 def _divide_in_order(units: int, trainers: int, batch_rows: int) -> _Units:
@@ -206,22 +206,6 @@ def _divide_rest(
     )
     none = np.full(rest - kept, -1, np.int32)
     return _Units(starts, np.append(divided.trainers, none), np.append(divided.parts, np.zeros_like(none)))
-
-
-def _find_microbatches(
-    costs: NDArray[np.float64], starts: Ints, to: NDArray[np.int32], trainers: int, parts: int
-) -> NDArray[np.int32]:
-    """(rows,) the microbatch of each row, given the trainer of each."""
-    if parts == 1 or not len(to):
-        return np.zeros(len(to), np.int32)
-    units = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    batches = units * trainers + to
-    order = np.argsort(batches, kind="stable")
-    sizes = np.bincount(batches, minlength=(len(starts) - 1) * trainers)
-    borders = np.append(0, np.cumsum(sizes)).astype(np.int64)
-    found = np.empty(len(to), np.int32)
-    found[order] = balance_steps(costs[order], borders, parts, None)
-    return found
 
 
 def _count(
