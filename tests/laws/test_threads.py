@@ -24,12 +24,24 @@ from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan import output_bytes
 from windrow.pipeline.shard.open_shards import open_shards
 from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.shard_assignment import Equal
+from windrow.shuffle.order.token_budget import TokenBudget
 
 pytestmark = pytest.mark.usefixtures("small_runs", "leaves_no_thread")
 
 WORKERS = st.sampled_from([1, 4])
+CUT_AND_PADDED = Case(
+    (20,) * 5,
+    WindowCut(blocks_per_window=2),
+    shards=2,
+    equal="pad",
+    change="listed",
+    balance=Balance("items", "length ** 2", microbatches=2).with_budget(
+        TokenBudget(70, "truncate", padded=True)
+    ),
+)
 
 
 @examples(100)
@@ -46,6 +58,7 @@ WORKERS = st.sampled_from([1, 4])
     "torch",
 )
 @example(Case((1, 0, 1), WindowCut(blocks_per_window=1), shards=3, equal=True), 1, "alternately", "batches")
+@example(CUT_AND_PADDED, 2, "together", "batches")
 @example(
     Case((3,) * 6, WindowCut(blocks_per_window=1), shards=4, batch_rows=2, equal="pad", change="filtered"),
     4,
