@@ -70,11 +70,11 @@ def test_long_rows_and_the_other_lists_of_their_length_are_cut(
 def test_rows_that_are_short_enough_are_not_copied() -> None:
     tokens = pa.chunked_array([[[1, 2]], [[1, 2, 3]]])
     table = pa.table({"tokens": tokens, "other": [[[1]], [[2]]]})
-    assert ListLimit("tokens", 3).cut(table, "a") is table
-    found: Any = ListLimit("tokens", 2).cut(table, "a")
+    found = ListLimit("tokens", 2).cut(table, "a").select([0, 1])
     assert found["other"] == table["other"]
     # the first chunk has no long row
     assert found["tokens"].chunk(0).values.buffers()[1].address == tokens.chunk(0).values.buffers()[1].address
+    assert ListLimit("tokens", 3).cut(table, "a") is table
 
 
 @pytest.mark.parametrize(
