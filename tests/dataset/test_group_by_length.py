@@ -133,7 +133,8 @@ def test_shards_with_states_of_other_groups_are_told(pipe: windrow.DatasetPipeli
     left, right = pipe.split(2)
     left.load_state_dict(states[0])
     right.load_state_dict(states[1])
-    next(batches := iter(left.iter_batches(8, balance=BALANCE, group_by_length=2)))
+    batches = left.iter_batches(8, balance=BALANCE, group_by_length=2)
+    next(batches)
     with pytest.raises(StateError, match="load the same state into all shards"):
         next(iter(right.iter_batches(8, balance=BALANCE, group_by_length=2)))
     batches.close()
