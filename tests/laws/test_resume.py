@@ -40,7 +40,10 @@ class Stream(RuleBasedStateMachine):
     @initialize(case=CASES)
     def make(self, case: Case) -> None:
         self.case = replace(case, cache=None)
-        self.balance = case.balance
+        if case.balance is not None and case.balance.budget is not None:
+            # steps end by their tokens, and when a shard learns of the last one depends on time: see test_rejoin.py
+            self.case = replace(self.case, balance=None)
+        self.balance = self.case.balance
         self.job = self.case.job(ThreadsExecutor(2))
         self.orders: dict[tuple[int, tuple[int, int] | None], Rows] = {}
         self.enter(0)
