@@ -19,6 +19,7 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.tasks.map_task import run_task
 from windrow.pipeline.tasks.task import Task
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.epoch_plan import WindowCut
 
@@ -121,6 +122,27 @@ def test_late_results_of_an_epoch_that_was_left_change_nothing() -> None:
     assert is_complete(driver, 0, 1, 0)
     driver.close_shard(0)
     assert driver.run_stats(spans=False).held_bytes == 0
+
+
+@pytest.mark.parametrize("before", [None, Balance("half")])
+def test_late_results_that_were_not_measured_do_not_count(
+    before: Balance | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program_module, "TASK_BYTES", 100)
+    driver, runner, _ = start(Case((20,) * 4, CUT, shards=1, epochs=2), workers=2)
+    driver.open_epoch(0, Cursor(), Batching(2, balance=before))
+    for window in (1, 2):
+        while of_epoch := [at for at, (task, *_) in enumerate(runner.queue) if not task.work.epoch]:
+            runner.finish(of_epoch[0])
+        driver.acknowledge(0, Place(0, window))
+    # the first windows of the next epoch are prepared as for the same batches
+    assert {task.work.epoch for task, *_ in runner.queue} == {1}
+    late = len(runner.queue)
+    driver.open_epoch(0, Cursor(epoch=1), Batching(2, balance=Balance("x")))
+    for _ in range(late):
+        runner.finish()
+    runner.finish_all()
+    assert is_complete(driver, 0, 1, 0)
 
 
 def test_acknowledged_slices_are_not_cached_again(monkeypatch: pytest.MonkeyPatch) -> None:

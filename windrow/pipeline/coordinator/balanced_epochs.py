@@ -72,6 +72,11 @@ class BalancedEpochs:
         column = self.column(epoch)
         return None if column is None else self._rows.measures(column, epoch)
 
+    def has_measured(self, epoch: int, blocks: Sequence[int]) -> bool:
+        """Whether all is known of some blocks that the epoch divides its steps by."""
+        measures = self.measures(epoch)
+        return measures is None or all(measures[block] is not None for block in blocks)
+
     def shape(self, epoch: int) -> EpochShape:
         """The epoch as the scheduler sees it, with what is known of its rows so far."""
         balance = self._opened.get(epoch, self._latest)

@@ -283,7 +283,8 @@ class Driver:
             # what a row takes once it is placed: its place is not part of it
             row_bytes = max(0.0, (report.unpacked_bytes or 0) / max(1, rows) - PLACE_BYTES * ordered)
             buffered.add(work.part, output, ordered=ordered, row_bytes=row_bytes, keys=report.keys)
-        self._handle(Finished(work, rows, report.slice_bytes, report.unpacked_bytes))
+        is_counted = self._balanced.has_measured(work.epoch, task.blocks)
+        self._handle(Finished(work, rows, report.slice_bytes, report.unpacked_bytes, is_counted))
         self._left_out.count(self._total)
 
     def _grow_estimate(self) -> None:

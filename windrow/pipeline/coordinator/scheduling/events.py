@@ -77,6 +77,8 @@ class Finished:
     rows: int
     slice_bytes: tuple[int, ...]  # measured; a single entry before the last stage
     unpacked_bytes: int | None = None  # of all slices, with values unpacked; None: the same
+    # whether its rows count as known: not if a late task has not measured them, as the epoch needs by now
+    is_counted: bool = True
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,8 @@ class Scheduler:
 
     def _finish(self, event: Finished, now: float) -> None:
         work = event.work
-        self._record_rows(work, event.rows)
+        if event.is_counted:
+            self._record_rows(work, event.rows)
         window = self._take_result(work, now)
         if window is None:
             return
