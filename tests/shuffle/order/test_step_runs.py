@@ -18,6 +18,7 @@ from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
 from windrow.shuffle.order.step_balance import balance_steps
 from windrow.shuffle.order.step_rows import divide_rows
 from windrow.shuffle.order.step_runs import StepDestinations, lay_out_steps, to_pieces
+from windrow.shuffle.order.step_sequences import divide_sequences
 
 Batches = dict[int, list[list[int]]]
 
@@ -27,7 +28,9 @@ def _cases(draw: st.DrawFn) -> dict[str, Any]:
     workers = draw(st.sampled_from([1, 1, 2, 3]))
     shards = draw(st.integers(1, 4)) * workers
     batch_rows = draw(st.integers(1, 5))
-    total = draw(st.integers(0, 60))
+    seq_len = draw(st.sampled_from([1, 1, 2, 5]))
+    # tokens, of which the last ones can make no whole sequence
+    total = draw(st.integers(0, 60)) * seq_len + draw(st.integers(0, seq_len - 1))
     cuts = sorted(draw(st.lists(st.integers(0, total), max_size=4)))
     equal: Equal = draw(st.sampled_from([True, False, "pad"]))
     balance = Balance(
@@ -39,18 +42,21 @@ def _cases(draw: st.DrawFn) -> dict[str, Any]:
     return {
         "assignment": ShardAssignment(
             shards,
-            batch_rows,
+            batch_rows * seq_len,
             equal,
             draw(st.booleans()),
-            draw(st.integers(0, shards * batch_rows - 1)),
+            draw(st.integers(0, shards * batch_rows - 1)) * seq_len,
             workers,
+            seq_len,
             balance=balance,
         ),
         "balance": balance,
         "total": total,
         "windows": list(pairwise([0, *cuts, total])),
-        "measures": np.array(draw(st.lists(st.integers(0, 50), min_size=total, max_size=total)), np.float32),
-        "run_rows": draw(st.integers(1, 4)) * batch_rows,
+        "measures": np.array(
+            draw(st.lists(st.integers(0, 50), min_size=total // seq_len, max_size=total // seq_len)), np.float32
+        ),
+        "run_rows": draw(st.integers(1, 4)) * batch_rows * seq_len,
         "slices": draw(st.integers(1, 3)),
         "split": draw(st.integers(1, shards)),
     }
@@ -60,6 +66,14 @@ def _expected(
     assignment: ShardAssignment, balance: Balance, total: int, measures: NDArray[np.float32]
 ) -> Batches:
     """By shard, the rows of each of its batches in order of microbatches, divided unit by unit."""
+    seq_len = assignment.sequence_rows
+    if seq_len > 1:
+        # sequences are divided as rows, and their tokens stay together
+        of_sequences = _expected(assignment.of_sequences, balance, total // seq_len, measures)
+        return {
+            shard: [[row * seq_len + at for row in batch for at in range(seq_len)] for batch in batches]
+            for shard, batches in of_sequences.items()
+        }
     found: Batches = {shard: [] for shard in range(assignment.shards)}
     trainers = assignment.shards // assignment.workers
     unit, costs = trainers * assignment.batch_rows, balance.costs(measures)
@@ -94,6 +108,12 @@ def _expected(
     return found
 
 
+def _number_tokens(numbers: NDArray[Any], tokens: NDArray[np.int64]) -> NDArray[Any]:
+    """(tokens,) the number of each token, given that of the first one of each sequence."""
+    within = np.arange(tokens.sum()) - np.repeat(np.cumsum(tokens) - tokens, tokens)
+    return np.repeat(numbers, tokens) + within
+
+
 def _delivered(case: dict[str, Any], alone: int | None = None) -> Batches:
     """The same, from the runs of all windows; ``alone``: of one shard, where others are served elsewhere."""
     assignment, total = case["assignment"], case["total"]
@@ -109,16 +129,14 @@ def _delivered(case: dict[str, Any], alone: int | None = None) -> Batches:
         destinations = [(alone,)]
     padding: list[tuple[int, int, int]] = []
     for first, stop in case["windows"]:
-        divided = divide_rows(
-            assignment,
-            window=(first, stop),
-            total=total,
-            low=0,
-            measures=case["measures"],
-        )
+        divide = divide_rows if assignment.sequence_rows == 1 else divide_sequences
+        costs = case["balance"].costs(case["measures"])
+        divided = divide(assignment, window=(first, stop), total=total, low=0, costs=costs)
         layouts, numbers = lay_out_steps(
             divided, destinations=destinations, run_rows=case["run_rows"], slices=case["slices"]
         )
+        if divided.tokens is not None:
+            numbers = _number_tokens(numbers, divided.tokens)
         destinations_of_rows = StepDestinations([each.for_tasks for each in layouts])
         sources, runs, places = destinations_of_rows.assign(numbers)
         with pytest.MonkeyPatch.context() as patch:

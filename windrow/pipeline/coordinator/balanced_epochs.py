@@ -17,10 +17,14 @@ _KEPT_EPOCHS = 8
 
 
 class BalancedEpochs:
-    """The `Balance` of each epoch that a shard has opened; others are expected to have the latest one."""
+    """The `Balance` of each epoch that a shard has opened; others are expected to have the latest one.
 
-    def __init__(self, rows: BlockRowCounts) -> None:
+    ``measures_rows``: whether rows are measured for it. With packing, the lengths of documents are known anyway.
+    """
+
+    def __init__(self, rows: BlockRowCounts, *, measures_rows: bool) -> None:
         self._rows = rows
+        self._measures_rows = measures_rows
         self._opened: dict[int, Balance | None] = {}
         self._latest: Balance | None = None
         # by epoch and window, where steps end by their tokens
@@ -54,7 +58,7 @@ class BalancedEpochs:
         ``first_window`` is the one from which on the epoch's rows have been counted and measured so far. What comes
         before it is divided without costs, so that it is planned again where a shard needs it.
         """
-        changes = balance != self._latest
+        changes = balance != self._latest and self._measures_rows
         is_earlier = balance is not None and cursor.window < first_window
         self._latest = self._opened[cursor.epoch] = balance
         for epoch in [epoch for epoch in self._opened if epoch < cursor.epoch - _KEPT_EPOCHS]:
@@ -65,7 +69,7 @@ class BalancedEpochs:
     def column(self, epoch: int) -> str | None:
         """The column that the rows of an epoch are measured by; None: they are not."""
         balance = self._opened.get(epoch, self._latest)
-        return None if balance is None else balance.column
+        return None if balance is None or not self._measures_rows else balance.column
 
     def measures(self, epoch: int) -> list[NDArray[np.float32] | None] | None:
         """What the rows of each block measure, None until measured; None: they are not."""

@@ -102,7 +102,7 @@ class Driver:
             capacity or Capacity(workers), profiled=job.options.profile, sources=sources
         )
         limits = make_limits(program, budget, workers, clients or program.members)
-        self._balanced = BalancedEpochs(self._rows)
+        self._balanced = BalancedEpochs(self._rows, measures_rows=job.packing is None)
         self._scheduler = Scheduler(limits, self._balanced.shape)
 
     # --- requests of shards

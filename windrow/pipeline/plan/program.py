@@ -21,6 +21,7 @@ from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape, Part, Sta
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.mixture_legs import MixtureLegs
 from windrow.pipeline.plan.output_bytes import estimate_held_bytes, extra_row_bytes
+from windrow.pipeline.plan.sequence_step_places import CostedSequences
 from windrow.pipeline.plan.step_places import MeasuredRows, WindowTokens
 from windrow.pipeline.plan.window_places import EpochParts, WindowPlaces, WindowPlan, cut_parts, place_window
 from windrow.pipeline.tasks.map_task import TaskContext
@@ -291,6 +292,10 @@ class Program:
         return MeasuredRows(self.parts, self.job.row_seed)
 
     @cached_property
+    def _costed(self) -> CostedSequences:
+        return CostedSequences(self.parts, self.job)
+
+    @cached_property
     def parts(self) -> Callable[[int, int], WindowPlan]:
         """Maps an epoch and a window to the blocks of each of its tasks."""
         epoch_parts = self._epoch_parts
@@ -366,7 +371,8 @@ class Program:
     ) -> WindowPlaces:
         """Where the rows of a work's window go: one layout per destination; the rest is as in `place_window`.
 
-        With `Balance`, ``measures`` holds those of each block's rows, and ``total`` the epoch's rows if they are known.
+        With `Balance`, ``total`` has the epoch's rows if they are known, and ``measures`` those of each block's rows;
+        None with packing, where ``lengths`` tells what sequences cost.
         """
         run_rows = self.run_rows(assignment.batch_size)
         if self.legs is not None:
@@ -375,6 +381,10 @@ class Program:
         assert first is not None, "rows are counted before they are placed"
         assert stop is not None, "rows are counted before they are placed"
         plan, key = self.parts(work.epoch, work.window), (work.epoch, work.window)
+        if self.job.packing is not None and assignment.balance is not None:
+            return self._costed.place(
+                key, counts, rows, lengths, assignment, total, destinations, run_rows=run_rows, slices=slices
+            )
         if measures is not None:
             return self._measured.place(
                 key, counts, measures, assignment, total, destinations, run_rows=run_rows, slices=slices

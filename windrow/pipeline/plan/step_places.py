@@ -196,7 +196,9 @@ class MeasuredRows:
                 assignment, window=(first, stop), total=total, low=low, measures=found, cuts=cuts
             )
         else:
-            divided = divide_rows(assignment, window=(first, stop), total=total, low=low, measures=found)
+            assert assignment.balance is not None, "rows are divided by cost"
+            costs = assignment.balance.costs(found)
+            divided = divide_rows(assignment, window=(first, stop), total=total, low=low, costs=costs)
         layouts, numbers = lay_out_steps(divided, destinations=destinations, run_rows=run_rows, slices=slices)
         by_stored_row = numbers[positions]
         of_blocks = [measures[block] for block in plan.blocks.tolist()]

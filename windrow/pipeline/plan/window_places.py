@@ -169,24 +169,34 @@ def place_window(
     dataset. With a sort, ``keys`` holds those of the blocks of each part.
     """
     before = plan.rows_before(rows)
-    of_blocks = [] if job.packing is None else find_documents(plan, lengths)
-    ordered = int(before[-1]) if job.packing is None else sum(map(len, of_blocks))
-    epoch, window = key
-    order = order_window(
-        seed=job.row_seed, epoch=epoch, window=window, rows=ordered, first_row=layouts[0].first_row
-    )
-    documents = None
-    if job.packing is not None and job.pads_sequences:
-        key_of_sequences = sequences_key(job.row_seed, epoch, window)
-        documents = place_whole_documents(order, of_blocks, job.packing.seq_len, key_of_sequences)
-    elif job.packing is not None:
-        documents = place_all_documents(order, of_blocks)
+    (epoch, window), first_row = key, layouts[0].first_row
+    if job.packing is not None:
+        order, documents = order_documents(job, key, first_row, find_documents(plan, lengths))
+        return WindowPlaces(plan, order, layouts, before, documents)
+    ordered = int(before[-1])
+    order = order_window(seed=job.row_seed, epoch=epoch, window=window, rows=ordered, first_row=first_row)
     sorted_rows = None
     if job.sort is not None:
         of_parts = [table for part in range(len(plan)) for table in keys[part]]
         unsorted = order.epoch_rows(0, ordered)
         sorted_rows = tuple(job.sort.epoch_rows(of_parts, unsorted, order.first_row))
-    return WindowPlaces(plan, order, layouts, before, documents, sorted_rows)
+    return WindowPlaces(plan, order, layouts, before, given_rows=sorted_rows)
+
+
+def order_documents(
+    job: Job, key: tuple[int, int], first_row: int, lengths: Sequence[NDArray[np.int32]]
+) -> tuple[WindowOrder, tuple[Documents, ...]]:
+    """Where the documents of window ``key`` (epoch and window) go, which begins at the epoch's row ``first_row``.
+
+    ``lengths`` holds, by block of the window, the tokens of each document.
+    """
+    assert job.packing is not None, "documents are packed"
+    (epoch, window), count = key, sum(map(len, lengths))
+    order = order_window(seed=job.row_seed, epoch=epoch, window=window, rows=count, first_row=first_row)
+    if not job.pads_sequences:
+        return order, place_all_documents(order, lengths)
+    key_of_sequences = sequences_key(job.row_seed, epoch, window)
+    return order, place_whole_documents(order, lengths, job.packing.seq_len, key_of_sequences)
 
 
 def find_documents(plan: WindowPlan, lengths: Sequence[NDArray[np.int32] | None]) -> list[NDArray[np.int32]]:

@@ -16,7 +16,7 @@ from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError, StallError, StateError
 from windrow.core.finalizers import in_background
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.delivery.delivery import Delivery
+from windrow.pipeline.delivery.delivery import Delivery, rows_to_convert
 from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.executors.base import CoordinatorClient, Session, waiting_of
 from windrow.pipeline.executors.replicas.client import ReplicaClient
@@ -30,6 +30,7 @@ from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 from windrow.pipeline.shard.run_reader import RunReader
 from windrow.pipeline.shard.run_record import Ending, RunRecord
 from windrow.pipeline.statistics.stats import RunStats
+from windrow.pipeline.tasks.document_columns import is_list
 from windrow.pipeline.tasks.list_limit import check_lists
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_measure import check_measurable
@@ -167,9 +168,8 @@ class Connection:
         shard_client = self.open(batch_size, job.seed)
         convert: Callable[[pa.RecordBatch], Iterable[Any]] = partial(_convert_span, delivery, job)
         if job.packing is not None:
-            sequences = PackedSequences(
-                job.packing, job.after, delivery.batch_rows, shard_client.note_delivered
-            )
+            size = rows_to_convert(delivery.batch_rows, delivery.balance)
+            sequences = PackedSequences(job.packing, job.after, size, shard_client.note_delivered)
             convert = partial(_convert_tokens, convert, sequences, f"shard {self._consumer.shard}")
         # many small batches per run are cheaper to convert in the consumer than in the worker threads
         is_single_batch = run_rows <= batch_rows
@@ -309,14 +309,15 @@ def check_balance(job: Job, balance: Balance) -> None:
     """Raise PlanError if the rows of a job cannot be divided by cost."""
     refused = {
         "a mixture": job.mixture is not None,
-        "pack()": job.packing is not None,
         "sort() in windows": job.sort is not None,
         "a transform after the shuffle that draws random numbers": any(stage.rng for stage in job.after),
     }
     for name, is_used in refused.items():
         if is_used:
             raise PlanError(f"balance= cannot be combined with {name}: leave one of them out")
-    if not job.before:
+    if job.packing is not None:
+        _check_packed_balance(job.packing, balance, None if job.before else job.source.schema)
+    elif not job.before:
         check_measurable(job.source.schema, balance.column, PlanError, "")
         if balance.budget is not None and balance.budget.long_rows == "truncate":
             check_lists(job.source.schema, balance.column, PlanError, "")
@@ -333,12 +334,41 @@ def _check_groups(at: Cursor, balance: Balance | None) -> None:
         )
 
 
+def _check_packed_balance(packing: SequencePacking, balance: Balance, schema: pa.Schema | None) -> None:
+    """Raise PlanError if sequences cannot be divided by cost; ``schema`` is that of documents, None if unknown."""
+    if balance.budget is not None:
+        raise PlanError(
+            f"token_budget= cannot be combined with pack({packing.seq_len}): every sequence has {packing.seq_len} "
+            "tokens, so give batch_size= instead"
+        )
+    if balance.group_steps is not None:
+        raise PlanError(
+            f"group_by_length= cannot be combined with pack({packing.seq_len}): every sequence has {packing.seq_len} "
+            "tokens"
+        )
+    lists = [
+        name
+        for name in packing.columns
+        if schema is None or name not in schema.names or is_list(schema.field(name).type)
+    ]
+    if balance.column not in lists:
+        raise PlanError(
+            f"Balance(column={balance.column!r}) is not a list column that pack() packs, which are "
+            f"{', '.join(map(repr, lists))}: with pack(), the cost of a sequence is the sum over its documents, by the "
+            "tokens that each has in it"
+        )
+
+
 def _find_wanted(job: Job, delivery: Delivery) -> Wanted:
     """What a reader takes of the rows of runs."""
     if job.after or (job.packing is not None and job.packing.boundaries):
         # transforms get whole rows, and where documents begin is found in whole sequences
         return EVERYTHING
-    return Wanted.by([delivery.selection], 0 if job.packing is None else job.packing.seq_len)
+    wanted = Wanted.by([delivery.selection], 0 if job.packing is None else job.packing.seq_len)
+    if job.packing is not None and delivery.balance is not None and delivery.balance.microbatches > 1:
+        # a sequence that lies in two windows is divided by other microbatches, so places do not tell where it begins
+        return wanted.with_whole_sequences()
+    return wanted
 
 
 def _convert_span(delivery: Delivery, job: Job, span: pa.RecordBatch) -> Iterable[Any]:

@@ -87,10 +87,10 @@ class EpochReader:
     @property
     def _stream_rows(self) -> int:
         """Rows consumed, with packing tokens."""
-        balance = self.facts.assignment.balance
-        if balance is not None and not balance.divides_evenly:
-            return self._reader.parts.rows_of(self.steps)
-        return min(self.steps * self.facts.assignment.batch_rows, self._reader.rows)
+        assignment = self.facts.assignment
+        if assignment.balance is not None and not assignment.balance.divides_evenly:
+            return self._reader.parts.rows_of(self.steps) * assignment.sequence_rows
+        return min(self.steps * assignment.batch_rows, self._reader.rows)
 
     @property
     def part(self) -> StepPart | None:

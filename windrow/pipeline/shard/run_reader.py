@@ -92,7 +92,7 @@ class RunReader:
         self._row_bytes = 0.0
         self.window = runs.facts.first_window
         # where costs divide steps: what is known of each that has been taken
-        self.parts = StepParts()
+        self.parts = StepParts(runs.facts.assignment.sequence_rows)
         self._schema: pa.Schema | None = None
 
     def batches(self, batch_rows: int) -> Generator[Any, None, None]:

@@ -22,9 +22,11 @@ class StepParts:
     """The pieces of a shard's steps, as its runs bring them, and what they make of each step.
 
     A thread takes runs while the consumer asks for steps. Few consumers do, so pieces are put together only then.
+    ``sequence_rows``: how many rows of pieces are a row of the step; with packing, pieces hold tokens.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sequence_rows: int = 1) -> None:
+        self._sequence_rows = sequence_rows
         # pieces whose rows have not been given out yet, where batches are not even
         self.pieces: deque[Piece] = deque()
         self._lock = threading.Lock()
@@ -79,7 +81,9 @@ class StepParts:
 
     def _join_open(self) -> StepPart:
         found = [self._open[part] for part in sorted(self._open)]
-        return StepPart(tuple(rows for rows, _ in found), tuple(cost for _, cost in found))
+        return StepPart(
+            tuple(rows // self._sequence_rows for rows, _ in found), tuple(cost for _, cost in found)
+        )
 
 
 def align_steps(runs: Iterable[pa.RecordBatch], parts: StepParts) -> Iterator[list[pa.RecordBatch]]:

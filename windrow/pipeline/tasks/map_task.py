@@ -386,7 +386,7 @@ def _group_part(
         return
     table = part.select(list(range(len(part.schema))))
 
-    def group(table: pa.Table, pieces: Pieces, epoch_rows: NDArray[np.int64]) -> list[MapOutput]:
+    def group(table: pa.Table, pieces: Pieces, epoch_rows: NDArray[Any]) -> list[MapOutput]:
         sources, runs, places = destinations.assign(epoch_rows)
         held = pieces if sources is None else pieces.select(sources)
         return group_pieces(table, held, runs, places, destinations.slice_starts, pool, pause)

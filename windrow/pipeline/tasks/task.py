@@ -179,6 +179,8 @@ class Documents:
     lengths: NDArray[np.int32]
     # (documents,) tokens of padding behind each; None: no sequence is padded
     padding: NDArray[np.int32] | None = None
+    # with `Balance`, (pieces,) the number in the window of the first token of each piece, cut as `cut_documents` does
+    numbers: NDArray[np.uint32] | NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -217,16 +219,16 @@ class Ordering:
 
     def place_documents(
         self, at: int, seq_len: int, tokens: pa.Table
-    ) -> Iterator[tuple[pa.Table, Pieces, NDArray[np.int64]]]:
+    ) -> Iterator[tuple[pa.Table, Pieces, NDArray[Any]]]:
         """Yield pieces of the documents of block ``at``, cut at the borders of sequences, and their first epoch rows.
 
-        They are pieces of a slice of the block's tokens, which comes with them: some documents at a time, whose tokens
+        With `Balance`, the numbers in the window of these rows. They are pieces of a slice of the block's tokens, which comes with them: some documents at a time, whose tokens
         stay in the CPU cache until all of them are moved.
         """
         assert self.documents is not None
         documents = self.documents[at]
         stops = np.cumsum(documents.lengths, dtype=np.int64)
-        first = token = 0
+        first = token = piece = 0
         while first < len(stops):
             # at least one document
             last = max(first + 1, int(np.searchsorted(stops, token + PLACED_TOKENS, side="right")))
@@ -235,20 +237,30 @@ class Ordering:
                 rows, counts = self.sequences.cut(starts, lengths)
             else:
                 rows, counts, _ = cut_documents(starts, lengths, seq_len)
+            if documents.numbers is not None:
+                rows = documents.numbers[piece : piece + len(rows)]
             stop = int(stops[last - 1])
             if len(rows):
                 yield tokens.slice(token, stop - token), Pieces(np.cumsum(counts) - counts, counts), rows
-            first, token = last, stop
+            first, token, piece = last, stop, piece + len(rows)
 
-    def place_padding(self, at: int) -> tuple[Pieces, NDArray[np.int64]] | None:
-        """Pieces of padding behind documents of block ``at``, from row 0 of a table of it on, and their epoch rows."""
+    def place_padding(self, at: int) -> tuple[Pieces, NDArray[Any]] | None:
+        """Pieces of padding behind documents of block ``at``, from row 0 of a table of it on, and their epoch rows.
+
+        With `Balance`, the numbers in the window of these rows.
+        """
         assert self.documents is not None
         documents = self.documents[at]
         if documents.padding is None or not documents.padding.any():
             return None
         held = documents.padding > 0
         counts = documents.padding[held].astype(np.int64)
-        return Pieces(np.zeros_like(counts), counts), (documents.starts + documents.lengths)[held]
+        rows: NDArray[Any] = (documents.starts + documents.lengths)[held]
+        if documents.numbers is not None:
+            # a document that is placed whole is one piece, and none if it is empty
+            piece = np.cumsum(documents.lengths > 0)[held] - 1
+            rows = documents.numbers[piece] + documents.lengths[held].astype(documents.numbers.dtype)
+        return Pieces(np.zeros_like(counts), counts), rows
 
 
 @dataclass(frozen=True)

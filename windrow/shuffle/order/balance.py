@@ -114,7 +114,7 @@ class Balance:
         """Whether all full batches have the same number of rows, and are not divided."""
         return self.rows == "equal" and self.microbatches == 1
 
-    def costs(self, measures: NDArray[np.float32]) -> NDArray[np.float64]:
+    def costs(self, measures: NDArray[Any]) -> NDArray[np.float64]:
         """(rows,) the cost of each row as it is delivered, given its number or length.
 
         >>> Balance("tokens", "2 * length + length ** 2").costs(np.array([1, 10], np.float32)).tolist()

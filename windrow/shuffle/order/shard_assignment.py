@@ -78,6 +78,12 @@ class ShardAssignment:
         return self.batch_rows // self.sequence_rows
 
     @property
+    def of_sequences(self) -> ShardAssignment:
+        """The same assignment with sequences as its rows."""
+        start = self.start_row // self.sequence_rows
+        return replace(self, batch_rows=self.batch_size, start_row=start, sequence_rows=1)
+
+    @property
     def batching(self) -> Batching:
         """How the epoch is cut into batches."""
         return Batching(self.batch_size, self.drop_last, self.balance)

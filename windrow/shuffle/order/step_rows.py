@@ -45,7 +45,8 @@ class StepRows:
     costs: NDArray[np.float64]  # the same shape: the cost of the whole microbatch
     earlier: Ints  # (trainers,) rows of the first unit in earlier windows
     later: Ints  # (trainers,) rows of the last unit in later windows, and those that padding repeats
-    keys: NDArray[np.uint32]  # (rows,) the flat index in ``sizes``; its size for rows that no shard gets
+    # (rows,) the flat index in ``sizes``; its size for rows that no shard gets. With sequences, of each of these
+    keys: NDArray[np.uint32]
     padding: tuple[
         tuple[int, int, int], ...
     ]  # (row of the window, shard, place) of each row that padding repeats
@@ -53,6 +54,8 @@ class StepRows:
     left_out: int = 0
     # where steps end by their tokens
     cuts: WindowCuts | None = None
+    # (sequences,) the tokens of each sequence that lie in the window, see `step_sequences.py`; None: without sequences
+    tokens: Ints | None = None
 
     @property
     def steps(self) -> Ints:
@@ -85,7 +88,7 @@ def divide_rows(
     window: tuple[int, int],
     total: int | None,
     low: int,
-    measures: NDArray[np.float32],
+    costs: NDArray[np.float64],
 ) -> StepRows:
     """Divide the rows of a window by the assignment's `Balance`.
 
@@ -95,8 +98,8 @@ def divide_rows(
         The epoch's rows of the window, from the first one to behind the last one.
     total
         Rows of the epoch; None while unknown, then all rows of the window belong to full steps.
-    low, measures
-        What is known: the measure of each row of the epoch from row ``low`` on. It contains the window and all later
+    low, costs
+        What is known: the cost of each row of the epoch from row ``low`` on. It contains the window and all later
         rows of its steps. Units that begin before ``low`` are divided in order: no shard needs them.
     """
     balance = assignment.balance
@@ -110,8 +113,6 @@ def divide_rows(
     begin = start + first_unit * unit
     rest = None if total is None else (total - start) % unit
     full = last_unit if total is None else min(last_unit, (total - start) // unit)
-    costs = np.zeros(0) if not len(measures) else balance.costs(measures)
-
     units, known = [], max(0, -(-(low - start) // unit))
     if max(first, start) >= ends:
         # no row here belongs to a step
@@ -147,7 +148,7 @@ def divide_cut_rows(
 ) -> StepRows:
     """Divide the rows of a window whose steps end by their tokens; the arguments are those of `divide_rows`.
 
-    What is known begins at the first of these steps or before.
+    ``measures`` holds what the rows measure, in place of their costs. What is known begins at the first of these steps or before.
     """
     balance = assignment.balance
     assert balance is not None, "rows are divided by cost"

@@ -22,6 +22,7 @@ from windrow.shuffle.order.runs import Destinations, Run, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_balance import number_rows
 from windrow.shuffle.order.step_rows import StepRows, WindowCuts
+from windrow.shuffle.order.step_sequences import number_sequences
 
 Ints = NDArray[np.int64]
 
@@ -74,7 +75,8 @@ class StepRuns:
     slice_numbers: Ints
     rows: Ints
     places: Ints
-    # (repeated, 3) of the rows that padding repeats: the number of the row, the index in ``shards``, and the place
+    # (repeated, 4) of the rows that padding repeats, each alone or those of a sequence: the number of the first, the
+    # index in ``shards``, the place, and how many they are
     padding: Ints
     # by index in ``shards``, the columns of its pieces, in the stream's order; None in a task
     pieces: tuple[Pieces, ...] | None
@@ -90,11 +92,11 @@ class StepRuns:
     def _padding_runs(self) -> list[tuple[int, int, int]]:
         """(owner, place, rows) of each run of repeated rows: those of one shard at consecutive places."""
         found: list[tuple[int, int, int]] = []
-        for _, owner, place in self.padding.tolist():
+        for _, owner, place, rows in self.padding.tolist():
             if found and found[-1][0] == owner and found[-1][1] + found[-1][2] == place:
-                found[-1] = owner, found[-1][1], found[-1][2] + 1
+                found[-1] = owner, found[-1][1], found[-1][2] + rows
             else:
-                found.append((owner, place, 1))
+                found.append((owner, place, rows))
         return found
 
     @cached_property
@@ -105,14 +107,13 @@ class StepRuns:
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
     @property
-    def padded(self) -> tuple[Ints, Ints, Ints]:
-        """Of each repeated row: the number of the row, the run id of its copy, and the place within that run."""
-        ids: list[int] = []
-        within: list[int] = []
-        for number, (_, _, rows) in enumerate(self._padding_runs):
-            ids += [len(self.rows) + number] * rows
-            within += range(rows)
-        return self.padding[:, 0], np.array(ids, np.int64), np.array(within, np.int64)
+    def padded(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """By entry of ``padding``: the first number, the rows, the run id of their copies, and the place in that run."""
+        stops = np.cumsum(self.padding[:, 3])
+        firsts = stops - self.padding[:, 3]
+        begins = np.cumsum([0, *(rows for _, _, rows in self._padding_runs)])
+        runs = np.searchsorted(begins, firsts, side="right") - 1
+        return self.padding[:, 0], self.padding[:, 3], len(self.rows) + runs, firsts - begins[runs]
 
     def runs_from(self, row: int, shard: int) -> list[Run]:
         """The runs of a shard that hold rows of the epoch from ``row``, a step's first row, on."""
@@ -190,37 +191,45 @@ class StepDestinations:
         firsts = [layout.first + np.cumsum(layout.rows) - layout.rows for layout in layouts]
         ids = [np.arange(len(layout.rows)) + end for layout, end in zip(layouts, ends, strict=False)]
         last = layouts[-1].first + int(layouts[-1].rows.sum())
-        # rows behind the last run are left out
-        self._firsts = np.concatenate([*firsts, [last]]).astype(np.uint32)
+        # rows behind the last run are left out; tokens can be more than 32 bits count
+        fits = last + layouts[0].assignment.sequence_rows <= 2**32
+        self._firsts = np.concatenate([*firsts, [last]]).astype(np.uint32 if fits else np.int64)
         self._ids = np.concatenate([*ids, [self._none]]).astype(self._word)
         padded = [layout.padded for layout in layouts]
-        self._repeated = np.concatenate([each[0] for each in padded])
-        self._padding_ids = np.concatenate([each[1] + end for each, end in zip(padded, ends, strict=False)])
-        self._padding_places = np.concatenate([each[2] for each in padded])
+        self._repeated, self._repeated_rows = (np.concatenate([each[at] for each in padded]) for at in (0, 1))
+        self._padding_ids = np.concatenate([each[2] + end for each, end in zip(padded, ends, strict=False)])
+        self._padding_places = np.concatenate([each[3] for each in padded])
 
     def assign(self, rows: NDArray[np.uint32] | Ints) -> tuple[Ints | None, RunIds, NDArray[np.uint32]]:
         """Find the run, and the place within it, of rows of this window given by their number.
 
-        Returns what `Destinations.assign` does.
+        With sequences, rows are the first ones of pieces, each of which lies in one sequence. Returns what
+        `Destinations.assign` does.
         """
-        runs, places = self._find(np.ascontiguousarray(rows, np.uint32))
+        runs, places = self._find(np.ascontiguousarray(rows, self._firsts.dtype))
         if not len(self._repeated):
             return None, runs, places
         order = np.argsort(rows, kind="stable")
-        found = np.minimum(np.searchsorted(rows, self._repeated, sorter=order), len(rows) - 1)
-        sources = order[found]
-        (here,) = np.nonzero(rows[sources] == self._repeated)
+        begins, ends = (
+            np.searchsorted(rows, each, sorter=order)
+            for each in (self._repeated, self._repeated + self._repeated_rows)
+        )
+        # which entry of the padding each copy is of
+        entry = np.repeat(np.arange(len(begins)), ends - begins)
+        within = np.arange(len(entry)) - np.repeat(np.cumsum(ends - begins) - (ends - begins), ends - begins)
+        sources = order[begins[entry] + within]
+        offsets = rows[sources].astype(np.int64) - self._repeated[entry]
         return (
-            np.concatenate([np.arange(len(rows)), sources[here]]),
-            np.concatenate([runs, self._padding_ids[here].astype(runs.dtype)]),
-            np.concatenate([places, self._padding_places[here].astype(np.uint32)]),
+            np.concatenate([np.arange(len(rows)), sources]),
+            np.concatenate([runs, self._padding_ids[entry].astype(runs.dtype)]),
+            np.concatenate([places, (self._padding_places[entry] + offsets).astype(np.uint32)]),
         )
 
-    def _find(self, rows: NDArray[np.uint32]) -> tuple[RunIds, NDArray[np.uint32]]:
-        if native.LIBRARY is not None:
+    def _find(self, rows: NDArray[np.uint32] | Ints) -> tuple[RunIds, NDArray[np.uint32]]:
+        if native.LIBRARY is not None and rows.dtype == np.uint32:
             return step_bins.find_runs(rows, self._firsts, self._ids)
         at = np.searchsorted(self._firsts, rows, side="right") - 1
-        return self._ids[at], rows - self._firsts[at]
+        return self._ids[at], (rows - self._firsts[at]).astype(np.uint32)
 
 
 def find_destinations(
@@ -238,11 +247,12 @@ def find_destinations(
 
 def lay_out_steps(
     divided: StepRows, *, destinations: Sequence[tuple[int, ...]], run_rows: int, slices: int
-) -> tuple[tuple[StepRuns, ...], NDArray[np.uint32]]:
+) -> tuple[tuple[StepRuns, ...], NDArray[np.uint32] | Ints]:
     """Lay out the runs of a window.
 
     Returns one layout for each destination, and (rows,) the number of each of the window's rows; those that no shard
-    of a destination gets have the last numbers.
+    of a destination gets have the last numbers. With sequences, it is the number of the first token of each that lies
+    in the window.
     """
     assignment, sizes = divided.assignment, divided.sizes
     units, trainers, parts = sizes.shape
@@ -285,7 +295,9 @@ def lay_out_steps(
     firsts = np.empty_like(begins)
     firsts[by_shard] = begins
     kept = int(run_sizes.sum())
-    numbers = number_rows(divided.keys, np.append(firsts.ravel(), kept))
+    numbers = number_sequences(divided, firsts.ravel(), kept)
+    if numbers is None:
+        numbers = number_rows(divided.keys, np.append(firsts.ravel(), kept))
 
     earlier = divided.earlier.ravel()
     # a run's first place: full batches before its step, and what earlier windows hold of that
@@ -331,9 +343,11 @@ def _find_pieces(divided: StepRows, shard: int) -> Pieces:
     return divided.steps[unit], part, sizes[number, part], is_last & ~goes_on, costs[number, part]
 
 
-def _find_padding(divided: StepRows, shards: Sequence[int], numbers: NDArray[np.uint32]) -> Ints:
+def _find_padding(divided: StepRows, shards: Sequence[int], numbers: NDArray[np.uint32] | Ints) -> Ints:
     index = {shard: number for number, shard in enumerate(shards)}
     own = [
-        (int(numbers[row]), index[shard], place) for row, shard, place in divided.padding if shard in index
+        (int(numbers[row]), index[shard], place, 1 if divided.tokens is None else int(divided.tokens[row]))
+        for row, shard, place in divided.padding
+        if shard in index
     ]
-    return np.array(sorted(own, key=lambda each: each[1:]), np.int64).reshape(-1, 3)
+    return np.array(sorted(own, key=lambda each: each[1:]), np.int64).reshape(-1, 4)

@@ -1,0 +1,154 @@
+"""Where the tokens of a window go if costs divide its packed sequences: what their documents cost, window by window."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windrow.pipeline.plan.epoch_shape import EpochCounts
+from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan, order_documents
+from windrow.pipeline.tasks.task import Documents
+from windrow.shuffle.order.shard_assignment import ShardAssignment
+from windrow.shuffle.order.step_runs import lay_out_steps
+from windrow.shuffle.order.step_sequences import divide_sequences, find_sequences, sequence_costs
+from windrow.shuffle.order.window_order import WindowOrder, cut_documents
+
+Ints = NDArray[np.int64]
+Lengths = Sequence[NDArray[np.int32] | None]
+
+# a window, the one before, and the one behind, of two epochs
+_KEPT_WINDOWS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class _Window:
+    """A window whose documents are counted."""
+
+    rows: tuple[int, int]  # of the epoch, from the first token to behind the last one
+    order: WindowOrder
+    documents: tuple[Documents, ...]  # by block
+    costs: NDArray[np.float64]  # (sequences,) what the documents here cost in each sequence that has tokens here
+
+
+class CostedSequences:
+    """The documents of windows, and what they cost in each sequence; the latest windows are kept.
+
+    ``plan`` gives the blocks of a window of an epoch.
+    """
+
+    def __init__(self, plan: Callable[[int, int], WindowPlan], job: Job) -> None:
+        self._plan = plan
+        self._job = job
+        self._kept: OrderedDict[tuple[str, int, int, int], _Window] = OrderedDict()
+
+    def _find(
+        self, epoch: int, window: int, counts: EpochCounts, lengths: Lengths, assignment: ShardAssignment
+    ) -> _Window | None:
+        """A window of an epoch; None if its documents, or those before, have not been counted."""
+        first, stop, balance = counts.first_row(window), counts.first_row(window + 1), assignment.balance
+        assert balance is not None, "sequences are divided by cost"
+        if first is None or stop is None:
+            return None
+        key = balance.cost, epoch, window, first
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        counted = [lengths[block] for block in self._plan(epoch, window).blocks.tolist()]
+        known = [each for each in counted if each is not None]
+        if len(known) < len(counted):
+            return None
+        order, documents = order_documents(self._job, (epoch, window), first, known)
+        starts = np.concatenate([np.zeros(0, np.int64), *(each.starts for each in documents)])
+        of_window = np.concatenate([np.zeros(0, np.int32), *(each.lengths for each in documents)])
+        costs = sequence_costs(balance, (first, stop), starts, of_window, assignment.sequence_rows)
+        self._kept[key] = _Window((first, stop), order, documents, costs)
+        if len(self._kept) > _KEPT_WINDOWS:
+            self._kept.popitem(last=False)
+        return self._kept[key]
+
+    def _find_costs(
+        self, epoch: int, window: int, counts: EpochCounts, lengths: Lengths, assignment: ShardAssignment
+    ) -> tuple[_Window, int, NDArray[np.float64]]:
+        """A window, and the costs of the sequences of its steps as far as they are known.
+
+        Returns the number of the first of these sequences, then (sequences,) their costs.
+        """
+        own = self._find(epoch, window, counts, lengths, assignment)
+        assert own is not None, "documents are counted before they are placed"
+        start, step_rows, seq_len = assignment.start_row, assignment.step_rows, assignment.sequence_rows
+        begin = own.rows[0] - max(0, own.rows[0] - start) % step_rows
+        end = own.rows[1] + -max(0, own.rows[1] - start) % step_rows
+        found, at = [own], window - 1
+        while found[0].rows[0] > begin and at >= 0:
+            before = self._find(epoch, at, counts, lengths, assignment)
+            if before is None:
+                break
+            found.insert(0, before)
+            at -= 1
+        at = window + 1
+        while found[-1].rows[1] < end and at < len(counts.shape.windows):
+            behind = self._find(epoch, at, counts, lengths, assignment)
+            if behind is None:
+                break
+            found.append(behind)
+            at += 1
+        rows = found[0].rows[0], found[-1].rows[1]
+        low, high = find_sequences(rows, seq_len)
+        costs = np.zeros(high - low)
+        for each in found:
+            # a sequence in several windows costs what its documents in all of them do
+            at = each.rows[0] // seq_len - low
+            costs[at : at + len(each.costs)] += each.costs
+        # of the first one, earlier windows that are not known may have documents
+        is_cut = rows[0] % seq_len > 0
+        return own, low + is_cut, costs[is_cut:]
+
+    def place(
+        self,
+        key: tuple[int, int],
+        counts: EpochCounts,
+        rows: Ints,
+        lengths: Lengths,
+        assignment: ShardAssignment,
+        total: int | None,
+        destinations: Sequence[tuple[int, ...]],
+        *,
+        run_rows: int,
+        slices: int,
+    ) -> WindowPlaces:
+        """Compute where the tokens of window ``key`` (epoch and window) go.
+
+        ``rows`` and ``lengths`` hold the tokens, and those of each document, of every block of the dataset, ``total``
+        the epoch's tokens if they are known.
+        """
+        plan = self._plan(*key)
+        own, low, costs = self._find_costs(*key, counts, lengths, assignment)
+        divided = divide_sequences(assignment, window=own.rows, total=total, low=low, costs=costs)
+        layouts, numbers = lay_out_steps(divided, destinations=destinations, run_rows=run_rows, slices=slices)
+        seq_len = assignment.sequence_rows
+        documents = tuple(_number_pieces(each, own.rows[0], numbers, seq_len) for each in own.documents)
+        return WindowPlaces(
+            plan,
+            own.order,
+            layouts,
+            plan.rows_before(rows),
+            documents,
+            imbalances=divided.imbalances,
+        )
+
+
+def _number_pieces(documents: Documents, first_row: int, numbers: NDArray[np.uint32] | Ints, seq_len: int) -> Documents:
+    """Documents of a window that begins at ``first_row``, with the number of each of their pieces.
+
+    ``numbers`` has that of the first token of each sequence that lies in the window.
+    """
+    rows, _, sequences = cut_documents(documents.starts, documents.lengths, seq_len)
+    begins = np.maximum(sequences * seq_len, first_row)
+    found = numbers[sequences - first_row // seq_len].astype(np.int64) + rows - begins
+    fits = not len(found) or int(found.max()) + seq_len < 2**32
+    return replace(documents, numbers=found.astype(np.uint32) if fits else found)
