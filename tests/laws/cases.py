@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -170,7 +171,8 @@ class Case:
     sorted
         Whether the rows of each window are sorted: odd ones first.
     balance
-        How costs divide the rows of each step, which ``x`` measures, or where long ones are cut, ``items``.
+        How costs divide the rows of each step, which ``x`` measures, or where long ones are cut, ``items``; with packing
+        the sequences.
     """
 
     sizes: tuple[int, ...]
@@ -285,6 +287,10 @@ class Case:
         whole = len(tokens) - len(tokens) % self.packed
         return [tokens[at : at + self.packed] for at in range(0, whole, self.packed)]
 
+    def measures(self, order: Rows) -> list[Any]:
+        """What the rows of an order measure: their values, or of sequences the tokens of each of their segments."""
+        return [_measure_segments(sequence) for sequence in order] if self.packed else order
+
     def assigned(self, epoch: int, batch_rows: int | None = None) -> Assigned:
         """The values that each shard must receive, by batch."""
         order = self.order(epoch, self.groups(batch_rows))
@@ -292,11 +298,19 @@ class Case:
         if self.balance is None:
             assigned = assign_as_lists(len(order), self.shards, B, self.equal, drop_last=self.drop_last)
         else:
+            measures = self.measures(order)
             assigned = divide_by_cost(
-                len(order), self.shards, B, self.equal, self.balance, order, drop_last=self.drop_last
+                len(order), self.shards, B, self.equal, self.balance, measures, drop_last=self.drop_last
             )
         batches = [[[order[row] for row in batch] for batch in shard] for shard in assigned.batches]
         return Assigned(batches, assigned.padded, assigned.left_out)
+
+
+def _measure_segments(sequence: Rows) -> list[int]:
+    """The tokens of each part of a document in a sequence: one ends with `EOS`, or the sequence."""
+    ends = [at + 1 for at, token in enumerate(sequence) if token == EOS]
+    borders = [0, *ends, *([] if ends and ends[-1] == len(sequence) else [len(sequence)])]
+    return [stop - first for first, stop in pairwise(borders)]
 
 
 CUTS = st.one_of(
@@ -328,7 +342,8 @@ GROUPED = st.builds(Balance.with_groups, BALANCES, st.integers(2, 4))
 def _allowed(case: Case) -> Case:
     """The case without what does not go with the rest of it."""
     case = replace(case, sorted=case.sorted and not case.packed)
-    is_refused = case.packed or case.sorted or case.change == "negated"
+    is_by_length = case.balance is not None and (case.balance.budget or case.balance.group_steps)
+    is_refused = is_by_length if case.packed else case.sorted or case.change == "negated"
     if is_refused:
         return replace(case, balance=None)
     if case.balance is not None and case.most_items is not None:

@@ -70,19 +70,19 @@ def divide_by_cost(
     batch_rows: int,
     equal: Equal,
     balance: Balance,
-    measures: Sequence[float],
+    measures: Sequence[Any],
     *,
     drop_last: bool = False,
     start: int = 0,
 ) -> Assigned:
     """Assign rows [start, total) to shards according to law 11; ``measures`` has that of each row below ``total``.
 
-    Of a batch, the rows of the first microbatch come first.
+    Of a packed sequence, it is a list with the tokens of each part of a document. Of a batch, the rows of the first microbatch come first.
     """
     if balance.budget is not None:
         return _divide_by_tokens(total, shards, equal, balance, measures, drop_last=drop_last, start=start)
     plain = assign_as_lists(total, shards, batch_rows, equal, drop_last=drop_last, start=start)
-    costs = balance.costs(np.array(measures, np.float32))
+    costs = np.array([_find_cost(balance, measure) for measure in measures])
     batches: list[list[list[int]]] = [[] for _ in range(shards)]
     for step in range(max(map(len, plain.batches))):
         sizes = [len(batch[step]) if step < len(batch) else 0 for batch in plain.batches]
@@ -100,6 +100,11 @@ def divide_by_cost(
             if batch:
                 batches[shard].append(batch)
     return Assigned(batches, plain.padded, plain.left_out)
+
+
+def _find_cost(balance: Balance, measure: Any) -> float:
+    segments = measure if isinstance(measure, list) else [measure]
+    return sum(float(balance.costs(np.array([each], np.float32))[0]) for each in segments)
 
 
 def _divide_by_tokens(

@@ -32,6 +32,13 @@ SLICES: Any = st.tuples(
 ) | st.just(([], None))
 
 
+BALANCES = st.builds(
+    windrow.Balance,
+    st.just("tokens"),
+    st.just("length ** 2"),
+    rows=st.sampled_from(["equal", "free"]),
+    microbatches=st.sampled_from([1, 1, 3]),
+)
 PACKINGS: list[dict[str, Any]] = [
     {},
     {"boundaries": True},
@@ -56,15 +63,18 @@ def make_pipe(documents: list[int], blocks: int, window: int, seed: int, **packi
     return packed.options(executor="threads", progress=False)
 
 
-def read(shard: Shard, batch_size: int, chosen: Slices, state: Any = None) -> list[tuple[int, Any]]:
+def read(
+    shard: Shard, batch_size: int, chosen: Slices, state: Any = None, balance: windrow.Balance | None = None
+) -> list[tuple[int, Any]]:
     columns, sequence = chosen
     if state is not None:
         shard.load_state_dict(state)
     with shard:
         return [
-            (epoch.number, {name: values.tolist() for name, values in batch.items()})
+            (epoch.number, {name: values.tolist() for name, values in part.items()})
             for epoch in shard.iter_epochs()
-            for batch in epoch.iter_batches(batch_size, columns=columns, sequence=sequence)
+            for batch in epoch.iter_batches(batch_size, columns=columns, sequence=sequence, balance=balance)
+            for part in (batch if isinstance(batch, list) else [batch])
         ]
 
 
@@ -94,6 +104,7 @@ def select(batch: tuple[int, Any], chosen: Slices) -> tuple[int, Any]:
     chosen=st.lists(SLICES, min_size=2, max_size=3),
     steps=st.none() | st.integers(0, 5),
     packing=st.sampled_from(PACKINGS),
+    balance=st.none() | BALANCES,
 )
 def test_replicas_get_their_slices(
     documents: list[int],
@@ -106,6 +117,7 @@ def test_replicas_get_their_slices(
     chosen: list[Slices],
     steps: int | None,
     packing: dict[str, Any],
+    balance: windrow.Balance | None,
 ) -> None:
     pipe = make_pipe(documents, blocks, window, seed, **packing)
     whole = None, None
@@ -119,12 +131,14 @@ def test_replicas_get_their_slices(
         state = plain[0].state_dict()
         for shard in plain:
             shard.close()
-    expected = [read(shard, batch_size, whole, state) for shard in pipe.split(shards, equal=equal)]
+    with ThreadPoolExecutor(shards) as pool:
+        plain = pipe.split(shards, equal=equal)
+        expected = list(pool.map(lambda shard: read(shard, batch_size, whole, state, balance), plain))
     with narrowing_hosts(), ThreadPoolExecutor(shards * len(chosen)) as pool:
         made = pipe.split(shards, equal=equal, replicas=len(chosen))
         found = [
             [
-                pool.submit(read, shard, batch_size, each, state)
+                pool.submit(read, shard, batch_size, each, state, balance)
                 for shard, each in zip(of_shard, chosen, strict=True)
             ]
             for of_shard in made

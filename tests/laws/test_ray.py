@@ -113,6 +113,16 @@ CASES = {
     "packed, padded, in stored order": Case(
         (20, 3, 17, 40), BLOCKS, shards=3, batch_rows=2, equal="pad", seed=None, packed=4
     ),
+    "packed, balanced, padded": Case(
+        (20, 3, 17, 40, 1, 0, 25),
+        BLOCKS,
+        shards=3,
+        batch_rows=2,
+        equal="pad",
+        epochs=2,
+        packed=7,
+        balance=Balance("x", "length ** 2", rows="free", microbatches=2),
+    ),
     "sorted": Case((20, 3, 17, 40, 1, 0, 25), BLOCKS, shards=3, batch_rows=2, epochs=2, sorted=True),
     "sorted, filtered, in stored order": Case(
         (20, 3, 17, 40),

@@ -73,7 +73,8 @@ class Stream(RuleBasedStateMachine):
         how: dict[str, Any] = {"drop_last": case.drop_last, "start": row}
         if case.balance is None:
             return assign_as_lists(len(order), case.shards, batch_rows, case.equal, **how)
-        return divide_by_cost(len(order), case.shards, batch_rows, case.equal, case.balance, order, **how)
+        measures = case.measures(order)
+        return divide_by_cost(len(order), case.shards, batch_rows, case.equal, case.balance, measures, **how)
 
     def enter(self, epoch: int, row: int = 0, groups: tuple[int, int] | None = None) -> None:
         self.epoch, self.row, self.steps, self.assigned = epoch, row, 0, None
