@@ -163,9 +163,13 @@ def test_what_is_refused(pipe: windrow.DatasetPipeline) -> None:
     with pytest.raises(windrow.PlanError, match=r"must be a windrow\.Balance or None"):
         ids.iter_batches(balance="tokens")  # type: ignore[arg-type]
     packed = pipe.pack(8, ["tokens", "id"])
-    with pytest.raises(windrow.PlanError, match=r"Balance\(column='id'\) is not a list column .* which are 'tokens':"):
+    with pytest.raises(
+        windrow.PlanError, match=r"Balance\(column='id'\) is not a list column .* which are 'tokens':"
+    ):
         packed.iter_batches(balance=windrow.Balance("id"))
-    with pytest.raises(windrow.PlanError, match=r"with pack\(8\): every sequence has 8 tokens, so give batch_size="):
+    with pytest.raises(
+        windrow.PlanError, match=r"with pack\(8\): every sequence has 8 tokens, so give batch_size="
+    ):
         packed.iter_batches(token_budget=64, balance=balance)
     mixed = windrow.mixture({"a": pipe, "b": pipe}, {"a": 1, "b": 1}, seed=1)
     with pytest.raises(windrow.PlanError, match="balance= cannot be combined with a mixture"):

@@ -171,8 +171,8 @@ class Case:
     sorted
         Whether the rows of each window are sorted: odd ones first.
     balance
-        How costs divide the rows of each step, which ``x`` measures, or where long ones are cut, ``items``; with packing
-        the sequences.
+        How costs divide the rows of each step, which ``x`` measures, or where long ones are cut, ``items``; with
+        packing the sequences.
     """
 
     sizes: tuple[int, ...]

@@ -77,7 +77,8 @@ def divide_by_cost(
 ) -> Assigned:
     """Assign rows [start, total) to shards according to law 11; ``measures`` has that of each row below ``total``.
 
-    Of a packed sequence, it is a list with the tokens of each part of a document. Of a batch, the rows of the first microbatch come first.
+    Of a packed sequence, it is a list with the tokens of each part of a document. Of a batch, the rows of the first
+    microbatch come first.
     """
     if balance.budget is not None:
         return _divide_by_tokens(total, shards, equal, balance, measures, drop_last=drop_last, start=start)

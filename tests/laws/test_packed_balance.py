@@ -1,9 +1,9 @@
-"""Law 11 for packed sequences: balance divides those of a step by the sum over their documents, whatever the packing."""
+"""Law 11 for packed sequences: those of a step are divided by the sum over their documents, whatever the packing."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, zip_longest
 from typing import Any, NamedTuple
@@ -19,7 +19,11 @@ from tests.laws.examples import examples
 from windrow import Balance, DatasetPipeline, Shard
 
 LENGTH, EOS, NOBODY = 12, -7, -1
-FORMULAS = {"length": lambda length: length, "length ** 2": lambda length: length**2, "0 * length": lambda _: 0}
+FORMULAS: dict[str, Callable[[float], float]] = {
+    "length": lambda length: length,
+    "length ** 2": lambda length: length**2,
+    "0 * length": lambda _: 0,
+}
 
 
 class Reader(NamedTuple):
@@ -60,7 +64,7 @@ def make_pipe(
     stored = windrow.from_arrow([rows.slice(at, blocks) for at in range(0, len(documents), blocks)])
     pipe = stored.window(blocks_per_window=window).repeat(2)
     pipe = pipe if seed is None else pipe.random_shuffle_each_window(seed=seed)
-    pad = {} if packing.get("split_documents", True) else {"pad": {"document": NOBODY}}
+    pad: dict[str, Any] = {} if packing.get("split_documents", True) else {"pad": {"document": NOBODY}}
     packed = pipe.pack(LENGTH, columns=["tokens", "document"], **packing, **pad)
     return packed.options(executor="threads", progress=False)
 
@@ -103,7 +107,9 @@ def to_sequences(batch: dict[str, Any]) -> list[Any]:
     return list(zip(tokens, documents, strict=True))
 
 
-def read(pipe: DatasetPipeline, reader: Reader, state: Any = None, most: int | None = None) -> tuple[Steps, Any]:
+def read(
+    pipe: DatasetPipeline, reader: Reader, state: Any = None, most: int | None = None
+) -> tuple[Steps, Any]:
     """The steps by epoch, and the state of all shards behind ``most`` of them."""
     shards = pipe.split(reader.shards, equal=True, state_dict=state)
     with ThreadPoolExecutor(reader.shards) as pool:

@@ -54,7 +54,8 @@ def _cases(draw: st.DrawFn) -> dict[str, Any]:
         "total": total,
         "windows": list(pairwise([0, *cuts, total])),
         "measures": np.array(
-            draw(st.lists(st.integers(0, 50), min_size=total // seq_len, max_size=total // seq_len)), np.float32
+            draw(st.lists(st.integers(0, 50), min_size=total // seq_len, max_size=total // seq_len)),
+            np.float32,
         ),
         "run_rows": draw(st.integers(1, 4)) * batch_rows * seq_len,
         "slices": draw(st.integers(1, 3)),

@@ -32,7 +32,9 @@ class _Window:
     rows: tuple[int, int]  # of the epoch, from the first token to behind the last one
     order: WindowOrder
     documents: tuple[Documents, ...]  # by block
-    costs: NDArray[np.float64]  # (sequences,) what the documents here cost in each sequence that has tokens here
+    costs: NDArray[
+        np.float64
+    ]  # (sequences,) what the documents here cost in each sequence that has tokens here
 
 
 class CostedSequences:
@@ -142,7 +144,9 @@ class CostedSequences:
         )
 
 
-def _number_pieces(documents: Documents, first_row: int, numbers: NDArray[np.uint32] | Ints, seq_len: int) -> Documents:
+def _number_pieces(
+    documents: Documents, first_row: int, numbers: NDArray[np.uint32] | Ints, seq_len: int
+) -> Documents:
     """Documents of a window that begins at ``first_row``, with the number of each of their pieces.
 
     ``numbers`` has that of the first token of each sequence that lies in the window.

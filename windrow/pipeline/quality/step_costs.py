@@ -78,7 +78,11 @@ def measure_steps(
     total = len(measures)
     if is_balanced:
         divided = divide_rows(
-            replace(assignment, balance=cost), window=(0, total), total=total, low=0, costs=cost.costs(measures)
+            replace(assignment, balance=cost),
+            window=(0, total),
+            total=total,
+            low=0,
+            costs=cost.costs(measures),
         )
         shape, keys = divided.sizes.shape, divided.keys.astype(np.int64)
     else:

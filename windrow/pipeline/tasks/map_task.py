@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from math import ceil
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa

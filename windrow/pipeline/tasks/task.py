@@ -222,8 +222,8 @@ class Ordering:
     ) -> Iterator[tuple[pa.Table, Pieces, NDArray[Any]]]:
         """Yield pieces of the documents of block ``at``, cut at the borders of sequences, and their first epoch rows.
 
-        With `Balance`, the numbers in the window of these rows. They are pieces of a slice of the block's tokens, which comes with them: some documents at a time, whose tokens
-        stay in the CPU cache until all of them are moved.
+        With `Balance`, the numbers of these rows in the window. They are pieces of a slice of the block's tokens, which
+        comes with them: some documents at a time, whose tokens stay in the CPU cache until all of them are moved.
         """
         assert self.documents is not None
         documents = self.documents[at]
@@ -233,6 +233,7 @@ class Ordering:
             # at least one document
             last = max(first + 1, int(np.searchsorted(stops, token + PLACED_TOKENS, side="right")))
             starts, lengths = documents.starts[first:last], documents.lengths[first:last]
+            rows: NDArray[Any]
             if self.sequences is not None:
                 rows, counts = self.sequences.cut(starts, lengths)
             else:

@@ -148,7 +148,8 @@ def divide_cut_rows(
 ) -> StepRows:
     """Divide the rows of a window whose steps end by their tokens; the arguments are those of `divide_rows`.
 
-    ``measures`` holds what the rows measure, in place of their costs. What is known begins at the first of these steps or before.
+    ``measures`` holds what the rows measure, in place of their costs. What is known begins at the first of these steps
+    or before.
     """
     balance = assignment.balance
     assert balance is not None, "rows are divided by cost"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,7 +108,7 @@ class StepRuns:
 
     @property
     def padded(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """By entry of ``padding``: the first number, the rows, the run id of their copies, and the place in that run."""
+        """By entry of ``padding``: the first number, the rows, the run id of their copies, the place in that run."""
         stops = np.cumsum(self.padding[:, 3])
         firsts = stops - self.padding[:, 3]
         begins = np.cumsum([0, *(rows for _, _, rows in self._padding_runs)])
@@ -227,7 +227,7 @@ class StepDestinations:
 
     def _find(self, rows: NDArray[np.uint32] | Ints) -> tuple[RunIds, NDArray[np.uint32]]:
         if native.LIBRARY is not None and rows.dtype == np.uint32:
-            return step_bins.find_runs(rows, self._firsts, self._ids)
+            return step_bins.find_runs(cast("NDArray[np.uint32]", rows), self._firsts, self._ids)
         at = np.searchsorted(self._firsts, rows, side="right") - 1
         return self._ids[at], (rows - self._firsts[at]).astype(np.uint32)
 
@@ -247,7 +247,7 @@ def find_destinations(
 
 def lay_out_steps(
     divided: StepRows, *, destinations: Sequence[tuple[int, ...]], run_rows: int, slices: int
-) -> tuple[tuple[StepRuns, ...], NDArray[np.uint32] | Ints]:
+) -> tuple[tuple[StepRuns, ...], NDArray[Any]]:
     """Lay out the runs of a window.
 
     Returns one layout for each destination, and (rows,) the number of each of the window's rows; those that no shard
@@ -295,9 +295,10 @@ def lay_out_steps(
     firsts = np.empty_like(begins)
     firsts[by_shard] = begins
     kept = int(run_sizes.sum())
-    numbers = number_sequences(divided, firsts.ravel(), kept)
-    if numbers is None:
-        numbers = number_rows(divided.keys, np.append(firsts.ravel(), kept))
+    if divided.tokens is None:
+        numbers: NDArray[Any] = number_rows(divided.keys, np.append(firsts.ravel(), kept))
+    else:
+        numbers = number_sequences(divided, firsts.ravel(), kept)
 
     earlier = divided.earlier.ravel()
     # a run's first place: full batches before its step, and what earlier windows hold of that
@@ -343,7 +344,7 @@ def _find_pieces(divided: StepRows, shard: int) -> Pieces:
     return divided.steps[unit], part, sizes[number, part], is_last & ~goes_on, costs[number, part]
 
 
-def _find_padding(divided: StepRows, shards: Sequence[int], numbers: NDArray[np.uint32] | Ints) -> Ints:
+def _find_padding(divided: StepRows, shards: Sequence[int], numbers: NDArray[Any]) -> Ints:
     index = {shard: number for number, shard in enumerate(shards)}
     own = [
         (int(numbers[row]), index[shard], place, 1 if divided.tokens is None else int(divided.tokens[row]))

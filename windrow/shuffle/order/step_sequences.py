@@ -79,13 +79,12 @@ def divide_sequences(
     seq_len = assignment.sequence_rows
     first, stop = find_sequences(window, seq_len)
     whole = None if total is None else total // seq_len
-    divided = divide_rows(
-        assignment.of_sequences, window=(first, stop), total=whole, low=low, costs=costs
-    )
+    divided = divide_rows(assignment.of_sequences, window=(first, stop), total=whole, low=low, costs=costs)
     borders = np.arange(first, stop + 1, dtype=np.int64) * seq_len
     # tokens of the first sequence in earlier windows, and of the last one in later windows
     missing, behind = max(0, window[0] - first * seq_len), max(0, stop * seq_len - window[1])
-    tokens = np.diff(np.clip(borders, *window))
+    here = np.clip(borders, *window)
+    tokens: Ints = here[1:] - here[:-1]
     bins, parts = divided.sizes.size, divided.sizes.shape[2]
     earlier, later = divided.earlier * seq_len, divided.later * seq_len
     if len(tokens):
@@ -108,14 +107,13 @@ def divide_sequences(
     )
 
 
-def number_sequences(divided: StepRows, starts: Ints, kept: int) -> Ints | None:
-    """(sequences,) the number of the first token of each sequence that lies in the window; None without sequences.
+def number_sequences(divided: StepRows, starts: Ints, kept: int) -> Ints:
+    """(sequences,) the number of the first token of each sequence that lies in the window.
 
     Those of a bin follow one another from its number in ``starts`` on. Those that no shard gets have number ``kept``.
     """
     tokens, keys = divided.tokens, divided.keys
-    if tokens is None:
-        return None
+    assert tokens is not None, "rows have numbers of their own"
     ranks = number_rows(keys, np.zeros(len(starts) + 1, np.int64))
     numbers = np.append(starts, kept)[keys] + ranks.astype(np.int64) * divided.assignment.sequence_rows
     # only the first one can lack tokens that others of its bin follow
