@@ -49,7 +49,14 @@ def padding(steps: list[list[list[int]]]) -> float:
 
 
 def test_rows_of_a_step_have_like_lengths(pipe: windrow.DatasetPipeline) -> None:
-    plain, grouped = (read(pipe.split(2), batch_size=8, group_by_length=steps) for steps in (None, 10))
+    shards = [pipe.split(2) for _ in range(2)]
+    plain, grouped = (
+        read(own, batch_size=8, group_by_length=steps) for own, steps in zip(shards, (None, 10), strict=True)
+    )
+    for own, steps in zip(shards, (plain, grouped), strict=True):
+        stats = own[0].stats()
+        assert stats.run.padding[0] == pytest.approx(padding(steps))
+        assert "% padding if batches are padded" in str(stats)
     assert padding(grouped) < padding(plain) - 0.2
     rows = [[sorted(itertools.chain(*step)) for step in steps] for steps in (plain, grouped)]
     assert rows[0] != rows[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +11,21 @@ from numpy.typing import NDArray
 from windrow.pipeline.coordinator.run_measurements import BlockRowCounts
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.epoch_shape import EpochShape
+from windrow.pipeline.plan.window_places import WindowPlaces
 from windrow.shuffle.order.balance import Balance
 
 # being read or prefetched, or still read by a slow shard
 _KEPT_EPOCHS = 8
+
+
+class _Figures(NamedTuple):
+    """Sums over steps."""
+
+    imbalance: float
+    steps: int
+    # of their rows, and if each batch, or microbatch, is padded to its longest row
+    length: float
+    padded_length: float
 
 
 class BalancedEpochs:
@@ -29,14 +41,17 @@ class BalancedEpochs:
         self._latest: Balance | None = None
         # by epoch and window, where steps end by their tokens
         self._left_out: dict[tuple[int, int], int] = {}
-        # by epoch and window: the sum of its steps' imbalances, and the number of these steps
-        self._imbalances: dict[int, dict[int, tuple[float, int]]] = {}
+        # by epoch and window, of the steps that end in it
+        self._figures: dict[int, dict[int, _Figures]] = {}
 
-    def note(self, epoch: int, window: int, imbalances: Sequence[float], left_out: int) -> None:
-        """Note the imbalance of each step that ends in a window, and how many of its rows no shard gets."""
-        if left_out:
-            self._left_out[epoch, window] = left_out
-        self._imbalances.setdefault(epoch, {})[window] = sum(imbalances), len(imbalances)
+    def note(self, epoch: int, window: int, places: WindowPlaces) -> None:
+        """Note how uneven the steps are that end in a window, and how many of its rows no shard gets."""
+        if places.left_out:
+            self._left_out[epoch, window] = places.left_out
+        imbalances = places.imbalances
+        self._figures.setdefault(epoch, {})[window] = _Figures(
+            sum(imbalances), len(imbalances), *places.padded_lengths
+        )
 
     @property
     def left_out_rows(self) -> int:
@@ -46,11 +61,21 @@ class BalancedEpochs:
     @property
     def imbalance(self) -> dict[int, float]:
         """By epoch, the mean over its steps of the most expensive shard's cost over the mean of all."""
-        sums = {
-            epoch: [sum(values) for values in zip(*windows.values(), strict=True)]
-            for epoch, windows in self._imbalances.items()
+        return {epoch: sums.imbalance / sums.steps for epoch, sums in self._sums().items() if sums.steps}
+
+    @property
+    def padding(self) -> dict[int, float]:
+        """By epoch, the share of padding in the batches of its steps, if each is padded to its longest row."""
+        sums = self._sums()
+        return {
+            epoch: 1 - each.length / each.padded_length for epoch, each in sums.items() if each.padded_length
         }
-        return {epoch: total / steps for epoch, (total, steps) in sums.items() if steps}
+
+    def _sums(self) -> dict[int, _Figures]:
+        return {
+            epoch: _Figures(*map(sum, zip(*windows.values(), strict=True)))
+            for epoch, windows in self._figures.items()
+        }
 
     def open(self, cursor: Cursor, balance: Balance | None, first_window: int) -> tuple[int, ...]:
         """A shard opens an epoch at a cursor; returns the epochs whose shape changes with that.
@@ -63,7 +88,7 @@ class BalancedEpochs:
         self._latest = self._opened[cursor.epoch] = balance
         for epoch in [epoch for epoch in self._opened if epoch < cursor.epoch - _KEPT_EPOCHS]:
             del self._opened[epoch]
-            self._imbalances.pop(epoch, None)
+            self._figures.pop(epoch, None)
         return (cursor.epoch, cursor.epoch + 1) if changes or is_earlier else ()
 
     def column(self, epoch: int) -> str | None:

@@ -243,6 +243,7 @@ class Driver:
             corrupt_blocks=self._rows.corrupt.names,
             corrupt_rows=self._rows.corrupt.rows,
             imbalance=self._balanced.imbalance,
+            padding=self._balanced.padding,
         )
 
     # --- results of tasks
@@ -394,7 +395,7 @@ class Driver:
                 measures=None if assignment.balance is None else self._balanced.measures(work.epoch),
                 total=self._total(work.epoch),
             )
-            self._balanced.note(*key, buffered.places.imbalances, buffered.places.left_out)
+            self._balanced.note(*key, buffered.places)
             buffered.keys.clear()
         measure = self._balanced.column(work.epoch)
         task = self._program.task(work, stage, self._rows.array, buffered.places, measure)

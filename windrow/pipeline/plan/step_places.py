@@ -198,7 +198,9 @@ class MeasuredRows:
         else:
             assert assignment.balance is not None, "rows are divided by cost"
             costs = assignment.balance.costs(found)
-            divided = divide_rows(assignment, window=(first, stop), total=total, low=low, costs=costs)
+            divided = divide_rows(
+                assignment, window=(first, stop), total=total, low=low, costs=costs, lengths=found
+            )
         layouts, numbers = lay_out_steps(divided, destinations=destinations, run_rows=run_rows, slices=slices)
         by_stored_row = numbers[positions]
         of_blocks = [measures[block] for block in plan.blocks.tolist()]
@@ -212,6 +214,7 @@ class MeasuredRows:
             before,
             given_rows=tuple(given),
             imbalances=divided.imbalances,
+            padded_lengths=divided.padded_lengths,
             left_out=divided.left_out,
             list_limit=_find_list_limit(assignment.balance, of_blocks),
         )

@@ -128,6 +128,8 @@ class WindowPlaces:
     sequences: SequencePlaces | None = None
     # with `Balance`, the cost of the most expensive shard over the mean of all, of each step that ends in the window
     imbalances: tuple[float, ...] = ()
+    # of the same steps, the lengths of all rows, and what they come to if each microbatch is padded to its longest row
+    padded_lengths: tuple[float, float] = (0.0, 0.0)
     # where steps end by their tokens, the rows that no shard gets
     left_out: int = 0
     # of rows with more tokens than a step of one shard; None: there are none to cut

@@ -88,6 +88,9 @@ class RunStats:
     imbalance
         With ``balance=``, by epoch: the cost of the most expensive shard over the mean of all, as the mean over the
         steps prepared so far. 1 is even.
+    padding
+        With ``balance=``, by epoch: the share of padding if each batch, or microbatch, of the steps prepared so far is
+        padded to its longest row, by the column of the balance. Packed sequences are not counted.
     sources
         Of a mixture: what was done for each source, in the mixture's order.
     missing_libraries
@@ -119,6 +122,7 @@ class RunStats:
     corrupt_blocks: tuple[str, ...] = ()
     corrupt_rows: int = 0
     imbalance: Mapping[int, float] = field(default_factory=dict)
+    padding: Mapping[int, float] = field(default_factory=dict)
     sources: tuple[SourceRun, ...] = ()
     missing_libraries: tuple[str, ...] = ()
 
@@ -325,7 +329,8 @@ def _run_lines(run: RunStats) -> Iterator[str]:
         yield f"skipped   {len(run.corrupt_blocks)} corrupt blocks, {run.corrupt_rows:,} rows: {names}"
     if run.imbalance:
         epoch, ratio = max(run.imbalance.items())
-        yield f"balance   the most expensive shard costs {ratio:.3f} of the mean (epoch {epoch})"
+        padded = f"; {run.padding[epoch]:.1%} padding if batches are padded" if epoch in run.padding else ""
+        yield f"balance   the most expensive shard costs {ratio:.3f} of the mean (epoch {epoch}){padded}"
 
 
 def _trainer_table(trainers: Sequence[TrainerStats]) -> Iterator[str]:

@@ -38,7 +38,8 @@ class Balance:
     ----------
     column
         What a row is measured by: a column of numbers, or of lists, text or binary values, whose length counts (items,
-        bytes).
+        bytes). With ``pack``, one of the columns of lists that it packs: a sequence costs the sum over the parts of
+        documents in it, of which ``length`` is the number of tokens, and padding costs nothing.
     cost
         The cost of a row, as a formula of ``length``, the column's number or length: numbers, ``+``, ``-``, ``*``,
         ``/``, ``**`` and parentheses. ``"length ** 2"`` stands for attention, ``"12 * 4096 * length + length ** 2"``

@@ -8,6 +8,7 @@ shards is W units, steps of the trainers; without, a unit is a step.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,8 @@ class StepRows:
     cuts: WindowCuts | None = None
     # (sequences,) the tokens of each sequence that lie in the window, see `step_sequences.py`; None: without sequences
     tokens: Ints | None = None
+    # (units, 2) the lengths of a unit's rows, and what they come to if each microbatch is padded to its longest row
+    lengths: NDArray[np.float64] | None = None
 
     @property
     def steps(self) -> Ints:
@@ -68,9 +71,29 @@ class StepRows:
     @property
     def imbalances(self) -> tuple[float, ...]:
         """The cost of the most expensive trainer over the mean of all, of each unit that ends in the window."""
-        spent = self.costs.sum(axis=2)[: len(self.costs) - bool(self.later.any())]
+        spent = self.costs.sum(axis=2)[: self._ended]
         mean, most = spent.mean(axis=1), spent.max(axis=1)
         return tuple((most[mean > 0] / mean[mean > 0]).tolist())
+
+    @property
+    def padded_lengths(self) -> tuple[float, float]:
+        """The sums of `lengths` over the units that end in the window."""
+        if self.lengths is None:
+            return 0.0, 0.0
+        length, padded = self.lengths[: self._ended].sum(axis=0).tolist()
+        return length, padded
+
+    @property
+    def _ended(self) -> int:
+        return len(self.sizes) - bool(self.later.any())
+
+
+class _Known(NamedTuple):
+    """What is known of rows from the epoch's row ``low`` on."""
+
+    low: int
+    costs: NDArray[np.float64]
+    lengths: NDArray[Any] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +112,7 @@ def divide_rows(
     total: int | None,
     low: int,
     costs: NDArray[np.float64],
+    lengths: NDArray[Any] | None = None,
 ) -> StepRows:
     """Divide the rows of a window by the assignment's `Balance`.
 
@@ -101,6 +125,8 @@ def divide_rows(
     low, costs
         What is known: the cost of each row of the epoch from row ``low`` on. It contains the window and all later
         rows of its steps. Units that begin before ``low`` are divided in order: no shard needs them.
+    lengths
+        The lengths of the same rows, if batches may be padded by them.
     """
     balance = assignment.balance
     assert balance is not None, "rows are divided by cost"
@@ -134,7 +160,9 @@ def divide_rows(
     if rest and full < last_unit:
         at = start + full * unit - low
         units.append(_divide_rest(assignment, balance, costs[max(0, at) : at + rest], rest, trainers))
-    return _count(assignment, balance, units, (first, stop), total, begin, first_unit, costs, low)
+    return _count(
+        assignment, balance, units, (first, stop), total, begin, first_unit, _Known(low, costs, lengths)
+    )
 
 
 def divide_cut_rows(
@@ -163,7 +191,8 @@ def divide_cut_rows(
     to, parts = np.full(len(tokens), -1, np.int32), np.zeros(len(tokens), np.int32)
     to[kept], parts[kept] = found.trainers, found.parts
     units = [_Units(cuts.starts - begin, to, parts)]
-    divided = _count(assignment, balance, units, window, total, begin, 0, costs, low)
+    known = _Known(low, costs, balance.budget.clip(measures))
+    divided = _count(assignment, balance, units, window, total, begin, 0, known)
     has_last = len(borders) > 1 and cuts.is_end
     if has_last and assignment.equal == "pad" and borders[-1] - borders[-2] < trainers:
         divided = _pad_cut_step(divided, to[int(cuts.starts[-2]) - begin :], window, cuts)
@@ -218,8 +247,7 @@ def _count(
     total: int | None,
     begin: int,
     first_unit: int,
-    costs: NDArray[np.float64],
-    low: int,
+    known: _Known,
 ) -> StepRows:
     """Count what of the units, which begin at the epoch's row ``begin``, lies in the window."""
     trainers, parts = assignment.shards // assignment.workers, balance.microbatches
@@ -237,7 +265,10 @@ def _count(
         flat += np.concatenate([each.parts for each in units])
     if to.min(initial=0) < 0:
         flat[to < 0] = bins
-    spent = _slice(costs, begin - low, len(flat))
+    spent = _slice(known.costs, begin - known.low, len(flat))
+    lengths = None
+    if known.lengths is not None:
+        lengths = _pad(flat, _slice(known.lengths, begin - known.low, len(flat)), shape)
     all_costs = np.bincount(flat, spent, minlength=bins + 1)[:bins].reshape(shape).astype(np.float64)
 
     first, stop = window
@@ -279,10 +310,21 @@ def _count(
         later.astype(np.int64),
         keys,
         padding,
+        lengths=lengths,
     )
 
 
-def _slice(costs: NDArray[np.float64], at: int, count: int) -> NDArray[np.float64]:
+def _pad(flat: Ints, lengths: NDArray[Any], shape: tuple[int, int, int]) -> NDArray[np.float64]:
+    """(units, 2) the lengths of a unit's rows, and those if each microbatch is padded, given the microbatch of each."""
+    bins = int(np.prod(shape))
+    longest = np.zeros(bins + 1, lengths.dtype)
+    np.maximum.at(longest, flat, lengths)
+    padded = longest * np.bincount(flat, minlength=bins + 1)
+    own = np.bincount(flat, lengths, minlength=bins + 1)
+    return np.stack([each[:bins].reshape(shape).sum(axis=(1, 2)) for each in (own, padded)], axis=1)
+
+
+def _slice(costs: NDArray[Any], at: int, count: int) -> NDArray[Any]:
     """``count`` costs from index ``at`` on; 0 for those that are not known."""
     if at >= 0 and at + count <= len(costs):
         return costs[at : at + count]
