@@ -153,6 +153,40 @@ def test_shards_have_to_agree(pipe: windrow.DatasetPipeline) -> None:
     batches.close()
 
 
+def test_each_source_of_a_mixture_is_balanced_by_itself(pipe: windrow.DatasetPipeline) -> None:
+    mixed = windrow.mixture(
+        {"a": pipe, "b": pipe}, {"a": 2, "b": 1}, seed=1, source_column="source", when_exhausted="stop"
+    ).options(executor="threads", progress=False)
+    found = []
+    for balance in (None, windrow.Balance("tokens")):
+        batches = _read(mixed.split(4), columns=("id", "source"), batch_size=12, balance=balance)
+        found.append([list(step) for step in zip(*batches, strict=True)])
+    assert len(found[0]) == len(found[1]) > 20
+    imbalances = []
+    for plain, even in zip(*found, strict=True):
+        for name in ("a", "b"):
+            counts = [[(batch["source"] == name).sum() for batch in step] for step in (plain, even)]
+            assert counts[0] == counts[1]
+        rows = [
+            sorted(
+                zip(
+                    *(
+                        np.concatenate([batch[column] for batch in step]).tolist()
+                        for column in ("source", "id")
+                    ),
+                    strict=True,
+                )
+            )
+            for step in (plain, even)
+        ]
+        assert rows[0] == rows[1]
+        costs = [[LENGTHS[batch["id"]].sum() for batch in step] for step in (plain, even)]
+        imbalances.append([max(each) / np.mean(each) for each in costs])
+    plain_mean, even_mean = np.mean(imbalances, axis=0)
+    assert plain_mean > 1.3
+    assert even_mean < 1.15
+
+
 def test_what_is_refused(pipe: windrow.DatasetPipeline) -> None:
     balance = windrow.Balance("tokens")
     ids = windrow.range(10).repeat(1)
@@ -172,8 +206,17 @@ def test_what_is_refused(pipe: windrow.DatasetPipeline) -> None:
     ):
         packed.iter_batches(token_budget=64, balance=balance)
     mixed = windrow.mixture({"a": pipe, "b": pipe}, {"a": 1, "b": 1}, seed=1)
-    with pytest.raises(windrow.PlanError, match="balance= cannot be combined with a mixture"):
-        mixed.iter_batches(balance=balance)
+    for arguments in ({"token_budget": 400}, {"group_by_length": 4}):
+        with pytest.raises(windrow.PlanError, match="with a mixture, balance= takes rows="):
+            mixed.iter_batches(balance=balance, **arguments)  # type: ignore[arg-type]
+    for options in ({"rows": "free"}, {"microbatches": 2}):
+        with pytest.raises(windrow.PlanError, match="with a mixture, balance= takes rows="):
+            mixed.iter_batches(balance=windrow.Balance("tokens", **options))  # type: ignore[arg-type]
+    of_sequences = windrow.mixture({"a": packed, "b": packed}, {"a": 1, "b": 1}, seed=1)
+    with pytest.raises(windrow.PlanError, match=r"with a mixture of sources that pack\(\)"):
+        of_sequences.iter_batches(balance=balance)
+    with pytest.raises(windrow.PlanError, match=r"group_by_length= cannot be combined with pack\(8\)"):
+        packed.iter_batches(balance=balance, group_by_length=4)
     with pipe.iterator() as shard:
         list(shard.iter_batches(100, balance=balance))
         with pytest.raises(windrow.PlanError, match="does not know which rows balance= gives to a shard"):

@@ -13,7 +13,7 @@ from windrow.dataset.dataset import DatasetPipeline
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
-from windrow.shuffle.order.epoch_plan import WindowCut
+from windrow.shuffle.order.epoch_plan import WindowCut, plan_epoch
 
 __all__ = ["SourceCase"]
 
@@ -85,6 +85,26 @@ class SourceCase:
         passes = range(first // size, -(-(first + count) // size))
         found = [row for one in passes for row in self._pass(number, one)]
         return found[first - passes.start * size :][:count] if passes else []
+
+    def windows(self, number: int, first: int, count: int) -> list[tuple[int, int]]:
+        """The pass and the window of each of these rows."""
+        source = self.source(number)
+        found: list[tuple[int, int]] = []
+        one = first // sum(self.sizes)
+        skipped = first - one * sum(self.sizes)
+        while len(found) < skipped + count:
+            plan = plan_epoch(
+                source.blocks,
+                cut=self.cut,
+                seed=self.seed,
+                epoch=one,
+                sorts_windows=not (self.shuffles_blocks and self.seed is not None),
+            )
+            for window in range(plan.windows):
+                rows = sum(self.sizes[block] for block in plan.window_blocks(window))
+                found += [(one, window)] * rows
+            one += 1
+        return found[skipped : skipped + count]
 
     def _pass(self, number: int, one: int) -> tuple[Any, ...]:
         return _order_pass(self, number, one)

@@ -13,17 +13,19 @@ from hypothesis import strategies as st
 from tests.laws.cases import CUTS
 from tests.laws.mixed_sources import SourceCase
 from tests.laws.reading import take_rows
-from tests.laws.reference import assign_as_lists
+from tests.laws.reference import Assigned, assign_as_lists
 from windrow import Shares, mixture
 from windrow.dataset.dataset import DatasetPipeline
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.plan.mixture import WhenExhausted
 from windrow.pipeline.plan.shares import Unit, make_shares
 from windrow.pipeline.shard.shard import Shard
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.shard_assignment import Equal
 from windrow.shuffle.order.share_sequence import share_sequence
+from windrow.shuffle.order.step_balance import balance_steps
 
 __all__ = ["MIXTURES", "PACKED", "MixedCase", "MixedRows", "MixtureReading", "SourceCase", "draw_shares"]
 
@@ -180,8 +182,8 @@ class MixedRows:
 class MixtureReading:
     """Shards of a mixture, read step by step, and compared with the reference."""
 
-    def __init__(self, case: MixedCase, executor: str | Executor) -> None:
-        self.case, self.executor = case, executor
+    def __init__(self, case: MixedCase, executor: str | Executor, balance: Balance | None = None) -> None:
+        self.case, self.executor, self.balance = case, executor, balance
         self.model = MixedRows(case)
         self.shards: list[Shard] = []
         self.iterators: list[Iterator[Any]] = []
@@ -207,7 +209,7 @@ class MixtureReading:
         self.has_ended = not probe.step(1)
         if self.has_ended:
             return False
-        self.iterators = [iter(shard.iter_batches(batch_rows)) for shard in self.shards]
+        self.iterators = [iter(shard.iter_batches(batch_rows, balance=self.balance)) for shard in self.shards]
         return True
 
     def step(self) -> None:
@@ -222,7 +224,7 @@ class MixtureReading:
     def expect(self, rows: int) -> list[list[int]]:
         """The batches of the next step."""
         n, B = len(self.shards), self.batch_rows
-        before = dict(self.model.counts or dict.fromkeys(self.case.names, 0))
+        before, first = dict(self.model.counts or dict.fromkeys(self.case.names, 0)), self.model.row
         self.latest = self.model.step(rows)
         order = {}
         for number in self.case.members:
@@ -231,7 +233,46 @@ class MixtureReading:
             order[name] = iter(self.case.sources[number].rows(number, before[name], count))
         values = [next(order[name]) for name in self.latest]
         assigned = assign_as_lists(len(values), n, B, self.equal)
+        if self.balance is not None:
+            values = self._exchange(values, before, first, assigned)
         return [[values[row] for batch in shard for row in batch] for shard in assigned.batches]
+
+    def _exchange(
+        self, values: list[Any], before: Mapping[str, int], first: int, assigned: Assigned
+    ) -> list[Any]:
+        """The rows of a step by law 11: those of a source's window, and of a round, change places."""
+        assert self.balance is not None
+        mixture = self.shards[0]._program.job.mixture
+        assert mixture is not None
+        windows = {
+            name: iter(self.case.sources[NAMES.index(name)].windows(NAMES.index(name), count, len(values)))
+            for name, count in before.items()
+            if name in self.latest
+        }
+        owners: dict[int, int] = {}
+        for shard, batches in enumerate(assigned.batches):
+            for place in (row for batch in batches for row in batch):
+                # padding repeats places of shards before
+                owners.setdefault(place, shard)
+        groups: dict[Any, list[int]] = {}
+        for place, name in enumerate(self.latest):
+            key = name, next(windows[name]), (first + place) // mixture.round_rows
+            if place in owners:
+                groups.setdefault(key, []).append(place)
+        found = list(values)
+        for places in groups.values():
+            rows = [values[place] for place in places]
+            measures = [row % 2 if self.balance.column == "flag" else row for row in rows]
+            of_shard = [owners[place] for place in places]
+            room = np.bincount(of_shard, minlength=len(self.shards)).astype(np.int64)
+            costs = self.balance.costs(np.array(measures, np.float32))
+            to = balance_steps(costs, np.array([0, len(rows)]), len(self.shards), room).tolist()
+            for shard in range(len(self.shards)):
+                own = [row for row, owner in zip(rows, to, strict=True) if owner == shard]
+                targets = [place for place, owner in zip(places, of_shard, strict=True) if owner == shard]
+                for place, row in zip(targets, own, strict=True):
+                    found[place] = row
+        return found
 
     def save(self) -> dict[str, Any]:
         states = [shard.state_dict() for shard in self.shards]

@@ -26,6 +26,7 @@ from tests.laws.reading import ScrambledThreads
 from windrow.pipeline.executors.base import Executor
 from windrow.pipeline.plan import mixture
 from windrow.pipeline.plan.shares import Shares
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.shard_assignment import Equal
 
@@ -55,6 +56,7 @@ class Script:
     turns: list[Turn]
 
 
+BALANCES = st.builds(Balance, st.sampled_from(["x", "flag"]), st.sampled_from(["length", "length ** 2"]))
 EQUAL: st.SearchStrategy[Equal] = st.sampled_from([False, False, True, "pad"])
 
 
@@ -92,8 +94,8 @@ def scripts(draw: st.DrawFn, cases: st.SearchStrategy[MixedCase] = MIXTURES, mos
     return script
 
 
-def run(script: Script, executor: str | Executor) -> None:
-    reading = MixtureReading(script.case, executor)
+def run(script: Script, executor: str | Executor, balance: Balance | None = None) -> None:
+    reading = MixtureReading(script.case, executor, balance)
     try:
         reading.split(script.shards, script.equal)
         for turn in script.turns:
@@ -133,6 +135,13 @@ def test_any_mixture_and_any_changes(script: Script, leg_blocks: int, scramble: 
         run(script, ScrambledThreads(2, scramble))
 
 
+@examples(30)
+@given(scripts(), st.sampled_from([0, 1, 6]), st.integers(0, 2**16), BALANCES)
+def test_any_balanced_mixture(script: Script, leg_blocks: int, scramble: int, balance: Balance) -> None:
+    with short_legs(leg_blocks):
+        run(script, ScrambledThreads(2, scramble), balance)
+
+
 @examples(12)
 @given(scripts(PACKED), st.sampled_from([0, 1, 6]), st.integers(0, 2**16))
 def test_any_mixture_of_packed_sources(script: Script, leg_blocks: int, scramble: int) -> None:
@@ -147,8 +156,11 @@ ON_RAY: tuple[SourceCase, ...] = (
 )
 
 
-@pytest.mark.parametrize("packed", [0, pytest.param(5, marks=pytest.mark.nightly)])
-def test_changes_on_ray(packed: int, ray_local: None) -> None:
+@pytest.mark.parametrize(
+    ("packed", "balance"),
+    [(0, None), (0, Balance("x", "length ** 2")), pytest.param(5, None, marks=pytest.mark.nightly)],
+)
+def test_changes_on_ray(packed: int, balance: Balance | None, ray_local: None) -> None:
     sources = ON_RAY
     if packed:
         # the last one has no token in its only row
@@ -174,4 +186,4 @@ def test_changes_on_ray(packed: int, ray_local: None) -> None:
             Turn(4, 4, "save"),
         ],
     )
-    run(script, "ray")
+    run(script, "ray", balance)

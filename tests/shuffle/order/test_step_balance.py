@@ -31,6 +31,10 @@ def _steps(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.booleans()):
         room = np.full(bins, -(-max(sizes) // bins), np.int64)
         room[0] += draw(st.integers(0, 5))
+        if draw(st.booleans()):
+            # of each step, exactly as many as it has rows
+            shares = [random.multinomial(size, np.full(bins, 1 / bins)) for size in sizes]
+            room = np.stack(shares).astype(np.int64)
     return {"costs": costs, "starts": starts, "bins": bins, "room": room}
 
 
@@ -45,12 +49,12 @@ def test_the_kernel_and_its_twin_agree(steps: dict[str, Any]) -> None:
 @given(_steps())
 def test_bins_have_room_and_are_not_empty(steps: dict[str, Any]) -> None:
     found, bins, starts = balance_steps(**steps), steps["bins"], steps["starts"].tolist()
-    for first, stop in pairwise(starts):
+    for step, (first, stop) in enumerate(pairwise(starts)):
         counts = np.bincount(found[first:stop], minlength=bins)
         if steps["room"] is None:
             assert counts.min() > 0 or stop - first < bins
         else:
-            assert (counts <= steps["room"]).all()
+            assert (counts <= np.broadcast_to(steps["room"], (len(starts) - 1, bins))[step]).all()
 
 
 @given(st.lists(st.integers(0, 5), max_size=60), st.integers(0, 10))

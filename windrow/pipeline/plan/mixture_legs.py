@@ -22,6 +22,7 @@ from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.permutation import Permutation
 from windrow.shuffle.order.round_runs import RoundRuns, scatter_window
 from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.scattered_balance import balance_scattered
 from windrow.shuffle.order.sequence_places import SequencePlaces
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.window_order import WindowOrder
@@ -134,10 +135,12 @@ class MixtureLegs:
         destinations: Sequence[tuple[int, ...]],
         run_rows: int,
         lengths: Sequence[NDArray[np.int32] | None] = (),
+        measures: Sequence[NDArray[np.float32] | None] | None = None,
     ) -> WindowPlaces:
         """Where the rows of a work's window go: into the runs of several rounds.
 
-        With packing, ``lengths`` hold the tokens of each document of every block of the mixture.
+        With packing, ``lengths`` hold the tokens of each document of every block of the mixture; with `Balance`,
+        ``measures`` hold what each of its rows measures.
         """
         leg, plan = self.leg(work.epoch), self.window(work.epoch, work.window)
         needed, size = leg.windows[work.window], self.mixture.round_rows
@@ -170,7 +173,15 @@ class MixtureLegs:
         key = source.window_key(window)
         if source.seq_len is None:
             order = scatter_window(key, int(before[-1]), window.start, needed.source, stretches)
-            return WindowPlaces(plan, order, layouts, before)
+            if measures is None:
+                return WindowPlaces(plan, order, layouts, before)
+            found = [measures[block] for block in plan.blocks.tolist()]
+            known = [each for each in found if each is not None]
+            assert len(known) == len(found), "rows are measured before they are placed"
+            rows_of = order.epoch_rows(0, order.rows)
+            balanced = balance_scattered(assignment, rows_of, np.concatenate(known), stop_row, size)
+            given = tuple(np.split(balanced, before[1:-1]))
+            return WindowPlaces(plan, order, layouts, before, given_rows=given)
         # documents lie end to end as in the source's own pipeline; the sequences that they are cut into are scattered
         counted = find_documents(plan, lengths)
         count = sum(map(len, counted))

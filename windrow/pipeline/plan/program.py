@@ -322,7 +322,7 @@ class Program:
         known = parts.are_known(rows)
         is_counted = bool(known.all())
         if self.legs is not None:
-            # how many tokens there are is known before it is known how many each document has
+            # how many rows there are is known before it is known what they measure, or how long documents are
             rows, known = self.estimated_rows, np.ones_like(known)
         counts = [
             count if is_known else None
@@ -376,7 +376,7 @@ class Program:
         """
         run_rows = self.run_rows(assignment.batch_size)
         if self.legs is not None:
-            return self.legs.place(work, rows, assignment, destinations, run_rows, lengths)
+            return self.legs.place(work, rows, assignment, destinations, run_rows, lengths, measures)
         first, stop = counts.first_row(work.window), counts.first_row(work.window + 1)
         assert first is not None, "rows are counted before they are placed"
         assert stop is not None, "rows are counted before they are placed"

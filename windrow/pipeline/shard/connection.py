@@ -22,6 +22,7 @@ from windrow.pipeline.executors.base import CoordinatorClient, Session, waiting_
 from windrow.pipeline.executors.replicas.client import ReplicaClient
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.mixture import Mixture
 from windrow.pipeline.plan.program import RUN_BYTES, Program
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.epoch_runs import Converter
@@ -308,13 +309,14 @@ class _Resources:
 def check_balance(job: Job, balance: Balance) -> None:
     """Raise PlanError if the rows of a job cannot be divided by cost."""
     refused = {
-        "a mixture": job.mixture is not None,
         "sort() in windows": job.sort is not None,
         "a transform after the shuffle that draws random numbers": any(stage.rng for stage in job.after),
     }
     for name, is_used in refused.items():
         if is_used:
             raise PlanError(f"balance= cannot be combined with {name}: leave one of them out")
+    if job.mixture is not None:
+        _check_mixture_balance(job.mixture, balance)
     if job.packing is not None:
         _check_packed_balance(job.packing, balance, None if job.before else job.source.schema)
     elif not job.before:
@@ -331,6 +333,19 @@ def _check_groups(at: Cursor, balance: Balance | None) -> None:
             f"rows of epoch {at.epoch} up to row {at.row:,} were read with group_by_length={groups.steps} by column "
             f"{groups.column!r}: pass balance=windrow.Balance({groups.column!r}) until the epoch's end, so that the "
             "rest keeps its order, or skip_epoch()"
+        )
+
+
+def _check_mixture_balance(mixture: Mixture, balance: Balance) -> None:
+    """Raise PlanError if the rows of a mixture cannot be divided by cost."""
+    if mixture.seq_len is not None:
+        raise PlanError(
+            "balance= cannot be combined with a mixture of sources that pack(): leave one of them out"
+        )
+    if not balance.divides_evenly or balance.group_steps is not None:
+        raise PlanError(
+            'with a mixture, balance= takes rows="equal" and microbatches=1, and neither token_budget= nor '
+            "group_by_length=: each source keeps its rows in the batches of each shard"
         )
 
 

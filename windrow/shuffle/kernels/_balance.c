@@ -217,15 +217,16 @@ static void divide(const int64_t *cost, int64_t rows, int64_t bins, int64_t free
         for (int32_t row = head[bin]; row >= 0; row = next[row]) out[row] = bin;
 }
 
-/* Divide the rows of each step, which are those from starts[step] to starts[step + 1], as `divide` does. The scratch has
- * room for the step with the most rows. */
+/* Divide the rows of each step, which are those from starts[step] to starts[step + 1], as `divide` does. The rooms of a
+ * step's bins are `stride` behind those of the step before; 0: all steps have the same. The scratch has room for the step
+ * with the most rows. */
 EXPORT void windrow_balance_steps(int64_t steps, const int64_t *starts, int64_t bins, int64_t free, int64_t exchanges,
-                                  const int64_t *costs, const int64_t *room, int64_t *loads, int32_t *words,
-                                  uint64_t *keys, int32_t *out) {
+                                  int64_t stride, const int64_t *costs, const int64_t *room, int64_t *loads,
+                                  int32_t *words, uint64_t *keys, int32_t *out) {
     const Scratch scratch = {loads, words, keys};
     for (int64_t step = 0; step < steps; step++) {
         const int64_t first = starts[step], rows = starts[step + 1] - first;
-        divide(costs + first, rows, bins, free, exchanges, room, &scratch, out + first);
+        divide(costs + first, rows, bins, free, exchanges, room + step * stride, &scratch, out + first);
     }
 }
 

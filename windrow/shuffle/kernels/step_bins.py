@@ -19,7 +19,7 @@ def balance(
     """(rows,) the bin of each row, as `windrow.shuffle.order.step_balance` describes.
 
     ``costs`` are below 2^32. The rows of step s are those from ``starts[s]`` on, ``starts`` ends with their number.
-    ``room`` has the rows that each bin takes of a step; None: any number.
+    ``room`` has the rows that each bin takes of a step, (bins,) of any, or (steps, bins); None: any number.
     """
     sizes = np.diff(starts)
     most = int(sizes.max(initial=0))
@@ -28,12 +28,15 @@ def balance(
     )
     native._require(bool((sizes >= 0).all()) and most < 2**31, "starts")
     native._require(native._is(costs, np.int64, int(starts[-1])) and 0 < bins < 2**31, "costs and bins")
-    native._require(room is None or (native._is(room, np.int64, bins) and bool((room >= 0).all())), "room")
-    native._require(room is None or int(room.sum()) >= most, "room")
-    taken = np.zeros(bins, np.int64) if room is None else np.minimum(room, 2**31 - 1)
+    if room is not None:
+        shape = (bins,) if room.ndim == 1 else (len(sizes), bins)
+        native._require(native._is(room, np.int64, *shape) and bool((room >= 0).all()), "room")
+        native._require(bool((room.sum(axis=-1) >= sizes).all()), "room")
+    taken = np.zeros(bins, np.int64) if room is None else np.ascontiguousarray(np.minimum(room, 2**31 - 1))
+    stride = 0 if taken.ndim == 1 else bins
     out = np.empty(len(costs), np.int32)
     native.LIBRARY.windrow_balance_steps(
-        len(sizes), starts, bins, room is None, exchanges, costs, taken, *_scratch(bins, most), out
+        len(sizes), starts, bins, room is None, exchanges, stride, costs, taken, *_scratch(bins, most), out
     )
     return out
 

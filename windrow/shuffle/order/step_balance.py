@@ -38,7 +38,7 @@ def balance_steps(
     bins
         The number of bins.
     room
-        (bins,) how many rows each bin takes of a step; None: any number.
+        How many rows each bin takes of a step, (bins,) of any, or (steps, bins); None: any number.
 
     Returns
     -------
@@ -57,10 +57,11 @@ def balance_steps(
     whole = _count_in_units(costs, starts)
     if native.LIBRARY is not None:
         return step_bins.balance(whole, starts, bins, room, _EXCHANGES)
-    taken = None if room is None else room.tolist()
+    steps = len(starts) - 1
+    rooms = [None] * steps if room is None else np.broadcast_to(room, (steps, bins)).tolist()
     found = [
         _balance_step(whole[first:stop].tolist(), bins, taken)
-        for first, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+        for first, stop, taken in zip(starts[:-1].tolist(), starts[1:].tolist(), rooms, strict=True)
     ]
     return np.concatenate([np.array(each, np.int32) for each in found])
 
