@@ -61,8 +61,9 @@ def make_pipe(
 ) -> DatasetPipeline:
     tokens = [[1000 * number + at for at in range(length)] for number, length in enumerate(documents)]
     rows = pa.table({"tokens": pa.array(tokens, pa.list_(pa.int64())), "document": np.arange(len(documents))})
-    stored = windrow.from_arrow([rows.slice(at, blocks) for at in range(0, len(documents), blocks)])
-    pipe = stored.window(blocks_per_window=window).repeat(2)
+    tables = [rows.slice(at, blocks) for at in range(0, len(documents), blocks)]
+    stored = windrow.from_arrow(tables, target_block_bytes=1)
+    pipe = stored.window(blocks_per_window=window * blocks).repeat(2)
     pipe = pipe if seed is None else pipe.random_shuffle_each_window(seed=seed)
     pad: dict[str, Any] = {} if packing.get("split_documents", True) else {"pad": {"document": NOBODY}}
     packed = pipe.pack(LENGTH, columns=["tokens", "document"], **packing, **pad)
@@ -187,7 +188,7 @@ def test_costs_are_even(packing: dict[str, Any], rows: Any) -> None:
     assert plain.sum(axis=1).tolist() == found.sum(axis=1).tolist()
     excess = found.max(axis=1) / found.mean(axis=1)
     assert (found.max(axis=1) <= plain.max(axis=1)).all()
-    assert excess.mean() < 1.01 < 1.1 < (plain.max(axis=1) / plain.mean(axis=1)).mean()
+    assert excess.mean() < 1.02 < 1.1 < (plain.max(axis=1) / plain.mean(axis=1)).mean()
 
 
 def test_the_imbalance_is_that_of_sequences() -> None:

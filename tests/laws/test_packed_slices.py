@@ -57,8 +57,9 @@ def make_pipe(documents: list[int], blocks: int, window: int, seed: int, **packi
             "document": np.arange(len(documents)),
         }
     )
-    pipe = windrow.from_arrow([rows.slice(at, blocks) for at in range(0, len(documents), blocks)])
-    packed = pipe.window(blocks_per_window=window).repeat(2).random_shuffle_each_window(seed=seed)
+    tables = [rows.slice(at, blocks) for at in range(0, len(documents), blocks)]
+    pipe = windrow.from_arrow(tables, target_block_bytes=1)
+    packed = pipe.window(blocks_per_window=window * blocks).repeat(2).random_shuffle_each_window(seed=seed)
     packed = packed.pack(LENGTH, columns=["tokens", "document"], **packing)
     return packed.options(executor="threads", progress=False)
 
@@ -167,3 +168,28 @@ def test_replicas_of_a_packed_mixture_get_their_slices() -> None:
             for reading, each in zip(of_shard, chosen, strict=True):
                 assert reading.result(60) == [select(batch, each) for batch in batches]
     assert {wanted.tokens for wanted in fetched} == {LENGTH}
+
+
+@pytest.mark.usefixtures("small_runs")
+@pytest.mark.parametrize("microbatches", [1, 2])
+@pytest.mark.parametrize("seed", [2, 5])
+def test_all_replicas_select_the_same_half_of_balanced_sequences(microbatches: int, seed: int) -> None:
+    """So that the other half does not cross, also of sequences that lie in two windows."""
+    pipe = make_pipe([31, 2, 7, 19, 40, 3, 12, 5] * 6, 3, 1, seed)
+    balance = windrow.Balance("tokens", "length ** 2", microbatches=microbatches)
+    chosen: Slices = (["tokens"], SequenceSlice(1, 0, 2, "head_tail"))
+    with ThreadPoolExecutor(2) as pool:
+        plain = pipe.split(2, equal=True)
+        expected = list(pool.map(lambda shard: read(shard, 4, (None, None), None, balance), plain))
+    with narrowing_hosts() as fetched, ThreadPoolExecutor(4) as pool:
+        shards = pipe.split(2, equal=True, replicas=2)
+        found = [
+            [pool.submit(read, shard, 4, chosen, None, balance) for shard in of_shard] for of_shard in shards
+        ]
+        for of_shard, batches in zip(found, expected, strict=True):
+            assert len(batches) > 4
+            for reading in of_shard:
+                assert reading.result(60) == [select(batch, chosen) for batch in batches]
+    # with microbatches, whole sequences cross
+    slices = {each.sequence for wanted in fetched for each in wanted.selections}
+    assert slices == ({chosen[1]} if microbatches == 1 else {None})

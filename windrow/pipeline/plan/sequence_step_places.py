@@ -99,16 +99,13 @@ class CostedSequences:
                 break
             found.append(behind)
             at += 1
-        rows = found[0].rows[0], found[-1].rows[1]
-        low, high = find_sequences(rows, seq_len)
+        low, high = find_sequences((found[0].rows[0], found[-1].rows[1]), seq_len)
         costs = np.zeros(high - low)
         for each in found:
             # a sequence in several windows costs what its documents in all of them do
             at = each.rows[0] // seq_len - low
             costs[at : at + len(each.costs)] += each.costs
-        # of the first one, earlier windows that are not known may have documents
-        is_cut = rows[0] % seq_len > 0
-        return own, low + is_cut, costs[is_cut:]
+        return own, low, costs
 
     def place(
         self,

@@ -71,7 +71,7 @@ class StepRows:
     @property
     def imbalances(self) -> tuple[float, ...]:
         """The cost of the most expensive trainer over the mean of all, of each unit that ends in the window."""
-        spent = self.costs.sum(axis=2)[: self._ended]
+        spent = self.costs.sum(axis=2)[self._ended]
         mean, most = spent.mean(axis=1), spent.max(axis=1)
         return tuple((most[mean > 0] / mean[mean > 0]).tolist())
 
@@ -80,12 +80,15 @@ class StepRows:
         """The sums of `lengths` over the units that end in the window."""
         if self.lengths is None:
             return 0.0, 0.0
-        length, padded = self.lengths[: self._ended].sum(axis=0).tolist()
+        length, padded = self.lengths[self._ended].sum(axis=0).tolist()
         return length, padded
 
     @property
-    def _ended(self) -> int:
-        return len(self.sizes) - bool(self.later.any())
+    def _ended(self) -> NDArray[np.bool_]:
+        """(units,) whether the last row of each unit that a shard gets lies in the window."""
+        found: NDArray[np.bool_] = self.sizes.sum(axis=(1, 2)) > 0
+        found[-1] &= not self.later.any()
+        return found
 
 
 class _Known(NamedTuple):
