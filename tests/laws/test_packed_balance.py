@@ -62,8 +62,8 @@ def make_pipe(
     tokens = [[1000 * number + at for at in range(length)] for number, length in enumerate(documents)]
     rows = pa.table({"tokens": pa.array(tokens, pa.list_(pa.int64())), "document": np.arange(len(documents))})
     tables = [rows.slice(at, blocks) for at in range(0, len(documents), blocks)]
-    stored = windrow.from_arrow(tables, target_block_bytes=1)
-    pipe = stored.window(blocks_per_window=window * blocks).repeat(2)
+    stored = windrow.from_arrow(tables, target_block_bytes=max(1, rows.nbytes * blocks // len(documents)))
+    pipe = stored.window(blocks_per_window=window).repeat(2)
     pipe = pipe if seed is None else pipe.random_shuffle_each_window(seed=seed)
     pad: dict[str, Any] = {} if packing.get("split_documents", True) else {"pad": {"document": NOBODY}}
     packed = pipe.pack(LENGTH, columns=["tokens", "document"], **packing, **pad)

@@ -58,8 +58,8 @@ def make_pipe(documents: list[int], blocks: int, window: int, seed: int, **packi
         }
     )
     tables = [rows.slice(at, blocks) for at in range(0, len(documents), blocks)]
-    pipe = windrow.from_arrow(tables, target_block_bytes=1)
-    packed = pipe.window(blocks_per_window=window * blocks).repeat(2).random_shuffle_each_window(seed=seed)
+    pipe = windrow.from_arrow(tables, target_block_bytes=max(1, rows.nbytes * blocks // len(documents)))
+    packed = pipe.window(blocks_per_window=window).repeat(2).random_shuffle_each_window(seed=seed)
     packed = packed.pack(LENGTH, columns=["tokens", "document"], **packing)
     return packed.options(executor="threads", progress=False)
 
