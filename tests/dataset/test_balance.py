@@ -211,7 +211,7 @@ def test_what_is_refused(pipe: windrow.DatasetPipeline) -> None:
             mixed.iter_batches(balance=balance, **arguments)  # type: ignore[arg-type]
     for options in ({"rows": "free"}, {"microbatches": 2}):
         with pytest.raises(windrow.PlanError, match="with a mixture, balance= takes rows="):
-            mixed.iter_batches(balance=windrow.Balance("tokens", **options))  # type: ignore[arg-type]
+            mixed.iter_batches(balance=windrow.Balance("tokens", **options))
     of_sequences = windrow.mixture({"a": packed, "b": packed}, {"a": 1, "b": 1}, seed=1)
     with pytest.raises(windrow.PlanError, match=r"with a mixture of sources that pack\(\)"):
         of_sequences.iter_batches(balance=balance)

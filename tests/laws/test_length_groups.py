@@ -1,4 +1,4 @@
-"""Law 11 for `group_by_length`: an epoch keeps the order in which it began, whoever goes on with it, on threads."""
+"""Law 11 for `group_by_length`: an epoch keeps the order in which it began, with any number of shards, on threads."""
 
 from __future__ import annotations
 
