@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from windrow.core.cached_properties import cached_property
 
 WAIT_SECONDS = 30
+# Garbage collection, in which other threads run, asks for the property while another computation of it is under way.
+ASKED_IN_COLLECTIONS = """
+import gc
+from windrow.core.cached_properties import cached_property
+
+class Thing:
+    def __init__(self):
+        self.first = 1
+
+    @cached_property
+    def value(self):
+        return [2]
+
+current, asked = None, []
+def ask(phase, _):
+    global current
+    if phase == "start" and current is not None:
+        thing, current = current, None
+        asked.append(thing.value)
+
+gc.callbacks.append(ask)
+gc.set_threshold(1)
+things = [Thing() for _ in range(200)]
+for current in things:
+    thing = current
+    assert thing.value == [2]
+current = None
+gc.set_threshold(700)
+assert asked
+assert all(thing.__dict__ == {"first": 1, "value": [2]} for thing in things)
+del things, thing
+gc.collect()
+"""
 
 
 class Slow:
@@ -45,3 +80,10 @@ def test_other_instances_do_not_wait() -> None:
         finally:
             may_end.set()
         assert computing.result(WAIT_SECONDS) == 7
+
+
+def test_a_collection_in_between_does_no_harm() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED_IN_COLLECTIONS], capture_output=True, timeout=WAIT_SECONDS
+    )
+    assert done.returncode == 0, done.stderr[-1000:]

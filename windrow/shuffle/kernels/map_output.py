@@ -159,9 +159,10 @@ class MapOutput:
 
     def nested(self, at: int) -> NestedColumn:
         """A column of ``others``, taken apart."""
-        if at not in self._nested:
-            self._nested[at] = NestedColumn.of(self.others.column(at), self.others.schema.field(at).name)
-        return self._nested[at]
+        known = self._nested
+        if at not in known:
+            known[at] = NestedColumn.of(self.others.column(at), self.others.schema.field(at).name)
+        return known[at]
 
     @cached_property
     def _nested(self) -> dict[int, NestedColumn]:

@@ -53,9 +53,10 @@ class MapOutputs(tuple[MapOutput, ...]):
 
     def portion(self, run: int, row_count: int, rows: slice, pool: BufferPool) -> MapOutputs:
         """Copy the rows at some places of a run to new map outputs, in which they are the only run."""
-        if run not in self._entries:
-            self._entries[run] = _Placing(self, run, row_count).sources
-        entries = self._entries[run][rows]
+        known = self._entries
+        if run not in known:
+            known[run] = _Placing(self, run, row_count).sources
+        entries = known[run][rows]
         counts = self.starts[run + 1] - self.starts[run]
         ends = np.cumsum(counts)
         owners = np.searchsorted(ends, entries, side="right")
@@ -104,11 +105,12 @@ class MapOutputs(tuple[MapOutput, ...]):
 
     def validity_addresses(self, number: int) -> NDArray[np.int64]:
         """(map outputs,) the address of the validity bits of a fixed-width column, 0 for those without nulls."""
-        if number not in self._validity_addresses:
+        known = self._validity_addresses
+        if number not in known:
             bits = [map_output.validity.get(number) for map_output in self]
             addresses = [0 if each is None else address_of(each) for each in bits]
-            self._validity_addresses[number] = np.array(addresses, np.int64)
-        return self._validity_addresses[number]
+            known[number] = np.array(addresses, np.int64)
+        return known[number]
 
     @cached_property
     def _validity_addresses(self) -> dict[int, NDArray[np.int64]]:
