@@ -153,6 +153,20 @@ def test_shards_have_to_agree(pipe: windrow.DatasetPipeline) -> None:
     batches.close()
 
 
+def test_uneven_batches_of_packed_sequences_are_transformed_and_counted_whole() -> None:
+    # each sequence of 12 is a document, or twelve: one costs 144, the others 12
+    documents = [12, *[1] * 36] * 5
+    tokens = pa.array([[7] * length for length in documents], pa.list_(pa.int32()))
+    pipe = windrow.from_arrow(pa.table({"tokens": tokens})).repeat(1).pack(12, ["tokens"])
+    pipe = pipe.map_batches(lambda batch: {"sum": batch["tokens"].sum(axis=1)})
+    pipe = pipe.options(executor="threads", progress=False)
+    shards = pipe.split(2)
+    balance = windrow.Balance("tokens", "length ** 2", rows="free")
+    found = _read(shards, columns=("sum",), batch_size=2, balance=balance)
+    assert [[len(batch["sum"]) for batch in batches] for batches in found] == [[1] * 5, [3] * 5]
+    assert [shard.stats().trainer.rows for shard in shards] == [5, 15]
+
+
 def test_each_source_of_a_mixture_is_balanced_by_itself(pipe: windrow.DatasetPipeline) -> None:
     mixed = windrow.mixture(
         {"a": pipe, "b": pipe}, {"a": 2, "b": 1}, seed=1, source_column="source", when_exhausted="stop"
