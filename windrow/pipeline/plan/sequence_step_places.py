@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,8 +10,10 @@ from numpy.typing import NDArray
 
 from windrow.pipeline.plan.epoch_shape import EpochCounts
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.plan.neighbouring_windows import LatestWindows, gather_windows
 from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan, order_documents
 from windrow.pipeline.tasks.task import Documents
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_runs import lay_out_steps
 from windrow.shuffle.order.step_sequences import divide_sequences, find_sequences, sequence_costs
@@ -20,9 +21,6 @@ from windrow.shuffle.order.window_order import WindowOrder, cut_documents
 
 Ints = NDArray[np.int64]
 Lengths = Sequence[NDArray[np.int32] | None]
-
-# a window, the one before, and the one behind, of two epochs
-_KEPT_WINDOWS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +30,8 @@ class _Window:
     rows: tuple[int, int]  # of the epoch, from the first token to behind the last one
     order: WindowOrder
     documents: tuple[Documents, ...]  # by block
-    costs: NDArray[
-        np.float64
-    ]  # (sequences,) what the documents here cost in each sequence that has tokens here
+    # (sequences,) what the documents here cost in each sequence that has tokens here
+    costs: NDArray[np.float64]
 
 
 class CostedSequences:
@@ -46,7 +43,7 @@ class CostedSequences:
     def __init__(self, plan: Callable[[int, int], WindowPlan], job: Job) -> None:
         self._plan = plan
         self._job = job
-        self._kept: OrderedDict[tuple[str, int, int, int], _Window] = OrderedDict()
+        self._kept: LatestWindows[tuple[str, int, int, int], _Window] = LatestWindows()
 
     def _find(
         self, epoch: int, window: int, counts: EpochCounts, lengths: Lengths, assignment: ShardAssignment
@@ -56,22 +53,23 @@ class CostedSequences:
         assert balance is not None, "sequences are divided by cost"
         if first is None or stop is None:
             return None
-        key = balance.cost, epoch, window, first
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
-        counted = [lengths[block] for block in self._plan(epoch, window).blocks.tolist()]
+        rows, seq_len = (first, stop), assignment.sequence_rows
+        return self._kept.get(
+            (balance.cost, epoch, window, first),
+            lambda: self._make((epoch, window), rows, lengths, balance, seq_len),
+        )
+
+    def _make(
+        self, key: tuple[int, int], rows: tuple[int, int], lengths: Lengths, balance: Balance, seq_len: int
+    ) -> _Window | None:
+        counted = [lengths[block] for block in self._plan(*key).blocks.tolist()]
         known = [each for each in counted if each is not None]
         if len(known) < len(counted):
             return None
-        order, documents = order_documents(self._job, (epoch, window), first, known)
+        order, documents = order_documents(self._job, key, rows[0], known)
         starts = np.concatenate([np.zeros(0, np.int64), *(each.starts for each in documents)])
         of_window = np.concatenate([np.zeros(0, np.int32), *(each.lengths for each in documents)])
-        costs = sequence_costs(balance, (first, stop), starts, of_window, assignment.sequence_rows)
-        self._kept[key] = _Window((first, stop), order, documents, costs)
-        if len(self._kept) > _KEPT_WINDOWS:
-            self._kept.popitem(last=False)
-        return self._kept[key]
+        return _Window(rows, order, documents, sequence_costs(balance, rows, starts, of_window, seq_len))
 
     def _find_costs(
         self, epoch: int, window: int, counts: EpochCounts, lengths: Lengths, assignment: ShardAssignment
@@ -85,20 +83,13 @@ class CostedSequences:
         start, step_rows, seq_len = assignment.start_row, assignment.step_rows, assignment.sequence_rows
         begin = own.rows[0] - max(0, own.rows[0] - start) % step_rows
         end = own.rows[1] + -max(0, own.rows[1] - start) % step_rows
-        found, at = [own], window - 1
-        while found[0].rows[0] > begin and at >= 0:
-            before = self._find(epoch, at, counts, lengths, assignment)
-            if before is None:
-                break
-            found.insert(0, before)
-            at -= 1
-        at = window + 1
-        while found[-1].rows[1] < end and at < len(counts.shape.windows):
-            behind = self._find(epoch, at, counts, lengths, assignment)
-            if behind is None:
-                break
-            found.append(behind)
-            at += 1
+        found = gather_windows(
+            own,
+            window,
+            len(counts.shape.windows),
+            (begin, end),
+            lambda at, _: self._find(epoch, at, counts, lengths, assignment),
+        )
         low, high = find_sequences((found[0].rows[0], found[-1].rows[1]), seq_len)
         costs = np.zeros(high - low)
         for each in found:

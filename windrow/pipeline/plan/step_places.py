@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.plan.epoch_shape import EpochCounts
+from windrow.pipeline.plan.neighbouring_windows import LatestWindows, gather_windows
 from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan
 from windrow.pipeline.tasks.list_limit import ListLimit
 from windrow.shuffle.order.balance import Balance
@@ -23,9 +24,6 @@ from windrow.shuffle.order.window_order import WindowOrder, order_window
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
-
-# a window, the one before, and the one behind, of two epochs
-_KEPT_WINDOWS = 6
 
 
 class WindowTokens:
@@ -46,6 +44,14 @@ class WindowTokens:
         return found
 
 
+class _Window(NamedTuple):
+    """A window whose rows have been measured."""
+
+    rows: tuple[int, int]
+    measures: Floats  # (rows,) in their order
+    positions: Ints  # (rows,) of its stored rows
+
+
 class MeasuredRows:
     """What rows measure, window by window in the order of the epoch; the latest windows are kept.
 
@@ -55,48 +61,42 @@ class MeasuredRows:
     def __init__(self, plan: Callable[[int, int], WindowPlan], seed: int | None) -> None:
         self._plan = plan
         self._seed = seed
-        # with the positions of the window's stored rows
-        self._kept: OrderedDict[tuple[str, LengthGroups | None, int, int], tuple[Floats, Ints]] = (
-            OrderedDict()
-        )
+        self._kept: LatestWindows[tuple[str, LengthGroups | None, int, int, int], _Window] = LatestWindows()
         self._cuts: dict[tuple[int, ShardAssignment], StepCuts] = {}
 
-    def of_window(
+    def _find(
         self,
         assignment: ShardAssignment,
         epoch: int,
         window: int,
         measures: Sequence[Floats | None],
-        row: int,
         *,
-        is_end: bool = False,
-    ) -> tuple[Floats, Ints] | None:
-        """(rows,) the measures of a window's rows in their order, and the positions of its stored rows.
-
-        ``row`` is the epoch's row at which the window begins, or ends. None if a block has not been measured.
-        """
+        first: int | None = None,
+        stop: int | None = None,
+    ) -> _Window | None:
+        """A window that begins at the epoch's row ``first``, or ends at ``stop``; None if it has not been measured."""
         balance, groups = assignment.balance, assignment.groups
         assert balance is not None, "rows are divided by cost"
-        key = balance.column, groups, epoch, window
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
+
         found = [measures[block] for block in self._plan(epoch, window).blocks.tolist()]
         known = [each for each in found if each is not None]
         if len(known) < len(found):
             return None
-        stored = np.concatenate([np.zeros(0, np.float32), *known])
-        positions = self._order(epoch, window, len(stored), 0).epoch_rows(0, len(stored))
-        ordered = np.empty_like(stored)
-        ordered[positions] = stored
-        if groups is not None:
-            places = groups.arrange(ordered, row - len(stored) if is_end else row)
-            positions = places[positions]
-            ordered[places] = ordered.copy()
-        self._kept[key] = ordered, positions
-        if len(self._kept) > _KEPT_WINDOWS:
-            self._kept.popitem(last=False)
-        return self._kept[key]
+        count = sum(map(len, known))
+        begin = (stop or 0) - count if first is None else first
+
+        def make() -> _Window:
+            stored = np.concatenate([np.zeros(0, np.float32), *known])
+            positions = self._order(epoch, window, count, 0).epoch_rows(0, count)
+            ordered = np.empty_like(stored)
+            ordered[positions] = stored
+            if groups is not None:
+                places = groups.arrange(ordered, begin)
+                positions = places[positions]
+                ordered[places] = ordered.copy()
+            return _Window((begin, begin + count), ordered, positions)
+
+        return self._kept.get((balance.column, groups, epoch, window, begin), make)
 
     def around(
         self,
@@ -113,29 +113,21 @@ class MeasuredRows:
         rows, (rows,) the measures, and the positions of the window's stored rows.
         """
         first, stop = _first_row(counts, window), _first_row(counts, window + 1)
-        own = self.of_window(assignment, epoch, window, measures, first)
+        own = self._find(assignment, epoch, window, measures, first=first)
         assert own is not None, "rows are measured before they are placed"
-        found, low, high = [own[0]], first, stop
         if cuts is not None:
             begin, end = int(cuts.starts[0]), int(cuts.starts[-1])
         else:
             begin = first - max(0, first - assignment.start_row) % assignment.step_rows
             end = stop + -max(0, stop - assignment.start_row) % assignment.step_rows
-        at = window - 1
-        while low > begin and at >= 0:
-            before = self.of_window(assignment, epoch, at, measures, low, is_end=True)
-            if before is None:
-                break
-            found.insert(0, before[0])
-            low, at = low - len(before[0]), at - 1
-        at = window + 1
-        while high < end and at < len(counts.shape.windows):
-            behind = self.of_window(assignment, epoch, at, measures, high)
-            if behind is None:
-                break
-            found.append(behind[0])
-            high, at = high + len(behind[0]), at + 1
-        return low, np.concatenate(found), own[1]
+
+        def find(at: int, neighbour: _Window) -> _Window | None:
+            low, high = neighbour.rows
+            border: dict[str, int] = {"stop": low} if at < window else {"first": high}
+            return self._find(assignment, epoch, at, measures, **border)
+
+        found = gather_windows(own, window, len(counts.shape.windows), (begin, end), find)
+        return found[0].rows[0], np.concatenate([each.measures for each in found]), own.positions
 
     def _cut(
         self,
@@ -158,9 +150,9 @@ class MeasuredRows:
         first, stop = _first_row(counts, window), _first_row(counts, window + 1)
         while not cuts.is_complete and cuts.starts[-1] < stop:
             at, row = cuts.next_window, _first_row(counts, cuts.next_window)
-            own = self.of_window(assignment, epoch, at, measures, row)
+            own = self._find(assignment, epoch, at, measures, first=row)
             assert own is not None, "rows are measured before they are placed"
-            cuts.add(own[0][cuts.next_row - row :], is_last=at + 1 == len(counts.shape.windows))
+            cuts.add(own.measures[cuts.next_row - row :], is_last=at + 1 == len(counts.shape.windows))
         begin = max(0, bisect_right(cuts.starts, first) - 1)
         end = max(begin, bisect_left(cuts.starts, stop))
         starts = np.array(cuts.starts[begin : end + 1], np.int64)
