@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -165,7 +164,7 @@ def test_what_is_refused(pipe: windrow.DatasetPipeline, arguments: dict[str, Any
                 method(**arguments)
 
 
-def test_a_state_that_names_no_groups_is_corrupt(pipe: windrow.DatasetPipeline, tmp_path: Path) -> None:
+def test_a_state_that_names_no_groups_is_corrupt(pipe: windrow.DatasetPipeline) -> None:
     with (
         pipe.iterator() as shard,
         pytest.raises(StateError, match="groups='by tokens' is not what states hold"),

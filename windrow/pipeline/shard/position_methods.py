@@ -244,7 +244,7 @@ class PositionMethods:
             at = self._position.at
             rows = self._batch_size if batch_size is None else batch_size
             if group_by_length is not None:
-                _, balance = choose_batches(rows, balance, None, group_by_length)
+                _, balance = choose_batches(1, balance, None, group_by_length)
             elif balance is None and self._latest is not None:
                 balance = self._latest.assignment.balance
             cursor = skip_steps(
