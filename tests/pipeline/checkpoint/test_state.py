@@ -111,7 +111,9 @@ def test_drawn_seed_is_taken_from_the_state(folder: Path) -> None:
     batches = left.iter_batches(20), right.iter_batches(20)
     found = [int(x) for each in zip(*batches, strict=True) for batch in each for x in batch["x"]]
     assert found == expected[: len(found)]
-    assert left.stats().run.tasks == right.stats().run.tasks
+    # a task of the run can end between two calls
+    left_tasks, right_tasks = left.stats().run.tasks, right.stats().run.tasks
+    assert left_tasks <= right_tasks <= left.stats().run.tasks
     for shard in (left, right):
         shard.close()
     with pytest.raises(StateError, match=rf"shuffle +seed {state['seed']} +seed 4"):
