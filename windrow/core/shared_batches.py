@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import threading
 import weakref
 from bisect import bisect_right, insort
@@ -20,6 +21,8 @@ from windrow.core.buffer_pool import BufferPool, _Block
 from windrow.core.native_libraries import address_of
 
 _PAGE_BYTES = mmap.PAGESIZE
+# A column that keeps more memory than this many times its own is a slice of another one.
+_MAX_COPIED = 2
 # where a buffer lies: offset and size in the file of the pool
 _Range = tuple[int, int]
 
@@ -64,12 +67,13 @@ class SharedBatch:
 class SharedPool(BufferPool):
     """A pool whose memory is one file without a name, which processes that get its descriptor can map.
 
-    A block that leaves the pool gives its pages back to the system; its place in the file is used again.
+    A block that leaves the pool gives its pages back to the system; its place in the file is used again. The file is
+    ``descriptor``, which the pool closes, or a new one.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, descriptor: int | None = None) -> None:
         super().__init__(limit_bytes)
-        self.descriptor = os.memfd_create("windrow-runs", os.MFD_CLOEXEC)
+        self.descriptor = make_shared_file() if descriptor is None else descriptor
         self._closer = weakref.finalize(self, os.close, self.descriptor)
         self._places = threading.Lock()
         self._stop = 0
@@ -114,7 +118,15 @@ class SharedPool(BufferPool):
         return (offset + inside, buffer.size) if inside + buffer.size <= size else None
 
 
+def make_shared_file() -> int:
+    """A descriptor of a file without a name, in memory."""
+    return os.memfd_create("windrow-runs", os.MFD_CLOEXEC)
+
+
 def _free(mapping: mmap.mmap, left: deque[tuple[int, int, int]], block: tuple[int, int, int]) -> None:
+    if sys.is_finalizing():
+        # this process ends, and others may map what it has lent
+        return
     mapping.madvise(mmap.MADV_REMOVE)
     left.append(block)
 
@@ -125,12 +137,14 @@ def share_batch(rows: pa.RecordBatch, pool: SharedPool) -> tuple[SharedBatch, li
     Returns also what keeps that memory from being used again.
     """
     columns = {}
+    kept: list[Any] = [rows]
     for number, array in enumerate(rows.columns):
-        found = _find_column(array, pool)
+        # of a slice, all memory of its parent would be copied
+        is_whole = array.get_total_buffer_size() <= _MAX_COPIED * array.nbytes
+        found = _share_column(array, pool, kept if is_whole else None)
         if found is not None:
             columns[number] = found
     others = [number for number in range(rows.num_columns) if number not in columns]
-    kept: list[Any] = [rows]
     rest = None
     if others or not rows.num_columns:
         part = rows.select(others)
@@ -150,28 +164,46 @@ def _write(part: pa.RecordBatch, sink: Any) -> None:
         writer.write_batch(part)
 
 
-def _find_column(array: Any, pool: SharedPool) -> _Column | None:
-    """Describe a column all of whose memory is in the pool's file; None if some is not."""
+def _share_column(array: Any, pool: SharedPool, kept: list[Any] | None) -> _Column | None:
+    """Describe a column of fixed-width values; None for others.
+
+    Buffers outside the pool's file are copied into it, and ``kept`` gets their memory; without it, the result is None.
+    """
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
-        inner = _find_column(array.storage, pool)
+        inner = _share_column(array.storage, pool, kept)
         return None if inner is None else _Column(kind, len(array), 0, 0, (), (inner,))
     if not (pt.is_primitive(kind) or pt.is_fixed_size_binary(kind) or pt.is_fixed_size_list(kind)):
         return None
-    ranges: list[_Range | None] = []
-    own = array.buffers()[: 1 if pt.is_fixed_size_list(kind) else 2]
-    for buffer in own:
-        place = None if buffer is None else pool.find(buffer)
-        if buffer is not None and place is None:
-            return None
-        ranges.append(place)
     children: tuple[_Column, ...] = ()
     if pt.is_fixed_size_list(kind):
-        inner = _find_column(array.values, pool)
+        inner = _share_column(array.values, pool, kept)
         if inner is None:
             return None
         children = (inner,)
+    own = array.buffers()[: 1 if pt.is_fixed_size_list(kind) else 2]
+    ranges: list[_Range | None] = []
+    for buffer in own:
+        place = None if buffer is None else _share_buffer(buffer, pool, kept)
+        if buffer is not None and place is None:
+            return None
+        ranges.append(place)
     return _Column(kind, len(array), array.offset, array.null_count, tuple(ranges), children)
+
+
+def _share_buffer(buffer: pa.Buffer, pool: SharedPool, kept: list[Any] | None) -> _Range | None:
+    """Where a buffer lies in the pool's file, into which it is copied if it does not; None: it may not be copied."""
+    place = pool.find(buffer)
+    if place is not None or not buffer.size:
+        return place or (0, 0)
+    if kept is None:
+        return None
+    memory = pool.take(buffer.size)
+    memory[:] = np.frombuffer(buffer, np.uint8)
+    kept.append(memory)
+    place = pool.find(pa.py_buffer(memory))
+    assert place is not None, "memory of the pool is in its file"
+    return place
 
 
 class SharedMemory:

@@ -30,6 +30,7 @@ from windrow.pipeline.exchange.rearranged_source import RearrangedSource, combin
 from windrow.pipeline.executors.choose_executor import ray_is_initialized
 from windrow.pipeline.plan.job import Job, Options
 from windrow.pipeline.plan.mixture import Mixture
+from windrow.pipeline.tasks.actor_pool import CorePool
 from windrow.pipeline.tasks.key_columns import WindowSort
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
@@ -201,11 +202,6 @@ class LogicalPlan:
                 f"{stage.name}{'' if stage.call else ' with preserves_rows=False'} comes after {step}, where the "
                 "positions of rows are already fixed: call it before the shuffle"
             )
-        if stage.pool is not None:
-            raise PlanError(
-                f"{stage.name} with actors comes after {step}, where functions run in the trainers' processes: call "
-                "it before the shuffle, or leave out compute= and the resources"
-            )
         if stage.rng and self.packing is not None:
             fix = "call it before" if is_packed else "sequences of packed sources are not changed at random"
             raise PlanError(f"{stage.name} with rng=True comes after {step}: {fix}")
@@ -298,7 +294,9 @@ def _map_text(stage: MapBatches) -> str:
         return f".{stage.call}"
     given = "" if stage.preserves_rows else ", preserves_rows=False"
     given += ", rng=True" if stage.rng else ""
-    given += f", compute=ActorPool({stage.pool})" if stage.pool else ""
+    if stage.pool is not None:
+        pool = "'processes'" if isinstance(stage.pool, CorePool) else f"ActorPool({stage.pool})"
+        given += f", compute={pool}"
     given += f", {stage.resources}" if stage.resources else ""
     return f".map_batches({function_name(stage.fn)}{given})"
 

@@ -50,23 +50,37 @@ class Slow:
         return slow(batch)
 
 
-@pytest.mark.parametrize("where", ["in the same task", "on actors", "behind the shuffle", "in the consumer"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "in the same task",
+        "in a process",
+        "behind the shuffle",
+        "behind the shuffle in a process",
+        "in the consumer",
+    ],
+)
 def test_a_slow_stage_holds_back_a_fast_one(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "COUNTED", Counted())
     # 800 kB a block, 160 MB in all
     dataset = windrow.range(ROWS).repartition(BLOCKS).map_batches(fast)
     if where == "in the same task":
         dataset = dataset.map_batches(slow)
-    if where == "on actors":
+    if where == "in a process":
         dataset = dataset.map_batches(Slow, compute=windrow.ActorPool(1))
     pipe = dataset.window(blocks_per_window=10).random_shuffle_each_window(seed=7)
     if where == "behind the shuffle":
         pipe = pipe.map_batches(slow, batch_size=50_000)
+    if where == "behind the shuffle in a process":
+        pipe = pipe.map_batches(Slow, compute=windrow.ActorPool(1))
     pipe = pipe.options(executor="threads", memory_limit=LIMIT, progress=False)
     found = 0
     for batch in pipe.iter_batches(batch_size=50_000):
         if where == "in the consumer":
             slow(batch)
+        elif "process" in where:
+            # what it counts there stays there
+            COUNTED.add(-len(batch["id"]))
         found += len(batch["id"])
     assert found == ROWS
     assert 0 < 16 * COUNTED.most <= LIMIT

@@ -149,20 +149,18 @@ class Counting:
             self.busy.release()
 
 
-@pytest.mark.parametrize(("compute", "most"), [(None, 3), (windrow.ActorPool(size=1), 1), ("actors", 1)])
-def test_objects_of_a_class_are_made_once_a_worker(compute: Any, most: int) -> None:
+def test_objects_of_a_class_are_made_once_a_worker() -> None:
     ds = windrow.from_numpy({"x": np.arange(1000)}, target_block_bytes=400)
     Counting.made = 0
-    mapped = ds.map_batches(
-        Counting, fn_constructor_args=(3,), fn_kwargs={"plus": 1}, batch_size=7, compute=compute
-    )
+    mapped = ds.map_batches(Counting, fn_constructor_args=(3,), fn_kwargs={"plus": 1}, batch_size=7)
     pipe = mapped.window(blocks_per_window=4).repeat(3).random_shuffle_each_window(seed=1)
     executor = ThreadsExecutor(workers=2)
     with pipe.options(executor=executor).iterator() as shard:
         for epoch in shard.iter_epochs():
             rows = np.concatenate([batch["x"] for batch in epoch.iter_batches(100)])
             assert np.array_equal(np.sort(rows), np.arange(1000) * 3 + 1)
-    assert 1 <= Counting.made <= most
+    # the schema is found in the thread that asks for it
+    assert 1 <= Counting.made <= 3
 
 
 class Refusing:
@@ -214,7 +212,10 @@ def test_errors_while_reading(build: Any, match: str) -> None:
         (lambda ds: ds.rename_columns({}), "give a dict of new names"),
         (lambda ds: ds.random_sample(1.5), "a number from 0 to 1"),
         (lambda ds: ds.map_batches(abs, fn_constructor_args=(1,)), "is not a class"),
-        (lambda ds: ds.map_batches(abs, compute="gpu"), "must be 'tasks', 'actors' or a windrow.ActorPool"),
+        (
+            lambda ds: ds.map_batches(abs, compute="gpu"),
+            "must be 'tasks', 'actors', 'processes' or a windrow.ActorPool",
+        ),
         (lambda ds: ds.map_batches(abs, compute="tasks", num_gpus=1), "leave out num_gpus=1"),
         (lambda ds: ds.map_batches(abs, num_gpus=-1), "num_gpus=-1 must be a number"),
         (lambda ds: ds.map_batches(abs, num_gpus=1.5), "above 1 it must be a whole number"),
@@ -223,10 +224,6 @@ def test_errors_while_reading(build: Any, match: str) -> None:
         (lambda ds: windrow.ActorPool(size=0), "must be an integer of 1 or more"),
         (lambda ds: windrow.ActorPool(min_size=3, max_size=2), "max_size=2 is below min_size=3"),
         (lambda ds: windrow.ActorPool(2, 1), "give size, or the other two"),
-        (
-            lambda ds: ds.repeat().random_shuffle_each_window().map_batches(abs, num_gpus=1),
-            "with actors comes after",
-        ),
     ],
 )
 def test_errors_of_the_plan(build: Any, match: str) -> None:

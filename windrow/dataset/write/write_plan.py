@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from windrow.core.arrow_support import empty_table
 from windrow.core.errors import PlanError, SourceError
+from windrow.core.machine import available_cores
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, CorruptBlockError
 from windrow.dataset.epoch_iteration import read_epochs
 from windrow.dataset.logical_plan import LogicalPlan
@@ -23,6 +24,7 @@ from windrow.io.sinks.write_files import Layout, write_empty, write_rows
 from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
 from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS
 from windrow.pipeline.executors.choose_executor import resolve_executor
+from windrow.pipeline.executors.processes.pool import end_processes, start_processes
 from windrow.pipeline.plan.job import Options
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -148,12 +150,14 @@ def _run(
 
 
 def _write_on_threads(writer: _PartWriter, parts: Sequence[_Part], workers: int) -> list[FinishedPart]:
+    maps = start_processes(writer.maps, available_cores())
     threads = ThreadPoolExecutor(workers, thread_name_prefix="windrow-write")
     try:
-        return list(threads.map(writer, parts))
+        return list(threads.map(writer.with_maps(maps), parts))
     finally:
         # wait for running tasks, so that nothing is written after the error was raised
         threads.shutdown(cancel_futures=True)
+        end_processes(maps)
 
 
 def _gather(parts: Sequence[FinishedPart]) -> FinishedPart:

@@ -20,6 +20,7 @@ from windrow.pipeline.plan.job import Launch, Options, Resources
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.statistics.phases import Interval, TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
+from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.step_runs import StepRuns
@@ -125,6 +126,13 @@ class CoordinatorClient(Protocol):
     @property
     def pool(self) -> BufferPool:
         """Memory for runs."""
+
+    @property
+    def after(self) -> tuple[MapBatches, ...]:
+        """The transforms after the shuffle, with the workers of those that run in other processes.
+
+        They are the same from `open_epoch` to the next call of it.
+        """
 
     def want(self, wanted: Wanted) -> None:
         """Say what the consumer takes of each row, of windows that it requests from now on; before: everything.

@@ -26,6 +26,7 @@ from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.window_history import Capacity
 from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import CoordinatorClient, Pace, Session, WindowData
+from windrow.pipeline.executors.processes.pool import describe_processes, end_processes, start_processes
 from windrow.pipeline.executors.window_fetch import WindowCollector
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cache_budget import disk_cache
@@ -37,7 +38,8 @@ from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache.cached_reader import Tables
 from windrow.pipeline.tasks.cache.disk_cache import DiskCache
-from windrow.pipeline.tasks.map_task import run_task
+from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.map_task import TaskContext, run_task
 from windrow.pipeline.tasks.task import Task, TaskReport
 from windrow.shuffle.order.batching import Batching
 
@@ -45,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _POLL_SECONDS = 1.0
+_SLOW_CALL_SECONDS = 10.0
 # thread stacks, and fragmented memory that allocators cannot return
 _PROCESS_BYTES = 8 * 2**20
 # Running tasks yield to urgent placements; other placements run before queued tasks.
@@ -180,16 +183,22 @@ class _RunningJob:
         self._blocks = blocks
         self._seed = program.job.seed
         cores = available_cores(launch.local_world_size)
+        before, self.after = (
+            start_processes(each, cores) for each in (program.job.before, program.job.after)
+        )
         self.workers = WorkerPool(resources.workers, "windrow-worker", cores)
         self.run_urgent = partial(self.workers.run_urgent, (_PLACE,))
         self.changed = threading.Condition(threading.RLock())
         self.ended = False
         self.disk = disk_cache(program.job)
         # before anything else that can fail
+        self._stages = (*before, *self.after)
         self._finalizer = weakref.finalize(
-            self, in_background, partial(_close_resources, self.workers, self.disk)
+            self, in_background, partial(_close_resources, self.workers, self.disk, self._stages)
         )
-        runner = _ThreadsRunner(program, self)
+        runner = _ThreadsRunner(
+            replace(program.context, before=before, disk=self.disk), program.members, self
+        )
         self.driver = Driver(
             program,
             budget,
@@ -242,9 +251,16 @@ class _RunningJob:
         logger.info("the run ends: its last shard has closed")
         self.ended = True
         self._finalizer.detach()
-        _close_resources(self.workers, self.disk)
+        _close_resources(self.workers, self.disk, self._stages)
         with self.changed:
             self.changed.notify_all()
+
+    def diagnose(self, shard: int) -> tuple[str, float]:
+        """Describe what a shard waits for, and return the seconds since the last progress."""
+        with self.changed:
+            reason, seconds = self.driver.diagnose(shard)
+        slow = describe_processes(self._stages, _SLOW_CALL_SECONDS)
+        return f"{reason}; {slow}" if slow else reason, seconds
 
 
 class _BlocksEstimate:
@@ -267,7 +283,9 @@ def _decoded_bytes(blocks: _BlocksEstimate, baseline_bytes: int, max_bytes: int)
     return max(blocks.size_bytes, min(max(0, pa.total_allocated_bytes() - baseline_bytes), max_bytes))
 
 
-def _close_resources(workers: WorkerPool, disk: DiskCache | None) -> None:
+def _close_resources(workers: WorkerPool, disk: DiskCache | None, stages: Sequence[MapBatches]) -> None:
+    # first, since the threads may wait for them
+    end_processes(stages)
     workers.close()
     if disk is not None:
         disk.remove()
@@ -276,9 +294,9 @@ def _close_resources(workers: WorkerPool, disk: DiskCache | None) -> None:
 class _ThreadsRunner:
     """Runs the driver's tasks; references the job weakly, since the driver references this runner."""
 
-    def __init__(self, program: Program, job: _RunningJob) -> None:
-        self.destinations = (program.members,)
-        self._context = replace(program.context, disk=job.disk, stays_here=True)
+    def __init__(self, context: TaskContext, members: Sequence[int], job: _RunningJob) -> None:
+        self.destinations = (tuple(members),)
+        self._context = replace(context, stays_here=True)
         self._job = weakref.ref(job)
 
     def run(self, task: Task, tables: list[pa.Table] | None, *cached: Tables) -> None:
@@ -328,6 +346,11 @@ class _ThreadsClient:
     def pool(self) -> BufferPool:
         """The pool that all shards of the job share."""
         return self._job.memory
+
+    @property
+    def after(self) -> tuple[MapBatches, ...]:
+        """The transforms after the shuffle, whose processes all shards of the job share."""
+        return self._job.after
 
     def want(self, wanted: Wanted) -> None:
         """Do nothing: nothing is moved between processes."""
@@ -385,8 +408,7 @@ class _ThreadsClient:
             return self._job.driver.history.describe_tasks(start, stop)
 
     def diagnose(self) -> tuple[str, float]:
-        with self._job.changed:
-            return self._job.driver.diagnose(self._shard)
+        return self._job.diagnose(self._shard)
 
     def run_stats(self, *, spans: bool) -> RunStats:
         with self._job.changed:

@@ -53,12 +53,12 @@ class WorkerPool:
         while (work := self._queue.pop_before(before)) is not None:
             _run(*work)
 
-    def close(self) -> None:
-        """Cancel queued calls, and wait a bounded time for running ones."""
+    def close(self, seconds: float = _JOIN_SECONDS) -> None:
+        """Cancel queued calls, and wait at most ``seconds`` for each running one."""
         self._queue.close()
         for thread in self._threads:
             if thread.ident != threading.get_ident():
-                thread.join(_JOIN_SECONDS)
+                thread.join(seconds)
 
 
 class _Queue:

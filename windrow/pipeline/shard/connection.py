@@ -27,6 +27,7 @@ from windrow.pipeline.plan.program import RUN_BYTES, Program
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.epoch_runs import Converter
 from windrow.pipeline.shard.partial_runs import Portions
+from windrow.pipeline.shard.placing import Preparation
 from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 from windrow.pipeline.shard.run_reader import RunReader
 from windrow.pipeline.shard.run_record import Ending, RunRecord
@@ -170,7 +171,8 @@ class Connection:
         convert: Callable[[pa.RecordBatch], Iterable[Any]] = partial(_convert_span, delivery, job)
         if job.packing is not None:
             size = rows_to_convert(delivery.batch_rows, delivery.balance)
-            sequences = PackedSequences(job.packing, job.after, size, shard_client.note_delivered)
+            after = job.after if isinstance(shard_client, ReplicaClient) else shard_client.after
+            sequences = PackedSequences(job.packing, after, size, shard_client.note_delivered)
             convert = partial(_convert_tokens, convert, sequences, f"shard {self._consumer.shard}")
         # many small batches per run are cheaper to convert in the consumer than in the worker threads
         is_single_batch = run_rows <= batch_rows
@@ -201,15 +203,14 @@ class Connection:
             shard_client.want(wanted)
             facts = shard_client.open_epoch(at, batching)
             # with packing, runs hold tokens, and transforms are applied to sequences later
-            is_placed = job.packing is not None or is_replica
-            after = () if is_placed else job.after
+            after = () if job.packing is not None or is_replica else shard_client.after
             portions = Portions(
                 is_transformed=bool(after), min_batches=-(-max(1, delivery.prefetch_batches) // depth)
             )
             prefetch_loop = PrefetchLoop(
                 shard_client,
                 self._consumer,
-                after=after,
+                preparation=Preparation(after, str(self._consumer.shard), len(program.members)),
                 seed=job.seed or 0,
                 depth=depth,
                 portions=portions,

@@ -22,13 +22,11 @@ from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.epoch_runs import Converter, EpochRuns, PlacedRun
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
-from windrow.pipeline.shard.placing import find_positions, place_run
+from windrow.pipeline.shard.placing import Preparation, find_positions, place_run
 from windrow.pipeline.shard.step_parts import WindowPieces
 from windrow.pipeline.shard.waits import QUEUE_SECONDS, Spent, phases_of
-from windrow.pipeline.statistics.phases import COLLATE, SHUFFLE
-from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.statistics.phases import COLLATE, PREPARE, SHUFFLE
 from windrow.pipeline.tasks.row_generator import RowPositions
-from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
@@ -56,8 +54,9 @@ class PrefetchLoop:
 
     After the last run of an epoch it continues with the next epoch, which the consumer will most likely
     open, so that trainers do not wait between epochs. It prefetches into at most one further epoch, and
-    never more than ``depth`` runs ahead. ``leads_on`` tells whether to continue from an epoch, given by its
-    number, into the next one before the consumer opens it. ``seed`` is for random numbers that transforms draw.
+    never more than ``depth`` runs ahead, or those that keep the workers of transforms after the shuffle busy, which
+    ``preparation`` applies. ``leads_on`` tells whether to continue from an epoch, given by its number, into the next
+    one before the consumer opens it. ``seed`` is for random numbers that transforms draw.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class PrefetchLoop:
         shard_client: CoordinatorClient,
         consumer: Consumer,
         *,
-        after: tuple[MapBatches, ...],
+        preparation: Preparation,
         seed: int,
         depth: int,
         portions: Portions,
@@ -77,12 +76,12 @@ class PrefetchLoop:
         self._portions = portions
         self._client = shard_client
         self._shard, self._lane = consumer.shard, consumer.lane
-        self._after = after
+        self._preparation, self._after = preparation, preparation.after
         self._seed = seed
         self._spans = consumer.spans
         self._profiled = consumer.profiled
         self._leads_on = leads_on
-        self._slots = threading.Semaphore(depth)
+        self._slots = threading.Semaphore(max(depth, preparation.calls))
         self._pace = consumer.pace
         self.stopped = threading.Event()
         self._epoch_changed = threading.Condition()
@@ -146,6 +145,7 @@ class PrefetchLoop:
         """Stop the loop at its next step."""
         self.stopped.set()
         self._slots.release()
+        self._preparation.close()
         self.last_run = None
         with self._epoch_changed:
             ahead, self._latest, self._next = self._next, None, None
@@ -297,35 +297,44 @@ class PrefetchLoop:
     ) -> Future[PlacedRun | None]:
         # in a list that is emptied, so that no reference to map outputs is left when their slice is reported free
         map_outputs = [window.data.slices[run.slice]]
-        place = partial(
-            self._place, window, map_outputs, run, part, pieces, time.time(), takes_slot=takes_slot
+        return self._preparation.submit(
+            lambda place: self._client.submit(place, self._pace),
+            partial(self._place, window, map_outputs, run, part),
+            partial(self._prepare, window, run.place + part.start, pieces, time.time(), takes_slot),
         )
-        return self._client.submit(place, self._pace)
 
-    def _place(
+    def _place(self, window: _FetchedWindow, map_outputs: list[Any], run: Run, part: slice) -> list[Any]:
+        """Place rows of a run; returns when that began and ended, and the rows."""
+        began = time.time()
+        rows = place_run(map_outputs.pop(), run, part, self._client.pool)
+        window.uses.used(run.slice)
+        return [began, time.time(), rows]
+
+    def _prepare(
         self,
         window: _FetchedWindow,
-        map_outputs: list[Any],
-        run: Run,
-        part: slice,
+        place: int,
         pieces: Sequence[Piece] | Pieces,
         submitted: float,
-        *,
         takes_slot: bool,
+        found: list[Any],
     ) -> PlacedRun:
-        began = time.time()
+        """Apply the transforms after the shuffle to placed rows, and convert them to batches."""
+        # taken out of the list, so that they are freed once they have been transformed
+        rows: pa.RecordBatch = found.pop()
+        began, preparing = found
         # only transforms need a clock of their own
         clock = PhaseClock() if self._profiled and self._after else None
-        with nullcontext() if clock is None else measuring(clock, SHUFFLE):
-            rows = self._place_rows(window, map_outputs, run, part)
+        with nullcontext() if clock is None else measuring(clock, PREPARE):
+            rows = self._transform(window, place, rows)
         converting = time.time()
         placed = self._convert(window, rows, takes_slot)
         placed.pieces = pieces
         if self._profiled:
             stopped = time.time()
-            spent: Spent = ((SHUFFLE, converting - began),)
+            spent: Spent = ((SHUFFLE, preparing - began),)
             if clock is not None:
-                spent = tuple(phases_of(clock).items())
+                spent += tuple(phases_of(clock).items())
             if placed.converter is not None:
                 spent += ((COLLATE, stopped - converting),)
             epoch = window.runs.facts.epoch
@@ -333,22 +342,11 @@ class PrefetchLoop:
             placed.produced, placed.placing = window.data.history, (submitted, began, stopped, spent)
         return placed
 
-    def _place_rows(
-        self,
-        window: _FetchedWindow,
-        map_outputs: list[Any],
-        run: Run,
-        part: slice,
-    ) -> pa.RecordBatch:
-        rows = place_run(map_outputs.pop(), run, part, self._client.pool)
-        window.uses.used(run.slice)
+    def _transform(self, window: _FetchedWindow, place: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         if self._after:
-            place = run.place + part.start
             epoch = window.runs.facts.epoch
             origin = f"epoch {epoch}, window {window.number}, rows from place {place} of shard {self._shard}"
-            positions = self._positions(window, place, rows.num_rows)
-            table = apply_maps(pa.Table.from_batches([rows]), self._after, origin, positions)
-            rows = as_one_batch(table, origin) if table.num_rows else rows
+            rows = self._preparation.run(rows, self._positions(window, place, rows.num_rows), origin)
             row_bytes = self._portions.measure(rows)
             if row_bytes is not None:
                 self._client.note_delivered(row_bytes)

@@ -19,11 +19,12 @@ _NAMED = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
 @dataclass(frozen=True, repr=False)
 class ActorPool:
-    """Workers of a transform's own, for functions that are costly to set up or need a GPU.
+    """Worker processes of a transform's own, for functions that are costly to set up, need a GPU or hold the GIL.
 
-    On Ray these are actors, beside the tasks that read. On threads they are instances in this process, of which
-    each is used by one thread at a time. A pool starts with ``min_size`` workers. While all of them are busy,
-    it grows up to ``max_size``; workers that have had no work for half a minute end.
+    On Ray these are actors, on any node, beside the tasks that read. On threads they are processes on this machine,
+    which share memory with this one. A pool starts with ``min_size`` workers. While all of them are busy, it grows up
+    to ``max_size``; workers that have had no work for half a minute end. A worker that dies is replaced, and its batch
+    is made again. ``compute="processes"`` stands for a pool of at most as many workers as there are cores.
 
     Parameters
     ----------
@@ -73,22 +74,34 @@ class ActorPool:
         object.__setattr__(self, "max_size", largest)
         object.__setattr__(self, "size", largest if largest == least else None)
 
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """The least and the largest number of workers."""
+    def sizes(self, cores: int) -> tuple[int, int]:
+        """The least and the largest number of workers, whatever the number of cores."""
         return self.min_size or 1, self.max_size or 1
 
     def __repr__(self) -> str:
-        least, largest = self.sizes
+        least, largest = self.sizes(1)
         given = f"size={least}" if least == largest else f"min_size={least}, max_size={largest}"
         return f"ActorPool({given})"
 
     def __str__(self) -> str:
-        least, largest = self.sizes
+        least, largest = self.sizes(1)
         return str(least) if least == largest else f"{least} to {largest}"
 
 
-Compute = Literal["tasks", "actors"] | ActorPool
+@dataclass(frozen=True)
+class CorePool:
+    """The pool that ``compute="processes"`` stands for, which grows with the cores."""
+
+    def sizes(self, cores: int) -> tuple[int, int]:
+        """The least and the largest number of workers on so many cores."""
+        return 1, max(1, cores)
+
+    def __str__(self) -> str:
+        return "1 to all cores"
+
+
+Pool = ActorPool | CorePool
+Compute = Literal["tasks", "actors", "processes"] | ActorPool
 
 
 def _check_size(name: str, value: object) -> int:
@@ -153,10 +166,12 @@ def _check_amount(name: str, value: object) -> None:
         raise PlanError(f"{name}={value!r} must be a number of 0 or more, or None")
 
 
-def choose_pool(compute: Compute | None, resources: WorkerResources) -> ActorPool | None:
-    """Return the pool that a transform runs in; None: the tasks that read run it."""
-    if isinstance(compute, ActorPool):
+def choose_pool(compute: Compute | Pool | None, resources: WorkerResources) -> Pool | None:
+    """Return the pool that a transform runs in; None: the workers that read, or place rows, run it."""
+    if isinstance(compute, (ActorPool, CorePool)):
         return compute
+    if compute == "processes":
+        return CorePool()
     if compute is None and resources == WorkerResources(num_cpus=resources.num_cpus) and resources:
         raise PlanError(
             f"{resources} reserves CPUs for actors: pass compute=windrow.ActorPool(...) too, or leave it out for the "
@@ -165,7 +180,7 @@ def choose_pool(compute: Compute | None, resources: WorkerResources) -> ActorPoo
     if compute == "actors" or (compute is None and resources):
         return ActorPool(size=1)
     if compute not in (None, "tasks"):
-        raise PlanError(f"compute={compute!r} must be 'tasks', 'actors' or a windrow.ActorPool")
+        raise PlanError(f"compute={compute!r} must be 'tasks', 'actors', 'processes' or a windrow.ActorPool")
     if resources:
         raise PlanError(
             f"compute='tasks' runs on the workers that read, which reserve one CPU each: leave out {resources}, or "

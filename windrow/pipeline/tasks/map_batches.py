@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError, TransformError
 from windrow.core.integers import as_integer
+from windrow.core.machine import available_cores
 from windrow.core.user_functions import check_function, function_name, raise_function_error
 from windrow.pipeline.tasks.actor_pool import (
-    ActorPool,
     Compute,
     FunctionWorkers,
+    Pool,
     WorkerResources,
     choose_pool,
 )
@@ -49,7 +50,7 @@ class MapBatches:
     fn_constructor_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
     # whether ``fn`` gets a `RowGenerator` as ``rng``
     rng: bool = False
-    compute: Compute | None = None
+    compute: Compute | Pool | None = None
     resources: WorkerResources = WorkerResources()
     # the call in errors and plans, such as "filter(is_long)"; empty: that of map_batches
     call: str = ""
@@ -103,7 +104,7 @@ class MapBatches:
             self.name,
         )
         object.__setattr__(self, "make_instance", make)
-        workers = FunctionWorkers(make, None if self.pool is None else self.pool.sizes[1])
+        workers = FunctionWorkers(make, None if self.pool is None else self.pool.sizes(available_cores())[1])
         object.__setattr__(self, "local_workers", workers)
 
     @property
@@ -122,9 +123,9 @@ class MapBatches:
         return isinstance(self.fn, type)
 
     @property
-    def pool(self) -> ActorPool | None:
-        """The pool of workers that run it; None: the tasks that read do."""
-        return self.compute if isinstance(self.compute, ActorPool) else None
+    def pool(self) -> Pool | None:
+        """The pool of workers that run it; None: the workers that read, or place rows, do."""
+        return None if self.compute is None or isinstance(self.compute, str) else self.compute
 
     def __getstate__(self) -> dict[str, Any]:
         # instances stay in their process
@@ -175,6 +176,10 @@ class Call:
 
 class RemoteWorkers(Protocol):
     """The workers of a transform's pool in other processes."""
+
+    @property
+    def most(self) -> int:
+        """How many there are at most."""
 
     def start(self, call: Call) -> Callable[[], Result]:
         """Begin a call; returns what waits for its result, or raises its error."""

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,12 +33,14 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
 )
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
 from windrow.pipeline.executors.ray.narrowed_objects import Narrower
+from windrow.pipeline.executors.ray.pools import RayWorkers
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
 from windrow.pipeline.plan.program import RUN_BYTES, Program
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
+from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.batching import Batching
 
 T = TypeVar("T")
@@ -79,6 +82,29 @@ class RayClient:
         self._fetcher: Fetcher | None = None
         self._wanted = EVERYTHING
         self._narrower = Narrower(coordinator)
+
+    @property
+    def after(self) -> tuple[MapBatches, ...]:
+        """The transforms after the shuffle, with the pools that the coordinator has started."""
+        stages = self._job.after
+        if all(stage.pool is None for stage in stages):
+            return stages
+        found = list(stages)
+        for at, workers in enumerate(self._ask_workers()):
+            if workers is not None:
+                lasting = replace(workers, find_next=partial(self._find_workers, at))
+                found[at] = replace(stages[at], workers=lasting)
+        return tuple(found)
+
+    def _ask_workers(self) -> tuple[RayWorkers | None, ...]:
+        answer = self._coordinator.workers_after.remote()
+        found: tuple[RayWorkers | None, ...] = await_answer(answer, self._who, self._waiting)
+        return found
+
+    def _find_workers(self, number: int) -> RayWorkers:
+        found = self._ask_workers()[number]
+        assert found is not None, "a transform keeps its pool"
+        return found
 
     def want(self, wanted: Wanted) -> None:
         self._wanted = wanted

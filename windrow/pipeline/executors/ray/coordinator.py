@@ -36,7 +36,7 @@ from windrow.pipeline.executors.ray.pickling import (
     unpack_program,
 )
 from windrow.pipeline.executors.ray.placement import Placement, Planner
-from windrow.pipeline.executors.ray.pools import RunPools
+from windrow.pipeline.executors.ray.pools import RayWorkers, RunPools
 from windrow.pipeline.executors.ray.ray_task import Heartbeat, cancel_copy, remove_on_all_nodes, submit_task
 from windrow.pipeline.executors.ray.replica_places import ReplicaPlaces
 from windrow.pipeline.executors.ray.run_metrics import RunMetrics
@@ -92,7 +92,7 @@ class Coordinator:
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._disk = disk
-        self._pools = RunPools(replace(program.context, disk=disk))
+        self._pools = RunPools(replace(program.context, disk=disk), program.job.after)
         self._spread = False
         self._nodes_due_at = 0.0
         self._workers_started = asyncio.Event()
@@ -132,6 +132,10 @@ class Coordinator:
         except StopIteration as end:
             answer: Answer = end.value
             return answer
+
+    async def workers_after(self) -> tuple[RayWorkers | None, ...]:
+        """The workers of each transform after the shuffle; None: the process that reads a shard runs it."""
+        return self._pools.after
 
     async def acknowledge(self, shard: int, token: str, place: Place) -> None:
         """Record that a shard needs nothing before ``place`` any more."""

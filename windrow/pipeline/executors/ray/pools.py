@@ -11,9 +11,9 @@ import asyncio
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
@@ -23,6 +23,7 @@ from windrow.core.errors import TransformError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.ray_task import ignoring_interrupts
+from windrow.pipeline.tasks.actor_pool import CorePool
 from windrow.pipeline.tasks.map_batches import Call, MapBatches, Result
 from windrow.pipeline.tasks.map_task import TaskContext
 from windrow.pipeline.tasks.transforms import call_function
@@ -35,7 +36,7 @@ _CALL_RETRIES = 3
 _START_SECONDS = 600.0
 _IDLE_SECONDS = 30.0
 _TICK_SECONDS = 2.0
-# With this many batches at each actor, one more actor helps.
+# With this many batches at each actor, one more actor helps: a task has one more on the way to each.
 _BUSY_CALLS = 2
 _MANAGER_LIVES = 3
 
@@ -80,8 +81,16 @@ class _Member:
 class PoolManager:
     """Starts the actors of one pool, gives each batch to the least busy one, and fits their number to the load."""
 
-    def __init__(self, stage: bytes, name: str, sizes: tuple[int, int], options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        stage: bytes,
+        name: str,
+        sizes: tuple[int, int],
+        options: dict[str, Any],
+        busy_calls: int = _BUSY_CALLS,
+    ) -> None:
         self._stage, self._name, self._options = stage, name, options
+        self._busy_calls = busy_calls
         self._least, self._largest = sizes
         self._members: list[_Member] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,7 +120,7 @@ class PoolManager:
             error = f"{self._name}: no actor can start: {self._start_error}"
             return Failure.capture(TransformError(error))
         member = min((one for one in self._members if one.started), key=lambda one: one.calls)
-        if member.calls >= _BUSY_CALLS and all(one.started for one in self._members):
+        if member.calls >= self._busy_calls and all(one.started for one in self._members):
             self._grow()
         done, result = member.handle.run.remote(holder[0])
         member.calls += 1
@@ -204,19 +213,32 @@ def _describe_shortage(options: dict[str, Any]) -> str:
     return f"Each actor needs {{{wanted}}}, and no node of the cluster has that: "
 
 
-def start_pools(stages: Iterable[MapBatches]) -> tuple[MapBatches, ...]:
+def start_pools(stages: Iterable[MapBatches], *, shuffled: bool = False) -> tuple[MapBatches, ...]:
     """Start a manager for each transform with a pool; returns the transforms, which then run there.
 
-    The pools end with this process, or with `end_pools`.
+    ``shuffled``: they come after the shuffle. Those before it that ask for processes have them: the tasks'. The pools
+    end with this process, or with `end_pools`.
     """
-    return tuple(stage if stage.pool is None else _start_pool(stage, stage.pool.sizes) for stage in stages)
+    return tuple(_start_pool(stage, shuffled) if _has_pool(stage, shuffled) else stage for stage in stages)
 
 
-def _start_pool(stage: MapBatches, sizes: tuple[int, int]) -> MapBatches:
+def _has_pool(stage: MapBatches, shuffled: bool) -> bool:
+    return stage.pool is not None and (shuffled or not isinstance(stage.pool, CorePool))
+
+
+def _start_pool(stage: MapBatches, shuffled: bool) -> MapBatches:
+    assert stage.pool is not None, "only transforms with a pool have one started"
+    sizes = stage.pool.sizes(int(ray.cluster_resources().get("CPU", 1)))
+    options = stage.resources.options
+    if isinstance(stage.pool, CorePool) and stage.resources.num_cpus is None:
+        # beside the tasks that read, which would not run any more if these reserved all CPUs
+        options |= {"num_cpus": 0, "scheduling_strategy": "SPREAD"}
+    # shards have as many batches on the way as there are actors
+    busy_calls = 1 if shuffled else _BUSY_CALLS
     manager = _manager_class.options(scheduling_strategy="DEFAULT", name=None).remote(
-        cloudpickle.dumps(stage), stage.name, sizes, stage.resources.options
+        cloudpickle.dumps(replace(stage, workers=None)), stage.name, sizes, options, busy_calls
     )
-    return replace(stage, workers=RayWorkers(manager, stage.name))
+    return replace(stage, workers=RayWorkers(manager, stage.name, sizes[1]))
 
 
 _manager_class: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(PoolManager)
@@ -234,14 +256,22 @@ def end_pools(stages: Iterable[MapBatches]) -> None:
 class RunPools:
     """The pools of a run, and in the object store what its tasks share: a context that refers to them."""
 
-    def __init__(self, context: TaskContext) -> None:
-        self._plain = context
+    def __init__(self, context: TaskContext, after: Sequence[MapBatches]) -> None:
+        self._plain, self._after = context, tuple(after)
         self._started: tuple[MapBatches, ...] = ()
         self.context = self._put()
 
     def _put(self) -> Any:
-        self._started = start_pools(self._plain.before)
-        return ray.put(replace(self._plain, before=self._started))
+        before, after = start_pools(self._plain.before), start_pools(self._after, shuffled=True)
+        self._started = (*before, *after)
+        return ray.put(replace(self._plain, before=before))
+
+    @property
+    def after(self) -> tuple[RayWorkers | None, ...]:
+        """The workers of each transform after the shuffle; None: the process that reads a shard runs it."""
+        self.ensure()
+        found = (stage.workers for stage in self._started[len(self._plain.before) :])
+        return tuple(workers if isinstance(workers, RayWorkers) else None for workers in found)
 
     def end(self) -> None:
         """End the pools while nobody reads: idle actors would keep CPUs and GPUs from others."""
@@ -250,36 +280,53 @@ class RunPools:
 
     def ensure(self) -> None:
         """Start the pools again if they have ended."""
-        if self._plain.before and not self._started:
+        if (self._plain.before or self._after) and not self._started:
             self.context = self._put()
 
 
 def warn_of_shortages(stages: Iterable[MapBatches]) -> None:
     """Warn about pools whose actors no node of the cluster can hold."""
     for stage in stages:
-        lacking = "" if stage.pool is None else _describe_shortage(stage.resources.options)
+        has_needs = stage.pool is not None and (stage.resources or not isinstance(stage.pool, CorePool))
+        lacking = _describe_shortage(stage.resources.options) if has_needs else ""
         if lacking:
             text = f"{stage.name} waits until a node joins. {lacking}start one, or ask for less"
             warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
+class _ManagerLostError(Exception):
+    """The manager of a pool has ended with the process that started it."""
+
+
 @dataclass(frozen=True)
 class RayWorkers:
-    """The pool of one transform, for tasks of any process; see `RemoteWorkers`."""
+    """The pool of one transform, for tasks of any process; see `RemoteWorkers`.
+
+    ``find_next`` finds those that take its place once the process that started it has ended; None: nothing does.
+    """
 
     manager: Any
     name: str
+    most: int
+    find_next: Callable[[], RayWorkers] | None = field(default=None, compare=False)
 
     def start(self, call: Call) -> Callable[[], Result]:
         """Begin a call; returns what waits for its result, or raises its error."""
         # in a list, so that the manager gets the reference instead of the rows
         holder = [ray.put(call)]
         reply = self.manager.submit.remote(holder)
+        who = f"{call.where} on actors"
 
         def wait() -> Result:
             try:
-                result = self._wait(reply, holder, f"{call.where} on actors")
-            except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
+                try:
+                    result = self._wait(reply, holder, who)
+                except _ManagerLostError:
+                    if self.find_next is None:
+                        raise
+                    after = self.find_next()
+                    result = after._wait(after.manager.submit.remote(holder), holder, who)
+            except (_ManagerLostError, ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
                 raise TransformError(
                     f"{call.where}: the actor's process died repeatedly while it worked on this batch or another one, "
                     f"from a crash in native code, or for want of memory; its log has more. Ray says: {error}"
@@ -293,13 +340,17 @@ class RayWorkers:
 
     def _wait(self, reply: Any, holder: list[Any], who: str) -> Any:
         """The result of a batch; if the manager dies, which owns the results, its next life gets the batch again."""
-        for _ in range(_MANAGER_LIVES):
-            (found,) = get_all([reply], who)
+        for lives in range(1, _MANAGER_LIVES + 2):
+            try:
+                (found,) = get_all([reply], who)
+            except ray.exceptions.RayActorError as error:
+                raise _ManagerLostError(str(error)) from error
             if isinstance(found, Failure):
                 found.rethrow()
             try:
                 return get_all(found, who)[0]
             except ray.exceptions.OwnerDiedError:
+                if lives > _MANAGER_LIVES:
+                    raise
                 reply = self.manager.submit.remote(holder)
-        (found,) = get_all([reply], who)
-        return get_all(found, who)[0]
+        raise AssertionError("the last life returns or raises")

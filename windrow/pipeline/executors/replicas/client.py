@@ -27,6 +27,7 @@ from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
+from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.runs import Run
 
@@ -185,6 +186,11 @@ class ReplicaClient:
         self._workers = WorkerPool(_WORKERS, f"windrow-replica-{shard}-{name}")
         self._progress = _Progress(connection)
         self._wanted = EVERYTHING
+
+    @property
+    def after(self) -> tuple[MapBatches, ...]:
+        """None: the host applies transforms, and those behind packing run in this process."""
+        return ()
 
     def want(self, wanted: Wanted) -> None:
         self._wanted = wanted

@@ -1,0 +1,1 @@
+"""Tests of `windrow.pipeline.executors.processes`."""

@@ -1,0 +1,125 @@
+"""The program of a worker process: gets batches in shared memory, and returns there what a transform makes of them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from windrow.core.errors import TransformError
+from windrow.core.machine import use_batch_scheduling
+from windrow.core.shared_batches import SharedBatch, SharedMemory, SharedPool
+from windrow.pipeline.coordinator.failures import Failure
+from windrow.pipeline.executors.processes.lending import LentBatches
+from windrow.pipeline.tasks.map_batches import Call, MapBatches
+from windrow.pipeline.tasks.row_generator import RowGenerator
+from windrow.pipeline.tasks.transforms import as_one_batch, call_function
+
+# memory for results beyond this goes back to the system once it is free
+_IDLE_BYTES = 64 * 2**20
+
+
+class Request(NamedTuple):
+    """A batch for a worker, and which of its results are not mapped any more."""
+
+    rows: SharedBatch
+    where: str
+    rng: RowGenerator | None
+    skips_failed: bool
+    returned: tuple[int, ...]
+
+
+class Answer(NamedTuple):
+    """What a worker has made of a batch, and which batches it maps no more."""
+
+    result: SharedBatch | Failure
+    # the rows that failed if they are to be left out
+    errors: list[tuple[int, Failure]]
+    returned: tuple[int, ...]
+
+
+class _Worker:
+    """Answers requests, one at a time."""
+
+    def __init__(self, pickled: bytes, inputs: int, outputs: int) -> None:
+        # a module that is missing here must not end the process without a reason
+        self._pickled = pickled
+        self._loaded: tuple[MapBatches, Callable[..., Any]] | None = None
+        self._inputs = SharedMemory(inputs)
+        self._results = LentBatches(SharedPool(_IDLE_BYTES, outputs))
+        # finalizers append, in any thread
+        self._returned: deque[int] = deque()
+
+    def answer(self, request: Request) -> Answer:
+        """Run the transform on a batch."""
+        self._results.take_back(request.returned)
+        try:
+            table, errors = self._run(request)
+            result: SharedBatch | Failure = self._results.lend(_as_batch(table, request.where))
+            del table
+        except Exception as error:
+            result, errors = Failure.capture(error, _dumps), []
+        returned = tuple(self._returned.popleft() for _ in range(len(self._returned)))
+        return Answer(result, [(row, Failure.capture(error, _dumps)) for row, error in errors], returned)
+
+    def _run(self, request: Request) -> Any:
+        if self._loaded is None:
+            self._loaded = self._load(request.where)
+        returned = partial(self._returned.append, request.rows.number)
+        rows = pa.Table.from_batches([self._inputs.open_batch(request.rows, returned)])
+        stage, fn = self._loaded
+        return call_function(stage, fn, Call(rows, request.where, request.rng, request.skips_failed))
+
+    def _load(self, where: str) -> tuple[MapBatches, Callable[..., Any]]:
+        try:
+            stage: MapBatches = pickle.loads(self._pickled)
+        except Exception as error:  # of any module that is imported
+            raise TransformError(
+                f"{where}: its function cannot be loaded in a worker process: {type(error).__name__}: {error}"
+            ) from error
+        return stage, stage.make_instance()
+
+
+def _as_batch(table: pa.Table, where: str) -> pa.RecordBatch:
+    if table.num_rows:
+        return as_one_batch(table, where)
+    return pa.RecordBatch.from_arrays(
+        [column.combine_chunks() for column in table.columns], schema=table.schema
+    )
+
+
+def _dumps(value: Any) -> bytes:
+    # the function may belong to a script, which this process does not run
+    import cloudpickle
+
+    dumped: bytes = cloudpickle.dumps(value)
+    return dumped
+
+
+def main(connection: int, inputs: int, outputs: int) -> None:
+    """Answer requests until the other side closes the connection; the arguments are file descriptors."""
+    # Ctrl-C is for the process that started this one, which then closes the connection
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    use_batch_scheduling()
+    worker: _Worker | None = None
+    with Connection(connection) as requests, suppress(EOFError, OSError):
+        worker = _Worker(requests.recv_bytes(), inputs, outputs)
+        while True:
+            request: Request = pickle.loads(requests.recv_bytes())
+            answer = worker.answer(request)
+            requests.send_bytes(pickle.dumps(answer))
+            del request, answer
+    with suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # without a farewell: results that are freed would vanish under those who still map them
+    os._exit(0)
