@@ -295,7 +295,7 @@ def _map_text(stage: MapBatches) -> str:
     given = "" if stage.preserves_rows else ", preserves_rows=False"
     given += ", rng=True" if stage.rng else ""
     if stage.pool is not None:
-        pool = "'processes'" if isinstance(stage.pool, CorePool) else f"ActorPool({stage.pool})"
+        pool = "'processes'" if isinstance(stage.pool, CorePool) else repr(stage.pool)
         given += f", compute={pool}"
     given += f", {stage.resources}" if stage.resources else ""
     return f".map_batches({function_name(stage.fn)}{given})"

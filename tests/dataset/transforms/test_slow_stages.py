@@ -13,6 +13,8 @@ import windrow
 
 ROWS, BLOCKS = 10_000_000, 200
 LIMIT = 64 * 2**20
+# of the worker process, and of the runs that it works on
+PROCESS_BYTES = {"in a process": 80 * 2**20, "behind the shuffle in a process": 160 * 2**20}
 _FAST_SECONDS, _SLOW_SECONDS = 0.001, 0.01
 
 
@@ -73,7 +75,8 @@ def test_a_slow_stage_holds_back_a_fast_one(where: str, monkeypatch: pytest.Monk
         pipe = pipe.map_batches(slow, batch_size=50_000)
     if where == "behind the shuffle in a process":
         pipe = pipe.map_batches(Slow, compute=windrow.ActorPool(1))
-    pipe = pipe.options(executor="threads", memory_limit=LIMIT, progress=False)
+    limit = LIMIT + PROCESS_BYTES.get(where, 0)
+    pipe = pipe.options(executor="threads", memory_limit=limit, progress=False)
     found = 0
     for batch in pipe.iter_batches(batch_size=50_000):
         if where == "in the consumer":

@@ -246,7 +246,7 @@ def test_plans_show_the_calls_as_they_were_written() -> None:
     text = repr(ds)
     assert ".filter((id > 1))" in text
     assert ".drop_columns(['id'])" in text
-    assert ".map_batches(len, rng=True, compute=ActorPool(1), num_gpus=0.5)" in text
+    assert ".map_batches(len, rng=True, compute=ActorPool(size=1), num_gpus=0.5)" in text
 
 
 @pytest.fixture(scope="module")

@@ -58,8 +58,8 @@ class Model:
         self.calls += 1
         time.sleep(self.pause)
         folder = self.meets
-        if folder is not None:
-            # until a second actor has work too, however late it starts
+        if folder is not None and batch["x"][0] >= ROWS // 2:
+            # until a second actor has work too, however late it starts; the schema is found by one actor
             (folder / str(os.getpid())).touch()
             assert eventually(lambda: len(list(folder.iterdir())) > 1, 60)
         pid = np.full(len(batch["x"]), os.getpid())
@@ -275,3 +275,73 @@ def test_a_killed_manager_loses_nothing(numbers: Path, tmp_path: Path) -> None:
         ds.options(executor="ray").write_parquet(tmp_path / "out")
         killed.result(60)
     assert windrow.read_parquet(tmp_path / "out").to_arrow()["x"].to_pylist() == list(range(ROWS))
+
+
+def shuffled(numbers: Path, epochs: int = 2) -> windrow.DatasetPipeline:
+    pipe = windrow.read_parquet(numbers).window(blocks_per_window=2).repeat(epochs)
+    return pipe.random_shuffle_each_window(seed=7).options(executor="ray")
+
+
+def add_noise(batch: Any, rng: Any) -> Any:
+    return {"x": batch["x"], "noise": rng.normal(), "pid": np.full(len(batch["x"]), os.getpid())}
+
+
+def read_shards(pipe: windrow.DatasetPipeline, shards: int) -> list[list[dict[str, Any]]]:
+    """The batches of each shard, which threads read at the same time."""
+
+    def read(shard: windrow.Shard) -> list[dict[str, Any]]:
+        return [batch for epoch in shard.iter_epochs() for batch in epoch.iter_batches(10)]
+
+    with ThreadPoolExecutor(shards) as threads:
+        return list(threads.map(read, pipe.split(shards)))
+
+
+@pytest.mark.parametrize("compute", ["processes", windrow.ActorPool(2)])
+def test_shuffled_rows_pass_through_a_pool_in_order(numbers: Path, compute: Any) -> None:
+    pipe = shuffled(numbers)
+    resources = {} if compute == "processes" else {"num_cpus": 0.3}
+    expected = read_shards(pipe.options(executor="threads").map_batches(add_noise, rng=True), 2)
+    found = read_shards(pipe.map_batches(add_noise, rng=True, compute=compute, **resources), 2)
+    for one, other in zip(expected, found, strict=True):
+        assert [batch["x"].tolist() for batch in one] == [batch["x"].tolist() for batch in other]
+        assert [batch["noise"].tolist() for batch in one] == [batch["noise"].tolist() for batch in other]
+    pids = {pid for batches in found for batch in batches for pid in batch["pid"].tolist()}
+    assert os.getpid() not in pids
+    assert len(pids) <= 2
+
+
+def test_actors_that_die_behind_the_shuffle_lose_nothing(numbers: Path, tmp_path: Path) -> None:
+    arguments = (tmp_path / "died", False, os.getpid())
+    pipe = shuffled(numbers).map_batches(Dying, fn_constructor_args=arguments, compute="actors", num_cpus=0.5)
+    (found,) = read_shards(pipe, 1)
+    (expected,) = read_shards(shuffled(numbers), 1)
+    assert [batch["x"].tolist() for batch in found] == [batch["x"].tolist() for batch in expected]
+    assert (tmp_path / "died").exists()
+
+
+@pytest.mark.nightly
+def test_a_coordinator_that_dies_gets_new_pools(numbers: Path) -> None:
+    from ray._private.state import actors
+
+    pipe = shuffled(numbers, epochs=6).map_batches(
+        Model, fn_constructor_args=(1, 0.1), compute=windrow.ActorPool(2), num_cpus=0.3
+    )
+    found = []
+    with pipe.iterator() as shard:
+        for epoch in shard.iter_epochs():
+            for step, batch in enumerate(epoch.iter_batches(10)):
+                found.append(batch["x"].tolist())
+                if epoch.number == 1 and step == 20:
+                    alive = [one for one in actors().values() if one["ActorClassName"] == "Coordinator"]
+                    (pid,) = [one["Pid"] for one in alive if one["State"] == "ALIVE"]
+                    os.kill(pid, signal.SIGKILL)
+    (expected,) = read_shards(shuffled(numbers, epochs=6), 1)
+    assert found == [batch["x"].tolist() for batch in expected]
+
+
+def test_errors_of_functions_behind_the_shuffle(numbers: Path) -> None:
+    pipe = shuffled(numbers).map_batches(_fail, compute="actors", num_cpus=0.5)
+    with pytest.raises(
+        TransformError, match=r"_fail\), epoch 0, window \d, rows from place.*ZeroDivisionError"
+    ):
+        read_shards(pipe, 1)

@@ -146,7 +146,7 @@ def test_stages_tell_what_runs_where() -> None:
     before = (MapBatches(_same), pooled, MapBatches(_same, call="filter(f)"))
     job = Job(TEN_BLOCKS, epochs=1, seed=7, before=before, after=(MapBatches(_same), MapBatches(_same)))
     assert _explain(job, 1).stages == (
-        "read + map_batches(_same) | map_batches(_same) on 1 to 4 actors, num_gpus=0.5 each | filter(f) + shuffle | "
+        "read + map_batches(_same) | map_batches(_same) in 1 to 4 processes, num_gpus=0.5 each | filter(f) + shuffle | "
         "map_batches(_same) + map_batches(_same) in the trainers"
     )
     blocks = Job(TEN_BLOCKS, epochs=1, seed=7, shuffles_blocks=True)

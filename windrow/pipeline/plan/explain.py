@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from windrow.pipeline.plan.mesh_place import MeshPlace
 from windrow.pipeline.plan.mixture_legs import describe_sources
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
+from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.keys import order_version
@@ -331,18 +333,23 @@ def _describe_stages(job: Job) -> str:
         return ""
     stages = [["read"]]
     for stage in job.before:
-        if stage.pool is not None:
-            reserved = f", {stage.resources} each" if stage.resources else ""
-            actors = f"{stage.pool} actor{'' if str(stage.pool) == '1' else 's'}{reserved}"
-            stages += [[f"{stage.name} on {actors}"], []]
-        else:
+        stages += [[stage.name + _describe_pool(stage)], []] if stage.pool else []
+        if stage.pool is None:
             stages[-1].append(stage.name)
     stages[-1].append("shuffle" if job.seed is not None else "place")
     if job.sort is not None:
         stages.append(["sort each window"])
-    if job.after:
-        stages.append([f"{' + '.join(stage.name for stage in job.after)} in the trainers"])
+    for has_pool, some in groupby(job.after, key=lambda stage: stage.pool is not None):
+        names = [stage.name + _describe_pool(stage) for stage in some]
+        stages += [[name] for name in names] if has_pool else [[f"{' + '.join(names)} in the trainers"]]
     return " | ".join(" + ".join(stage) for stage in stages if stage)
+
+
+def _describe_pool(stage: MapBatches) -> str:
+    if stage.pool is None:
+        return ""
+    reserved = f", {stage.resources} each" if stage.resources else ""
+    return f" in {stage.pool}{reserved}"
 
 
 def _last_step_rows(assignment: ShardAssignment, total: int) -> int:

@@ -14,6 +14,7 @@ from windrow.core.source import decodes_columns, is_remote
 from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.pipeline.plan.cache_budget import CacheBudget, share_memory
 from windrow.pipeline.plan.job import Job, Resources
+from windrow.pipeline.plan.process_budget import extra_runs, processes_bytes
 from windrow.pipeline.plan.program import RUN_BYTES, TASK_BYTES, Program
 from windrow.pipeline.plan.window_budget import MAX_SLICES, Budget, RowOverhead, plan_budget
 from windrow.pipeline.tasks.task import PLACED_TOKENS
@@ -221,7 +222,7 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
         "exact": _is_exact(job) and not program.packs,
         "size_within": lambda held_bytes: _size_within(program, int(held_bytes / resources.copies)),
         "window_call": job.cut.call,
-        "processes_bytes": resources.processes_bytes + _trainers_bytes(program, resources),
+        "processes_bytes": processes_bytes(program, resources),
         "copies": resources.copies,
         "slices": _slices(program, resources),
     }
@@ -238,15 +239,10 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
     )
 
 
-def _trainers_bytes(program: Program, resources: Resources) -> int:
-    """Memory other than data of the processes that read shards: trainers, and the hosts of replicas."""
-    shards, hosts = len(program.members), resources.replica_nodes if program.replicas > 1 else 0
-    return shards * (program.replicas * resources.shard_bytes + hosts * resources.worker_bytes)
-
-
 def _runs_of_shard(program: Program, resources: Resources) -> int:
     """The runs of a shard that are held: one replica can be as far ahead of another as it reads ahead itself."""
-    return RUNS_AHEAD if program.replicas == 1 else 2 * RUNS_AHEAD * resources.replica_nodes
+    ahead = RUNS_AHEAD if program.replicas == 1 else 2 * RUNS_AHEAD * resources.replica_nodes
+    return ahead + extra_runs(program.job.after, len(program.members), resources)
 
 
 def _check_lower_bound(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from windrow.core.buffer_pool import BufferPool
 from windrow.pipeline.executors.replicas.client import PlacedOutputs
 from windrow.pipeline.executors.workers import WorkerPool
+from windrow.pipeline.plan.process_budget import calls_ahead
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import EpochRows, RowPositions, StoredRows
 from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
@@ -21,8 +22,6 @@ from windrow.shuffle.order.step_runs import StepRuns
 
 T = TypeVar("T")
 R = TypeVar("R")
-# finished before the consumer asks for them, so that it does not wait for a slow one
-_CALLS_READY = 2
 
 
 def place_run(map_outputs: Any, run: Run, rows: slice, pool: BufferPool) -> pa.RecordBatch:
@@ -47,7 +46,8 @@ class Preparation:
     def __init__(self, after: tuple[MapBatches, ...], name: str, shards: int) -> None:
         self.after = after
         # Runs that keep the workers of transforms busy, of which each shard has the same share; 0 without workers.
-        self.calls = _calls_ahead(after, shards)
+        most = max((stage.workers.most for stage in after if stage.workers is not None), default=0)
+        self.calls = calls_ahead(most, shards)
         self._waiters = WorkerPool(self.calls, f"windrow-prepare-{name}") if self.calls else None
 
     def run(self, rows: pa.RecordBatch, positions: RowPositions, origin: str) -> pa.RecordBatch:
@@ -72,11 +72,6 @@ class Preparation:
         """Submit nothing any more; calls that run end by themselves."""
         if self._waiters is not None:
             self._waiters.close(0.0)
-
-
-def _calls_ahead(after: Iterable[MapBatches], shards: int) -> int:
-    most = max((stage.workers.most for stage in after if stage.workers is not None), default=0)
-    return -(-most // max(1, shards)) + _CALLS_READY if most else 0
 
 
 def find_positions(

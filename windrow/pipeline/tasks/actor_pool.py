@@ -85,7 +85,8 @@ class ActorPool:
 
     def __str__(self) -> str:
         least, largest = self.sizes(1)
-        return str(least) if least == largest else f"{least} to {largest}"
+        count = str(least) if least == largest else f"{least} to {largest}"
+        return f"{count} process{'' if largest == 1 else 'es'}"
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class CorePool:
         return 1, max(1, cores)
 
     def __str__(self) -> str:
-        return "1 to all cores"
+        return "up to one process a core"
 
 
 Pool = ActorPool | CorePool
