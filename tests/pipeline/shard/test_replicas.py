@@ -274,7 +274,7 @@ def test_the_coordinator_hears_of_all_replicas_at_once() -> None:
         raise NotImplementedError
 
     host = ReplicaHost(
-        lambda _: cast(Any, Client()), place, 0, list("abc"), limit_bytes=1, max_ahead=1, leads_on=bool
+        lambda _: cast(Any, Client()), place, place, 0, list("abc"), limit_bytes=1, max_ahead=1, leads_on=bool
     )
     host._client = cast(Any, Client())
     readers = [host.connect(replica) for replica in range(3)]

@@ -19,6 +19,7 @@ from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.delivery.delivery import Delivery, rows_to_convert
 from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.executors.base import CoordinatorClient, Session, waiting_of
+from windrow.pipeline.executors.preparation import Preparation
 from windrow.pipeline.executors.replicas.client import ReplicaClient
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
@@ -27,7 +28,6 @@ from windrow.pipeline.plan.program import RUN_BYTES, Program
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.epoch_runs import Converter
 from windrow.pipeline.shard.partial_runs import Portions
-from windrow.pipeline.shard.placing import Preparation
 from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 from windrow.pipeline.shard.run_reader import RunReader
 from windrow.pipeline.shard.run_record import Ending, RunRecord

@@ -18,11 +18,12 @@ from windrow.core.errors import PlanError
 from windrow.core.phase_clock import PhaseClock, measuring
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.executors.base import CoordinatorClient, WindowData
+from windrow.pipeline.executors.preparation import Preparation
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.epoch_runs import Converter, EpochRuns, PlacedRun
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
-from windrow.pipeline.shard.placing import Preparation, find_positions, place_run
+from windrow.pipeline.shard.placing import find_positions, place_run
 from windrow.pipeline.shard.step_parts import WindowPieces
 from windrow.pipeline.shard.waits import QUEUE_SECONDS, Spent, phases_of
 from windrow.pipeline.statistics.phases import COLLATE, PREPARE, SHUFFLE

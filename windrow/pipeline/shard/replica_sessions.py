@@ -12,6 +12,7 @@ import pyarrow as pa
 from windrow.core.shared_batches import SharedPool
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import CoordinatorClient, Session, WindowData
+from windrow.pipeline.executors.preparation import Preparation
 from windrow.pipeline.executors.replicas.client import DirectConnection, ReplicaClient
 from windrow.pipeline.executors.replicas.host import ReplicaHost
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
@@ -19,7 +20,6 @@ from windrow.pipeline.plan.program import RUN_BYTES, Program
 from windrow.pipeline.shard.placing import find_positions, place_run
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.narrow_outputs import fill_run
-from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run
 
@@ -42,23 +42,28 @@ def make_host(
         if data.wanted.tokens and isinstance(map_outputs, MapOutputs):
             found, index = fill_run(map_outputs, run.index, run.rows, run.place, data.wanted)
             run = replace(run, index=index)
-        rows = place_run(found, run, slice(0, run.rows), pool)
+        return place_run(found, run, slice(0, run.rows), pool)
+
+    def prepare(
+        preparation: Preparation, data: WindowData, key: Key, run: Run, rows: pa.RecordBatch
+    ) -> pa.RecordBatch:
         if not after:
             return rows
         origin = f"epoch {key[0]}, window {key[1]}, rows from place {run.place} of shard {shard}"
         places = slice(run.place, run.place + rows.num_rows)
         positions = find_positions(after, data.layout, shard, key[0], places, seed or 0)
-        table = apply_maps(pa.Table.from_batches([rows]), after, origin, positions)
-        return as_one_batch(table, origin) if table.num_rows else rows
+        return preparation.run(rows, positions, origin)
 
     return ReplicaHost(
         lambda batch_rows: session.shard_client(shard, batch_rows, seed),
         place,
+        prepare,
         shard,
         names,
         limit_bytes=2 * RUNS_AHEAD * RUN_BYTES,
         max_ahead=RUNS_AHEAD,
         leads_on=job.leads_on,
+        shards=program.shards if after else 0,
         narrows=narrows,
     )
 

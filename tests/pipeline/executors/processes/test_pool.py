@@ -10,8 +10,9 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -288,7 +289,21 @@ def test_a_state_resumes_on_other_numbers_of_shards() -> None:
     assert found == expected
 
 
-def test_sequences_and_replicas_pass_through_processes() -> None:
+def test_replicas_get_the_same_rows_from_processes() -> None:
+    pipe = shuffled().map_batches(functions.Counting, compute=windrow.ActorPool(2))
+    [replicas] = cast("list[list[windrow.Shard]]", pipe.split(1, equal=True, replicas=2))
+
+    def consume(shard: windrow.Shard) -> list[Any]:
+        return [(batch["id"].tolist(), batch["pid"].tolist()) for batch in shard.iter_batches(20)]
+
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(consume, replicas)
+    assert one == other
+    assert [ids for ids, _ in one] == [batch["id"] for batch in read(shuffled())]
+    assert os.getpid() not in {pid for _, pids in one for pid in pids}
+
+
+def test_sequences_pass_through_processes() -> None:
     documents = windrow.from_items([{"tokens": [row] * (row % 7)} for row in range(200)]).repartition(4)
     packed = documents.window(blocks_per_window=2).random_shuffle_each_window(seed=3).pack(8, ["tokens"])
     packed = packed.options(executor="threads", progress=False)

@@ -48,6 +48,7 @@ def test_a_collected_run_does_not_wait_for_the_host() -> None:
     host = ReplicaHost(
         lambda _: NotImplemented,
         NotImplemented,
+        NotImplemented,
         0,
         ["a"],
         limit_bytes=0,

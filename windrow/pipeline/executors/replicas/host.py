@@ -9,8 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection
-from concurrent.futures import Future, wait
+from concurrent.futures import CancelledError, Future, wait
 from dataclasses import replace
+
+import pyarrow as pa
 
 from windrow.core.errors import PlanError, StallError, StateError
 from windrow.core.shared_batches import SharedBatch, share_batch
@@ -257,23 +259,32 @@ class ReplicaHost(HostWindows):
         client = self._client
         assert client is not None, "a window was fetched"
 
-        def place() -> None:
-            try:
-                whole = replace(run, skip=0)
-                rows = self._place_run(window.data, key, window.data.slices[run.slice], whole, self.pool)
-                shared, placed.kept = share_batch(rows, self.pool)
-            except BaseException as error:
-                placed.future.set_exception(error)
+        whole, preparation, map_outputs = (
+            replace(run, skip=0),
+            self._preparation,
+            window.data.slices[run.slice],
+        )
+
+        def share(rows: pa.RecordBatch) -> SharedBatch:
+            rows = self._prepare_run(preparation, window.data, key, whole, rows)
+            shared, placed.kept = share_batch(rows, self.pool)
+            return shared
+
+        def ended(submitted: Future[SharedBatch]) -> None:
+            error = None if submitted.cancelled() else submitted.exception()
+            if submitted.cancelled() or isinstance(error, CancelledError):
+                error = PlanError("the shard was closed while its rows were being placed")
+            if error is None:
+                placed.future.set_result(submitted.result())
             else:
-                placed.future.set_result(shared)
+                placed.future.set_exception(error)
 
-        def ended(submitted: Future[None]) -> None:
-            if submitted.cancelled():
-                placed.future.set_exception(
-                    PlanError("the shard was closed while its rows were being placed")
-                )
-
-        client.submit(place, self._pace).add_done_callback(ended)
+        submitted = preparation.submit(
+            lambda place: client.submit(place, self._pace),
+            lambda: self._place_run(window.data, key, map_outputs, whole, self.pool),
+            share,
+        )
+        submitted.add_done_callback(ended)
         return placed
 
     def released(self, reader: Reader, number: int) -> None:
@@ -371,6 +382,7 @@ class ReplicaHost(HostWindows):
             client, told = self._client, self._take_reports()
             if last:
                 self._stop_fetching()
+                self._preparation.close()
                 self._client, self._facts, self._failure = None, None, None
                 self._disagrees = False
                 self._windows.clear()
@@ -387,6 +399,7 @@ class ReplicaHost(HostWindows):
         """No replica will come back: release what is held for them."""
         with self._changed:
             self._stop_fetching()
+            self._preparation.close()
             client, self._client, self._facts = self._client, None, None
             self._windows.clear()
         if client is not None:

@@ -19,6 +19,7 @@ from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
 from windrow.pipeline.executors.base import CoordinatorClient, Pace, Waiting, WindowData
+from windrow.pipeline.executors.preparation import Preparation
 from windrow.pipeline.executors.replicas.placed_runs import HeldWindow, LentRuns
 from windrow.pipeline.executors.replicas.replica_states import Opening, ReplicaState
 from windrow.pipeline.plan.cursor import Cursor, Place
@@ -32,6 +33,8 @@ _WISH_SECONDS = 2.0
 
 # makes the rows of a run from the map outputs of its slice, given the window's data and its key
 PlaceRun = Callable[[WindowData, Key, Any, Run, SharedPool], pa.RecordBatch]
+# applies the transforms after the shuffle to them
+PrepareRun = Callable[[Preparation, WindowData, Key, Run, pa.RecordBatch], pa.RecordBatch]
 
 
 class HostWindows:
@@ -41,18 +44,23 @@ class HostWindows:
         self,
         connect: Callable[[int], CoordinatorClient],
         place_run: PlaceRun,
+        prepare_run: PrepareRun,
         shard: int,
         names: Sequence[str],
         *,
         limit_bytes: int,
         max_ahead: int,
         leads_on: Callable[[int], bool],
+        shards: int = 0,
         narrows: bool = False,
         fail_seconds: float = Waiting().fail_seconds,
     ) -> None:
         self.pool = SharedPool(limit_bytes)
         self._connect = connect
-        self._place_run = place_run
+        self._place_run, self._prepare_run = place_run, prepare_run
+        # the shards that share the workers of transforms; 0: there are no transforms
+        self._shards = shards
+        self._preparation = Preparation((), str(shard), 1)
         self._shard = shard
         self._replicas = [ReplicaState(name, heard=time.monotonic()) for name in names]
         self._max_ahead = max_ahead
@@ -147,7 +155,10 @@ class HostWindows:
             self._wanted = self._union()
         self._client.want(self._wanted)
         facts = self._client.open_epoch(opening.cursor, opening.batching)
+        after = self._client.after if self._shards else ()
         with self._changed:
+            self._preparation.close()
+            self._preparation = Preparation(after, f"replicas-{self._shard}", self._shards)
             self._facts = facts
             self._acknowledged = Place(opening.cursor.epoch, opening.cursor.window)
             # what replicas still need is placed again

@@ -1,0 +1,56 @@
+"""Applies the transforms after the shuffle to placed rows, in a shard's process or a host's, or has workers do it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from windrow.pipeline.executors.workers import WorkerPool
+from windrow.pipeline.plan.process_budget import calls_ahead
+from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.row_generator import RowPositions
+from windrow.pipeline.tasks.transforms import apply_maps, as_one_batch
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Preparation:
+    """The transforms after the shuffle of one shard, which ``name`` tells, of several that share their workers.
+
+    Where a transform has workers in other processes, threads of its own wait for them, so that those that place rows,
+    and on the threads executor read them, are free meanwhile.
+    """
+
+    def __init__(self, after: tuple[MapBatches, ...], name: str, shards: int) -> None:
+        self.after = after
+        # Runs that keep the workers of transforms busy, of which each shard has the same share; 0 without workers.
+        most = max((stage.workers.most for stage in after if stage.workers is not None), default=0)
+        self.calls = calls_ahead(most, shards)
+        self._waiters = WorkerPool(self.calls, f"windrow-prepare-{name}") if self.calls else None
+
+    def run(self, rows: pa.RecordBatch, positions: RowPositions, origin: str) -> pa.RecordBatch:
+        """Apply the transforms to rows that have been placed."""
+        table = apply_maps(pa.Table.from_batches([rows]), self.after, origin, positions)
+        return as_one_batch(table, origin) if table.num_rows else rows
+
+    def submit(
+        self,
+        submit: Callable[[Callable[[], Any]], Future[Any]],
+        place: Callable[[], T],
+        prepare: Callable[[T], R],
+    ) -> Future[R]:
+        """Have rows placed by ``submit``, and then prepared, there too or on threads that wait for other processes."""
+        waiters = self._waiters
+        if waiters is None:
+            return submit(lambda: prepare(place()))
+        placed: Future[T] = submit(place)
+        return waiters.submit((), lambda: prepare(placed.result()))
+
+    def close(self) -> None:
+        """Submit nothing any more; calls that run end by themselves."""
+        if self._waiters is not None:
+            self._waiters.close(0.0)
