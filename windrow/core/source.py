@@ -6,9 +6,9 @@ The pipeline accesses sources only through these protocols, so a new format need
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,8 @@ from windrow.core.frame_of_reference import Packing
 
 # registers the type before any file is read
 from windrow.core.variable_tensors import VariableShapeTensorType as VariableShapeTensorType
+
+R = TypeVar("R")
 
 
 class CorruptBlockError(SourceError):
@@ -197,6 +199,12 @@ def is_remote(reader: BlockReader) -> bool:
 def schema_changes(source: Source) -> tuple[str, ...]:
     """One text for each column that some files store in another type or lack; none for sources without files."""
     return tuple(getattr(source, "schema_changes", ()))
+
+
+def with_stages(reader: R, replace_stages: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> R:
+    """The same reader, with others for the transforms that it applies to its parents' blocks; most have no parents."""
+    method = getattr(reader, "with_stages", None)
+    return reader if method is None else cast("R", method(replace_stages))
 
 
 def prepare_source(source: Source) -> None:

@@ -308,14 +308,7 @@ def _options_text(options: Options) -> str:
 
 
 def make_parent(plan: LogicalPlan) -> Parent:
-    """Return the source and transforms of a dataset's plan; a PlanError if a transform reserves resources."""
-    for stage in plan.maps:
-        if stage.resources:
-            # the tasks that read derived blocks cannot start actors
-            raise PlanError(
-                f"{stage.name} with {stage.resources} comes before an operation on the whole dataset: write its rows "
-                "with write_parquet(), and read them again"
-            )
+    """Return the source and transforms of a dataset's plan."""
     return Parent(plan.read_source, plan.maps)
 
 

@@ -18,7 +18,7 @@ CASES = [
     ("transform", "Transforms before the shuffle limit", ["more rows at once", "ActorPool"]),
     ("shuffle", "Shuffling limits", ["columns=", "add CPUs"]),
     ("transfer", "The transfer of rows", ["columns=", "locality_hints="]),
-    ("prepare", "Transforms after the shuffle limit", ["before random_shuffle_each_window()"]),
+    ("prepare", "Transforms after the shuffle limit", ['compute="processes"']),
     ("collate", "Making batches", ["map_batches()"]),
     ("device", "Copying batches to the device limits", ["dtypes="]),
     ("memory", "Memory limits", ["memory_limit", "bytes_per_window"]),

@@ -51,7 +51,8 @@ class Transformable(ColumnMethods):
     """Base class of what has a logical plan to add transforms to.
 
     Transforms before the shuffle are applied to blocks as they are read, and those after it to shuffled rows.
-    Consecutive ones run in one task, from one to the next without a copy in between.
+    Consecutive ones run in one task, from one to the next without a copy in between, unless they have processes of
+    their own.
     """
 
     def map_batches(
@@ -105,17 +106,20 @@ class Transformable(ColumnMethods):
             workers gives the same rows. They are the same in every epoch where they can decide how many rows there
             are: with ``preserves_rows=False``, and where a filter or another such transform follows.
         compute
-            Where ``fn`` runs, which is decided before the shuffle only. ``"tasks"`` (the default): on the workers
-            that read. A `windrow.ActorPool`, or ``"actors"`` for a pool of one: on workers of its own, which work
-            while others read. Naming a resource means ``"actors"``.
+            Where ``fn`` runs. ``"tasks"`` (the default): on the workers that read, and after the shuffle in the
+            process that reads the shard. ``"processes"``: in worker processes of its own, at most one a core, for
+            functions that hold the GIL. A `windrow.ActorPool`, or ``"actors"`` for a pool of one: in as many as it
+            says. On threads, such processes run on this machine; on Ray they are actors on any node. Naming a resource
+            means ``"actors"``.
         num_cpus, num_gpus, memory, resources
-            What Ray reserves for each actor; ``num_gpus`` can be a fraction. By default one CPU, or none beside a GPU
-            or a custom resource. Threads reserve nothing.
+            What Ray reserves for each actor; ``num_gpus`` can be a fraction. By default one CPU, or none beside a GPU,
+            a custom resource, or with ``compute="processes"``. Threads reserve nothing.
 
         Raises
         ------
         PlanError
-            If an argument is invalid, or for ``preserves_rows=False`` or actors after the shuffle.
+            If an argument is invalid, or for ``preserves_rows=False`` after the shuffle. When the run starts: if
+            ``fn`` cannot be pickled for other processes.
 
         Examples
         --------

@@ -25,6 +25,7 @@ from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
 from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.executors.processes.pool import end_processes, start_processes
+from windrow.pipeline.executors.stage_workers import running_stages
 from windrow.pipeline.plan.job import Options
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -139,14 +140,17 @@ def _run(
 ) -> Sequence[FinishedPart]:
     """Run the tasks on the chosen executor, in parallel as far as memory allows; results in order."""
     executor = resolve_executor(options.executor)
-    if executor.name == "ray":
-        from windrow.pipeline.executors.ray.data.remote_calls import call_stages_on_ray
+    on_ray = executor.name == "ray"
+    with running_stages(writer.reader, on_ray=on_ray) as reader:
+        writer = replace(writer, reader=reader)
+        if on_ray:
+            from windrow.pipeline.executors.ray.data.remote_calls import call_stages_on_ray
 
-        return call_stages_on_ray(writer, parts, _describe)
-    resources = executor.resources()
-    memory = options.memory_bytes or resources.memory_bytes
-    workers = min(resources.workers, memory // max(1, part_bytes))
-    return _write_on_threads(writer, parts, max(1, workers))
+            return call_stages_on_ray(writer, parts, _describe)
+        resources = executor.resources()
+        memory = options.memory_bytes or resources.memory_bytes
+        workers = min(resources.workers, memory // max(1, part_bytes))
+        return _write_on_threads(writer, parts, max(1, workers))
 
 
 def _write_on_threads(writer: _PartWriter, parts: Sequence[_Part], workers: int) -> list[FinishedPart]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,7 @@ from windrow.core.source import (
     maps_files,
     prepare_source,
     schema_changes,
+    with_stages,
 )
 from windrow.io.catalog.blocks import BlockCuts
 from windrow.io.catalog.filters import kept_places
@@ -121,6 +122,9 @@ class _RowIdReader:
     @property
     def maps_files(self) -> bool:
         return maps_files(self.inner)
+
+    def with_stages(self, replace_stages: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> _RowIdReader:
+        return replace(self, inner=with_stages(self.inner, replace_stages))
 
     def read(self, address: BlockAddress) -> pa.Table:
         locator, first = address.locator

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from windrow.core.source import (
     SourceIdentity,
     TracingSource,
     prepare_source,
+    with_stages,
 )
 from windrow.io.catalog.listed_source import NumberedRows
 from windrow.io.catalog.manifest import digest_parts, digest_schema
@@ -41,6 +43,11 @@ class ParentReader:
     maps: tuple[MapBatches, ...]
     # of the transformed rows
     schema: pa.Schema
+
+    def with_stages(self, replace_stages: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> ParentReader:
+        """The same reader with others for its transforms, and for those of its own parents."""
+        inner = with_stages(self.reader, replace_stages)
+        return replace(self, reader=inner, maps=replace_stages(self.maps))
 
     def read(self, address: BlockAddress) -> pa.Table:
         """Read and transform one block; a table of `schema`."""

@@ -32,6 +32,7 @@ from windrow.pipeline.exchange.spilled_pieces import (
     stack_rows,
 )
 from windrow.pipeline.executors.choose_executor import resolve_executor
+from windrow.pipeline.executors.stage_workers import running_stages
 from windrow.pipeline.plan.job import Options
 from windrow.shuffle.kernels.arrow_columns import join_table
 
@@ -132,11 +133,16 @@ class Exchange:
     def _run(self) -> tuple[Operation, Spilled]:
         parent = self._parent
         prepare_source(parent.source)
+        with running_stages(parent.reader, on_ray=self._is_on_ray()) as reader:
+            return self._run_with(reader)
+
+    def _run_with(self, reader: ParentReader) -> tuple[Operation, Spilled]:
+        parent = self._parent
         operation = self._plan(parent)
         tasks = plan_map_tasks(parent, counts_rows=operation.counts_rows)
         if operation.sampled_columns:
-            operation = self._sample(operation, tasks)
-        mapper = _Mapper(parent.reader, operation)
+            operation = self._sample(reader, operation, tasks)
+        mapper = _Mapper(reader, operation)
         if self._is_on_ray():
             from windrow.pipeline.exchange.spilled_objects import spill_on_ray
 
@@ -147,11 +153,11 @@ class Exchange:
         rows = self._call_all(_FileMapper(mapper, folder.path, self._call), tasks)
         return operation, FileSpill(folder, stack_rows(rows, operation.partitions))
 
-    def _sample(self, operation: Operation, tasks: Sequence[MapTask]) -> Operation:
+    def _sample(self, reader: ParentReader, operation: Operation, tasks: Sequence[MapTask]) -> Operation:
         if self._parent.maps and len(tasks) > _SAMPLED_TASKS:
             tasks = [tasks[at * len(tasks) // _SAMPLED_TASKS] for at in range(_SAMPLED_TASKS)]
         samples = max(_MIN_SAMPLES, -(-_SAMPLES_PER_PARTITION * operation.partitions // max(1, len(tasks))))
-        sampler = _Sampler(self._parent.reader, operation.sampled_columns, samples)
+        sampler = _Sampler(reader, operation.sampled_columns, samples)
         found = self._call_all(sampler, tasks)
         if not found:
             return operation

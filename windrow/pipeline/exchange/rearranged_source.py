@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +52,10 @@ class RearrangedReader:
     def maps_files(self) -> bool:
         """Whether a parent's reader does."""
         return any(maps_files(parent.reader) for parent in self.readers)
+
+    def with_stages(self, replace_stages: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> RearrangedReader:
+        """The same reader with others for its parents' transforms."""
+        return replace(self, readers=tuple(parent.with_stages(replace_stages) for parent in self.readers))
 
     def read(self, address: BlockAddress) -> pa.Table:
         """Read the rows of a block's segments and put them together."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.finalizers import in_background
 from windrow.core.machine import available_cores, free_memory_bytes
-from windrow.core.source import prepare_source
+from windrow.core.source import prepare_source, with_stages
 from windrow.pipeline.checkpoint.resume import make_seed_error
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
@@ -183,22 +183,20 @@ class _RunningJob:
         self._blocks = blocks
         self._seed = program.job.seed
         cores = available_cores(launch.local_world_size)
-        before, self.after = (
-            start_processes(each, cores) for each in (program.job.before, program.job.after)
-        )
+        self._stages: list[MapBatches] = []
+        before, self.after = (self._start(each, cores) for each in (program.job.before, program.job.after))
+        reader = with_stages(program.context.reader, partial(self._start, cores=cores))
         self.workers = WorkerPool(resources.workers, "windrow-worker", cores)
         self.run_urgent = partial(self.workers.run_urgent, (_PLACE,))
         self.changed = threading.Condition(threading.RLock())
         self.ended = False
         self.disk = disk_cache(program.job)
         # before anything else that can fail
-        self._stages = (*before, *self.after)
         self._finalizer = weakref.finalize(
             self, in_background, partial(_close_resources, self.workers, self.disk, self._stages)
         )
-        runner = _ThreadsRunner(
-            replace(program.context, before=before, disk=self.disk), program.members, self
-        )
+        context = replace(program.context, reader=reader, before=before, disk=self.disk)
+        runner = _ThreadsRunner(context, program.members, self)
         self.driver = Driver(
             program,
             budget,
@@ -210,6 +208,11 @@ class _RunningJob:
         )
         self._clients = 0
         logger.info("a run of %d shards starts on %d threads", program.shards, resources.workers)
+
+    def _start(self, stages: tuple[MapBatches, ...], cores: int) -> tuple[MapBatches, ...]:
+        started = start_processes(stages, cores)
+        self._stages += started
+        return started
 
     def connect(self, seed: int | None) -> bool:
         """Register one more shard; False if the job has ended or failed."""

@@ -269,7 +269,7 @@ def _advise(
     elif cause == TRANSFORM:
         advice = [
             f"let {slow} work on more rows at once (map_batches with batch_size=None, and vectorised code)",
-            "run it on more workers with compute=ActorPool(...)",
+            'run it in processes of its own with compute="processes" or ActorPool(...)',
             "write its result once and read that",
         ]
     elif cause == SHUFFLE:
@@ -284,8 +284,10 @@ def _advise(
     elif cause == PREPARE:
         what = ", ".join(facts.after) or "them"
         advice = [
-            f"move {what} before random_shuffle_each_window(), where tasks apply transforms on all CPUs",
+            f'run {what} in processes of their own with compute="processes", which holds no GIL here, or give their '
+            "ActorPool more of them",
             "vectorise",
+            "add CPUs, with Ray also on other nodes",
         ]
     elif cause == COLLATE:
         advice = [

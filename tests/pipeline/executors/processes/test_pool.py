@@ -314,3 +314,24 @@ def test_sequences_pass_through_processes() -> None:
     assert tokens(packed.map_batches(functions.double_tokens, compute="processes")) == [
         (2 * np.array(batch)).tolist() for batch in tokens(packed)
     ]
+
+
+def pids_of(batches: list[dict[str, Any]]) -> set[int]:
+    return {pid for batch in batches for pid in batch["pid"]}
+
+
+def test_transforms_before_operations_on_all_rows_have_their_processes(tmp_path: Path) -> None:
+    counted = windrow.range(100).repartition(4).map_batches(functions.Counting, compute="processes", num_gpus=0.5)
+    counted = counted.options(executor="threads", progress=False)
+    source = counted.repeat(1).random_shuffle_each_window(seed=1)
+    made = [
+        counted.sort("id", descending=True).repeat(1),
+        counted.union(counted).repeat(1),
+        windrow.mixture({"a": source, "b": source}, {"a": 1, "b": 1}, seed=2),
+    ]
+    for pipe in made:
+        batches = read(pipe)
+        assert {number for batch in batches for number in batch["id"]} == set(range(100))
+        assert os.getpid() not in pids_of(batches)
+    counted.union(counted).write_parquet(tmp_path / "out")
+    assert os.getpid() not in set(windrow.read_parquet(tmp_path / "out").to_arrow()["pid"].to_pylist())

@@ -20,6 +20,7 @@ import ray
 from ray import cloudpickle
 
 from windrow.core.errors import TransformError
+from windrow.core.source import with_stages
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.ray_task import ignoring_interrupts
@@ -259,28 +260,39 @@ class RunPools:
     def __init__(self, context: TaskContext, after: Sequence[MapBatches]) -> None:
         self._plain, self._after = context, tuple(after)
         self._started: tuple[MapBatches, ...] = ()
+        self._has_ended = False
         self.context = self._put()
 
     def _put(self) -> Any:
+        of_parents: list[MapBatches] = []
+
+        def start(stages: tuple[MapBatches, ...]) -> tuple[MapBatches, ...]:
+            started = start_pools(stages)
+            of_parents.extend(started)
+            return started
+
         before, after = start_pools(self._plain.before), start_pools(self._after, shuffled=True)
-        self._started = (*before, *after)
-        return ray.put(replace(self._plain, before=before))
+        reader = with_stages(self._plain.reader, start)
+        self._started, self._has_ended = (*before, *after, *of_parents), False
+        return ray.put(replace(self._plain, reader=reader, before=before))
 
     @property
     def after(self) -> tuple[RayWorkers | None, ...]:
         """The workers of each transform after the shuffle; None: the process that reads a shard runs it."""
         self.ensure()
-        found = (stage.workers for stage in self._started[len(self._plain.before) :])
+        first = len(self._plain.before)
+        found = (stage.workers for stage in self._started[first : first + len(self._after)])
         return tuple(workers if isinstance(workers, RayWorkers) else None for workers in found)
 
     def end(self) -> None:
         """End the pools while nobody reads: idle actors would keep CPUs and GPUs from others."""
         started, self._started = self._started, ()
+        self._has_ended = bool(started)
         end_pools(started)
 
     def ensure(self) -> None:
         """Start the pools again if they have ended."""
-        if (self._plain.before or self._after) and not self._started:
+        if self._has_ended:
             self.context = self._put()
 
 

@@ -110,6 +110,16 @@ class StagedCall(Protocol[T_contra, R_co]):
     def __call__(self, argument: T_contra, /) -> R_co: ...
 
 
+def start_call_pools(stages: tuple[MapBatches, ...], reader: BlockReader) -> tuple[MapBatches, ...]:
+    """`start_pools` for calls from any process; starts Ray if there is a pool and it is not initialised."""
+    if all(stage.pool is None for stage in stages):
+        return stages
+    if not ray.is_initialized():
+        start_ray()
+    warn_of_shortages(stages)
+    return call_with_picklable(lambda: start_pools(stages), stages, reader, otherwise=ON_THREADS)
+
+
 def call_stages_on_ray(
     call: StagedCall[T, R], arguments: Sequence[T], describe: Callable[[T], str]
 ) -> list[R]:
