@@ -24,7 +24,7 @@ from windrow.io.sinks.write_files import Layout, write_empty, write_rows
 from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
 from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS
 from windrow.pipeline.executors.choose_executor import resolve_executor
-from windrow.pipeline.executors.processes.pool import end_processes, start_processes
+from windrow.pipeline.executors.processes.stages import end_processes, start_processes
 from windrow.pipeline.executors.stage_workers import running_stages
 from windrow.pipeline.plan.job import Options
 from windrow.pipeline.shard.epoch import Epoch

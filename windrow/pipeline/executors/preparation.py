@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -27,10 +28,19 @@ class Preparation:
 
     def __init__(self, after: tuple[MapBatches, ...], name: str, shards: int) -> None:
         self.after = after
-        # Runs that keep the workers of transforms busy, of which each shard has the same share; 0 without workers.
-        most = max((stage.workers.most for stage in after if stage.workers is not None), default=0)
-        self.calls = calls_ahead(most, shards)
-        self._waiters = WorkerPool(self.calls, f"windrow-prepare-{name}") if self.calls else None
+        self._name, self._shards = name, shards
+        self._lock = threading.Lock()
+        self._waiters: WorkerPool | None = None
+        self._is_closed = False
+
+    @property
+    def calls(self) -> int:
+        """Runs that keep the workers of transforms busy, of which each shard has the same share; 0 without workers.
+
+        It grows when a transform moves to processes.
+        """
+        most = max((stage.workers.most for stage in self.after if stage.workers is not None), default=0)
+        return calls_ahead(most, self._shards)
 
     def run(self, rows: pa.RecordBatch, positions: RowPositions, origin: str) -> pa.RecordBatch:
         """Apply the transforms to rows that have been placed."""
@@ -44,13 +54,24 @@ class Preparation:
         prepare: Callable[[T], R],
     ) -> Future[R]:
         """Have rows placed by ``submit``, and then prepared, there too or on threads that wait for other processes."""
-        waiters = self._waiters
+        waiters = self._find_waiters()
         if waiters is None:
             return submit(lambda: prepare(place()))
         placed: Future[T] = submit(place)
         return waiters.submit((), lambda: prepare(placed.result()))
 
+    def _find_waiters(self) -> WorkerPool | None:
+        calls = self.calls
+        with self._lock:
+            if self._waiters is None and calls:
+                self._waiters = WorkerPool(calls, f"windrow-prepare-{self._name}")
+                if self._is_closed:
+                    self._waiters.close(0.0)
+            return self._waiters
+
     def close(self) -> None:
         """Submit nothing any more; calls that run end by themselves."""
-        if self._waiters is not None:
-            self._waiters.close(0.0)
+        with self._lock:
+            self._is_closed, waiters = True, self._waiters
+        if waiters is not None:
+            waiters.close(0.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from windrow.core.machine import available_cores
 from windrow.core.source import with_stages
-from windrow.pipeline.executors.processes.pool import end_processes, start_processes
+from windrow.pipeline.executors.processes.stages import end_processes, start_processes
 from windrow.pipeline.tasks.map_batches import MapBatches
 
 

@@ -26,13 +26,14 @@ from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.window_history import Capacity
 from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import CoordinatorClient, Pace, Session, WindowData
-from windrow.pipeline.executors.processes.pool import describe_processes, end_processes, start_processes
+from windrow.pipeline.executors.processes.stages import describe_processes, end_processes, start_processes
 from windrow.pipeline.executors.window_fetch import WindowCollector
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.plan.cache_budget import disk_cache
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.job import Launch, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
+from windrow.pipeline.plan.process_budget import PROCESS_BYTES
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
@@ -184,8 +185,9 @@ class _RunningJob:
         self._seed = program.job.seed
         cores = available_cores(launch.local_world_size)
         self._stages: list[MapBatches] = []
-        before, self.after = (self._start(each, cores) for each in (program.job.before, program.job.after))
-        reader = with_stages(program.context.reader, partial(self._start, cores=cores))
+        start = partial(self._start, cores, (budget.limit_bytes - budget.total_bytes) // PROCESS_BYTES)
+        before, self.after = start(program.job.before), start(program.job.after)
+        reader = with_stages(program.context.reader, start)
         self.workers = WorkerPool(resources.workers, "windrow-worker", cores)
         self.run_urgent = partial(self.workers.run_urgent, (_PLACE,))
         self.changed = threading.Condition(threading.RLock())
@@ -209,8 +211,8 @@ class _RunningJob:
         self._clients = 0
         logger.info("a run of %d shards starts on %d threads", program.shards, resources.workers)
 
-    def _start(self, stages: tuple[MapBatches, ...], cores: int) -> tuple[MapBatches, ...]:
-        started = start_processes(stages, cores)
+    def _start(self, cores: int, spare: int, stages: tuple[MapBatches, ...]) -> tuple[MapBatches, ...]:
+        started = start_processes(stages, cores, spare)
         self._stages += started
         return started
 

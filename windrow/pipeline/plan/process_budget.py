@@ -10,7 +10,7 @@ from windrow.pipeline.tasks.actor_pool import CorePool
 from windrow.pipeline.tasks.map_batches import MapBatches
 
 # Measured: an interpreter with windrow and Arrow that has run a small function. What functions load comes on top.
-_PROCESS_BYTES = 80 * 2**20
+PROCESS_BYTES = 80 * 2**20
 # runs that are finished before the consumer asks for them, so that it does not wait for a slow one
 _CALLS_READY = 2
 # as it is placed, in memory that both processes map, and as the transform has made it
@@ -32,7 +32,7 @@ def processes_bytes(program: Program, resources: Resources) -> int:
     trainers = shards * (program.replicas * resources.shard_bytes + hosts * resources.worker_bytes)
     before = (stage for stage in job.before if not (_is_ray(resources) and isinstance(stage.pool, CorePool)))
     workers = sum(_most(stage, resources) for stage in (*before, *job.after))
-    pools = workers * max(resources.worker_bytes, _PROCESS_BYTES)
+    pools = workers * max(resources.worker_bytes, PROCESS_BYTES)
     return resources.processes_bytes + trainers + pools
 
 

@@ -82,7 +82,7 @@ class PrefetchLoop:
         self._spans = consumer.spans
         self._profiled = consumer.profiled
         self._leads_on = leads_on
-        self._slots = threading.Semaphore(max(depth, preparation.calls))
+        self._slots, self._slot_count = threading.Semaphore(depth), depth
         self._pace = consumer.pace
         self.stopped = threading.Event()
         self._epoch_changed = threading.Condition()
@@ -250,6 +250,7 @@ class PrefetchLoop:
         padding = layout.padding_runs(self._shard)
         uses.expect([run.slice for run in (*remaining, *padding)])
         while remaining:
+            self._add_slots()
             if not self._slots.acquire(timeout=_RELEASE_SECONDS):
                 self._release(window.data)
                 return first
@@ -276,6 +277,13 @@ class PrefetchLoop:
             padding_runs.append((run.place, self._submit(window, run, part, repeated, takes_slot=False)))
         uses.finish()
         return None
+
+    def _add_slots(self) -> None:
+        """Submit more runs at a time if transforms have workers elsewhere, also where these come in the middle."""
+        missing = self._preparation.calls - self._slot_count
+        if missing > 0:
+            self._slots.release(missing)
+            self._slot_count += missing
 
     def _release(self, data: WindowData) -> None:
         """Release the window of a consumer that takes nothing; return once it has taken a run.

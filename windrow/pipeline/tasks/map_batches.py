@@ -50,6 +50,7 @@ class MapBatches:
     fn_constructor_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
     # whether ``fn`` gets a `RowGenerator` as ``rng``
     rng: bool = False
+    # None: nothing is chosen
     compute: Compute | Pool | None = None
     resources: WorkerResources = WorkerResources()
     # the call in errors and plans, such as "filter(is_long)"; empty: that of map_batches
@@ -90,7 +91,9 @@ class MapBatches:
                 f"{self.name} is not a class: fn_constructor_args are for classes; a function gets fn_args"
             )
         object.__setattr__(self, "batch_size", size)
-        object.__setattr__(self, "compute", choose_pool(self.compute, self.resources))
+        pool = choose_pool(self.compute, self.resources)
+        # "tasks" says that the user has chosen
+        object.__setattr__(self, "compute", "tasks" if self.compute == "tasks" else pool)
         self._set_local_workers()
 
     def _set_local_workers(self) -> None:

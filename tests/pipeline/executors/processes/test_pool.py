@@ -321,7 +321,9 @@ def pids_of(batches: list[dict[str, Any]]) -> set[int]:
 
 
 def test_transforms_before_operations_on_all_rows_have_their_processes(tmp_path: Path) -> None:
-    counted = windrow.range(100).repartition(4).map_batches(functions.Counting, compute="processes", num_gpus=0.5)
+    counted = (
+        windrow.range(100).repartition(4).map_batches(functions.Counting, compute="processes", num_gpus=0.5)
+    )
     counted = counted.options(executor="threads", progress=False)
     source = counted.repeat(1).random_shuffle_each_window(seed=1)
     made = [

@@ -1,4 +1,4 @@
-"""The worker processes of a run's transforms on this machine: each has a thread here that hands it batches."""
+"""The worker processes of a transform on this machine: each has a thread here that hands it batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -41,32 +41,6 @@ _PROGRAM = (
     "import os, sys; os.environ.setdefault('OMP_NUM_THREADS', '1'); sys.path[:] = {path!r}; "
     "from windrow.pipeline.executors.processes.worker import main; main(*map(int, sys.argv[1:]))"
 )
-
-
-def start_processes(stages: Iterable[MapBatches], cores: int) -> tuple[MapBatches, ...]:
-    """Give each transform with a pool its workers, whose processes start with their first batches.
-
-    Raises a `PlanError` if a transform cannot be pickled. They run until `end_processes`.
-    """
-    return tuple(
-        stage
-        if stage.pool is None
-        else replace(stage, workers=ProcessWorkers(stage, stage.pool.sizes(cores)))
-        for stage in stages
-    )
-
-
-def end_processes(stages: Iterable[MapBatches]) -> None:
-    """End the processes of transforms that `start_processes` returned."""
-    for stage in stages:
-        if isinstance(stage.workers, ProcessWorkers):
-            stage.workers.close()
-
-
-def describe_processes(stages: Iterable[MapBatches], seconds: float) -> str:
-    """Name the transforms that have worked on a batch for so many seconds, and since when; empty for none."""
-    found = (stage.workers.describe(seconds) for stage in stages if isinstance(stage.workers, ProcessWorkers))
-    return "; ".join(filter(None, found))
 
 
 def _pickle_stage(stage: MapBatches) -> bytes:
