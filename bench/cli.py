@@ -13,6 +13,7 @@ from bench.formats import command as formats
 from bench.gpu import command as gpu
 from bench.netns import command as netns
 from bench.operations import command as operations
+from bench.preparation import command as preparation
 from bench.remote import command as store
 from bench.rivals import command as peers
 from bench.scale import command as scale
@@ -33,6 +34,7 @@ _COMMANDS: dict[str, ModuleType] = {
     "simulate": simulate,
     "formats": formats,
     "operations": operations,
+    "preparation": preparation,
     "shapes": shapes,
     "executors": executors,
     "observability": observability,

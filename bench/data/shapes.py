@@ -147,7 +147,7 @@ def _embeddings(rows: int, group: int) -> pa.Table:
 _WORDS = [f"{number * 2_654_435_761 % 2**32:x}"[: 2 + number % 9] for number in range(20_000)]
 
 
-def _sentences(rows: int, group: int, column: int, words: int) -> pa.Array:
+def make_sentences(rows: int, group: int, column: int, words: int) -> pa.Array:
     """Texts of 1 to ``words`` words."""
     counts = 1 + draw_integers(_raw(rows, group, 2 * column), words)
     offsets = _offsets(counts)
@@ -167,9 +167,9 @@ def _text(rows: int, group: int) -> pa.Table:
     languages = pa.array(["en", "de", "fr", "es", "zh", "ja", "pt", "it"])
     return pa.table(
         {
-            "body": _sentences(rows, group, 0, 120),
-            "title": _sentences(rows, group, 1, 12),
-            "url": _sentences(rows, group, 2, 6),
+            "body": make_sentences(rows, group, 0, 120),
+            "title": make_sentences(rows, group, 1, 12),
+            "url": make_sentences(rows, group, 2, 6),
             "language": languages.take(pa.array(draw_integers(_raw(rows, group, 9), 8))),
         }
     )

@@ -71,7 +71,11 @@ def request_shape(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 @contextmanager
 def start_systems(
-    names: Sequence[str], options: argparse.Namespace, store_bytes: int = 2 * 10**9
+    names: Sequence[str],
+    options: argparse.Namespace,
+    store_bytes: int = 2 * 10**9,
+    *,
+    module: str = "bench.shapes.systems",
 ) -> Iterator[list[SystemProcess]]:
     """Each system in a process of its own, until the context ends."""
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +83,7 @@ def start_systems(
         processes = []
         for name in names:
             log = options.folder / f"{name}.log"
-            arguments = ["bench.shapes.systems", name, str(store_bytes)]
+            arguments = [module, name, str(store_bytes)]
             processes.append(SystemProcess(name, arguments, log, _TIMEOUT_SECONDS))
             stack.callback(processes[-1].close)
         yield processes

@@ -25,6 +25,9 @@ EXECUTORS = ("threads", "ray")
 # these touch memory for the first time and fill a cache: two windows are under way from the second epoch on
 _WARM_EPOCHS = 2
 
+# takes what it wants of an epoch
+Consume = Callable[[windrow.Epoch], Any]
+
 # what processes are part of, by what their command lines contain
 OTHER, _ITSELF = "other processes of Ray", "the process itself"
 PARTS = {
@@ -37,21 +40,26 @@ PARTS = {
 }
 
 
+def count_rows(epoch: windrow.Epoch) -> int:
+    """Take the batches of an epoch as fast as possible."""
+    batches = epoch.iter_batches(batch_size=BATCH_ROWS, batch_format="pyarrow")
+    return sum(batch.num_rows for batch in batches)
+
+
 class Trainer:
-    """Takes batches as fast as it can."""
+    """Takes epochs one after the other."""
 
     def __init__(self) -> None:
         self._epochs: Iterator[windrow.Epoch] | None = None
 
-    def read(self, shard: windrow.Shard, epochs: int) -> tuple[float, int]:
-        """Read some epochs; returns the time at which the last one ended, and its rows."""
+    def read(self, shard: windrow.Shard, epochs: int, consume: Consume = count_rows) -> tuple[float, Any]:
+        """Read some epochs; returns the time at which the last one ended, and what its consumer returned."""
         if self._epochs is None:
             self._epochs = shard.iter_epochs()
-        rows = 0
+        consumed = None
         for _ in range(epochs):
-            batches = next(self._epochs).iter_batches(batch_size=BATCH_ROWS, batch_format="pyarrow")
-            rows = sum(batch.num_rows for batch in batches)
-        return time.time(), rows
+            consumed = consume(next(self._epochs))
+        return time.time(), consumed
 
     def close(self, shard: windrow.Shard) -> None:
         """Close the shard."""
@@ -67,9 +75,11 @@ class _Threads:
     def __init__(self, trainers: int) -> None:
         self._trainers = [Trainer() for _ in range(trainers)]
 
-    def read(self, shards: Sequence[windrow.Shard], epochs: int) -> list[tuple[float, int]]:
+    def read(
+        self, shards: Sequence[windrow.Shard], epochs: int, consume: Consume = count_rows
+    ) -> list[tuple[float, Any]]:
         with ThreadPoolExecutor(len(shards)) as pool:
-            return list(pool.map(lambda one, shard: one.read(shard, epochs), self._trainers, shards))
+            return list(pool.map(lambda one, shard: one.read(shard, epochs, consume), self._trainers, shards))
 
     def close(self, shards: Sequence[windrow.Shard]) -> None:
         for trainer, shard in zip(self._trainers, shards, strict=True):
@@ -90,12 +100,14 @@ class _Actors:
         actor = ray.remote(num_cpus=0)(type("_Trainer", (Trainer,), {}))
         self.handles: Any = [actor.remote() for _ in range(trainers)]
 
-    def read(self, shards: Sequence[windrow.Shard], epochs: int) -> list[tuple[float, int]]:
+    def read(
+        self, shards: Sequence[windrow.Shard], epochs: int, consume: Consume = count_rows
+    ) -> list[tuple[float, Any]]:
         import ray
 
         pairs = zip(self.handles, shards, strict=True)
-        ends: list[tuple[float, int]] = ray.get(
-            [handle.read.remote(shard, epochs) for handle, shard in pairs]
+        ends: list[tuple[float, Any]] = ray.get(
+            [handle.read.remote(shard, epochs, consume) for handle, shard in pairs]
         )
         return ends
 
@@ -111,6 +123,11 @@ class _Actors:
             process: (name_process(read_command(process)), read_cpu_seconds(process))
             for process in list_tree(os.getpid())
         }
+
+
+def make_trainers(executor: str, count: int) -> _Threads | _Actors:
+    """Trainers for the shards of an executor."""
+    return _Actors(count) if executor == "ray" else _Threads(count)
 
 
 def name_process(command: str) -> str:
@@ -139,7 +156,7 @@ def measure(request: dict[str, Any], executor: str) -> dict[str, Any]:
     pipe = pipe.options(executor=executor, **options)
     pipe.explain(count, equal=True, batch_size=BATCH_ROWS)
     planned = time.perf_counter() - begin
-    trainers = _Actors(count) if executor == "ray" else _Threads(count)
+    trainers = make_trainers(executor, count)
     shards = pipe.split(count, equal=True, locality_hints=trainers.handles)
     try:
         began = max(ended for ended, _ in trainers.read(shards, _WARM_EPOCHS))

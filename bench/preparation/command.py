@@ -1,0 +1,179 @@
+"""``python -m bench preparation``: decoding images and tokenizing text, in windrow and beside bare loops, in turns."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from bench.preparation.systems import COMPUTE, SYSTEMS
+from bench.preparation.work import PARTS, make_files
+from bench.shapes.command import start_systems
+from bench.system.console import ProgressLine, align_table, choose_names, write_cell
+from bench.system.machine import describe_load, describe_machine
+
+# what windrow has to reach where its functions have processes of their own, of what others reach
+_LEAST = {"processes": 0.9, "torch": 1.2, "ray": 5.0}
+_TITLES = {"processes": "bare processes", "torch": "torch's DataLoader", "ray": "Ray Data"}
+_MOST_WAITED = 0.03
+_TEXTS = ("rows", "system", "shuffle", "compute")
+_HEADS = (
+    *_TEXTS,
+    "trainers",
+    "rows/s",
+    "of processes",
+    "least",
+    "most",
+    "x DataLoader",
+    "x Ray Data",
+    "waits %",
+)
+_NOTE = (
+    "processes, threads: one a core, which apply the function to their share of the rows in memory, and do nothing "
+    "else. shuffle: whether the function comes before or after it. Ratios are medians over the rounds, in turns, with "
+    "the least and the most; of Ray Data, to its faster order. waits: with steps that take as long as the preparation."
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A system, and how it is used."""
+
+    system: str
+    place: str = ""
+    compute: str = ""
+    trainers: int = 1
+
+    def __str__(self) -> str:
+        trainers = f"{self.trainers} trainers" if self.trainers > 1 else ""
+        return ", ".join(each for each in (self.system, self.place, self.compute, trainers) if each)
+
+
+# by case, what each round gave
+Found = Mapping[Case, Sequence[Mapping[str, Any]]]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``preparation``."""
+    parser.add_argument("--parts", default=",".join(PARTS), help="what is prepared")
+    parser.add_argument("--images", type=int, default=4_000, help="number of images")
+    parser.add_argument("--text", type=int, default=8_000, help="number of documents")
+    parser.add_argument("--systems", default=",".join(SYSTEMS), help="the systems; ray is Ray Data")
+    parser.add_argument(
+        "--places", default="before,after", help="where the function is, seen from the shuffle"
+    )
+    parser.add_argument("--compute", default="none,processes", help="with and without processes of their own")
+    parser.add_argument("--trainers", default="1,2", metavar="N,M", help="numbers of windrow's trainers")
+    parser.add_argument("--epochs", type=int, default=2, help="measured epochs, after a first one")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
+    parser.add_argument(
+        "--work", action="store_true", help="measure also what trainers wait that take as long"
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=Path(".bench/preparation"), help="folder of generated data"
+    )
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure and print the table; the exit status is 0 if all that windrow has to reach is met."""
+    parts = choose_names("--parts", options.parts, tuple(PARTS))
+    cases = list_cases(options)
+    if min(options.rounds, options.epochs, options.images, options.text) < 1:
+        raise ValueError("--rounds, --epochs, --images and --text: 1 or more")
+    machine = describe_machine()
+    folders = {part: str(make_files(part, getattr(options, part), options.folder)) for part in parts}
+    print(f"{options.rounds} rounds of {options.epochs} epochs", describe_load(machine), sep="\n", flush=True)
+    line = ProgressLine(sys.stderr)
+    found: dict[str, dict[Case, list[dict[str, Any]]]] = {
+        part: {case: [] for case in cases} for part in parts
+    }
+    names = list(dict.fromkeys(case.system for case in cases))
+    with start_systems(names, options, module="bench.preparation.systems") as processes:
+        running = {process.name: process for process in processes}
+        for part, number, case in product(parts, range(options.rounds), cases):
+            line.start(f"{part}, round {number + 1}: {case}")
+            asked = {"part": part, "folder": folders[part], "epochs": options.epochs, "work": options.work}
+            answer = running[case.system].run({**asked, **asdict(case)})
+            found[part][case].append(answer)
+            line.finish(answer.get("error") or f"{answer['rows'] / answer['seconds']:,.0f} rows/s")
+    summaries = [summarize_part(part, found[part]) for part in parts]
+    rows = [row for one, _, _ in summaries for row in one]
+    missed = [text for _, some, _ in summaries for text in some]
+    errors = [text for _, _, some in summaries for text in some]
+    print(align_table(_HEADS, rows, _TEXTS), _NOTE, sep="\n")
+    print("; ".join(f"{least:g} x {_TITLES[name]}" for name, least in _LEAST.items()), end="")
+    print(f"; waits of at most {_MOST_WAITED:.0%}:", f"missed by {'; '.join(missed)}" if missed else "met")
+    print(*errors, sep="\n", end="\n" if errors else "")
+    if options.json is not None:
+        results = [
+            {"part": part, **asdict(case), "rounds": of_case}
+            for part, of_part in found.items()
+            for case, of_case in of_part.items()
+        ]
+        options.json.write_text(json.dumps({"machine": machine, "results": results}, indent=1))
+    return int(bool(missed or errors))
+
+
+def list_cases(options: argparse.Namespace) -> list[Case]:
+    """All ways to use the chosen systems."""
+    places = choose_names("--places", options.places, ("before", "after"))
+    computes = choose_names("--compute", options.compute, ("none", "processes"))
+    trainers = [int(number) for number in options.trainers.split(",")]
+    cases = []
+    for name in choose_names("--systems", options.systems, tuple(SYSTEMS)):
+        if name in COMPUTE:
+            own = [each for each in computes if each in COMPUTE[name]]
+            cases += [Case(name, *each) for each in product(places, own, trainers)]
+        else:
+            cases += [Case(name, place) for place in (places if name == "ray" else ("",))]
+    return cases
+
+
+def summarize_part(part: str, found: Found) -> tuple[list[tuple[str, ...]], list[str], list[str]]:
+    """The rows of one part in the table, what it misses, and what is wrong."""
+    failed = {case: each["error"] for case, some in found.items() for each in some if "error" in each}
+    errors = [f"{part}, {case}: {error}" for case, error in failed.items()]
+    good = {case: some for case, some in found.items() if case not in failed}
+    prepared = {(each["rows"], each["total"]): str(case) for case, some in good.items() for each in some}
+    if len(prepared) > 1:
+        errors.append(f"{part}: not every system gives the same rows: {prepared}")
+    rates = {case: [each["rows"] / each["seconds"] for each in some] for case, some in good.items()}
+    best: dict[str, list[float]] = {}
+    for case in sorted(rates, key=lambda each: statistics.median(rates[each])):
+        best[case.system] = rates[case]
+    rows: list[tuple[str, ...]] = []
+    missed: list[str] = []
+    for case, own in rates.items():
+        ratios = {
+            name: [one / other for one, other in zip(own, best[name], strict=True)]
+            for name in _LEAST
+            if name in best
+        }
+        medians = {name: statistics.median(some) for name, some in ratios.items()}
+        waited = statistics.median(each.get("waited", math.nan) for each in good[case])
+        of_processes = ratios.get("processes", [])
+        cells = (
+            write_cell(medians.get("processes"), "{:.2f}"),
+            write_cell(min(of_processes, default=None), "{:.2f}"),
+            write_cell(max(of_processes, default=None), "{:.2f}"),
+            write_cell(medians.get("torch"), "{:.2f}"),
+            write_cell(medians.get("ray"), "{:.1f}"),
+            write_cell(None if math.isnan(waited) else 100 * waited, "{:.1f}"),
+        )
+        names = (part, case.system, case.place, case.compute, f"{case.trainers}")
+        rows.append((*names, f"{statistics.median(own):,.0f}", *cells))
+        if case.compute == "processes":
+            low = [
+                f"{value:.2f} of {_TITLES[name]}" for name, value in medians.items() if value < _LEAST[name]
+            ]
+            low += [f"{waited:.1%} waited"] if waited > _MOST_WAITED else []
+            missed += [f"{part}, {case} ({', '.join(low)})"] if low else []
+    return rows, missed, errors
