@@ -169,6 +169,21 @@ def test_timeline_example_draws_its_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert "epoch 1, window 0" in files[1].read_text()
 
 
+def test_images_example_trains_and_draws_its_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("PIL")
+    example = runpy.run_path(str(DOCS / "examples" / "images.py"), run_name="images")
+    picture, threads = tmp_path / "run.svg", torch.get_num_threads()
+    try:
+        example["main"](["--images", "600", "--epochs", "3", "--picture", str(picture)])
+    finally:
+        torch.set_num_threads(threads)
+    losses = [float(loss) for loss in re.findall(r"loss (\d\.\d+)", capsys.readouterr().out)]
+    assert len(losses) == 3
+    assert losses[2] < losses[0] - 0.1
+    assert ">trainer 0<" in picture.read_text()
+
+
 def test_shares_example_draws_shares_within_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
