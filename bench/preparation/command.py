@@ -24,21 +24,13 @@ _LEAST = {"processes": 0.9, "torch": 1.2, "ray": 5.0}
 _TITLES = {"processes": "bare processes", "torch": "torch's DataLoader", "ray": "Ray Data"}
 _MOST_WAITED = 0.03
 _TEXTS = ("rows", "system", "shuffle", "compute")
-_HEADS = (
-    *_TEXTS,
-    "trainers",
-    "rows/s",
-    "of processes",
-    "least",
-    "most",
-    "x DataLoader",
-    "x Ray Data",
-    "waits %",
-)
+_RATIOS = ("of processes", "least", "most", "by CPU", "x DataLoader", "x Ray Data")
+_HEADS = (*_TEXTS, "trainers", "rows/s", *_RATIOS, "waits %")
 _NOTE = (
     "processes, threads: one a core, which apply the function to their share of the rows in memory, and do nothing "
     "else. shuffle: whether the function comes before or after it. Ratios are medians over the rounds, in turns, with "
-    "the least and the most; of Ray Data, to its faster order. waits: with steps that take as long as the preparation."
+    "the least and the most; of Ray Data, to its faster order. by CPU: the CPU seconds of bare processes over those of "
+    "a system, with all its processes. waits: with steps that take as long as the preparation."
 )
 
 
@@ -69,7 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--places", default="before,after", help="where the function is, seen from the shuffle"
     )
-    parser.add_argument("--compute", default="none,processes", help="with and without processes of their own")
+    parser.add_argument("--compute", default="none,processes", help=f"of {', '.join(COMPUTE)} (an ActorPool)")
     parser.add_argument("--trainers", default="1,2", metavar="N,M", help="numbers of windrow's trainers")
     parser.add_argument("--epochs", type=int, default=2, help="measured epochs, after a first one")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
@@ -125,13 +117,12 @@ def run(options: argparse.Namespace) -> int:
 def list_cases(options: argparse.Namespace) -> list[Case]:
     """All ways to use the chosen systems."""
     places = choose_names("--places", options.places, ("before", "after"))
-    computes = choose_names("--compute", options.compute, ("none", "processes"))
+    computes = choose_names("--compute", options.compute, tuple(COMPUTE))
     trainers = [int(number) for number in options.trainers.split(",")]
     cases = []
     for name in choose_names("--systems", options.systems, tuple(SYSTEMS)):
-        if name in COMPUTE:
-            own = [each for each in computes if each in COMPUTE[name]]
-            cases += [Case(name, *each) for each in product(places, own, trainers)]
+        if name.startswith("windrow"):
+            cases += [Case(name, *each) for each in product(places, computes, trainers)]
         else:
             cases += [Case(name, place) for place in (places if name == "ray" else ("",))]
     return cases
@@ -149,6 +140,8 @@ def summarize_part(part: str, found: Found) -> tuple[list[tuple[str, ...]], list
     best: dict[str, list[float]] = {}
     for case in sorted(rates, key=lambda each: statistics.median(rates[each])):
         best[case.system] = rates[case]
+    costs = {case: statistics.median(each["cpu_seconds"] for each in some) for case, some in good.items()}
+    bare = costs.get(Case("processes"))
     rows: list[tuple[str, ...]] = []
     missed: list[str] = []
     for case, own in rates.items():
@@ -164,13 +157,14 @@ def summarize_part(part: str, found: Found) -> tuple[list[tuple[str, ...]], list
             write_cell(medians.get("processes"), "{:.2f}"),
             write_cell(min(of_processes, default=None), "{:.2f}"),
             write_cell(max(of_processes, default=None), "{:.2f}"),
+            write_cell(bare and costs[case] and bare / costs[case], "{:.2f}"),
             write_cell(medians.get("torch"), "{:.2f}"),
             write_cell(medians.get("ray"), "{:.1f}"),
             write_cell(None if math.isnan(waited) else 100 * waited, "{:.1f}"),
         )
         names = (part, case.system, case.place, case.compute, f"{case.trainers}")
         rows.append((*names, f"{statistics.median(own):,.0f}", *cells))
-        if case.compute == "processes":
+        if case.compute not in ("", "none"):
             low = [
                 f"{value:.2f} of {_TITLES[name]}" for name, value in medians.items() if value < _LEAST[name]
             ]

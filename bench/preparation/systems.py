@@ -5,6 +5,7 @@ The process reads a request a line as JSON, and prints the result as JSON.
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
@@ -19,15 +20,16 @@ import windrow
 from bench.preparation.work import PARTS, Taken, load_rows, prepare, take
 from bench.shapes.systems import make_trainers
 from bench.system.machine import count_cores
-from bench.system.processes import answer_requests
+from bench.system.processes import answer_requests, list_tree, read_cpu_seconds
 from bench.system.ray_cluster import start_ray
 
 _BATCH_ROWS = 64
 _WINDOW_BLOCKS = 8
-# by system and --compute, what `map_batches` gets
-COMPUTE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    "windrow-threads": {"none": {}},
-    "windrow-ray": {"none": {}},
+# what `map_batches` gets for --compute; the tasks that read need a CPU too
+COMPUTE: Mapping[str, Mapping[str, Any]] = {
+    "none": {},
+    "processes": {"compute": "processes"},
+    "pool": {"compute": windrow.ActorPool(count_cores()), "num_cpus": 0},
 }
 
 Request = Mapping[str, Any]
@@ -96,7 +98,7 @@ def _read_windrow(executor: str, request: Request) -> Iterator[Read]:
     dataset = windrow.read_parquet(request["folder"]).window(blocks_per_window=_WINDOW_BLOCKS)
     # the epoch after the last keeps prefetching as it was
     epochs = 2 + request["epochs"] * (1 + request["work"])
-    compute = COMPUTE[f"windrow-{executor}"][request["compute"]]
+    compute = COMPUTE[request["compute"]]
     pipe = _prepare_dataset(
         dataset.repeat(epochs), request, lambda each: each.random_shuffle_each_window(seed=7), compute
     )
@@ -139,9 +141,11 @@ def measure(name: str, request: Request) -> dict[str, Any]:
     """The seconds of an epoch after the first, what it gave, and the share that trainers wait with slow steps."""
     with SYSTEMS[name](request) as read:
         read(0.0)
+        before = _read_cpu_seconds()
         seconds, taken = _read_epochs(read, request["epochs"], 0.0)
         found = {
             "seconds": statistics.mean(seconds),
+            "cpu_seconds": (_read_cpu_seconds() - before) / request["epochs"],
             "rows": sum(each.rows for each in taken) / request["epochs"],
             "total": sum(each.total for each in taken) / request["epochs"],
         }
@@ -160,6 +164,11 @@ def _read_epochs(read: Read, epochs: int, step_seconds: float) -> tuple[list[flo
         taken += read(step_seconds)
         seconds.append(time.perf_counter() - began)
     return seconds, taken
+
+
+def _read_cpu_seconds() -> float:
+    """What this process and all that it has started have used."""
+    return sum(map(read_cpu_seconds, list_tree(os.getpid())))
 
 
 def _start(name: str, store_bytes: int) -> Callable[[Request], dict[str, Any]]:
