@@ -29,7 +29,7 @@ _HEADS = (*_TEXTS, "trainers", "rows/s", *_RATIOS, "waits %")
 _NOTE = (
     "processes, threads: one a core, which apply the function to their share of the rows in memory, and do nothing "
     "else. shuffle: whether the function comes before or after it. Ratios are medians over the rounds, in turns, with "
-    "the least and the most; of Ray Data, to its faster order. by CPU: the CPU seconds of bare processes over those of "
+    "the least and the most. by CPU: the CPU seconds of bare processes over those of "
     "a system, with all its processes. waits: with steps that take as long as the preparation."
 )
 
@@ -124,7 +124,7 @@ def list_cases(options: argparse.Namespace) -> list[Case]:
         if name.startswith("windrow"):
             cases += [Case(name, *each) for each in product(places, computes, trainers)]
         else:
-            cases += [Case(name, place) for place in (places if name == "ray" else ("",))]
+            cases.append(Case(name, "after" if name == "ray" else ""))
     return cases
 
 
@@ -137,18 +137,14 @@ def summarize_part(part: str, found: Found) -> tuple[list[tuple[str, ...]], list
     if len(prepared) > 1:
         errors.append(f"{part}: not every system gives the same rows: {prepared}")
     rates = {case: [each["rows"] / each["seconds"] for each in some] for case, some in good.items()}
-    best: dict[str, list[float]] = {}
-    for case in sorted(rates, key=lambda each: statistics.median(rates[each])):
-        best[case.system] = rates[case]
+    others = {case.system: rates[case] for case in rates if case.system in _LEAST}
     costs = {case: statistics.median(each["cpu_seconds"] for each in some) for case, some in good.items()}
     bare = costs.get(Case("processes"))
     rows: list[tuple[str, ...]] = []
     missed: list[str] = []
     for case, own in rates.items():
         ratios = {
-            name: [one / other for one, other in zip(own, best[name], strict=True)]
-            for name in _LEAST
-            if name in best
+            name: [one / other for one, other in zip(own, others[name], strict=True)] for name in others
         }
         medians = {name: statistics.median(some) for name, some in ratios.items()}
         waited = statistics.median(each.get("waited", math.nan) for each in good[case])

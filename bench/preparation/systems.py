@@ -83,14 +83,9 @@ def _read_torch(request: Request) -> Iterator[Read]:
     yield lambda step_seconds: [take(loader, step_seconds)]
 
 
-def _prepare_dataset(
-    dataset: Any, request: Request, shuffle: Callable[[Any], Any], compute: Mapping[str, Any]
-) -> Any:
-    """The dataset, shuffled and prepared in the order of the request."""
-    arguments = {"batch_size": _BATCH_ROWS, "fn_kwargs": _name_work(request), **compute}
-    if request["place"] == "after":
-        return shuffle(dataset).map_batches(prepare, **arguments)
-    return shuffle(dataset.map_batches(prepare, **arguments))
+def _describe_function(request: Request) -> dict[str, Any]:
+    """What `map_batches` gets, of windrow and of Ray Data."""
+    return {"fn": prepare, "fn_kwargs": _name_work(request), "batch_size": _BATCH_ROWS}
 
 
 @contextmanager
@@ -98,10 +93,11 @@ def _read_windrow(executor: str, request: Request) -> Iterator[Read]:
     dataset = windrow.read_parquet(request["folder"]).window(blocks_per_window=_WINDOW_BLOCKS)
     # the epoch after the last keeps prefetching as it was
     epochs = 2 + request["epochs"] * (1 + request["work"])
-    compute = COMPUTE[request["compute"]]
-    pipe = _prepare_dataset(
-        dataset.repeat(epochs), request, lambda each: each.random_shuffle_each_window(seed=7), compute
-    )
+    function = {**_describe_function(request), **COMPUTE[request["compute"]]}
+    is_before = request["place"] == "before"
+    repeated = (dataset.map_batches(**function) if is_before else dataset).repeat(epochs)
+    shuffled = repeated.random_shuffle_each_window(seed=7)
+    pipe = shuffled if is_before else shuffled.map_batches(**function)
     trainers = make_trainers(executor, request["trainers"])
     pipe = pipe.options(executor=executor, progress=False)
     shards = pipe.split(request["trainers"], locality_hints=trainers.handles)
@@ -123,7 +119,8 @@ def _read_ray_data(request: Request) -> Iterator[Read]:
 
     ray.data.DataContext.get_current().enable_progress_bars = False
     dataset = ray.data.read_parquet(request["folder"], file_extensions=["parquet"])
-    prepared = _prepare_dataset(dataset, request, lambda each: each.random_shuffle(), {})
+    # before its shuffle, which holds all rows, the function would make them several times as large
+    prepared = dataset.random_shuffle().map_batches(**_describe_function(request))
     yield lambda step_seconds: [take(prepared.iter_torch_batches(batch_size=_BATCH_ROWS), step_seconds)]
 
 

@@ -45,7 +45,7 @@ def test_functions_after_the_shuffle_beside_bare_threads(
 @pytest.mark.timeout(900)
 def test_every_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = _measure(tmp_path, capsys, "--compute", "none,processes,pool")
-    assert len(found) == 2 * (3 + 2 * 12 + 2)
+    assert len(found) == 2 * (4 + 2 * 12)
 
 
 def test_generated_rows_are_as_large_as_they_say(tmp_path: Path) -> None:
