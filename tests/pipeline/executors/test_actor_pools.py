@@ -299,9 +299,9 @@ def read_shards(pipe: windrow.DatasetPipeline, shards: int) -> list[list[dict[st
 @pytest.mark.parametrize("compute", ["processes", windrow.ActorPool(2)])
 def test_shuffled_rows_pass_through_a_pool_in_order(numbers: Path, compute: Any) -> None:
     pipe = shuffled(numbers)
-    resources = {} if compute == "processes" else {"num_cpus": 0.3}
+    cpus = None if compute == "processes" else 0.3
     expected = read_shards(pipe.options(executor="threads").map_batches(add_noise, rng=True), 2)
-    found = read_shards(pipe.map_batches(add_noise, rng=True, compute=compute, **resources), 2)
+    found = read_shards(pipe.map_batches(add_noise, rng=True, compute=compute, num_cpus=cpus), 2)
     for one, other in zip(expected, found, strict=True):
         assert [batch["x"].tolist() for batch in one] == [batch["x"].tolist() for batch in other]
         assert [batch["noise"].tolist() for batch in one] == [batch["noise"].tolist() for batch in other]

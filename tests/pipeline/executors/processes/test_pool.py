@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -291,7 +291,7 @@ def test_a_state_resumes_on_other_numbers_of_shards() -> None:
 
 def test_replicas_get_the_same_rows_from_processes() -> None:
     pipe = shuffled().map_batches(functions.Counting, compute=windrow.ActorPool(2))
-    [replicas] = cast("list[list[windrow.Shard]]", pipe.split(1, equal=True, replicas=2))
+    [replicas] = pipe.split(1, equal=True, replicas=2)
 
     def consume(shard: windrow.Shard) -> list[Any]:
         return [(batch["id"].tolist(), batch["pid"].tolist()) for batch in shard.iter_batches(20)]
