@@ -67,6 +67,10 @@ class ChaosCluster:
         busy = [(process, node) for process, node, title in workers if title.startswith("ray::windrow")]
         return busy or [(process, node) for process, node, title in workers if title.startswith("ray::IDLE")]
 
+    def find_actors(self) -> list[tuple[int, str]]:
+        """The actors that run a transform, and their nodes."""
+        return [found for found in self._workers() if "ray::_Worker" in read_command(found[0])]
+
     def find_coordinators(self) -> list[tuple[int, str]]:
         """The coordinator's process and the id of its node, if it is running."""
         return [found for found in self._workers() if "Coordinator" in read_command(found[0])]

@@ -16,6 +16,7 @@ from pathlib import Path
 from bench.chaos.analysis import Report, draw_report, make_report
 from bench.chaos.cluster import ChaosCluster, StandbyTasks, kill
 from bench.chaos.setting import (
+    ACTOR,
     KINDS,
     Expected,
     Kill,
@@ -166,6 +167,9 @@ class _KillExecutor:
     def _kill_coordinator(self) -> _Hit | None:
         return self._kill_one(self._cluster.find_coordinators())
 
+    def _kill_actor(self) -> _Hit | None:
+        return self._kill_one(self._cluster.find_actors())
+
     def _kill_raylet(self) -> _Hit | None:
         node = self._cluster.kill_data_node(self._rng)
         return None if node is None else (None, node)
@@ -198,13 +202,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpus", type=int, default=Setting.cpus, help="logical CPUs of each raylet")
     parser.add_argument(
         "--only",
-        choices=KINDS,
+        choices=(*KINDS, ACTOR),
         action="append",
         metavar="KIND",
-        help=f"inject only this kind of fault: {', '.join(KINDS)}",
+        help=f"inject only this kind of fault: {', '.join(KINDS)}; with --prepared also {ACTOR}",
     )
     parser.add_argument(
         "--counted", action="store_true", help="filter rows, so that row counts are not known in advance"
+    )
+    parser.add_argument(
+        "--prepared",
+        action="store_true",
+        help="run a transform behind the shuffle on actors, and kill these too",
     )
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the full report as JSON")
 
@@ -216,14 +225,15 @@ def run(options: argparse.Namespace) -> int:
     if seconds <= 0 or kills < 1:
         raise ValueError("--minutes and --kills must be more than 0")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    setting = Setting(cpus=options.cpus, counted=options.counted)
+    setting = Setting(cpus=options.cpus, counted=options.counted, prepared=options.prepared)
+    kinds = options.only or (*KINDS, *([ACTOR] if options.prepared else []))
     line = ProgressLine(sys.stderr)
     line.start(f"{kills} kills in {options.minutes:g} minutes, seed {options.seed}")
     report = _run_plan(
         setting,
         seed=options.seed,
         kills=kills,
-        kinds=options.only or KINDS,
+        kinds=kinds,
         seconds=seconds,
         baseline_seconds=min(_BASELINE_SECONDS, seconds / 4),
         report_progress=line.update,
