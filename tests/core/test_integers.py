@@ -13,7 +13,7 @@ import windrow
 from windrow import PlanError
 from windrow.core.integers import as_integer
 from windrow.dataset.argument_checks import check_count, check_seed
-from windrow.io.formats.image_format import _check_size
+from windrow.io.formats.image_pixels import check_size
 from windrow.pipeline.delivery.delivery import Delivery
 from windrow.pipeline.launch.launcher import find_rank
 
@@ -73,7 +73,7 @@ ARGUMENTS: dict[str, Callable[[Any], Any]] = {
     "cache_limit": lambda size: windrow.range(9).options(cache="memory", cache_limit=size),
     "prefetch_windows": lambda size: windrow.range(9).options(prefetch_windows=size),
     "map_batches": lambda size: windrow.range(9).map_batches(len, batch_size=size)._plan,
-    "size": lambda size: _check_size((size, size)),
+    "size": lambda size: check_size((size, size)),
     "max_epoch": lambda size: [e.number for e in windrow.range(9).repeat(4).iter_epochs(size)],
     "rank": lambda size: windrow.range(9).window().shard(rank=size, world_size=7),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,57 +13,31 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.errors import PlanError, SourceError
-from windrow.core.integers import as_integer
-from windrow.core.optional_dependencies import require
+from windrow.core.errors import SourceError
 from windrow.core.source import CorruptBlockError
-from windrow.core.variable_tensors import to_tensor_column, variable_tensor
+from windrow.core.variable_tensors import to_tensor_column
 from windrow.io.catalog.file_format import Survey
 from windrow.io.formats.block_files import make_corrupt_error, open_path
+from windrow.io.formats.image_pixels import (
+    ImageError,
+    PixelFormat,
+    check_size,
+    describe_limit,
+    image_errors,
+    is_too_large,
+    load_pillow,
+    to_array,
+)
 from windrow.io.formats.numpy_types import column_type, to_column
 from windrow.io.formats.whole_file_format import Contents, WholeFileFormat
 from windrow.io.storage.filesystems import Files
 
-_PIXELS = re.compile(r"\((\d+) pixels\)")
 _IMAGE = "image"
-# channels and pixel type of each mode; arrays of one channel have no channel dimension
-_MODES: dict[str, tuple[int, type[np.generic]]] = {
-    "L": (1, np.uint8),
-    "LA": (2, np.uint8),
-    "RGB": (3, np.uint8),
-    "RGBA": (4, np.uint8),
-    "CMYK": (4, np.uint8),
-    "YCbCr": (3, np.uint8),
-    "HSV": (3, np.uint8),
-    "LAB": (3, np.uint8),
-    "I;16": (1, np.uint16),
-    "I": (1, np.int32),
-    "F": (1, np.float32),
-}
-# modes of more than eight bits, which Pillow would clip when converting to others
-_WIDE_MODES = ("I", "F")
 _SAMPLE = 16
 _HEAD_BYTES = 64 * 1024
 # assumed ratio of decoded to file size; affects only how many images form a part
 _GROWTH = 8
 _FIX = "exclude it with a glob, or restore it"
-
-
-def is_too_large(pillow: Any, error: BaseException) -> bool:
-    """Whether Pillow raises an error for an image's size; a warning, where warnings are errors, counts too."""
-    return isinstance(error, (pillow.DecompressionBombError, pillow.DecompressionBombWarning))
-
-
-def describe_limit(pillow: Any, error: BaseException) -> str:
-    """Continue the sentence after an image's name: how many pixels it has, the limit, and what to change."""
-    found = _PIXELS.search(str(error))
-    pixels = "too many pixels" if found is None else f"{int(found[1]):,} pixels"
-    is_warning = isinstance(error, pillow.DecompressionBombWarning)
-    limit = "PIL.Image.MAX_IMAGE_PIXELS" if is_warning else "twice PIL.Image.MAX_IMAGE_PIXELS"
-    return (
-        f"has {pixels}, more than Pillow decodes: {limit}, which is {pillow.MAX_IMAGE_PIXELS:,}: scale the image down, "
-        "exclude it, or raise MAX_IMAGE_PIXELS in every process that reads, if you trust the files"
-    )
 
 
 @dataclass(frozen=True)
@@ -80,10 +53,9 @@ class ImageFormat(WholeFileFormat):
     name: str = "image"
 
     def __post_init__(self) -> None:
-        if self.mode not in _MODES:
-            raise PlanError(f"mode={self.mode!r} must be one of {', '.join(map(repr, _MODES))}")
+        PixelFormat(self.mode)
         if self.size is not None:
-            object.__setattr__(self, "size", _check_size(self.size))
+            object.__setattr__(self, "size", check_size(self.size))
         _pillow()
 
     @property
@@ -99,45 +71,34 @@ class ImageFormat(WholeFileFormat):
         with ThreadPoolExecutor(len(sampled), "windrow-looking") as threads:
             found = list(threads.map(lambda look: self._look(files, *look), sampled))
         if self.size is not None:
-            kind = column_type(self._dtype, self._shape(*self.size))
-            each = np.full(len(paths), self._pixel_bytes * prod(self.size), np.int64)
+            kind = column_type(self._pixels.dtype, self._pixels.shape(*self.size))
+            each = np.full(len(paths), self._pixels.pixel_bytes * prod(self.size), np.int64)
             return Survey(pa.schema([pa.field(_IMAGE, kind)]), each, {})
-        sizes = np.array([self._pixel_bytes * prod(size) for size in found], np.int64)
+        sizes = np.array([self._pixels.pixel_bytes * prod(size) for size in found], np.int64)
         if (sizes == sizes[0]).all():
             estimates = np.full(len(paths), sizes[0], np.int64)
         else:
             estimates = (file_bytes * (sizes.sum() / file_bytes[places].sum())).astype(np.int64) + 1
-        return Survey(pa.schema([pa.field(_IMAGE, self._variable_type)]), estimates, {_IMAGE: estimates})
+        return Survey(
+            pa.schema([pa.field(_IMAGE, self._pixels.variable_type)]), estimates, {_IMAGE: estimates}
+        )
 
     def estimate_row_bytes(self, size_bytes: int) -> int:
         """Estimate the decoded bytes of an image file of this size."""
-        return self._pixel_bytes * prod(self.size) if self.size else _GROWTH * size_bytes
+        return self._pixels.pixel_bytes * prod(self.size) if self.size else _GROWTH * size_bytes
 
     def columns(self, files: Files, contents: Contents, names: Sequence[str]) -> Mapping[str, pa.Array]:
         """(files,) decoded images."""
         if self.size is not None:
-            stacked = np.empty((len(contents.paths), *self._shape(*self.size)), self._dtype)
+            stacked = np.empty((len(contents.paths), *self._pixels.shape(*self.size)), self._pixels.dtype)
             for place, image in enumerate(self._decode_all(files, contents)):
                 stacked[place] = image
             return {_IMAGE: to_column(stacked)}
-        return {_IMAGE: to_tensor_column(self._decode_all(files, contents), self._variable_type)}
+        return {_IMAGE: to_tensor_column(self._decode_all(files, contents), self._pixels.variable_type)}
 
     @property
-    def _dtype(self) -> np.dtype[Any]:
-        return np.dtype(_MODES[self.mode][1])
-
-    @property
-    def _variable_type(self) -> pa.DataType:
-        return variable_tensor(pa.from_numpy_dtype(self._dtype), len(self._shape(1, 1)))
-
-    @property
-    def _pixel_bytes(self) -> int:
-        return _MODES[self.mode][0] * self._dtype.itemsize
-
-    def _shape(self, height: int, width: int) -> tuple[int, ...]:
-        """The array shape of an image."""
-        channels = _MODES[self.mode][0]
-        return (height, width, channels) if channels > 1 else (height, width)
+    def _pixels(self) -> PixelFormat:
+        return PixelFormat(self.mode)
 
     def _look(self, files: Files, path: str, size_bytes: int) -> tuple[int, int]:
         """Read (height, width) from an image's header."""
@@ -162,64 +123,25 @@ class ImageFormat(WholeFileFormat):
         bounds = zip(contents.ends[:-1].tolist(), contents.ends[1:].tolist(), strict=True)
         for path, (start, stop) in zip(contents.paths, bounds, strict=True):
             try:
-                with pillow.open(io.BytesIO(data[start:stop])) as image:
+                with image_errors(pillow, _FIX), pillow.open(io.BytesIO(data[start:stop])) as image:
                     decoded = self._decode(pillow, image)
-            except MemoryError:
-                raise
-            except _ModeError as error:
-                raise SourceError(f"{files.name(path)} {error}") from error
-            except pillow.UnidentifiedImageError as error:
-                raise CorruptBlockError(
-                    f"{files.name(path)} is not an image that Pillow can read: {_FIX}"
-                ) from error
-            except Exception as error:
-                if is_too_large(pillow, error):
-                    raise SourceError(f"{files.name(path)} {describe_limit(pillow, error)}") from error
-                if isinstance(error, NotImplementedError) or "not available" in str(error):
-                    raise SourceError(
-                        f"{files.name(path)} holds an image that this Pillow cannot decode: {error}; install a Pillow "
-                        "with that decoder, or convert the file"
-                    ) from error
-                raise make_corrupt_error(files, files.name(path), error) from error
+            except ImageError as error:
+                raise _to_source_error(files, files.name(path), error) from error.__cause__
             yield decoded
 
     def _decode(self, pillow: Any, image: Any) -> NDArray[Any]:
-        if image.mode != self.mode:
-            image.load()
-            image = self._convert(image)
+        image = self._pixels.convert(image)
         if self.size is not None and image.size != self.size[::-1]:
             image = image.resize(self.size[::-1], pillow.Resampling.BILINEAR)
-        return np.asarray(image)
-
-    def _convert(self, image: Any) -> Any:
-        """Convert an image to the requested mode."""
-        narrows = image.mode.startswith(_WIDE_MODES) and not self.mode.startswith(_WIDE_MODES)
-        try:
-            if not narrows:
-                return image.convert(self.mode)
-        except ValueError:
-            pass
-        reason = ", since its values need more than eight bits" if narrows else ""
-        raise _ModeError(
-            f"is of mode {image.mode!r}, which cannot be converted to {self.mode!r}{reason}: give another mode=, or "
-            "convert the file"
-        )
+        return to_array(image)
 
 
-class _ModeError(Exception):
-    """An image's mode cannot be converted to the requested one."""
-
-
-def _check_size(size: Any) -> tuple[int, int]:
-    given = tuple(size) if isinstance(size, Sequence) and not isinstance(size, str) else ()
-    sides = [side for side in map(as_integer, given) if side is not None and side > 0]
-    if len(given) != 2 or len(sides) != 2:
-        raise PlanError(
-            f"size={size!r} must be (height, width) in pixels, or None to keep the sizes of images"
-        )
-    return sides[0], sides[1]
+def _to_source_error(files: Files, name: str, error: ImageError) -> SourceError:
+    if error.cause == "corrupt":
+        return make_corrupt_error(files, name, error.__cause__ or error)
+    kind = CorruptBlockError if error.cause == "not an image" else SourceError
+    return kind(f"{name} {error}")
 
 
 def _pillow() -> Any:
-    """Import Pillow."""
-    return require("PIL.Image", "images", "read_images()")
+    return load_pillow("read_images()")

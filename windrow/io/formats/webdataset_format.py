@@ -26,7 +26,7 @@ from windrow.core.variable_tensors import is_variable_tensor, to_tensor_column, 
 from windrow.io.catalog.manifest import FragmentFacts
 from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.formats.block_files import OpenFile
-from windrow.io.formats.image_format import describe_limit, is_too_large
+from windrow.io.formats.image_pixels import describe_limit, is_too_large
 from windrow.io.formats.inferred_types import type_names, unify_inferred, widen_samples
 from windrow.io.formats.row_group_format import Head, RecordFormat, estimate_facts, group_by_bytes
 from windrow.io.storage.error_causes import exceeds_arrow
