@@ -11,7 +11,8 @@ from windrow.core.errors import PlanError
 from windrow.core.user_functions import check_function, function_name
 from windrow.dataset.argument_checks import check_seed
 from windrow.dataset.logical_plan import DRAWN_SEED_BITS
-from windrow.dataset.transforms.column_methods import ColumnMethods, on_tables
+from windrow.dataset.transforms.column_methods import on_tables
+from windrow.dataset.transforms.media_methods import MediaMethods
 from windrow.io.catalog.filters import check_filter
 from windrow.pipeline.tasks.actor_pool import Compute, WorkerResources
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -47,7 +48,7 @@ _CONSTRUCTOR = ("fn_constructor_args", "fn_constructor_kwargs")
 
 
 @dataclass(frozen=True, repr=False)
-class Transformable(ColumnMethods):
+class Transformable(MediaMethods):
     """Base class of what has a logical plan to add transforms to.
 
     Transforms before the shuffle are applied to blocks as they are read, and those after it to shuffled rows.

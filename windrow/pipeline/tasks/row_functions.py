@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -54,7 +54,21 @@ class RowError(Exception):
         self.error = error
 
 
-class RowFunction:
+class RowFunction(ABC):
+    """A function on tables that treats each row by itself, so that rows that fail are known."""
+
+    @abstractmethod
+    def __call__(self, table: pa.Table, *args: Any, rng: RowGenerator | None = None, **kwargs: Any) -> Any:
+        """The result for the rows of a table; raises a `RowError` at the first row that fails."""
+
+    @abstractmethod
+    def failing(
+        self, table: pa.Table, *args: Any, rng: RowGenerator | None = None, **kwargs: Any
+    ) -> list[RowError]:
+        """An error for each row that fails by itself."""
+
+
+class EachRow(RowFunction):
     """A function on tables that calls a user's function for each row, a dict of Python values."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
@@ -97,7 +111,7 @@ class RowFunction:
         """What the rows' results make together."""
 
 
-class MapRows(RowFunction):
+class MapRows(EachRow):
     """``map``: each row becomes another one."""
 
     def _check(self, result: Any, results: Sequence[Any]) -> Any:
@@ -107,7 +121,7 @@ class MapRows(RowFunction):
         return _columns(results)
 
 
-class FlatMapRows(RowFunction):
+class FlatMapRows(EachRow):
     """``flat_map``: each row becomes any number of rows."""
 
     # of this table so far; an object runs in one thread at a time
@@ -130,7 +144,7 @@ class FlatMapRows(RowFunction):
         return _columns(made) if made else table.slice(0, 0)
 
 
-class FilterRows(RowFunction):
+class FilterRows(EachRow):
     """``filter``: rows stay for which the function is true."""
 
     def _check(self, result: Any, results: Sequence[Any]) -> Any:

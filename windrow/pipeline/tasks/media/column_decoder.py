@@ -1,0 +1,98 @@
+"""The base of functions that decode one column row by row, so that a row that fails is known by itself."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from windrow.io.formats.image_pixels import ImageError
+from windrow.io.storage.path_contents import PathReader
+from windrow.pipeline.tasks.media.column_contents import Content, read_contents
+from windrow.pipeline.tasks.media.made_columns import MadeColumn
+from windrow.pipeline.tasks.row_functions import RowError, RowFunction
+from windrow.pipeline.tasks.row_generator import RowGenerator
+
+# what to do about bytes that cannot be decoded
+FIX = "restore it, or drop the row; write_parquet(failed_rows=...) and the like put such rows aside"
+
+Draws = NDArray[Any] | None
+
+
+class MediaError(Exception):
+    """The content of a row cannot be decoded; the text continues the sentence after its name."""
+
+
+@dataclass(frozen=True)
+class ColumnDecoder(RowFunction):
+    """A function on tables that decodes each row of a column; null stays null."""
+
+    column: str
+    # the column of the result; the same name takes the place of the column
+    output: str
+    paths: PathReader
+
+    @property
+    @abstractmethod
+    def draws(self) -> int:
+        """How many random numbers decoding a row takes."""
+
+    @abstractmethod
+    def empty_column(self, rows: int) -> MadeColumn:
+        """A column of so many rows to fill."""
+
+    @abstractmethod
+    def decode(self, data: Any, draws: Draws) -> NDArray[Any]:
+        """Decode the bytes of a row; raises a MediaError or ImageError."""
+
+    def __call__(self, table: pa.Table, *args: Any, rng: RowGenerator | None = None, **kwargs: Any) -> Any:
+        """The table with the decoded column; raises a `RowError` at the first row that fails."""
+        made = self.empty_column(table.num_rows)
+        for row, (content, draws) in enumerate(self._rows(table, rng)):
+            try:
+                made.put(row, self._decode(content, draws))
+            except BaseException as error:
+                raise RowError(row, error) from error
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        columns[self.output] = made.finish()
+        return columns
+
+    def failing(
+        self, table: pa.Table, *args: Any, rng: RowGenerator | None = None, **kwargs: Any
+    ) -> list[RowError]:
+        """An error for each row that fails; none if the column itself is what is wrong."""
+        found: list[RowError] = []
+        rows = self._rows(table, rng)
+        try:
+            for row, (content, draws) in enumerate(rows):
+                try:
+                    self._decode(content, draws)
+                except Exception as error:
+                    found.append(RowError(row, error))
+        except Exception:
+            return []
+        return found
+
+    def _rows(self, table: pa.Table, rng: RowGenerator | None) -> Iterator[tuple[Content, Draws]]:
+        if self.column not in table.column_names:
+            names = ", ".join(map(repr, table.column_names))
+            raise KeyError(f"there is no column {self.column!r}; there are {names}")
+        drawn = repeat(None) if rng is None else iter(rng.random(self.draws))
+        try:
+            yield from zip(read_contents(table.column(self.column), self.paths), drawn, strict=False)
+        except TypeError as error:
+            raise TypeError(f"column {self.column!r} {error}") from error
+
+    def _decode(self, content: Content, draws: Draws) -> NDArray[Any] | None:
+        if content.load is None:
+            return None
+        try:
+            return self.decode(content.load(), draws)
+        except (ImageError, MediaError) as error:
+            what = "the value" if content.path is None else content.path
+            raise ValueError(f"{what} of column {self.column!r} {error}") from error
