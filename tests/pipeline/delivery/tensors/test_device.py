@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windrow
-from windrow.pipeline.delivery.tensors.device import Placement, StagedMover
+from windrow.pipeline.delivery.tensors.device import Mover, Placement, StagedMover
 
 DTYPES = [torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64, torch.bool]
 
@@ -98,6 +98,27 @@ def test_batches_that_wait_for_the_consumer(found: list[dict[str, torch.Tensor]]
             assert got[name].dtype == tensor.dtype
             assert torch.equal(got[name], tensor)
     assert len(copies.copied) == copies.handed_over == len(found)
+
+
+class NotedMover(Mover):
+    """Notes what crosses to the device."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+        self.crossed: list[torch.dtype] = []
+
+    def _place(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.crossed.append(tensor.dtype)
+        return super()._place(tensor)
+
+
+def test_casts_where_fewer_bytes_cross_without_staging_too() -> None:
+    columns = {"image": torch.zeros((2, 3), dtype=torch.uint8), "x": torch.zeros(2, dtype=torch.float64)}
+    mover = NotedMover()
+    moved = mover.move(columns, {"image": torch.float32, "x": torch.float32})
+    assert {name: tensor.dtype for name, tensor in moved.items()} == dict.fromkeys(columns, torch.float32)
+    # the one that has crossed is there already when all are moved
+    assert mover.crossed == [torch.uint8, torch.float32, torch.float32]
 
 
 def test_memory_is_pinned_once() -> None:

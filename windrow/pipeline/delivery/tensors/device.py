@@ -48,8 +48,13 @@ class Mover:
         ``dtypes``: what tensors become, by their key in ``value``.
         """
         if dtypes:
-            value = value | {name: value[name].to(dtype) for name, dtype in dtypes.items()}
+            value = value | {name: self._cast(value[name], dtype) for name, dtype in dtypes.items()}
         return build(value if self._device is None and not self._pin else _map_tensors(value, self._place))
+
+    def _cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Convert a tensor on the side where it has more bytes."""
+        crosses_first = self._device is not None and dtype.itemsize > tensor.dtype.itemsize
+        return (self._place(tensor) if crosses_first else tensor).to(dtype)
 
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
         if self._pin and tensor.device.type == "cpu":

@@ -18,7 +18,7 @@ from windrow.pipeline.tasks.media.made_columns import FixedColumn, MadeColumn, V
 AudioCrop = Literal["start", "center", "random"]
 
 _CROPS = ("start", "center", "random")
-_LAYOUTS = {1: "mono", 2: "stereo"}
+_STEREO = "stereo"
 _FLOAT32 = np.dtype(np.float32)
 
 
@@ -32,7 +32,7 @@ class DecodeAudio(ColumnDecoder):
     crop: AudioCrop
 
     def __post_init__(self) -> None:
-        if self.channels not in _LAYOUTS:
+        if self.channels not in (1, 2):
             raise PlanError(f"channels={self.channels!r} must be 1 (mono) or 2 (stereo)")
         if self.crop not in _CROPS:
             raise PlanError(f"crop={self.crop!r} must be one of {', '.join(map(repr, _CROPS))}")
@@ -58,13 +58,20 @@ class DecodeAudio(ColumnDecoder):
         if not parts:
             raise MediaError(f"holds audio without samples: {FIX}")
         wave: NDArray[Any] = np.concatenate(parts, axis=1)
+        if self.channels == 1:
+            wave = wave.mean(axis=0, keepdims=True, dtype=np.float32)
+        elif len(wave) == 1:
+            wave = wave.repeat(2, axis=0)
         if self.samples is not None:
             wave = _cut(wave, self.samples, self.crop, draws)
         return wave.reshape(self._shape(wave.shape[1]))
 
     def _frames(self, data: Any) -> list[Any]:
         with open_stream(data, "audio") as (container, stream):
-            resampler = load_av("audio").AudioResampler("fltp", _LAYOUTS[self.channels], self.sample_rate)
+            # FFmpeg mixes floats louder than their mean, up to a value beyond 1
+            own = self.channels == 1 or stream.channels <= self.channels
+            layout = stream.layout if own else _STEREO
+            resampler = load_av("audio").AudioResampler("fltp", layout, self.sample_rate)
             frames = [made for frame in container.decode(stream) for made in resampler.resample(frame)]
             return [*frames, *resampler.resample(None)] if frames else frames
 

@@ -70,7 +70,8 @@ class DecodeVideo(ColumnDecoder):
         return np.stack([images[number] for number in chosen])
 
     def _own_draws(self, draws: Draws) -> Draws:
-        return None if draws is None else draws[self.framing.draws :]
+        own = None if draws is None else draws[self.framing.draws :]
+        return own if own is not None and len(own) else None
 
     def _fit(self, pillow: Any, image: Any, draws: Draws) -> NDArray[Any]:
         framing = self.framing

@@ -1,0 +1,35 @@
+"""The windows of images that are scaled to the size of the pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.pipeline.tasks.media.framing import Framing
+from windrow.pipeline.tasks.row_generator import StoredRows
+
+
+@given(
+    width=st.integers(1, 300),
+    height=st.integers(1, 300),
+    size=st.tuples(st.integers(1, 50), st.integers(1, 50)),
+    extra=st.none() | st.integers(0, 20),
+    crop=st.sampled_from(["center", "random", "random_resized", None]),
+    seed=st.integers(0, 99),
+)
+def test_windows_lie_in_the_image(
+    width: int, height: int, size: tuple[int, int], extra: int | None, crop: Any, seed: int
+) -> None:
+    side = max(size) + extra if extra is not None and crop in ("center", "random") else None
+    framing = Framing(size, crop, side)
+    drawn = StoredRows(0, 0, seed).generator(0, 0, 1, changes_rows=False).random(23)[0]
+    window = framing.window(width, height, drawn)
+    assert 0 <= window.left < window.right <= width
+    assert 0 <= window.top < window.bottom <= height
+    if crop in ("center", "random"):
+        across, down = (window.right - window.left) / size[1], (window.bottom - window.top) / size[0]
+        # both sides are scaled alike, but for the rounding of the scaled image to whole pixels
+        assert across / down == pytest.approx(1, rel=0.5 if min(width, height, *size) < 8 else 0.15)
