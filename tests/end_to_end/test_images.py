@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import cProfile
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import windrow
 from tests.conftest import REPOSITORY
 from tests.end_to_end.image_jobs import SIDE, Model, check_answers, decode_row, loop_answers, write_images
+from tests.pipeline.tasks.media.images import encode, picture
+from windrow.pipeline.delivery.batch_formats import to_numpy_batches
+from windrow.pipeline.delivery.tensors.column_tensors import TensorSpec, tensor_batches
+from windrow.pipeline.delivery.tensors.ragged import RaggedSpec
+from windrow.pipeline.tasks.transforms import apply_maps
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -111,3 +120,47 @@ def test_images_that_cannot_be_decoded_are_written_aside(
     assert sorted(row["path"] for row in failed) == [str(path) for path in bad]
     assert all("UnidentifiedImageError" in row["windrow_error"] for row in failed)
     assert answers.write_parquet(tmp_path / "out", mode="resume", failed_rows=tmp_path / "failed") == written
+
+
+def _stored_images() -> pa.Table:
+    images = [encode(picture(row)) for row in range(60)]
+    return pa.table({"image": pa.array(images, pa.binary()), "row": np.arange(60)})
+
+
+@pytest.mark.ray_at_night
+def test_decoded_images_are_those_of_threads_on_every_executor(executor: str) -> None:
+    def rows(on: str, shards: int) -> list[dict[int, Any]]:
+        pipe = windrow.from_arrow(_stored_images(), target_block_bytes=8_000).window(blocks_per_window=2)
+        pipe = pipe.repeat(2).random_shuffle_each_window(seed=7).options(executor=on)
+        found: list[dict[int, Any]] = [{}, {}]
+        for shard in pipe.decode_images("image", size=8, crop="random_resized", flip=0.5).split(shards):
+            for epoch, reader in enumerate(shard.iter_epochs()):
+                for batch in reader.iter_batches(batch_size=5):
+                    found[epoch] |= dict(zip(batch["row"].tolist(), batch["image"].tolist(), strict=True))
+        return found
+
+    assert rows(executor, 2) == rows("threads", 1)
+
+
+@pytest.mark.parametrize("format", ["numpy", "torch"])
+def test_decoded_images_reach_batches_without_work_for_each_row(format: str) -> None:
+    (stage,) = windrow.from_arrow(_stored_images()).decode_images("image", size=8)._plan.maps
+    calls = []
+    # the first call imports torch
+    for rows in (6, 6, 60):
+        (batch,) = apply_maps(_stored_images().slice(0, rows), [stage], "here").to_batches()
+        profile = cProfile.Profile()
+        profile.enable()
+        made = list(_batches(batch, format))
+        profile.disable()
+        assert len(made) == 1
+        assert made[0]["image"].shape == (rows, 8, 8, 3)
+        calls.append(sum(entry.callcount for entry in profile.getstats()))
+    assert calls[2] <= calls[1] < 400
+
+
+def _batches(batch: pa.RecordBatch, format: str) -> Iterator[Any]:
+    if format == "numpy":
+        return to_numpy_batches(batch, 64)
+    spec = TensorSpec(None, None, None, "numpy", None, RaggedSpec(None))
+    return tensor_batches(batch, spec, spec.placement.mover(), 64)

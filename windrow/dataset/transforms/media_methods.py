@@ -136,7 +136,8 @@ class MediaMethods(TextMethods):
             interpolation,
         )
         check_bool("exif_orientation", exif_orientation)
-        if reducing_gap is not None and (not isinstance(reducing_gap, (int, float)) or reducing_gap < 1):
+        is_number = isinstance(reducing_gap, (int, float)) and not isinstance(reducing_gap, bool)
+        if reducing_gap is not None and not (is_number and reducing_gap >= 1):
             raise PlanError(f"reducing_gap={reducing_gap!r} must be a number of 1 or more, or None")
         fn = DecodeImages(
             column,

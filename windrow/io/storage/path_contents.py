@@ -21,7 +21,7 @@ Load = Callable[[], Any]
 class PathReader:
     """Reads the files of paths or URLs, which can all lie on one filesystem only; small and picklable."""
 
-    filesystem: Any = field(default=None, repr=False)
+    filesystem: Any = field(default=None, hash=False, repr=False)
     storage_options: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
 
     def loads(self, paths: Sequence[str | None]) -> Iterator[Load | None]:

@@ -367,6 +367,7 @@ def test_values_of_more_than_eight_bits_are_not_truncated() -> None:
         ({"interpolation": "cubic"}, "interpolation="),
         ({"exif_orientation": 1}, "True or False"),
         ({"reducing_gap": 0.5}, "1 or more"),
+        ({"reducing_gap": True}, "1 or more"),
         ({"output_column": 3}, "output_column"),
         ({"batch_size": 0}, "batch_size"),
         ({"compute": "gpu"}, "compute"),
@@ -382,5 +383,5 @@ def test_columns_are_checked_where_the_schema_is_known() -> None:
         dataset().decode_images("picture")
     with pytest.raises(PlanError, match="column 'row' is of type int64"):
         dataset().decode_images("row")
-    with pytest.raises(TypeError, match="unexpected keyword argument 'sise'"):
-        dataset().decode_images("image", sise=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sizes'"):
+        dataset().decode_images("image", sizes=3)  # type: ignore[call-arg]

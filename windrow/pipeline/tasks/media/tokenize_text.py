@@ -140,7 +140,13 @@ class TokenizeText(RowFunction):
 
     def __call__(self, table: pa.Table, *args: Any, rng: RowGenerator | None = None, **kwargs: Any) -> Any:
         """The table with the column of ids in place of the text, and the mask behind it."""
-        ids = self._encode(self._texts(table))
+        texts = self._texts(table)
+        try:
+            ids = self._encode(texts)
+        except Exception as error:
+            # the library does not say which text it was
+            failing = self.failing(table)
+            raise (failing[0] if failing else error) from error
         made: dict[str, Any] = {self.output: self._fill(ids, np.dtype(np.int32), _IDS, self.pad_id or 0)}
         if self.mask is not None:
             ones = [None if row is None else np.ones(len(row), np.int8) for row in ids]
