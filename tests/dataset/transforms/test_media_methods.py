@@ -56,6 +56,28 @@ def test_a_pool_decodes_the_same_rows() -> None:
     assert pooled.options(executor="threads").to_arrow().equals(expected)
 
 
+@pytest.mark.parametrize("after", [False, True])
+def test_worker_processes_make_the_same_rows(after: bool) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    letters = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 1, "b": 2, "?": 0}, unk_token="?"))
+    letters.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    texts = pa.array([f"a b {row}" for row in range(12)])
+    stored = windrow.from_arrow(dataset().to_arrow().append_column("text", texts), target_block_bytes=3_000)
+
+    def rows(**options: Any) -> Any:
+        made: Any = stored.options(executor="threads")
+        shuffled = made.window().random_shuffle_each_window(seed=7) if after else made
+        images = shuffled.decode_images("image", size=8, crop="random_resized", flip=0.5, **options)
+        ready = images.tokenize("text", letters, max_length=4, padding="max_length", pad_id=9, **options)
+        pipe = ready if after else ready.window().random_shuffle_each_window(seed=7)
+        return [
+            {name: values.tolist() for name, values in batch.items()}
+            for batch in pipe.iter_batches(batch_size=5)
+        ]
+
+    assert rows(compute="processes") == rows()
+
+
 def test_the_call_is_named_in_plans() -> None:
     plan = str(dataset().decode_images("image", size=8).window().explain())
     assert "decode_images('image')" in plan

@@ -94,8 +94,10 @@ def test_padding_gives_arrays_of_one_length_and_masks() -> None:
 
 def test_settings_of_the_tokenizer_do_not_cut_or_pad() -> None:
     own = train()
-    own.enable_truncation(2)
+    own.enable_truncation(2, direction="left")
     own.enable_padding(length=20)
+    last = [row[-3:] for row in ids(dataset().tokenize("text", own, add_special_tokens=False))]
+    assert ids(dataset().tokenize("text", own, max_length=3, add_special_tokens=False)) == last
     assert ids(dataset().tokenize("text", own)) == ids(dataset().tokenize("text", TOKENIZER))
     assert own.truncation["max_length"] == 2
 
@@ -122,7 +124,11 @@ def test_files_and_directories_of_tokenizers(tmp_path: Path) -> None:
 def test_tokenizers_of_transformers() -> None:
     transformers = pytest.importorskip("transformers")
     fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=train(), pad_token="[PAD]", unk_token="[UNK]", padding_side="left"
+        tokenizer_object=train(),
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        padding_side="left",
+        truncation_side="left",
     )
     expected = fast(TEXTS)["input_ids"]
     assert ids(dataset().tokenize("text", fast)) == expected

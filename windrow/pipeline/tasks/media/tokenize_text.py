@@ -30,6 +30,7 @@ class TokenizerText:
 
     json: str
     splits_special_tokens: bool
+    truncation_side: str
     pad_id: int | None
     pads_left: bool
 
@@ -37,7 +38,7 @@ class TokenizerText:
         self, texts: Sequence[str], max_length: int | None, adds_special_tokens: bool
     ) -> list[list[int]]:
         """The ids of each text; the library encodes them in parallel, without the GIL."""
-        tokenizer = _parse(self.json, self.splits_special_tokens, max_length)
+        tokenizer = _parse(self.json, self.splits_special_tokens, self.truncation_side, max_length)
         encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=adds_special_tokens)
         return [encoding.ids for encoding in encoded]
 
@@ -67,14 +68,13 @@ class PythonTokenizer:
 
 
 @lru_cache(_PARSED)
-def _parse(json: str, splits_special_tokens: bool, max_length: int | None) -> Any:
+def _parse(json: str, splits_special_tokens: bool, truncation_side: str, max_length: int | None) -> Any:
     tokenizer = _library("tokenize()").from_str(json)
     tokenizer.encode_special_tokens = splits_special_tokens
     tokenizer.no_padding()
-    truncation = tokenizer.truncation or {}
     tokenizer.no_truncation()
     if max_length is not None:
-        tokenizer.enable_truncation(max_length, direction=truncation.get("direction", "right"))
+        tokenizer.enable_truncation(max_length, direction=truncation_side)
     return tokenizer
 
 
@@ -115,6 +115,7 @@ def _from_object(given: Any) -> TokenizerText | PythonTokenizer:
     return TokenizerText(
         backend.to_str(),
         bool(getattr(given, "split_special_tokens", backend.encode_special_tokens)),
+        getattr(given, "truncation_side", None) or (backend.truncation or {}).get("direction", "right"),
         own.get("pad_id") if pad_id is None else pad_id,
         (side or own.get("direction")) == "left",
     )
