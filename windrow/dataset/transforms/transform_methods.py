@@ -107,8 +107,9 @@ class Transformable(MediaMethods):
             workers gives the same rows. They are the same in every epoch where they can decide how many rows there
             are: with ``preserves_rows=False``, and where a filter or another such transform follows.
         compute
-            Where ``fn`` runs. ``"tasks"`` (the default): on the workers that read, and after the shuffle in the
-            process that reads the shard. ``"processes"``: in worker processes of its own, at most one a core, for
+            Where ``fn`` runs. ``"tasks"``: on the workers that read, and after the shuffle in the process that reads
+            the shard. None: there too; but on threads, a function of a module that turns out to hold the GIL moves to
+            processes. ``"processes"``: in worker processes of its own, at most one a core, for
             functions that hold the GIL. A `windrow.ActorPool`, or ``"actors"`` for a pool of one: in as many as it
             says. On threads, such processes run on this machine; on Ray they are actors on any node. Naming a resource
             means ``"actors"``.
