@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -275,3 +276,47 @@ def test_packed_slices_on_several_nodes(nodes: list[str]) -> None:
         for replica, selection in enumerate(selected)
     ]
     assert [ray.get(of_replica) for of_replica in reading] == expected
+
+
+def add_node(batch: dict[str, Any]) -> dict[str, Any]:
+    import ray
+
+    node = ray.get_runtime_context().get_node_id()
+    return {"x": batch["x"], "node": np.full(len(batch["x"]), zlib.crc32(node.encode()))}
+
+
+class Holder:
+    """Keeps the CPUs of a node from others."""
+
+    def hold(self) -> None:
+        """Return once it has them."""
+
+
+def test_preparation_moves_away_from_a_busy_node(
+    pipe: windrow.DatasetPipeline, nodes: list[str], expected: list[list[list[int]]]
+) -> None:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(nodes[0], soft=False)
+    holder = ray.remote(Holder).options(num_cpus=2, scheduling_strategy=here).remote()
+    ray.get(holder.hold.remote())
+    prepared = pipe.options(executor="ray").map_batches(add_node, compute=windrow.ActorPool(2), num_cpus=1)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(_read_nodes, prepared.split(4)))
+    assert [rows for rows, _ in found] == expected
+    used = set().union(*(used for _, used in found))
+    assert used <= {zlib.crc32(node.encode()) for node in nodes[1:]}
+    ray.kill(holder)
+
+
+def _read_nodes(shard: Shard) -> tuple[list[list[int]], set[int]]:
+    epochs, used = [], set[int]()
+    for epoch in shard.iter_epochs():
+        rows: list[int] = []
+        for batch in epoch.iter_batches(100):
+            rows += batch["x"].tolist()
+            used |= set(batch["node"].tolist())
+        epochs.append(rows)
+    shard.close()
+    return epochs, used
