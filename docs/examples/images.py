@@ -62,21 +62,6 @@ def generate(folder, images, seed):
     return f"{folder}/{seed}.parquet"
 
 
-def prepare(batch, rng=None):
-    """Decode JPEGs; with a generator, crop, flip and light them at random, else crop the middle."""
-    rows, room = len(batch["image"]), STORED - SIZE
-    tops, lefts = np.full((2, rows), room // 2) if rng is None else rng.integers(0, room + 1, size=2).T
-    flips = np.zeros(rows, bool) if rng is None else rng.random() < 0.5
-    light = np.ones(rows) if rng is None else 0.7 + 0.6 * rng.random()
-    pixels = np.empty((rows, SIZE, SIZE, 3), np.uint8)
-    for at, data in enumerate(batch["image"]):
-        image = Image.open(io.BytesIO(data)).crop((lefts[at], tops[at], lefts[at] + SIZE, tops[at] + SIZE))
-        if flips[at]:
-            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        pixels[at] = (np.asarray(image) * light[at]).clip(0, 255)
-    return {"image": pixels, "label": batch["label"]}
-
-
 def make_model():
     def layer(given, made, stride=1):
         convolution = torch.nn.Conv2d(given, made, 3, stride=stride, padding=1)
@@ -113,12 +98,13 @@ def main(arguments=None):
     model = make_model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     with tempfile.TemporaryDirectory() as folder:
-        held = windrow.read_parquet(generate(folder, 500, seed=1)).map_batches(prepare, batch_size=BATCH)
+        held = windrow.read_parquet(generate(folder, 500, seed=1))
+        held = held.decode_images("image", size=SIZE, crop="center", shorter_side=STORED)
         ds = windrow.read_parquet(generate(folder, options.images, seed=0))
         # the files have the order of classes, so all rows are one window: of JPEGs, not of pixels
         pipe = ds.repeat(options.epochs).random_shuffle_each_window(seed=7)
         # every epoch sees other pixels
-        pipe = pipe.map_batches(prepare, rng=True, batch_size=BATCH)
+        pipe = pipe.decode_images("image", size=SIZE, crop="random", shorter_side=STORED, flip=0.5)
         pipe = pipe.options(executor="threads", progress=False)
         for epoch in pipe.iter_epochs():
             losses = []
