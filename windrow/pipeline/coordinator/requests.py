@@ -62,6 +62,8 @@ class EpochFacts:
     user_warnings: tuple[str, ...] = ()
     # number of extra prefetched windows
     extra_windows: int = 0
+    # of a replica: runs that keep the workers of transforms busy, which its host waits for
+    calls_ahead: int = 0
 
     @property
     def next_epoch(self) -> EpochFacts:

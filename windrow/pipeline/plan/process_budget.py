@@ -43,7 +43,8 @@ def extra_runs(stages: Iterable[MapBatches], shards: int, resources: Resources) 
 
 
 def _most(stage: MapBatches, resources: Resources) -> int:
-    return 0 if stage.pool is None else stage.pool.sizes(resources.workers)[1]
+    # where tasks wait for object storage, there are several workers a core
+    return 0 if stage.pool is None else stage.pool.sizes(round(resources.workers * resources.task_cpus))[1]
 
 
 def _is_ray(resources: Resources) -> bool:

@@ -250,7 +250,7 @@ class PrefetchLoop:
         padding = layout.padding_runs(self._shard)
         uses.expect([run.slice for run in (*remaining, *padding)])
         while remaining:
-            self._add_slots()
+            self._add_slots(runs.facts)
             if not self._slots.acquire(timeout=_RELEASE_SECONDS):
                 self._release(window.data)
                 return first
@@ -278,9 +278,9 @@ class PrefetchLoop:
         uses.finish()
         return None
 
-    def _add_slots(self) -> None:
+    def _add_slots(self, facts: EpochFacts) -> None:
         """Submit more runs at a time if transforms have workers elsewhere, also where these come in the middle."""
-        missing = self._preparation.calls - self._slot_count
+        missing = max(self._preparation.calls, facts.calls_ahead) - self._slot_count
         if missing > 0:
             self._slots.release(missing)
             self._slot_count += missing

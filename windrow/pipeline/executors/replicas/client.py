@@ -183,7 +183,8 @@ class ReplicaClient:
     def __init__(self, connection: HostConnection, shard: int, name: str) -> None:
         self._connection = connection
         self.pool = BufferPool(0)
-        self._workers = WorkerPool(_WORKERS, f"windrow-replica-{shard}-{name}")
+        self._workers_name, self._waiting_runs = f"windrow-replica-{shard}-{name}", _WORKERS
+        self._workers = WorkerPool(self._waiting_runs, self._workers_name)
         self._progress = _Progress(connection)
         self._wanted = EVERYTHING
 
@@ -197,7 +198,13 @@ class ReplicaClient:
 
     def open_epoch(self, cursor: Cursor, batching: Batching) -> EpochFacts:
         self._progress = _Progress(self._connection)
-        return self._connection.open_epoch(Opening(cursor, batching, self._wanted))
+        facts = self._connection.open_epoch(Opening(cursor, batching, self._wanted))
+        if facts.calls_ahead > self._waiting_runs:
+            # as many threads wait for the host as it has runs in preparation
+            self._workers.close(0.0)
+            self._waiting_runs = facts.calls_ahead
+            self._workers = WorkerPool(self._waiting_runs, self._workers_name)
+        return facts
 
     def open_next(self, cursor: Cursor, batching: Batching) -> Future[EpochFacts]:
         """Open the next epoch, which the host answers at once."""

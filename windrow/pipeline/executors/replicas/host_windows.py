@@ -159,6 +159,7 @@ class HostWindows:
         with self._changed:
             self._preparation.close()
             self._preparation = Preparation(after, f"replicas-{self._shard}", self._shards)
+            facts = replace(facts, calls_ahead=self._preparation.calls)
             self._facts = facts
             self._acknowledged = Place(opening.cursor.epoch, opening.cursor.window)
             # what replicas still need is placed again
