@@ -9,8 +9,10 @@ from types import ModuleType
 
 from bench.chaos import command as chaos
 from bench.commands import balance, demo, executors, memory, mesh, mixture, observability, throughput
+from bench.cores import command as cores
 from bench.formats import command as formats
 from bench.gpu import command as gpu
+from bench.machine import command as machine
 from bench.netns import command as netns
 from bench.operations import command as operations
 from bench.preparation import command as preparation
@@ -38,11 +40,13 @@ _COMMANDS: dict[str, ModuleType] = {
     "shapes": shapes,
     "executors": executors,
     "observability": observability,
+    "cores": cores,
     "store": store,
     "chaos": chaos,
     "netns": netns,
     "stacks": stacks,
     "gpu": gpu,
+    "machine": machine,
     "demo": demo,
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, default=65_536, help="rows of a batch")
     parser.add_argument("--epochs", type=int, default=4, help="epochs, at least 2")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
 
 
 def find_gpu() -> Gpu | None:
@@ -62,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     whole = (facts.rows, facts.rows * (facts.rows - 1) // 2)
     limit = gpu.copy_rate()
     print(f"{gpu.name}: {limit / 1e9:.1f} GB/s out of pinned memory", flush=True)
-    rows, breaches, step_seconds = [], [], 0.0
+    rows, found, breaches, step_seconds = [], [], [], 0.0
     for name in names:
         line.start(name)
         rates = measure_rate(LOADERS[name], reading, KEY, gpu)
@@ -75,5 +77,9 @@ def run(options: argparse.Namespace) -> int:
         share = rates.bytes_per_second / limit
         values = (rates.bytes_per_second / 1e9, 100 * share, 1e3 * rates.batch_seconds, 100 * waited)
         rows.append((name, *(f"{value:.1f}" for value in values)))
+        speed = {"bytes_per_second": rates.bytes_per_second, "pcie_share": share}
+        found.append({"loader": name, "gpu": gpu.name, **speed, "gpu_waits": waited})
     print(align_table(_HEADS, rows, ("loader",)), _NOTE, *breaches, sep="\n")
+    if options.json is not None:
+        options.json.write_text(json.dumps({"pcie_bytes_per_second": limit, "loaders": found}, indent=1))
     return int(bool(breaches))

@@ -170,6 +170,7 @@ def measure(request: dict[str, Any], executor: str) -> dict[str, Any]:
         spent[name] += (seconds - before.get(process, (name, 0.0))[1]) / epochs
     return {
         "rows": sum(rows for _, rows in ends),
+        "began": began,
         "seconds": (max(ended for ended, _ in ends) - began) / epochs,
         "cpu_seconds": sum(spent.values()),
         "parts": dict(spent),

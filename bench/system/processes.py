@@ -262,6 +262,11 @@ class SystemProcess:
             )
         self.error: str | None = self._receive().get("error")
 
+    @property
+    def id(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
     def run(self, request: Any) -> dict[str, Any]:
         """Send a request as JSON; returns the answer, or a dict with the key ``error``."""
         assert self._process.stdin is not None

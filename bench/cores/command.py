@@ -1,0 +1,160 @@
+"""``python -m bench cores``: speed and the GIL's share on 1, 2, 4 … all cores, threads and Ray, beside a scan."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.cores.plot import draw, require_matplotlib
+from bench.cores.systems import SYSTEMS
+from bench.data.shapes import SHAPES
+from bench.shapes.command import add_measured, request_shape
+from bench.shapes.systems import name_process
+from bench.system.console import ProgressLine, align_table, choose_names, write_cell
+from bench.system.gil import GilSampler
+from bench.system.machine import count_cores, describe_load, describe_machine
+from bench.system.processes import SystemProcess, list_tree, read_command
+
+_TIMEOUT_SECONDS = 120.0
+_STORE_BYTES = 4 * 10**9
+_TURNS = 2
+_HEADS = ("shape", "cores", "system", "rows/s", "of the scan", "of one core", "CPU s", "GIL %")
+_NOTE = (
+    "Shuffled epochs to Arrow on threads and on Ray, and Arrow's scanner, each pinned to as many cores as it has threads; "
+    "medians of turns. of the scan: its seconds over those of the system; of one core: speed over that of the system on "
+    "one core. GIL: share of the time in which a thread of the trainer's process holds it."
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of ``cores``."""
+    add_measured(parser, shapes="plain", executors=False)
+    parser.set_defaults(size="1GB")
+    parser.add_argument("--systems", default=",".join(SYSTEMS), help="what is measured")
+    parser.add_argument("--max-cores", type=int, default=count_cores(), help="the largest number of cores")
+    parser.add_argument("--seconds", type=float, default=6.0, help="seconds of measured epochs of each")
+    parser.add_argument("--plot", type=Path, metavar="PATH", help="draw a picture, with the extra plot")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure and print the table; the exit status is 0 if nothing failed."""
+    if options.plot is not None:
+        require_matplotlib()
+    found = measure_cores(options)
+    if options.json is not None:
+        options.json.write_text(json.dumps(found, indent=1))
+    if options.plot is not None:
+        draw(options.plot, found)
+    return int(any("error" in each for each in found["results"]))
+
+
+def choose_counts(most: int) -> list[int]:
+    """1, 2, 4 and so on, and ``most`` itself."""
+    return [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
+
+
+def measure_cores(options: argparse.Namespace, ends_at: float = float("inf")) -> dict[str, Any]:
+    """Measure, print the table, and return all results; none begins after a time of the monotonic clock."""
+    shapes = choose_names("--shapes", options.shapes, tuple(SHAPES))
+    names = choose_names("--systems", options.systems, SYSTEMS)
+    if not 1 <= options.max_cores <= count_cores() or options.seconds <= 0:
+        raise ValueError(f"--max-cores: 1 to {count_cores()}, those of this process; --seconds: more than 0")
+    machine, results = describe_machine(), []
+    print(describe_load(machine), flush=True)
+    options.epochs = 1
+    for shape in shapes:
+        request = {**request_shape(shape, options), "memory_limit": SHAPES[shape].memory_limit}
+        for cores in choose_counts(options.max_cores):
+            if time.monotonic() < ends_at:
+                results += _measure_systems(shape, names, cores, request, options)
+            else:
+                results.append({"shape": shape, "cores": cores, "system": "all", "error": "no time was left"})
+    print(align_table(_HEADS, list(map(_write_row, _compare(results))), ("shape", "system")), _NOTE, sep="\n")
+    for each in results:
+        if "error" in each:
+            print(f"{each['shape']}, {each['cores']} cores, {each['system']}: {each['error']}")
+    return {"machine": machine, "size": options.size, "results": results}
+
+
+def _measure_systems(
+    shape: str, names: Sequence[str], cores: int, request: dict[str, Any], options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """The systems on some cores, in turns."""
+    line = ProgressLine(sys.stderr)
+    line.start(f"{shape}, {cores} {'core' if cores == 1 else 'cores'}")
+    results = []
+    with ExitStack() as stack:
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+        epochs = dict.fromkeys(names, 1)
+        processes = []
+        for name in names:
+            log = options.folder / f"cores-{name}.log"
+            arguments = ["bench.cores.systems", name, str(cores), str(_STORE_BYTES)]
+            process = SystemProcess(name, arguments, log, _TIMEOUT_SECONDS)
+            stack.callback(process.close)
+            sampler = GilSampler(lambda name=name, root=process.id: _find_trainer(name, root))  # type: ignore[misc]
+            stack.callback(sampler.stop)
+            processes.append((process, sampler))
+        # the first turn shows how many epochs fit, and does not count
+        for turn in range(1 + _TURNS):
+            for process, sampler in processes:
+                answer = process.run({**request, "epochs": epochs[process.name]})
+                if "error" not in answer:
+                    seconds = answer["seconds"]
+                    answer["gil"] = sampler.share(answer["began"], answer["began"] + seconds * epochs[process.name])
+                    epochs[process.name] = max(1, round(options.seconds / _TURNS / seconds))
+                found[process.name] += [answer] if turn or "error" in answer else []
+    for name, answers in found.items():
+        errors = [each["error"] for each in answers if "error" in each]
+        about = {"shape": shape, "cores": cores, "system": name}
+        results.append({**about, "error": errors[0]} if errors else {**about, **_take_medians(answers)})
+    line.finish("")
+    return results
+
+
+def _find_trainer(name: str, root: int) -> int | None:
+    if name != "ray":
+        return root
+    commands = ((process, read_command(process)) for process in list_tree(root))
+    return next((process for process, command in commands if name_process(command) == "trainers"), None)
+
+
+def _take_medians(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {"rows": answers[0]["rows"], "turns": list(answers)}
+    for what in ("seconds", "cpu_seconds", "gil"):
+        values = [each[what] for each in answers if each[what] is not None]
+        found[what] = median(values) if values else None
+    return found
+
+
+def _compare(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add the ratios to those that were measured."""
+    measured = [each for each in results if "error" not in each]
+    seconds = {(each["shape"], each["cores"], each["system"]): each["seconds"] for each in measured}
+    for each in measured:
+        shape, cores, system = each["shape"], each["cores"], each["system"]
+        for ratio, other in (("of_scan", (shape, cores, "scan")), ("of_one_core", (shape, 1, system))):
+            each[ratio] = seconds[other] / each["seconds"] if other in seconds else None
+    return measured
+
+
+def _write_row(found: dict[str, Any]) -> tuple[str, ...]:
+    gil = None if found["gil"] is None else 100 * found["gil"]
+    return (
+        SHAPES[found["shape"]].title,
+        str(found["cores"]),
+        found["system"],
+        f"{found['rows'] / found['seconds']:,.0f}",
+        write_cell(found["of_scan"], "{:.2f}"),
+        write_cell(found["of_one_core"], "{:.2f}"),
+        f"{found['cpu_seconds']:.3f}",
+        write_cell(gil, "{:.1f}"),
+    )
