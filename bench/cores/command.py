@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,11 +26,11 @@ from bench.system.processes import SystemProcess, list_tree, read_command
 _TIMEOUT_SECONDS = 120.0
 _STORE_BYTES = 4 * 10**9
 _TURNS = 2
-_HEADS = ("shape", "cores", "system", "rows/s", "of the scan", "of one core", "CPU s", "GIL %")
+_HEADS = ("shape", "cores", "system", "rows/s", "of the scan", "of one core", "CPU s", "GIL")
 _NOTE = (
-    "Shuffled epochs to Arrow on threads and on Ray, and Arrow's scanner, each pinned to as many cores as it has threads; "
-    "medians of turns. of the scan: its seconds over those of the system; of one core: speed over that of the system on "
-    "one core. GIL: share of the time in which a thread of the trainer's process holds it."
+    "Shuffled epochs to Arrow on threads and on Ray, and Arrow's scanner, each pinned to as many cores as it has "
+    "threads; medians of turns. of the scan: its seconds over those of the system; of one core: speed over that of the "
+    "system on one core. GIL: share of the time in which a thread of the trainer's process holds it."
 )
 
 
@@ -80,7 +80,7 @@ def measure_cores(options: argparse.Namespace, ends_at: float = float("inf")) ->
     print(align_table(_HEADS, list(map(_write_row, _compare(results))), ("shape", "system")), _NOTE, sep="\n")
     for each in results:
         if "error" in each:
-            print(f"{each['shape']}, {each['cores']} cores, {each['system']}: {each['error']}")
+            print(f"{each['shape']}, cores: {each['cores']}, {each['system']}: {each['error']}")
     return {"machine": machine, "size": options.size, "results": results}
 
 
@@ -90,34 +90,32 @@ def _measure_systems(
     """The systems on some cores, in turns."""
     line = ProgressLine(sys.stderr)
     line.start(f"{shape}, {cores} {'core' if cores == 1 else 'cores'}")
-    results = []
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     with ExitStack() as stack:
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-        epochs = dict.fromkeys(names, 1)
         processes = []
         for name in names:
-            log = options.folder / f"cores-{name}.log"
             arguments = ["bench.cores.systems", name, str(cores), str(_STORE_BYTES)]
-            process = SystemProcess(name, arguments, log, _TIMEOUT_SECONDS)
-            stack.callback(process.close)
-            sampler = GilSampler(lambda name=name, root=process.id: _find_trainer(name, root))  # type: ignore[misc]
+            log = options.folder / f"cores-{name}.log"
+            process = stack.enter_context(closing(SystemProcess(name, arguments, log, _TIMEOUT_SECONDS)))
+            sampler = GilSampler(partial(_find_trainer, name, process.id))
             stack.callback(sampler.stop)
             processes.append((process, sampler))
         # the first turn shows how many epochs fit, and does not count
-        for turn in range(1 + _TURNS):
+        epochs = dict.fromkeys(names, 1)
+        for _ in range(1 + _TURNS):
             for process, sampler in processes:
-                answer = process.run({**request, "epochs": epochs[process.name]})
+                count = epochs[process.name]
+                answer = process.run({**request, "epochs": count})
                 if "error" not in answer:
-                    seconds = answer["seconds"]
-                    answer["gil"] = sampler.share(answer["began"], answer["began"] + seconds * epochs[process.name])
+                    began, seconds = answer["began"], answer["seconds"]
+                    answer["gil"] = sampler.share(began, began + count * seconds)
                     epochs[process.name] = max(1, round(options.seconds / _TURNS / seconds))
-                found[process.name] += [answer] if turn or "error" in answer else []
-    for name, answers in found.items():
-        errors = [each["error"] for each in answers if "error" in each]
-        about = {"shape": shape, "cores": cores, "system": name}
-        results.append({**about, "error": errors[0]} if errors else {**about, **_take_medians(answers)})
+                found[process.name].append(answer)
     line.finish("")
-    return results
+    return [
+        {"shape": shape, "cores": cores, "system": name, **_take_medians(answers)}
+        for name, answers in found.items()
+    ]
 
 
 def _find_trainer(name: str, root: int) -> int | None:
@@ -128,9 +126,12 @@ def _find_trainer(name: str, root: int) -> int | None:
 
 
 def _take_medians(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {"rows": answers[0]["rows"], "turns": list(answers)}
+    errors = [each["error"] for each in answers if "error" in each]
+    if errors:
+        return {"error": errors[0]}
+    found: dict[str, Any] = {"rows": answers[0]["rows"], "turns": list(answers[1:])}
     for what in ("seconds", "cpu_seconds", "gil"):
-        values = [each[what] for each in answers if each[what] is not None]
+        values = [each[what] for each in answers[1:] if each[what] is not None]
         found[what] = median(values) if values else None
     return found
 
@@ -147,14 +148,8 @@ def _compare(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _write_row(found: dict[str, Any]) -> tuple[str, ...]:
-    gil = None if found["gil"] is None else 100 * found["gil"]
-    return (
-        SHAPES[found["shape"]].title,
-        str(found["cores"]),
-        found["system"],
-        f"{found['rows'] / found['seconds']:,.0f}",
-        write_cell(found["of_scan"], "{:.2f}"),
-        write_cell(found["of_one_core"], "{:.2f}"),
-        f"{found['cpu_seconds']:.3f}",
-        write_cell(gil, "{:.1f}"),
-    )
+    ratios = [write_cell(found[what], "{:.2f}") for what in ("of_scan", "of_one_core")]
+    speed = f"{found['rows'] / found['seconds']:,.0f}"
+    gil = write_cell(found["gil"], "{:.1%}")
+    title = SHAPES[found["shape"]].title
+    return title, str(found["cores"]), found["system"], speed, *ratios, f"{found['cpu_seconds']:.3f}", gil

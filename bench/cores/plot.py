@@ -6,11 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_PANELS = (
-    ("rows per second", lambda each: each["rows"] / each["seconds"]),
-    ("GIL held, % of the time", lambda each: None if each["gil"] is None else 100 * each["gil"]),
-)
-
 
 def require_matplotlib() -> None:
     """Raise ValueError before anything is measured if no picture can be drawn."""
@@ -21,30 +16,29 @@ def require_matplotlib() -> None:
 
 
 def draw(path: Path, cores: Mapping[str, Any], loaders: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Draw speed and the GIL's share by cores, and what share of PCIe loaders reach and how long the GPU waits."""
-    import matplotlib as mpl
+    """Draw speed and the GIL's share by cores, and of loaders, the share of PCIe and how long the GPU waits."""
+    from matplotlib.figure import Figure
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    count = len(_PANELS) + bool(loaders)
-    figure, panels = plt.subplots(1, count, figsize=(5 * count, 4), layout="constrained")
-    measured = [each for each in cores["results"] if "error" not in each]
-    lines = dict.fromkeys((each["shape"], each["system"]) for each in measured)
-    for panel, (title, value_of) in zip(panels, _PANELS, strict=False):
-        for line in lines:
-            points = [each for each in measured if (each["shape"], each["system"]) == line]
-            values = [value_of(each) for each in points]
-            if None not in values:
-                panel.plot([each["cores"] for each in points], values, "o-", label=", ".join(line))
-        panel.set(title=title, xlabel="cores", ylim=(0, None), xticks=sorted({each["cores"] for each in measured}))
-    panels[0].legend()
-    if loaders:
-        names = [each["loader"] for each in loaders]
-        for at, (label, what) in enumerate((("of PCIe", "pcie_share"), ("GPU waits", "gpu_waits"))):
-            places = [number + 0.4 * at for number in range(len(names))]
-            panels[-1].bar(places, [100 * each[what] for each in loaders], 0.4, label=label)
-        panels[-1].set(title=f"{loaders[0]['gpu']}, %", xticks=range(len(names)), xticklabels=names)
-        panels[-1].legend()
+    count = 3 if loaders else 2
+    figure = Figure(figsize=(5 * count, 4), layout="constrained")
+    panels = figure.subplots(1, count)
+    lines: dict[str, list[Mapping[str, Any]]] = {}
+    for each in cores["results"]:
+        if "error" not in each:
+            lines.setdefault(f"{each['shape']}, {each['system']}", []).append(each)
+    for name, points in lines.items():
+        numbers = [each["cores"] for each in points]
+        panels[0].plot(numbers, [each["rows"] / each["seconds"] for each in points], "o-", label=name)
+        # None: not measured
+        panels[1].plot(numbers, [100 * (each["gil"] or 0) for each in points], "o-", label=name)
+    for panel, title in zip(panels, ("rows per second", "GIL held, % of the time"), strict=False):
+        panel.set(title=title, xlabel="cores", ylim=(0, None))
+    for at, what in enumerate(("pcie_share", "gpu_waits") if loaders else ()):
+        places = [number + 0.4 * at for number in range(len(loaders))]
+        panels[-1].bar(places, [100 * each[what] for each in loaders], 0.4, label=what.replace("_", " "))
+        panels[-1].set(title=f"{loaders[0]['gpu']}, %")
+        panels[-1].set_xticks(range(len(loaders)), [each["loader"] for each in loaders])
+    for panel in panels:
+        if panel.get_legend_handles_labels()[0]:
+            panel.legend()
     figure.savefig(path, dpi=120)
-    plt.close(figure)

@@ -1,4 +1,4 @@
-"""``python -m bench machine``: ``cores`` and, where there is a GPU, ``gpu``, in at most eight minutes; a JSON file and a picture."""
+"""``python -m bench machine``: ``cores``, and ``gpu`` if there is one, in eight minutes at most; a file and a picture."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``machine``."""
     cores.add_options(parser)
     parser.set_defaults(seconds=4.0, json=Path("machine.json"), plot=Path("machine.png"))
-    parser.add_argument("--gpu-size", default="1GB", help="decoded size of the data that gpu reads")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -45,7 +44,7 @@ def _measure_gpu(options: argparse.Namespace) -> dict[str, Any]:
         return {"skipped": "gpu: skipped, since torch finds no CUDA device on this machine"}
     with TemporaryDirectory() as folder:
         written = Path(folder) / "gpu.json"
-        command = [sys.executable, "-m", "bench", "gpu", "--size", options.gpu_size, "--json", str(written)]
+        command = [sys.executable, "-m", "bench", "gpu", "--size", "1GB", "--json", str(written)]
         try:
             subprocess.run(command, check=False, timeout=_GPU_SECONDS)
         except subprocess.TimeoutExpired:

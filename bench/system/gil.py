@@ -2,8 +2,8 @@
 
 CPython keeps in static memory whether the GIL is held. Where, differs between versions, so this process finds it in
 itself: it is what reads 1 while a thread runs Python, and 0 while that thread waits in a system call, which releases
-the GIL. Other processes of the same interpreter have it at the same distance from where the interpreter is mapped.
-Reading it does not stop a process, unlike py-spy without ``--nonblocking``.
+the GIL. In other processes of the same interpreter, it is as far from where the interpreter is mapped. Nothing stops
+them, as py-spy does without ``--nonblocking``.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-_STATIC_BYTES = 2**20
-_TRIALS = 5
-_INTERVAL_SECONDS = 0.001
-_SEARCH_SECONDS = 0.2
+_STATIC_BYTES, _TRIALS = 2**20, 5
+_INTERVAL_SECONDS, _SEARCH_SECONDS = 0.001, 0.2
 
 
 @lru_cache(maxsize=1)
 def find_gil() -> tuple[str, int] | None:
-    """The file of the interpreter, and the distance of its flag from where that file is mapped; None if not found."""
+    """The file of the interpreter, and how far its flag is from where that is mapped; None if it is not found."""
     if not hasattr(ctypes.pythonapi, "_PyRuntime"):
         return None
     start = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
@@ -36,51 +34,42 @@ def find_gil() -> tuple[str, int] | None:
     thread = threading.Thread(target=lambda: found.extend(_find_flags(start)))
     thread.start()
     thread.join()
-    if len(found) != 1:
-        return None
-    files: dict[str, int] = {}
-    for low, path in _read_mappings(os.getpid()):
-        files.setdefault(path, low)
-    # static memory that begins as zeros lies behind the file's own
-    path = max((path for path, low in files.items() if low <= start), key=lambda path: files[path])
-    return path, found[0] - files[path]
+    # memory that begins as zeros lies behind that of the file
+    low, path = max(each for each in _read_mappings(os.getpid()).items() if each[0] <= start)
+    return (path, start + found[0] - low) if len(found) == 1 else None
 
 
 def _find_flags(start: int) -> list[int]:
-    """Addresses from ``start`` on of what is 1 while this thread holds the GIL, and 0 while it does not."""
-    memory = os.open("/proc/self/mem", os.O_RDONLY)
-    try:
-        count = len(os.pread(memory, _STATIC_BYTES, start)) // 4
+    """How far from ``start`` there is what is 1 while this thread holds the GIL, and 0 while it does not."""
+    with open("/proc/self/mem", "rb") as memory:
+        count = len(os.pread(memory.fileno(), _STATIC_BYTES, start)) // 4
         flags = np.ones(count, np.bool_)
         for _ in range(_TRIALS):
             # reading the file releases the GIL, copying memory does not
-            released = np.frombuffer(os.pread(memory, 4 * count, start), np.int32)
+            released = np.frombuffer(os.pread(memory.fileno(), 4 * count, start), np.int32)
             held = np.frombuffer(ctypes.string_at(start, 4 * count), np.int32)
             flags &= (released == 0) & (held == 1)
-    finally:
-        os.close(memory)
-    return [start + 4 * int(at) for at in np.flatnonzero(flags)]
+    return [4 * int(at) for at in np.flatnonzero(flags)]
 
 
-def _read_mappings(process: int) -> list[tuple[int, str]]:
-    """The first address and the path of each mapped file of a process, ascending."""
+def _read_mappings(process: int) -> dict[int, str]:
+    """The path of each file that a process has mapped, by where it begins."""
     lines = (line.split() for line in Path(f"/proc/{process}/maps").read_text().splitlines())
-    return [
-        (int(line[0].partition("-")[0], 16), line[5])
-        for line in lines
-        if len(line) > 5 and line[5][0] == "/"
-    ]
+    lows: dict[str, int] = {}
+    for line in lines:
+        if len(line) > 5 and line[5][0] == "/":
+            lows.setdefault(line[5], int(line[0].partition("-")[0], 16))
+    return {low: path for path, low in lows.items()}
 
 
 class GilSampler:
-    """Samples the GIL of a process a thousand times a second, from a thread of this one.
+    """Samples the GIL of a process a thousand times a second.
 
-    ``find`` returns the process, or None as long as there is none; it is called again once the process has ended.
+    ``find`` returns the process, None as long as there is none, and is called again once one has ended.
     """
 
     def __init__(self, find: Callable[[], int | None]) -> None:
-        self._find = find
-        self._samples: list[tuple[float, bool]] = []
+        self._find, self._samples = find, list[tuple[float, bool]]()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="gil sampler")
         self._thread.start()
@@ -91,26 +80,22 @@ class GilSampler:
         self._thread.join()
 
     def share(self, began: float, ended: float) -> float | None:
-        """The share of the samples between two times of the clock in which the GIL was held; None without samples."""
+        """The share of the samples between two times in which the GIL was held; None without any."""
         held = [is_held for when, is_held in self._samples if began <= when <= ended]
         return sum(held) / len(held) if held else None
 
     def _run(self) -> None:
         where = find_gil()
         while where is not None and not self._stopped.wait(_SEARCH_SECONDS):
-            process = self._find()
-            if process is not None:
-                # it has ended, or may not be read
-                with suppress(OSError, StopIteration):
+            # a process may end meanwhile, or not be readable
+            with suppress(OSError, StopIteration):
+                if (process := self._find()) is not None:
                     self._sample(process, *where)
 
     def _sample(self, process: int, path: str, distance: int) -> None:
-        base = next(low for low, mapped in _read_mappings(process) if mapped == path)
-        memory = os.open(f"/proc/{process}/mem", os.O_RDONLY)
-        try:
+        base = next(low for low, mapped in _read_mappings(process).items() if mapped == path)
+        with open(f"/proc/{process}/mem", "rb") as memory:
             # no bytes come of one that has ended
-            while not self._stopped.is_set() and (flag := os.pread(memory, 4, base + distance)):
+            while not self._stopped.is_set() and (flag := os.pread(memory.fileno(), 4, base + distance)):
                 self._samples.append((time.time(), any(flag)))
                 time.sleep(_INTERVAL_SECONDS)
-        finally:
-            os.close(memory)

@@ -310,7 +310,7 @@ def test_columns_decoded_together_are_aligned_to_words() -> None:
         # the limit on packed bytes
         (DECODED_TOGETHER_BYTES // 8 // 3, None, [3, 3, 3]),
         # the limit on decoded bytes, a few milliseconds of work
-        (2**20 // 4, 200, [4, 4, 1]),
+        (2**20 // 2, 200, [4, 4, 1]),
         # a column above the limit is decoded alone
         (DECODED_TOGETHER_BYTES // 8 + 1, None, [1] * 9),
     ],

@@ -134,11 +134,15 @@ def test_validity_of_runs_that_begin_within_a_byte(seed: int) -> None:
         [0 if each is None or not each.size else address_of(each) for each in bits], np.int64
     )
     of_places = address_of(places) + 4 * ends[:-1]
-    nulls = native.move_validity(addresses, firsts, of_places, counts, slice(low, high), out)
+    other = pool.take(-(-(high - low) // 8))
+    two = np.stack([addresses, np.zeros_like(addresses)])
+    nulls, none = native.move_validity(two, firsts, of_places, counts, slice(low, high), [out, other])
     pool.assert_guarded()
     found = np.unpackbits(out, count=high - low, bitorder="little")
     assert found.tolist() == expected[low:high].tolist()
     assert nulls == high - low - found.sum()
+    assert none == 0
+    assert np.unpackbits(other, count=high - low, bitorder="little").all()
 
 
 @needs_library

@@ -310,10 +310,10 @@ EXPORT void windrow_place_joined(int64_t parts, const packed_column *sources, co
     }
 }
 
-/* Put validity bits of all parts at their places; the arguments are those of native.move_validity. Most bytes of bits
- * hold no null, so the cost is that of the nulls. Returns the number of nulls. */
-EXPORT int64_t windrow_move_validity(int64_t parts, const int64_t *bits, const int64_t *firsts, const int64_t *places,
-                                     const int64_t *counts, int64_t first, int64_t rows, uint8_t *out) {
+/* Put validity bits of all parts of a column at their places. Most bytes of bits hold no null, so the cost is that of
+ * the nulls. Returns the number of nulls. */
+static int64_t move_validity(int64_t parts, const int64_t *bits, const int64_t *firsts, const int64_t *places,
+                             const int64_t *counts, int64_t first, int64_t rows, uint8_t *out) {
     int64_t nulls = 0;
     memset(out, 0xFF, (rows + 7) / 8);
     for (int64_t p = 0; p < parts; p++) {
@@ -333,6 +333,15 @@ EXPORT int64_t windrow_move_validity(int64_t parts, const int64_t *bits, const i
         }
     }
     return nulls;
+}
+
+/* Put validity bits of all columns at their places; the arguments are those of native.move_validity. */
+EXPORT void windrow_move_validities(int64_t columns, int64_t parts, const int64_t *bits, const int64_t *firsts,
+                                    const int64_t *places, const int64_t *counts, int64_t first, int64_t rows,
+                                    const int64_t *outs, int64_t *nulls) {
+    for (int64_t k = 0; k < columns; k++)
+        nulls[k] = move_validity(parts, bits + k * parts, firsts, places, counts, first, rows,
+                                 (uint8_t *)(intptr_t)outs[k]);
 }
 
 static inline void copy_bytes(char *to, const char *from, int64_t count) {

@@ -36,10 +36,10 @@ from windrow.shuffle.kernels.packed_rows import join_columns
 
 # Columns are moved in batches of this size: a few milliseconds of work in C, or in Python.
 _BATCH_BYTES, _BATCH_COPIES = 8 << 20, 128
-# Parts scatter values of at most this width themselves. A batch of them takes at most this many packed bytes,
-# unless it is a single column.
+# Parts scatter values of at most this width themselves. A batch of them takes at most this many packed and decoded
+# bytes, unless it is a single column: the packed ones stay in the cache, and decoding takes some milliseconds.
 _MAX_DECODED_WIDTH = 16
-DECODED_TOGETHER_BYTES = 4 << 20
+DECODED_TOGETHER_BYTES, _DECODED_BYTES = 4 << 20, 16 << 20
 # In NumPy, scattering (sequential reads, one write stream per run) beats gathering at these widths. For
 # narrower values the 8-byte row numbers dominate the memory traffic.
 _SCATTER_WIDTHS = (8, 16)
@@ -160,7 +160,7 @@ class _FixedWidthMover:
         if self._scatters and width <= _MAX_DECODED_WIDTH:
             packed_bytes = self._arenas.columns[number].packing.bytes * self._rows
             fits = self._packed_bytes + packed_bytes <= DECODED_TOGETHER_BYTES
-            if not fits or self._decodable_bytes + size_bytes > _BATCH_BYTES:
+            if not fits or self._decodable_bytes + size_bytes > _DECODED_BYTES:
                 self._decode()
             self._decodable.append(number)
             self._decodable_bytes += size_bytes

@@ -52,7 +52,7 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_scatter": ([_INT, _POINTER, *[_INT] * 3, _POINTER, _INT], None),
     "windrow_check_places": ([_INT, _POINTER, _POINTER, _INT, _POINTER], _INT),
     "windrow_place_joined": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, *_PACKED_ROWS, _POINTER], None),
-    "windrow_move_validity": ([_INT, *[_POINTER] * 4, _INT, _INT, _POINTER], _INT),
+    "windrow_move_validities": ([_INT, _INT, *[_POINTER] * 4, _INT, _INT, *[_POINTER] * 2], None),
     "windrow_common_length": ([_INT, _INT, *[_POINTER] * 3], _INT),
     "windrow_checked_offsets": ([_INT, _INT, *[_POINTER] * 4, _INT, _INT, _POINTER], _INT),
     "windrow_scatter_rows": ([_INT, _INT, *[_POINTER] * 3, _INT, _INT, _POINTER], None),
@@ -108,14 +108,16 @@ def copy_out(
     ``columns`` are bytes, and ``widths`` the bytes per row of each. ``rows`` has the rows of each map output,
     ``outs`` for each column the addresses to write to.
     """
-    total, each_column = int(rows.sum()), list(zip(columns, widths, outs, strict=True))
-    _require(rows.ndim == 1 and rows.dtype == np.int64 and bool((rows >= 0).all()), "rows")
-    _require(all(values.nbytes >= total * width for values, width, _ in each_column), "columns")
-    _require(all(_is(out, np.int64, len(rows)) for out in outs), "outs")
-    each = np.array(
-        [(address_of(values), width, address_of(out)) for values, width, out in each_column], np.int64
-    )
-    LIBRARY.windrow_copy_packed(len(columns), each, len(rows), rows)
+    _require(rows.ndim == 1 and rows.dtype == np.int64, "rows")
+    # there are few map outputs, and NumPy's reductions are code that is in no cache here
+    counts: list[int] = rows.tolist()
+    total, each = sum(counts), []
+    _require(min(counts, default=0) >= 0, "rows")
+    for values, width, out in zip(columns, widths, outs, strict=True):
+        _require(values.nbytes >= total * width, "columns")
+        _require(_is(out, np.int64, len(counts)), "outs")
+        each.append((address_of(values), width, address_of(out)))
+    LIBRARY.windrow_copy_packed(len(each), np.array(each, np.int64), len(counts), rows)
 
 
 def copy_pieces(
@@ -346,18 +348,23 @@ def move_validity(
     places: NDArray[np.int64],
     counts: NDArray[np.int64],
     rows: slice,
-    out: NDArray[np.uint8],
-) -> int:
-    """Put validity bits of all parts at their places; returns the number of nulls.
+    outs: Sequence[NDArray[np.uint8]],
+) -> list[int]:
+    """Put validity bits of all parts at their places; returns the number of nulls of each column.
 
-    ``bits``, (parts,), has the address of the bits of each part, 0 for a part without nulls; the next three are as
-    for `place`. Places outside the range ``rows`` are dropped, and its first one becomes bit 0 of ``out``.
+    ``bits``, (columns, parts), has the address of the bits of each part, 0 for a part without nulls; the next three
+    are as for `place`. Places outside the range ``rows`` are dropped, and its first one becomes bit 0 of the column's
+    ``out``.
     """
-    parts = len(counts)
-    _require(all(_is(each, np.int64, parts) for each in (bits, firsts, places)), "bits, firsts and places")
-    count = rows.stop - rows.start
-    _require(_is(out, np.uint8, -(-count // 8)), "out")
-    return int(LIBRARY.windrow_move_validity(parts, bits, firsts, places, counts, rows.start, count, out))
+    columns, parts, count = len(outs), len(counts), rows.stop - rows.start
+    _require(_is(bits, np.int64, columns, parts), "bits")
+    _require(all(_is(each, np.int64, parts) for each in (firsts, places, counts)), "firsts and places")
+    _require(all(_is(out, np.uint8, -(-count // 8)) for out in outs), "outs")
+    addresses, nulls = np.array([address_of(out) for out in outs], np.int64), np.empty(columns, np.int64)
+    LIBRARY.windrow_move_validities(
+        columns, parts, bits, firsts, places, counts, rows.start, count, addresses, nulls
+    )
+    return nulls.tolist()
 
 
 def walk(

@@ -99,22 +99,16 @@ class MapOutputs(tuple[MapOutput, ...]):
         return column_widths(self[0].schema).others
 
     @cached_property
-    def nullable(self) -> frozenset[int]:
+    def nullable(self) -> list[int]:
         """The numbers of the fixed-width columns with nulls in some map output."""
-        return frozenset(chain.from_iterable(map_output.validity for map_output in self))
-
-    def validity_addresses(self, number: int) -> NDArray[np.int64]:
-        """(map outputs,) the address of the validity bits of a fixed-width column, 0 for those without nulls."""
-        known = self._validity_addresses
-        if number not in known:
-            bits = [map_output.validity.get(number) for map_output in self]
-            addresses = [0 if each is None else address_of(each) for each in bits]
-            known[number] = np.array(addresses, np.int64)
-        return known[number]
+        return sorted(set(chain.from_iterable(map_output.validity for map_output in self)))
 
     @cached_property
-    def _validity_addresses(self) -> dict[int, NDArray[np.int64]]:
-        return {}
+    def validity_addresses(self) -> NDArray[np.int64]:
+        """(nullable columns, map outputs) the address of the validity bits, 0 for those without nulls."""
+        bits = [[map_output.validity.get(number) for map_output in self] for number in self.nullable]
+        addresses = [[0 if each is None else address_of(each) for each in column] for column in bits]
+        return np.array(addresses, np.int64).reshape(len(bits), len(self))
 
 
 class _ColumnGroup(NamedTuple):
@@ -139,11 +133,10 @@ def place_rows(
     if not row_count or not schema.names:
         return _without_values(row_count, schema)
     columns: dict[int, pa.Array] = {}
-    kinds = column_widths(schema).kinds
+    kinds, validity = column_widths(schema).kinds, placing.place_validity(pool)
     for group in map_outputs.column_groups:
         for number, values in zip(group.columns, placing.place_columns(group, pool), strict=True):
-            validity = placing.place_validity(number, pool) if number in map_outputs.nullable else None
-            columns[number] = wrap_values(values, kinds[number], validity)
+            columns[number] = wrap_values(values, kinds[number], validity.get(number))
     for at, number in enumerate(map_outputs.others):
         columns[number] = placing.place_other(at, schema.field(number).name, pool)
     return pa.RecordBatch.from_arrays([columns[i] for i in range(len(columns))], schema=schema)
@@ -240,13 +233,19 @@ class _Placing:
             return None
         return pool.take(native.scratch_bytes(width, self._row_count, packed_rows))
 
-    def place_validity(self, number: int, pool: BufferPool) -> Validity:
-        """The validity of a fixed-width column, in place order."""
+    def place_validity(self, pool: BufferPool) -> dict[int, Validity]:
+        """The validity of each fixed-width column with nulls, in place order."""
+        numbers = self._map_outputs.nullable
+        if not numbers:
+            return {}
         if native.LIBRARY is not None:
-            bits = pool.take(-(-self._row_count // 8))
-            sources = self._map_outputs.validity_addresses(number)
+            bits = pool.take_many(-(-self._row_count // 8), len(numbers))
             where = (self._starts, self._addresses, self._counts, slice(0, self._row_count))
-            return Validity(bits, native.move_validity(sources, *where, bits))
+            nulls = native.move_validity(self._map_outputs.validity_addresses, *where, bits)
+            return dict(zip(numbers, map(Validity, bits, nulls), strict=True))
+        return {number: self._validity_of(number) for number in numbers}
+
+    def _validity_of(self, number: int) -> Validity:
         flags = [
             unpack(map_output.validity[number], rows.start, rows.stop - rows.start)
             if number in map_output.validity
