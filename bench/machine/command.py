@@ -1,4 +1,4 @@
-"""``python -m bench machine``: ``cores``, and ``gpu`` if there is one, in eight minutes at most; a file and a picture."""
+"""``python -m bench machine``: ``cores`` and, with a GPU, ``gpu``, in eight minutes at most; a file and a picture."""
 
 from __future__ import annotations
 

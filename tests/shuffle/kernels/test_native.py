@@ -134,15 +134,11 @@ def test_validity_of_runs_that_begin_within_a_byte(seed: int) -> None:
         [0 if each is None or not each.size else address_of(each) for each in bits], np.int64
     )
     of_places = address_of(places) + 4 * ends[:-1]
-    other = pool.take(-(-(high - low) // 8))
-    two = np.stack([addresses, np.zeros_like(addresses)])
-    nulls, none = native.move_validity(two, firsts, of_places, counts, slice(low, high), [out, other])
+    nulls = native.move_validity(addresses, firsts, of_places, counts, slice(low, high), out)
     pool.assert_guarded()
     found = np.unpackbits(out, count=high - low, bitorder="little")
     assert found.tolist() == expected[low:high].tolist()
     assert nulls == high - low - found.sum()
-    assert none == 0
-    assert np.unpackbits(other, count=high - low, bitorder="little").all()
 
 
 @needs_library
@@ -312,8 +308,10 @@ def assigned(shards: int, run_rows: int) -> object:
     return native.assign(NUMBERS, 0, 4, (4, 2, run_rows), words(shards, 3), TARGETS, 0)
 
 
-def placed(facts: int, scratch_bytes: int) -> None:
-    native.place(words(1, 1, facts), ONE, ONE, ONE, BYTES[:scratch_bytes], COLUMN, None)
+def placed(facts: int, scratch_bytes: int, columns: int = 0, mask_bytes: int = 1) -> None:
+    group = native.PlacedColumns(words(1, 1, facts), BYTES[:scratch_bytes], COLUMN, None)
+    bits, masks = (words(columns, 1), [BYTES[:mask_bytes]]) if columns else (None, [])
+    native.place(ONE, ONE, ONE, 4, [group], bits, masks, checks=False)
 
 
 def grouped_runs(runs: Any, first: int) -> object:
@@ -341,6 +339,8 @@ def grouped_runs(runs: Any, first: int) -> object:
         (native.check_places, [words(2), ONE, 4]),
         (placed, [2, 64]),
         (placed, [3, 9]),
+        (placed, [3, 64, 2]),
+        (placed, [3, 64, 1, 2]),
         (native.walk, [20, [1] * 5, [1] * 5, 1000, 0, 1]),
         (native.walk, [9, [1] * 6, [1] * 6, 1000, 0, 1]),
     ],

@@ -268,16 +268,25 @@ static void pack_rows(const layout *how, int64_t word, int64_t done, int64_t cou
     for (int64_t k = there; k < MAX_LANES; k++) each[k] = each[0];
 }
 
-/* Scatter and unpack: put the rows of all parts at their places; the arguments are those of native.place.
+/* Columns of one width and their layout, as native.place lays it out: the addresses of their sources, of scratch memory
+ * or 0, of the layout and of the addresses of their outputs. */
+typedef struct {
+    int64_t columns, width, sources, scratch, words, lanes, starts, members, outs;
+} joined_columns;
+
+/* Scatter and unpack: put the rows of columns of one width, of all parts, at their places.
  *
  * Rows are scattered into `scratch`, which stays in the cache, then copied out in order, so each fresh cache line is
  * written once. Columns are moved in `words` packed words, or one by one if that is 0. Rows of a cache line or more
  * need no `scratch`. */
-EXPORT void windrow_place_joined(int64_t parts, const packed_column *sources, const int64_t *firsts,
-                                 const int64_t *places, const int64_t *counts, int64_t columns, int64_t width,
-                                 int64_t rows, char *scratch, int64_t words, int64_t lanes, const int64_t *starts,
-                                 const member *members, const int64_t *outs) {
-    const layout how = {words, lanes, starts, members};
+static void place_joined(int64_t parts, const int64_t *firsts, const int64_t *places, const int64_t *counts,
+                         int64_t rows, const joined_columns *joined) {
+    const packed_column *sources = (const packed_column *)(intptr_t)joined->sources;
+    const int64_t *outs = (const int64_t *)(intptr_t)joined->outs;
+    const int64_t columns = joined->columns, width = joined->width, words = joined->words, lanes = joined->lanes;
+    char *scratch = (char *)(intptr_t)joined->scratch;
+    const layout how = {words, lanes, (const int64_t *)(intptr_t)joined->starts,
+                        (const member *)(intptr_t)joined->members};
     lane_buffers buffers;
     const char *each[MAX_LANES];
     for (int64_t word = 0; word < words; word += lanes) {
@@ -310,10 +319,10 @@ EXPORT void windrow_place_joined(int64_t parts, const packed_column *sources, co
     }
 }
 
-/* Put validity bits of all parts of a column at their places. Most bytes of bits hold no null, so the cost is that of
- * the nulls. Returns the number of nulls. */
-static int64_t move_validity(int64_t parts, const int64_t *bits, const int64_t *firsts, const int64_t *places,
-                             const int64_t *counts, int64_t first, int64_t rows, uint8_t *out) {
+/* Put validity bits of all parts at their places; the arguments are those of native.move_validity. Most bytes of bits
+ * hold no null, so the cost is that of the nulls. Returns the number of nulls. */
+EXPORT int64_t windrow_move_validity(int64_t parts, const int64_t *bits, const int64_t *firsts, const int64_t *places,
+                                     const int64_t *counts, int64_t first, int64_t rows, uint8_t *out) {
     int64_t nulls = 0;
     memset(out, 0xFF, (rows + 7) / 8);
     for (int64_t p = 0; p < parts; p++) {
@@ -335,13 +344,17 @@ static int64_t move_validity(int64_t parts, const int64_t *bits, const int64_t *
     return nulls;
 }
 
-/* Put validity bits of all columns at their places; the arguments are those of native.move_validity. */
-EXPORT void windrow_move_validities(int64_t columns, int64_t parts, const int64_t *bits, const int64_t *firsts,
-                                    const int64_t *places, const int64_t *counts, int64_t first, int64_t rows,
-                                    const int64_t *outs, int64_t *nulls) {
-    for (int64_t k = 0; k < columns; k++)
-        nulls[k] = move_validity(parts, bits + k * parts, firsts, places, counts, first, rows,
-                                 (uint8_t *)(intptr_t)outs[k]);
+/* Put the rows of all columns of a run at their places, and their validity bits; the arguments are those of
+ * native.place. With `seen`, of a byte a row, places are checked before. Returns whether they are right. */
+EXPORT int64_t windrow_place_run(int64_t parts, const int64_t *firsts, const int64_t *places, const int64_t *counts,
+                                 int64_t rows, uint8_t *seen, int64_t groups, const joined_columns *joined,
+                                 int64_t nullable, const int64_t *bits, const int64_t *masks, int64_t *nulls) {
+    if (seen && windrow_check_places(parts, places, counts, rows, seen) != rows) return 0;
+    for (int64_t k = 0; k < groups; k++) place_joined(parts, firsts, places, counts, rows, joined + k);
+    for (int64_t k = 0; k < nullable; k++)
+        nulls[k] = windrow_move_validity(parts, bits + k * parts, firsts, places, counts, 0, rows,
+                                         (uint8_t *)(intptr_t)masks[k]);
+    return 1;
 }
 
 static inline void copy_bytes(char *to, const char *from, int64_t count) {

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +51,11 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     ),
     "windrow_scatter": ([_INT, _POINTER, *[_INT] * 3, _POINTER, _INT], None),
     "windrow_check_places": ([_INT, _POINTER, _POINTER, _INT, _POINTER], _INT),
-    "windrow_place_joined": ([_INT, *[_POINTER] * 4, *[_INT] * 3, _POINTER, *_PACKED_ROWS, _POINTER], None),
-    "windrow_move_validities": ([_INT, _INT, *[_POINTER] * 4, _INT, _INT, *[_POINTER] * 2], None),
+    "windrow_place_run": (
+        [_INT, *[_POINTER] * 3, _INT, _POINTER, _INT, _POINTER, _INT, *[_POINTER] * 3],
+        _INT,
+    ),
+    "windrow_move_validity": ([_INT, *[_POINTER] * 4, _INT, _INT, _POINTER], _INT),
     "windrow_common_length": ([_INT, _INT, *[_POINTER] * 3], _INT),
     "windrow_checked_offsets": ([_INT, _INT, *[_POINTER] * 4, _INT, _INT, _POINTER], _INT),
     "windrow_scatter_rows": ([_INT, _INT, *[_POINTER] * 3, _INT, _INT, _POINTER], None),
@@ -310,36 +313,80 @@ def check_places(places: NDArray[np.int64], counts: NDArray[np.int64], rows: int
     return bool(distinct == rows)
 
 
+class PlacedColumns(NamedTuple):
+    """Columns of one width that `place` scatters and unpacks.
+
+    ``sources``, (columns, parts, 3), has for each column of each part its address, packed bytes per value, and base.
+    Without ``scratch``, of at least `scratch_bytes`, rows are scattered directly to ``outs``, the output array of
+    each column. Without ``packed_rows`` columns are moved one by one.
+    """
+
+    sources: NDArray[np.int64]
+    scratch: NDArray[np.uint8] | None
+    outs: Sequence[NDArray[Any]]
+    packed_rows: PackedRows | None
+
+
 def place(
-    sources: NDArray[np.int64],
     firsts: NDArray[np.int64],
     places: NDArray[np.int64],
     counts: NDArray[np.int64],
-    scratch: NDArray[np.uint8] | None,
-    outs: Sequence[NDArray[Any]],
-    packed_rows: PackedRows | None,
-) -> None:
-    """Scatter and unpack: put the rows of all parts at their places.
+    rows: int,
+    groups: Sequence[PlacedColumns],
+    bits: NDArray[np.int64] | None = None,
+    masks: Sequence[NDArray[np.uint8]] = (),
+    *,
+    checks: bool,
+) -> list[int] | None:
+    """Put the rows of all parts at their places, in one call for all columns.
 
-    ``sources``, (columns, parts, 3), has for each column of each part its address, packed bytes per value,
-    and base. ``firsts``, ``places`` and ``counts``, (parts,), have the first row to use of each part, the
-    address of the places of these rows, and their number. Without ``scratch``, of at least `scratch_bytes`,
-    rows are scattered directly to ``outs``, the output array of each column. Without ``packed_rows`` columns
-    are moved one by one.
+    ``firsts``, ``places`` and ``counts``, (parts,), have the first row to use of each part, the address of the places
+    of these rows, and their number. ``bits`` and ``masks`` are as for `move_validity`, of several columns: (columns,
+    parts) addresses, and the output of each. With ``checks``, None is returned, and nothing is moved, unless the
+    places are 0 to ``rows - 1``, each once. Otherwise the nulls of each mask are.
     """
-    rows, parts = len(outs[0]), len(counts)
-    _require(_is(sources, np.int64, len(outs), parts, 3), "sources")
-    _require(
-        all(_is(each, np.int64, parts) for each in (firsts, places, counts)), "firsts, places and counts"
+    parts, nullable = len(counts), len(masks)
+    for each in (firsts, places, counts):
+        _require(_is(each, np.int64, parts), "firsts, places and counts")
+    # the arrays that hold addresses are kept until the call is done
+    held, table = [], []
+    for sources, scratch, outs, packed_rows in groups:
+        nbytes = outs[0].nbytes
+        width = nbytes // max(1, rows)
+        _require(_is(sources, np.int64, len(outs), parts, 3) and sources.flags.c_contiguous, "sources")
+        for out in outs:
+            _require(len(out) == rows and out.nbytes == nbytes, "outs")
+        _require(scratch is None or scratch.nbytes >= scratch_bytes(width, rows, packed_rows), "scratch")
+        addresses = np.array([address_of(out) for out in outs], np.int64)
+        words, lanes, *layout = _layout_arguments(packed_rows, rows)
+        starts, members = (0 if each is None else address_of(each) for each in layout)
+        at = 0 if scratch is None else address_of(scratch)
+        held.append(addresses)
+        table += [
+            len(outs),
+            width,
+            address_of(sources),
+            at,
+            words,
+            lanes,
+            starts,
+            members,
+            address_of(addresses),
+        ]
+    _require(bits is None or _is(bits, np.int64, nullable, parts), "bits")
+    _require((bits is None) == (not nullable), "bits and masks")
+    for mask in masks:
+        _require(_is(mask, np.uint8, -(-rows // 8)), "masks")
+    outs_of_masks, nulls = (
+        np.array([address_of(mask) for mask in masks], np.int64),
+        np.empty(nullable, np.int64),
     )
-    _require(all((len(out), out.nbytes) == (rows, outs[0].nbytes) for out in outs), "outs")
-    width = outs[0].nbytes // max(1, rows)
-    _require(scratch is None or scratch.nbytes >= scratch_bytes(width, rows, packed_rows), "scratch")
-    addresses = np.array([address_of(out) for out in outs], np.int64)
-    layout = _layout_arguments(packed_rows, rows)
-    LIBRARY.windrow_place_joined(
-        parts, sources, firsts, places, counts, len(outs), width, rows, scratch, *layout, addresses
+    seen = np.empty(rows, np.uint8) if checks else None
+    joined = np.array(table, np.int64)
+    are_right = LIBRARY.windrow_place_run(
+        parts, firsts, places, counts, rows, seen, len(groups), joined, nullable, bits, outs_of_masks, nulls
     )
+    return nulls.tolist() if are_right else None
 
 
 def move_validity(
@@ -348,23 +395,18 @@ def move_validity(
     places: NDArray[np.int64],
     counts: NDArray[np.int64],
     rows: slice,
-    outs: Sequence[NDArray[np.uint8]],
-) -> list[int]:
-    """Put validity bits of all parts at their places; returns the number of nulls of each column.
+    out: NDArray[np.uint8],
+) -> int:
+    """Put validity bits of all parts at their places; returns the number of nulls.
 
-    ``bits``, (columns, parts), has the address of the bits of each part, 0 for a part without nulls; the next three
-    are as for `place`. Places outside the range ``rows`` are dropped, and its first one becomes bit 0 of the column's
-    ``out``.
+    ``bits``, (parts,), has the address of the bits of each part, 0 for a part without nulls; the next three are as
+    for `place`. Places outside the range ``rows`` are dropped, and its first one becomes bit 0 of ``out``.
     """
-    columns, parts, count = len(outs), len(counts), rows.stop - rows.start
-    _require(_is(bits, np.int64, columns, parts), "bits")
-    _require(all(_is(each, np.int64, parts) for each in (firsts, places, counts)), "firsts and places")
-    _require(all(_is(out, np.uint8, -(-count // 8)) for out in outs), "outs")
-    addresses, nulls = np.array([address_of(out) for out in outs], np.int64), np.empty(columns, np.int64)
-    LIBRARY.windrow_move_validities(
-        columns, parts, bits, firsts, places, counts, rows.start, count, addresses, nulls
-    )
-    return nulls.tolist()
+    parts = len(counts)
+    _require(all(_is(each, np.int64, parts) for each in (bits, firsts, places)), "bits, firsts and places")
+    count = rows.stop - rows.start
+    _require(_is(out, np.uint8, -(-count // 8)), "out")
+    return int(LIBRARY.windrow_move_validity(parts, bits, firsts, places, counts, rows.start, count, out))
 
 
 def walk(

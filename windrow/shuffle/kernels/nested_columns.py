@@ -330,8 +330,7 @@ class _Moving:
             addresses, shifts = np.array(bits, np.int64).T.copy()
             out = self._pool.take(-(-self._count // 8))
             where = (self._firsts + shifts, self._addresses, self._counts, self._rows)
-            [nulls] = native.move_validity(addresses[None], *where, [out])
-            return Validity(out, nulls)
+            return Validity(out, native.move_validity(addresses, *where, out))
         flags = [_flags_of(column) for column in columns]
         found = self._move_values(flags, columns, 1, moved)
         return Validity(pack(found), len(found) - int(np.count_nonzero(found)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +56,9 @@ class MapOutputs(tuple[MapOutput, ...]):
         """Copy the rows at some places of a run to new map outputs, in which they are the only run."""
         known = self._entries
         if run not in known:
-            known[run] = _Placing(self, run, row_count).sources
+            placing = _Placing(self, run, row_count)
+            placing.check()
+            known[run] = placing.sources
         entries = known[run][rows]
         counts = self.starts[run + 1] - self.starts[run]
         ends = np.cumsum(counts)
@@ -130,13 +133,15 @@ def place_rows(
     only that column in memory.
     """
     placing = _Placing(map_outputs, run, row_count)
-    if not row_count or not schema.names:
+    if not map_outputs or not row_count or not schema.names:
+        placing.check()
         return _without_values(row_count, schema)
     columns: dict[int, pa.Array] = {}
-    kinds, validity = column_widths(schema).kinds, placing.place_validity(pool)
-    for group in map_outputs.column_groups:
-        for number, values in zip(group.columns, placing.place_columns(group, pool), strict=True):
-            columns[number] = wrap_values(values, kinds[number], validity.get(number))
+    kinds = column_widths(schema).kinds
+    values, validity = placing.place_columns(pool)
+    for group, of_group in zip(map_outputs.column_groups, values, strict=True):
+        for number, each in zip(group.columns, of_group, strict=True):
+            columns[number] = wrap_values(each, kinds[number], validity.get(number))
     for at, number in enumerate(map_outputs.others):
         columns[number] = placing.place_other(at, schema.field(number).name, pool)
     return pa.RecordBatch.from_arrays([columns[i] for i in range(len(columns))], schema=schema)
@@ -156,7 +161,7 @@ def place_portion(
 
 
 class _Placing:
-    """Places the rows of one run; the constructor checks the places."""
+    """Places the rows of one run."""
 
     def __init__(self, map_outputs: MapOutputs, run: int, row_count: int) -> None:
         self._map_outputs = map_outputs
@@ -164,15 +169,22 @@ class _Placing:
         bounds = map_outputs.starts[run : run + 2]
         self._starts: NDArray[np.int64] = bounds[0]
         self._counts: NDArray[np.int64] = bounds[1] - bounds[0]
-        if not self._are_places_complete():
-            raise WindrowError(
-                f"run {run} needs {row_count} places, each once; its map outputs hold {self._counts.sum()} others"
-            )
+        self._run = run
 
-    def _are_places_complete(self) -> bool:
+    def check(self) -> None:
+        """Raise `WindrowError` unless there is one row for each place."""
         if native.LIBRARY is None:
-            return int(self._counts.sum()) == self._row_count and bool((self.sources >= 0).all())
-        return native.check_places(self._addresses, self._counts, self._row_count)
+            complete = int(self._counts.sum()) == self._row_count and bool((self.sources >= 0).all())
+        else:
+            complete = native.check_places(self._addresses, self._counts, self._row_count)
+        if not complete:
+            self._raise_incomplete()
+
+    def _raise_incomplete(self) -> NoReturn:
+        raise WindrowError(
+            f"run {self._run} needs {self._row_count} places, each once; its map outputs hold {self._counts.sum()} "
+            "others"
+        )
 
     @cached_property
     def _addresses(self) -> NDArray[np.int64]:
@@ -209,22 +221,38 @@ class _Placing:
         sources[places[inside]] = np.arange(len(places))[inside]
         return sources
 
-    def place_columns(self, group: _ColumnGroup, pool: BufferPool) -> list[PlainRows]:
-        memory = pool.take_many(group.width * self._row_count, len(group.columns))
-        outs = [rows_view(each, group.width) for each in memory]
+    def place_columns(self, pool: BufferPool) -> tuple[list[list[PlainRows]], dict[int, Validity]]:
+        """The values of each group of fixed-width columns, and the validity of those with nulls; checks the places."""
+        rows, groups = self._row_count, self._map_outputs.column_groups
+        values = []
+        for group in groups:
+            memory = pool.take_many(group.width * rows, len(group.columns))
+            values.append([rows_view(each, group.width) for each in memory])
         if native.LIBRARY is None:
-            concatenated = rows_view(pool.take(group.width * self._row_count), group.width)
-            for at, out in zip(group.at, outs, strict=True):
-                parts = [map_output.values_of(at, group.width, rows) for map_output, rows in self._spans]
-                np.concatenate(parts, out=concatenated)
-                np.take(concatenated, self.sources, axis=0, out=out, mode="clip")
-        else:
-            packed_rows = join_columns(group.packing, group.width, self._row_count)
+            self.check()
+            for group, outs in zip(groups, values, strict=True):
+                self._take_columns(group, outs, pool)
+            return values, {number: self._validity_of(number) for number in self._map_outputs.nullable}
+        placed = []
+        for group, outs in zip(groups, values, strict=True):
+            packed_rows = join_columns(group.packing, group.width, rows)
             scratch = self._take_scratch(group.width, packed_rows, pool)
-            native.place(
-                group.sources, self._starts, self._addresses, self._counts, scratch, outs, packed_rows
-            )
-        return outs
+            placed.append(native.PlacedColumns(group.sources, scratch, outs, packed_rows))
+        numbers = self._map_outputs.nullable
+        masks = pool.take_many(-(-rows // 8), len(numbers)) if numbers else []
+        bits = self._map_outputs.validity_addresses if numbers else None
+        where = self._starts, self._addresses, self._counts
+        nulls = native.place(*where, rows, placed, bits, masks, checks=True)
+        if nulls is None:
+            self._raise_incomplete()
+        return values, dict(zip(numbers, map(Validity, masks, nulls), strict=True))
+
+    def _take_columns(self, group: _ColumnGroup, outs: Sequence[PlainRows], pool: BufferPool) -> None:
+        concatenated = rows_view(pool.take(group.width * self._row_count), group.width)
+        for at, out in zip(group.at, outs, strict=True):
+            parts = [map_output.values_of(at, group.width, rows) for map_output, rows in self._spans]
+            np.concatenate(parts, out=concatenated)
+            np.take(concatenated, self.sources, axis=0, out=out, mode="clip")
 
     def _take_scratch(
         self, width: int, packed_rows: PackedRows | None, pool: BufferPool
@@ -232,18 +260,6 @@ class _Placing:
         if width >= _LINE_BYTES:
             return None
         return pool.take(native.scratch_bytes(width, self._row_count, packed_rows))
-
-    def place_validity(self, pool: BufferPool) -> dict[int, Validity]:
-        """The validity of each fixed-width column with nulls, in place order."""
-        numbers = self._map_outputs.nullable
-        if not numbers:
-            return {}
-        if native.LIBRARY is not None:
-            bits = pool.take_many(-(-self._row_count // 8), len(numbers))
-            where = (self._starts, self._addresses, self._counts, slice(0, self._row_count))
-            nulls = native.move_validity(self._map_outputs.validity_addresses, *where, bits)
-            return dict(zip(numbers, map(Validity, bits, nulls), strict=True))
-        return {number: self._validity_of(number) for number in numbers}
 
     def _validity_of(self, number: int) -> Validity:
         flags = [
@@ -283,7 +299,8 @@ class _Placing:
         sources = np.array([[(address, width, 0) for address in addresses]], np.int64)
         firsts, places, counts = self._starts[held], self._addresses[held], self._counts[held]
         scratch = self._take_scratch(width, None, pool)
-        native.place(sources, firsts, places, counts, scratch, [rows_view(memory, width)], None)
+        placed = native.PlacedColumns(sources, scratch, [rows_view(memory, width)], None)
+        native.place(firsts, places, counts, self._row_count, [placed], checks=False)
         return wrap_list_rows(memory, kind, self._row_count)
 
 
