@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -103,4 +104,4 @@ def test_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_gpu: bo
 
 def test_machine_without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "find_gpu", lambda: None)
-    assert "no CUDA device" in machine._measure_gpu(machine.argparse.Namespace())["skipped"]
+    assert "no CUDA device" in machine._measure_gpu(argparse.Namespace())["skipped"]
