@@ -119,3 +119,25 @@ def test_another_process_maps_it(pool: SharedPool) -> None:
         check=True,
     )
     assert done.stdout == b"4999\n"
+
+
+def test_batches_keep_no_file_open(pool: SharedPool) -> None:
+    memory = SharedMemory(pool.descriptor)
+    before = len(os.listdir("/proc/self/fd"))
+    held = []
+    for _ in range(20):
+        shared, kept = share_batch(_batch(pool), pool)
+        held.append((memory.open_batch(shared, lambda: None), kept))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_forked_process_takes_no_memory_from_its_parent(pool: SharedPool) -> None:
+    shared, kept = share_batch(_batch(pool), pool)
+    child = os.fork()
+    if not child:
+        del kept
+        pool.trim()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    found = SharedMemory(pool.descriptor).open_batch(shared, lambda: None)
+    assert found.equals(_batch(pool))

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.buffer_pool import BufferPool, _Block
-from windrow.core.native_libraries import address_of
+from windrow.core.mapped_files import FileMapping
 
 _PAGE_BYTES = mmap.PAGESIZE
 # A column that keeps more memory than this many times its own is a slice of another one.
@@ -92,13 +92,13 @@ class SharedPool(BufferPool):
             else:
                 offset, self._stop = self._stop, self._stop + mapped
                 os.ftruncate(self.descriptor, self._stop)
-        mapping = mmap.mmap(self.descriptor, mapped, flags=mmap.MAP_SHARED, offset=offset)
-        memory = np.frombuffer(mapping, np.uint8)[:size]
-        block = (address_of(memory), mapped, offset)
+        mapping = FileMapping(self.descriptor, mapped, mmap.MAP_SHARED, offset)
+        whole = np.asarray(mapping)
+        block = (mapping.address, mapped, offset)
         with self._places:
             insort(self._blocks, block)
-        weakref.finalize(memory.base, _free, mapping, self._left, block).atexit = False
-        return _Block(memory, block[0], size)
+        weakref.finalize(whole, _free, mapping, self._left, block, os.getpid()).atexit = False
+        return _Block(whole[:size], mapping.address, size)
 
     def _forget_left(self) -> None:
         while self._left:
@@ -123,11 +123,13 @@ def make_shared_file() -> int:
     return os.memfd_create("windrow-runs", os.MFD_CLOEXEC)
 
 
-def _free(mapping: mmap.mmap, left: deque[tuple[int, int, int]], block: tuple[int, int, int]) -> None:
-    if sys.is_finalizing():
-        # this process ends, and others may map what it has lent
+def _free(
+    mapping: FileMapping, left: deque[tuple[int, int, int]], block: tuple[int, int, int], owner: int
+) -> None:
+    if sys.is_finalizing() or os.getpid() != owner:
+        # this process ends, and others may map what it has lent; or it was forked, and its parent still uses the memory
         return
-    mapping.madvise(mmap.MADV_REMOVE)
+    mapping.give_back()
     left.append(block)
 
 
@@ -242,7 +244,7 @@ class SharedMemory:
         if not size:
             return pa.py_buffer(b"")
         start = offset // _PAGE_BYTES * _PAGE_BYTES
-        mapping = mmap.mmap(self._descriptor, offset - start + size, flags=mmap.MAP_PRIVATE, offset=start)
+        mapping = FileMapping(self._descriptor, offset - start + size, mmap.MAP_PRIVATE, start)
         return pa.py_buffer(np.asarray(_View(mapping, owner, offset - start, size)))
 
 
@@ -251,13 +253,13 @@ class _View:
 
     __slots__ = ("__array_interface__", "_mapping", "_owner")
 
-    def __init__(self, mapping: mmap.mmap, owner: _Owner, start: int, size: int) -> None:
+    def __init__(self, mapping: FileMapping, owner: _Owner, start: int, size: int) -> None:
         self._mapping, self._owner = mapping, owner
         self.__array_interface__: dict[str, Any] = {
             "version": 3,
             "typestr": "|u1",
             "shape": (size,),
-            "data": (address_of(np.frombuffer(mapping, np.uint8)) + start, False),
+            "data": (mapping.address + start, False),
         }
 
 

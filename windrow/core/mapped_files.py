@@ -1,0 +1,57 @@
+"""Maps parts of a file into memory without a file descriptor for each: Python's mmap keeps one as long as it lives."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable
+from typing import Any
+
+_FAILED = ctypes.c_void_p(-1).value
+_PROTECTION = mmap.PROT_READ | mmap.PROT_WRITE
+
+
+def _load(name: str, arguments: list[Any], result: Any) -> Callable[..., Any]:
+    function: Any = getattr(ctypes.CDLL(None, use_errno=True), name)
+    function.argtypes, function.restype = arguments, result
+    found: Callable[..., Any] = function
+    return found
+
+
+_SIZE, _NUMBER, _ADDRESS = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+_mmap = _load("mmap", [_ADDRESS, _SIZE, _NUMBER, _NUMBER, _NUMBER, ctypes.c_long], _ADDRESS)
+_munmap = _load("munmap", [_ADDRESS, _SIZE], _NUMBER)
+_madvise = _load("madvise", [_ADDRESS, _SIZE, _NUMBER], _NUMBER)
+
+
+class FileMapping:
+    """A range of a file in memory, writable, until nothing refers to this object; arrays can be made of it.
+
+    ``flags`` are `mmap.MAP_SHARED` or `mmap.MAP_PRIVATE`, and ``offset`` is that of a page. Raises a `MemoryError`.
+    """
+
+    __slots__ = ("__array_interface__", "__weakref__", "_unmap", "address", "size")
+
+    def __init__(self, descriptor: int, size: int, flags: int, offset: int) -> None:
+        # also where modules have been cleared at exit
+        self._unmap: Callable[..., Any] | None = None
+        address = _mmap(None, size, _PROTECTION, flags, descriptor, offset)
+        if address == _FAILED:
+            reason = os.strerror(ctypes.get_errno())
+            raise MemoryError(f"{size:,} bytes of shared memory cannot be mapped: {reason}")
+        self.address, self.size, self._unmap = int(address), size, _munmap
+        self.__array_interface__: dict[str, Any] = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (size,),
+            "data": (self.address, False),
+        }
+
+    def give_back(self) -> None:
+        """Return the pages to the system, also those of the file; they are zero from then on."""
+        _madvise(self.address, self.size, mmap.MADV_REMOVE)
+
+    def __del__(self) -> None:
+        if self._unmap is not None:
+            self._unmap(self.address, self.size)
