@@ -7,14 +7,15 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import windrow
 from tests.pipeline.executors.processes import functions
 from tests.pipeline.executors.processes.test_pool import pids_of, read, shuffled
 from windrow.pipeline.executors.processes import chosen
-from windrow.pipeline.executors.processes.chosen import _CallMeter, may_move
-from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.executors.processes.chosen import ChosenWorkers, _CallMeter, may_move
+from windrow.pipeline.tasks.map_batches import Call, MapBatches
 
 
 class Clock:
@@ -108,3 +109,14 @@ def test_nothing_moves_where_the_memory_limit_has_no_room(monkeypatch: pytest.Mo
     pipe = shuffled().map_batches(functions.count_here, compute="tasks")
     assert pids_of(read(pipe)) == {os.getpid()}
     assert isinstance(pipe, windrow.DatasetPipeline)
+
+
+def test_what_moves_after_the_run_has_closed_starts_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_CallMeter, "take_verdict", lambda _: True)
+    workers = ChosenWorkers(MapBatches(functions.count_here), 2)
+    call = Call(pa.table({"id": [1]}), "here", None, False)
+    begun = workers.start(call)
+    workers.close()
+    begun()
+    assert workers.moved is None
+    assert workers.start(call)()[0]["pid"].to_pylist() == [os.getpid()]

@@ -37,7 +37,7 @@ def may_move(stage: MapBatches) -> bool:
     fn: Any = stage.fn
     while isinstance(fn, partial):
         fn = fn.func
-    if getattr(fn, "__module__", "__main__") == "__main__":
+    if getattr(fn, "__module__", "__main__") in ("__main__", "__mp_main__"):
         return False
     try:
         pickle.dumps(replace(stage, workers=None))
@@ -54,6 +54,8 @@ class ChosenWorkers:
         self._processes = most
         self._moved: ProcessWorkers | None = None
         self._meter = _CallMeter()
+        self._lock = threading.Lock()
+        self._is_closed = False
 
     @property
     def most(self) -> int:
@@ -73,16 +75,26 @@ class ChosenWorkers:
         with self._stage.local_workers.instance() as fn, self._meter:
             result = call_function(self._stage, fn, call)
         if self._moved is None and self._meter.take_verdict():
-            logger.info(
-                "%s holds the GIL: up to %d processes run it from now on", self._stage.name, self._processes
-            )
-            self._moved = ProcessWorkers(self._stage, (1, self._processes))
+            self._move()
         return result
+
+    def _move(self) -> None:
+        moved = ProcessWorkers(self._stage, (1, self._processes))
+        with self._lock:
+            # another thread may have moved it, or closed this object, while the function was pickled
+            if self._moved is not None or self._is_closed:
+                return
+            self._moved = moved
+        logger.info(
+            "%s holds the GIL: up to %d processes run it from now on", self._stage.name, self._processes
+        )
 
     def close(self) -> None:
         """End the processes."""
-        if self._moved is not None:
-            self._moved.close()
+        with self._lock:
+            self._is_closed, moved = True, self._moved
+        if moved is not None:
+            moved.close()
 
 
 class _CallMeter:
