@@ -6,15 +6,19 @@ import gc
 import itertools
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import windrow
@@ -22,6 +26,7 @@ from tests.end_to_end.reading import eventually
 from tests.pipeline.executors.processes import functions
 from windrow.core.errors import PlanError, StallError, TransformError
 from windrow.pipeline.executors.processes import pool
+from windrow.pipeline.tasks.map_batches import Call, MapBatches
 
 ROWS = 600
 
@@ -337,3 +342,144 @@ def test_transforms_before_operations_on_all_rows_have_their_processes(tmp_path:
         assert os.getpid() not in pids_of(batches)
     counted.union(counted).write_parquet(tmp_path / "out")
     assert os.getpid() not in set(windrow.read_parquet(tmp_path / "out").to_arrow()["pid"].to_pylist())
+
+
+def test_what_a_process_has_lent_stays_however_it_ends() -> None:
+    pipe = shuffled(20_000).map_batches(functions.end_on_sigterm, compute=windrow.ActorPool(1))
+    held = []
+    with pipe.iterator() as shard:
+        for step, batch in enumerate(shard.iter_batches(500)):
+            held.append(batch["id"])
+            if step == 10:
+                for pid in _children():
+                    os.kill(pid, signal.SIGTERM)
+                time.sleep(1.0)
+    assert sorted(np.concatenate(held).tolist()) == list(range(1, 20_001))
+
+
+def test_a_process_whose_child_survives_it_is_missed(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    pipe = shuffled().map_batches(
+        functions.die_with_a_child, fn_kwargs={"pids": pids}, compute=windrow.ActorPool(1)
+    )
+    began = time.monotonic()
+    try:
+        with pytest.raises(TransformError, match="died 4 times"):
+            read(pipe.options(stall_timeout=40))
+    finally:
+        for pid in pids.read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+    assert time.monotonic() - began < 40
+
+
+def test_a_forked_process_that_closes_its_shard_leaves_the_processes_to_its_parent() -> None:
+    pipe = shuffled(4000, 20).map_batches(functions.Counting, compute=windrow.ActorPool(1))
+    with pipe.iterator() as shard:
+        batches = iter(shard.iter_batches(20))
+        found = [next(batches)]
+        child = os.fork()
+        if not child:
+            # what the finalizer of a run does
+            for run in [each for each in gc.get_objects() if isinstance(each, pool.ProcessWorkers)]:
+                run.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        found += batches
+    assert len({pid for batch in found for pid in batch["pid"].tolist()}) == 1
+
+
+TYPED = """
+import pyarrow as pa
+import windrow
+
+class ScriptType(pa.ExtensionType):
+    def __init__(self):
+        super().__init__(pa.int64(), "windrow.tests.script_type")
+    def __arrow_ext_serialize__(self):
+        return b""
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage, serialized):
+        return cls()
+
+pa.register_extension_type(ScriptType())
+
+def add(batch):
+    more = pa.ExtensionArray.from_storage(ScriptType(), batch["id"].combine_chunks())
+    return pa.table(batch).append_column("more", more)
+
+numbers = pa.array(range(20))
+rows = pa.table({"id": numbers, "typed": pa.ExtensionArray.from_storage(ScriptType(), numbers)})
+pipe = windrow.from_arrow(rows).window(blocks_per_window=1).random_shuffle_each_window(seed=1)
+pipe = pipe.options(executor="threads", progress=False)
+pipe = pipe.map_batches(add, batch_format="pyarrow", compute=windrow.ActorPool(1))
+(batch,) = pipe.iter_batches(batch_size=20, batch_format="pyarrow")
+assert batch.schema.types[1:] == [ScriptType()] * 2, batch.schema
+print(sorted(batch["typed"].to_pylist()))
+"""
+
+
+def test_types_of_a_script_stay(tmp_path: Path) -> None:
+    assert _run_script(tmp_path, TYPED) == str(list(range(20)))
+
+
+SCRIPT = """
+import multiprocessing
+import windrow
+
+def double(batch):
+    return {"id": batch["id"] * 2}
+
+def read(queue):
+    pipe = windrow.range(20).window(blocks_per_window=1).random_shuffle_each_window(seed=1)
+    pipe = pipe.options(executor="threads", progress=False).map_batches(double, compute="processes")
+    [batch] = pipe.iter_batches(batch_size=20)
+    queue.put(sorted(batch["id"].tolist()))
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=read, args=(queue,))
+    child.start()
+    child.join()
+    print(queue.get(timeout=1))
+"""
+
+
+def test_functions_of_a_script_whose_processes_are_spawned(tmp_path: Path) -> None:
+    assert _run_script(tmp_path, SCRIPT) == str(list(range(0, 40, 2)))
+
+
+def _run_script(folder: Path, text: str) -> str:
+    script = folder / "script.py"
+    script.write_text(text)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_batch_that_comes_as_the_pool_closes_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = pool.ProcessWorkers(MapBatches(functions.sleep_long), (1, 1))
+    start = pool._Process.__init__
+
+    def close_meanwhile(process: Any, of: Any) -> None:
+        closing = threading.Thread(target=workers.close)
+        closing.start()
+        assert workers.closed.wait(10)
+        time.sleep(0.2)
+        start(process, of)
+
+    monkeypatch.setattr(pool._Process, "__init__", close_meanwhile)
+    wait = workers.start(Call(pa.table({"id": [1]}), "here", None, False))
+    began = time.monotonic()
+    with pytest.raises(CancelledError):
+        wait()
+    assert time.monotonic() - began < 30

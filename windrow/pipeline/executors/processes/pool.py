@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
+from typing import Any
 
 import pyarrow as pa
 
@@ -34,6 +35,8 @@ _IDLE_SECONDS = 30.0
 # a batch that no process survives must end
 _LIVES = 4
 _END_SECONDS = 5.0
+# how often a thread that waits for a process looks whether it lives
+_LOOK_SECONDS = 1.0
 # memory for batches beyond this goes back to the system once it is free
 _IDLE_BYTES = 64 * 2**20
 # each is one of many, so libraries use one thread there, as in workers of PyTorch and Ray
@@ -43,11 +46,34 @@ _PROGRAM = (
 )
 
 
-def _pickle_stage(stage: MapBatches) -> bytes:
+def _dumps(value: Any) -> bytes:
+    # functions, and the classes of columns' types, may belong to a script, which workers do not run
     import cloudpickle
 
+    # in a process that multiprocessing has spawned, the script has another name, which workers do not know either
+    script = sys.modules.get("__mp_main__")
+    if script is None or script.__name__ != "__mp_main__":
+        dumped: bytes = cloudpickle.dumps(value)
+        return dumped
+    with _by_value:
+        is_new = script.__name__ not in cloudpickle.list_registry_pickle_by_value()
+        if is_new:
+            cloudpickle.register_pickle_by_value(script)
+        try:
+            dumped = cloudpickle.dumps(value)
+        finally:
+            if is_new:
+                cloudpickle.unregister_pickle_by_value(script)
+    return dumped
+
+
+# what cloudpickle pickles by value is registered for all threads
+_by_value = threading.Lock()
+
+
+def _pickle_stage(stage: MapBatches) -> bytes:
     try:
-        pickled: bytes = cloudpickle.dumps(replace(stage, workers=None))
+        pickled = _dumps(replace(stage, workers=None))
     except Exception as error:  # whatever a user's __reduce__ raises
         text = f"{type(error).__name__}: {error}".splitlines()[0]
         raise PlanError(
@@ -80,6 +106,7 @@ class ProcessWorkers:
         self._waiting: deque[_Work] = deque()
         self._idle: list[_Worker] = []
         self._workers: set[_Worker] = set()
+        self._owner = os.getpid()
         self.closed = threading.Event()
 
     def start(self, call: Call) -> Callable[[], Result]:
@@ -138,6 +165,9 @@ class ProcessWorkers:
 
     def close(self) -> None:
         """End all processes, and cancel the calls that wait."""
+        if os.getpid() != self._owner:
+            # this process was forked: the workers are its parent's
+            return
         with self._lock:
             self.closed.set()
             waiting, self._waiting = list(self._waiting), deque()
@@ -149,7 +179,8 @@ class ProcessWorkers:
             worker.end()
         for worker in workers:
             if worker.thread is not threading.current_thread():
-                worker.thread.join(_END_SECONDS)
+                # it kills a process that does not end
+                worker.thread.join(_END_SECONDS + _LOOK_SECONDS)
 
 
 class _Worker:
@@ -205,6 +236,9 @@ class _Worker:
             process = self._process
             if process is None:
                 process = self._process = _Process(self._pool)
+            if self._pool.closed.is_set():
+                # perhaps before there was a process that could have been told
+                raise CancelledError
             try:
                 return process.run(call)
             except _ProcessEndedError as error:
@@ -261,9 +295,13 @@ class _Process:
         shared = self._lent.lend(batch)
         returned = tuple(self._returned.popleft() for _ in range(len(self._returned)))
         request = Request(shared, call.where, call.rng, call.skips_failed, returned)
-        message = pickle.dumps(request)
+        message = _dumps(request)
         try:
             self._connection.send_bytes(message)
+            while not self._connection.poll(_LOOK_SECONDS):
+                # processes that its function has started may keep the connection open
+                if self._popen.poll() is not None and not self._connection.poll():
+                    raise _ProcessEndedError
             message = self._connection.recv_bytes()
         except (EOFError, OSError) as error:
             raise _ProcessEndedError from error

@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import sys
+import traceback
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -59,8 +60,12 @@ class _Worker:
         # finalizers append, in any thread
         self._returned: deque[int] = deque()
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, message: bytes) -> Answer:
         """Run the transform on a batch."""
+        try:
+            request = _load_request(message)
+        except TransformError as error:
+            return Answer(Failure.capture(error, _dumps), [], ())
         self._results.take_back(request.returned)
         try:
             table, errors = self._run(request)
@@ -75,6 +80,8 @@ class _Worker:
         if self._loaded is None:
             self._loaded = self._load(request.where)
         returned = partial(self._returned.append, request.rows.number)
+        for kind in request.rows.schema.types:
+            _register(kind)
         rows = pa.Table.from_batches([self._inputs.open_batch(request.rows, returned)])
         stage, fn = self._loaded
         return call_function(stage, fn, Call(rows, request.where, request.rng, request.skips_failed))
@@ -87,6 +94,33 @@ class _Worker:
                 f"{where}: its function cannot be loaded in a worker process: {type(error).__name__}: {error}"
             ) from error
         return stage, stage.make_instance()
+
+
+def _register(kind: pa.DataType) -> None:
+    """Make a user's type known to Arrow, which otherwise takes columns of it for their storage."""
+    if isinstance(kind, pa.ExtensionType):
+        with suppress(pa.ArrowKeyError):  # it is known
+            pa.register_extension_type(kind)
+    for number in range(kind.num_fields):
+        _register(kind.field(number).type)
+
+
+def _load_request(message: bytes) -> Request:
+    try:
+        request: Request = pickle.loads(message)
+    except Exception as error:  # of any module that is imported
+        raise TransformError(
+            f"a batch cannot be loaded in a worker process: {type(error).__name__}: {error}. Its columns have types "
+            "whose classes that process cannot import: put them into a module"
+        ) from error
+    return request
+
+
+def _dumps_answer(answer: Answer) -> bytes:
+    try:
+        return pickle.dumps(answer)
+    except Exception:  # a type of a column whose class belongs to a script
+        return _dumps(answer)
 
 
 def _as_batch(table: pa.Table, where: str) -> pa.RecordBatch:
@@ -110,16 +144,36 @@ def main(connection: int, inputs: int, outputs: int) -> None:
     # Ctrl-C is for the process that started this one, which then closes the connection
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     use_batch_scheduling()
-    worker: _Worker | None = None
-    with Connection(connection) as requests, suppress(EOFError, OSError):
-        worker = _Worker(requests.recv_bytes(), inputs, outputs)
-        while True:
-            request: Request = pickle.loads(requests.recv_bytes())
-            answer = worker.answer(request)
-            requests.send_bytes(pickle.dumps(answer))
-            del request, answer
+    try:
+        _serve(Connection(connection), inputs, outputs)
+        code = 0
+    except (EOFError, OSError):
+        code = 0
+    except SystemExit as error:
+        # of a signal handler that the function has set
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
     with suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
     # without a farewell: results that are freed would vanish under those who still map them
-    os._exit(0)
+    os._exit(code)
+
+
+def _serve(requests: Connection, inputs: int, outputs: int) -> None:
+    worker = _keep(_Worker(requests.recv_bytes(), inputs, outputs))
+    while True:
+        answer = worker.answer(requests.recv_bytes())
+        requests.send_bytes(_dumps_answer(answer))
+        del answer
+
+
+def _keep(worker: _Worker) -> _Worker:
+    """Keep what results lie in until the process ends, however it does."""
+    _workers.append(worker)
+    return worker
+
+
+_workers: list[_Worker] = []
