@@ -1,4 +1,4 @@
-"""Transforms in worker processes: the rows, random numbers and states of a run without them, whoever dies."""
+"""Transforms in worker processes: the rows, random numbers and states of a run without them, also where some die."""
 
 from __future__ import annotations
 

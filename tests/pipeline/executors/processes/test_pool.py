@@ -484,3 +484,25 @@ def test_a_batch_that_comes_as_the_pool_closes_is_cancelled(monkeypatch: pytest.
     with pytest.raises(CancelledError):
         wait()
     assert time.monotonic() - began < 30
+
+
+def test_processes_end_with_a_parent_that_is_killed() -> None:
+    """A function that never returns does not keep its process."""
+    code = (
+        "import windrow; from tests.pipeline.executors.processes.functions import sleep_long\n"
+        "pipe = windrow.range(100).repeat(1).random_shuffle_each_window(seed=1).options(executor='threads')\n"
+        "next(iter(pipe.map_batches(sleep_long, compute='processes').iter_batches()))"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[4])
+    children = Path(f"/proc/{parent.pid}/task")
+    found: list[int] = []
+
+    def has_started() -> bool:
+        for task in children.iterdir():
+            found.extend(int(pid) for pid in (task / "children").read_text().split())
+        return bool(found)
+
+    assert eventually(has_started, 60)
+    parent.kill()
+    parent.wait(20)
+    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in found))

@@ -6,6 +6,8 @@ import os
 import pickle
 import signal
 import sys
+import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -27,6 +29,7 @@ from windrow.pipeline.tasks.transforms import as_one_batch, call_function
 
 # memory for results beyond this goes back to the system once it is free
 _IDLE_BYTES = 64 * 2**20
+_LOOK_SECONDS = 2.0
 
 
 class Request(NamedTuple):
@@ -144,6 +147,7 @@ def main(connection: int, inputs: int, outputs: int) -> None:
     # Ctrl-C is for the process that started this one, which then closes the connection
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     use_batch_scheduling()
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
         _serve(Connection(connection), inputs, outputs)
         code = 0
@@ -160,6 +164,13 @@ def main(connection: int, inputs: int, outputs: int) -> None:
         sys.stderr.flush()
     # without a farewell: results that are freed would vanish under those who still map them
     os._exit(code)
+
+
+def _end_with(parent: int) -> None:
+    """End this process once the one that started it has ended, even if the function does not return."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os._exit(1)
 
 
 def _serve(requests: Connection, inputs: int, outputs: int) -> None:
