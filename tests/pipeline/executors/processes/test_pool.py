@@ -505,4 +505,11 @@ def test_processes_end_with_a_parent_that_is_killed() -> None:
     assert eventually(has_started, 60)
     parent.kill()
     parent.wait(20)
-    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in found))
+    assert eventually(lambda: not any(map(_is_worker, found)))
+
+
+def _is_worker(pid: int) -> bool:
+    try:
+        return b"processes.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return False

@@ -273,7 +273,12 @@ class _Process:
         descriptors = (theirs.fileno(), pool.inputs.descriptor, outputs)
         try:
             self._popen = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM.format(path=sys.path), *map(str, descriptors)],
+                [
+                    sys.executable,
+                    "-c",
+                    _PROGRAM.format(path=sys.path),
+                    *map(str, (os.getpid(), *descriptors)),
+                ],
                 stdin=subprocess.DEVNULL,
                 pass_fds=descriptors,
             )

@@ -142,12 +142,12 @@ def _dumps(value: Any) -> bytes:
     return dumped
 
 
-def main(connection: int, inputs: int, outputs: int) -> None:
-    """Answer requests until the other side closes the connection; the arguments are file descriptors."""
+def main(parent: int, connection: int, inputs: int, outputs: int) -> None:
+    """Answer requests until the other side closes the connection; the others are file descriptors."""
     # Ctrl-C is for the process that started this one, which then closes the connection
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     use_batch_scheduling()
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
         _serve(Connection(connection), inputs, outputs)
         code = 0
