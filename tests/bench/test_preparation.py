@@ -30,6 +30,7 @@ def _measure(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) ->
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
 def test_functions_after_the_shuffle_beside_bare_threads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
