@@ -58,7 +58,7 @@ settings.register_profile(
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
-    max_examples=12,
+    max_examples=15,
 )
 # fifty times as many examples as in CI, which draws the same ones each time; ten thousand did not finish
 # in a night on two cores

@@ -66,7 +66,7 @@ def read_in_turns(shards: list[windrow.Shard], batch_size: int, epochs: list[lis
         epochs.append([row for step in steps for row in rows_of(step)])
 
 
-@examples(10)
+@examples(25)
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6),
     window=st.integers(1, 3),
