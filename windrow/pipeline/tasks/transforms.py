@@ -143,7 +143,8 @@ def as_one_batch(table: pa.Table, origin: str) -> pa.RecordBatch:
     return batches[0]
 
 
-def _as_batch(table: pa.Table) -> pa.RecordBatch:
+def join_chunks(table: pa.Table) -> pa.RecordBatch:
+    """Return the rows that a function gets as one batch."""
     columns = [
         column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns
     ]
@@ -152,7 +153,7 @@ def _as_batch(table: pa.Table) -> pa.RecordBatch:
 
 def call_function(stage: MapBatches, fn: Callable[..., Any], call: Call) -> Result:
     """Call a transform's function on batches (an instance, if it is a class)."""
-    batch, rows = _as_batch(call.rows), np.arange(call.rows.num_rows)
+    batch, rows = join_chunks(call.rows), np.arange(call.rows.num_rows)
     try:
         return _call(stage, fn, batch, _restarted(call.rng, rows), call.where), []
     except TransformError as failure:

@@ -28,6 +28,7 @@ from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.processes.lending import LentBatches
 from windrow.pipeline.executors.processes.worker import Answer, Request
 from windrow.pipeline.tasks.map_batches import Call, MapBatches, Result
+from windrow.pipeline.tasks.transforms import join_chunks
 
 logger = logging.getLogger(__name__)
 
@@ -296,7 +297,7 @@ class _Process:
 
     def run(self, call: Call) -> Result:
         """Have a batch made; raises `_ProcessEndedError` if the process has ended."""
-        batch = _as_batch(call.rows)
+        batch = join_chunks(call.rows)
         shared = self._lent.lend(batch)
         returned = tuple(self._returned.popleft() for _ in range(len(self._returned)))
         request = Request(shared, call.where, call.rng, call.skips_failed, returned)
@@ -337,11 +338,6 @@ class _Process:
             # its function does not return
             self._popen.kill()
             return self._popen.wait()
-
-
-def _as_batch(table: pa.Table) -> pa.RecordBatch:
-    columns = [each.chunk(0) if each.num_chunks == 1 else each.combine_chunks() for each in table.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
 
 def _error_of(failure: Failure) -> TransformError:
