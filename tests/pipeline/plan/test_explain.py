@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+import windrow
 from tests.dataset.example_sources import make_source
 from windrow.core.errors import PlanError
 from windrow.pipeline.plan.explain import Explanation, explain_job, explain_program
 from windrow.pipeline.plan.job import Job, Options, Resources
 from windrow.pipeline.plan.mesh_place import MeshPlace
+from windrow.pipeline.plan.process_budget import PROCESS_BYTES
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.actor_pool import ActorPool, WorkerResources
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -151,3 +153,11 @@ def test_stages_tell_what_runs_where() -> None:
     )
     blocks = Job(TEN_BLOCKS, epochs=1, seed=7, shuffles_blocks=True)
     assert str(_explain(blocks, 1)).startswith("1 epoch, seed 7, order v1, blocks only, executor threads")
+
+
+def test_processes_of_transforms_count_in_the_memory() -> None:
+    pipe = windrow.range(100).repeat(1).random_shuffle_each_window(seed=1).options(executor="threads")
+    plain = pipe.map_batches(_same).explain(1).budget
+    pooled = pipe.map_batches(_same, compute=ActorPool(3)).explain(1).budget
+    assert pooled.processes_bytes == plain.processes_bytes + 3 * PROCESS_BYTES
+    assert pooled.runs_bytes > plain.runs_bytes
