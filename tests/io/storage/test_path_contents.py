@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
 
 from windrow.core.errors import PlanError, SourceError
+from windrow.io.storage import path_contents
 from windrow.io.storage.path_contents import PathReader
 
 
@@ -45,6 +48,22 @@ def test_a_missing_file_fails_by_itself(root: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"missing"):
         first()
     assert bytes(second()) == b"x"
+
+
+def test_files_may_be_read_after_the_last_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, named = fsspec.filesystem("memory"), threading.Event()
+    for number in range(100):
+        memory.pipe_file(f"/many/{number}", bytes([number]))
+
+    def read_later(*arguments: Any) -> Any:
+        assert named.wait(60)
+        return read_remote(*arguments)
+
+    read_remote = path_contents._read_remote
+    monkeypatch.setattr(path_contents, "_read_remote", read_later)
+    loads = list(PathReader().loads([f"memory://many/{number}" for number in range(100)]))
+    named.set()
+    assert [bytes(load()) for load in loads if load is not None] == [bytes([number]) for number in range(100)]
 
 
 def test_paths_on_two_filesystems_are_not_read() -> None:

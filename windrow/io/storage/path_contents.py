@@ -43,8 +43,10 @@ class PathReader:
             futures = [None if pair is None else threads.submit(read, *pair) for pair in found]
             for future in futures:
                 yield None if future is None else future.result
-        finally:
+        except BaseException:  # what is left unread when the caller stops
             threads.shutdown(cancel_futures=True)
+            raise
+        threads.shutdown(wait=False)
 
 
 def _read_local(path: str, plain: str) -> bytes:
