@@ -120,3 +120,23 @@ def test_what_moves_after_the_run_has_closed_starts_no_processes(monkeypatch: py
     begun()
     assert workers.moved is None
     assert workers.start(call)()[0]["pid"].to_pylist() == [os.getpid()]
+
+
+class _Keeping:
+    """An argument that cannot be pickled any more once it is used."""
+
+    kept: Any = None
+
+
+def _use(batch: Any, argument: _Keeping) -> Any:
+    argument.kept = argument.kept or threading.Lock()
+    return batch
+
+
+def test_what_cannot_be_pickled_any_more_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_CallMeter, "take_verdict", lambda _: True)
+    stage = MapBatches(_use, fn_args=(_Keeping(),))
+    assert may_move(stage)
+    plain = read(shuffled())
+    batches = read(shuffled().map_batches(_use, fn_args=(_Keeping(),)))
+    assert [batch["id"] for batch in batches] == [batch["id"] for batch in plain]

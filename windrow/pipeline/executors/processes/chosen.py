@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from windrow.core.errors import PlanError
 from windrow.pipeline.executors.processes.pool import ProcessWorkers
 from windrow.pipeline.tasks.map_batches import Call, MapBatches, Result
 from windrow.pipeline.tasks.transforms import call_function
@@ -55,7 +56,7 @@ class ChosenWorkers:
         self._moved: ProcessWorkers | None = None
         self._meter = _CallMeter()
         self._lock = threading.Lock()
-        self._is_closed = False
+        self._is_closed = self._stays = False
 
     @property
     def most(self) -> int:
@@ -74,12 +75,18 @@ class ChosenWorkers:
     def _run(self, call: Call) -> Result:
         with self._stage.local_workers.instance() as fn, self._meter:
             result = call_function(self._stage, fn, call)
-        if self._moved is None and self._meter.take_verdict():
+        if self._moved is None and not self._stays and self._meter.take_verdict():
             self._move()
         return result
 
     def _move(self) -> None:
-        moved = ProcessWorkers(self._stage, (1, self._processes))
+        try:
+            moved = ProcessWorkers(self._stage, (1, self._processes))
+        except PlanError as error:
+            # it could be pickled when the run was planned, and keeps something now that cannot
+            self._stays = True
+            logger.info("%s holds the GIL, and stays on threads: %s", self._stage.name, error)
+            return
         with self._lock:
             # another thread may have moved it, or closed this object, while the function was pickled
             if self._moved is not None or self._is_closed:
