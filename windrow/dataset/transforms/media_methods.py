@@ -232,6 +232,7 @@ class MediaMethods(TextMethods):
         ratio: tuple[float, float] = (3 / 4, 4 / 3),
         flip: float = 0.0,
         interpolation: Interpolation = "bilinear",
+        apply_rotation: bool = False,
         output_column: str | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -258,6 +259,8 @@ class MediaMethods(TextMethods):
             For clips: every so many frames; 1 for all.
         size, mode, crop, shorter_side, scale, ratio, flip, interpolation
             As in `decode_images`; random numbers depend on the position of the row.
+        apply_rotation
+            Turn frames by the multiple of 90 degrees that the file notes, as players do. Phones note one.
         output_column, filesystem, storage_options, **options
             As in `decode_images`.
 
@@ -295,6 +298,7 @@ class MediaMethods(TextMethods):
             flip,
             interpolation,
         )
+        check_bool("apply_rotation", apply_rotation)
         fn = DecodeVideo(
             column,
             _output(column, output_column, "decode_video"),
@@ -302,6 +306,7 @@ class MediaMethods(TextMethods):
             check_count(frames, "frames"),
             sampling,
             check_count(stride, "stride"),
+            apply_rotation,
             PixelFormat(mode),
             framing,
         )

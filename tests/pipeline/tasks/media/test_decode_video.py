@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import struct
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,23 @@ def test_a_size_makes_tensors_and_null_stays() -> None:
     assert varied.schema().field("clip").type == windrow.VariableShapeTensorType(pa.uint8(), 3)
 
 
+def turned(data: bytes, right: int) -> bytes:
+    """An MP4 with the note that players turn its pictures by so many quarters to the right."""
+    cosine, sine = [(1, 0), (0, 1), (-1, 0), (0, -1)][right]
+    matrix = struct.pack(">9i", *(65536 * each for each in (cosine, sine, 0, -sine, cosine, 0, 0, 0)), 2**30)
+    start = data.index(b"tkhd") + 44
+    return data[:start] + matrix + data[start + len(matrix) :]
+
+
+@pytest.mark.parametrize("right", range(4))
+def test_pictures_are_turned_as_the_file_notes(right: int) -> None:
+    data = turned(VIDEOS[0], right)
+    stored = dataset([data]).decode_video("clip", frames=3).take_batch()["clip"]
+    found = dataset([data]).decode_video("clip", frames=3, apply_rotation=True).take_batch()["clip"]
+    assert stored[0].shape == (3, HEIGHT, WIDTH, 3)
+    assert np.array_equal(found[0], np.rot90(stored[0], -right, axes=(1, 2)))
+
+
 def test_all_frames_of_a_row_are_cropped_and_mirrored_alike() -> None:
     whole = dataset(VIDEOS[:1] * 8)
     options: dict[str, Any] = {"size": 16, "crop": "random_resized", "flip": 0.5}
@@ -161,6 +179,7 @@ def test_functions_can_be_pickled() -> None:
         ({"stride": 0}, "stride"),
         ({"mode": "RGBA"}, "mode='RGBA' must be one of"),
         ({"crop": "center"}, "needs size="),
+        ({"apply_rotation": 90}, "apply_rotation=90 must be True or False"),
     ],
 )
 def test_invalid_arguments_are_named(options: dict[str, Any], match: str) -> None:

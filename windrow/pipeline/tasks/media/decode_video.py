@@ -30,6 +30,7 @@ class DecodeVideo(ColumnDecoder):
     frames: int
     sampling: Sampling
     stride: int
+    apply_rotation: bool
     pixels: PixelFormat
     framing: Framing
 
@@ -66,12 +67,18 @@ class DecodeVideo(ColumnDecoder):
             raise MediaError(f"holds a video without frames: {FIX}")
         chosen = choose_frames(count, self.frames, self.sampling, self.stride, self._own_draws(draws))
         for number, frame in _decode_chosen(data, sorted(set(chosen)), index):
-            images[number] = self._fit(pillow, frame.to_image(), draws)
+            images[number] = self._fit(pillow, self._upright(pillow, frame), draws)
         return np.stack([images[number] for number in chosen])
 
     def _own_draws(self, draws: Draws) -> Draws:
         own = None if draws is None else draws[self.framing.draws :]
         return own if own is not None and len(own) else None
+
+    def _upright(self, pillow: Any, frame: Any) -> Any:
+        image = frame.to_image()
+        quarters = round(frame.rotation / 90) % 4 if self.apply_rotation else 0
+        # both count against the clock
+        return image if quarters == 0 else image.transpose(pillow.Transpose[f"ROTATE_{90 * quarters}"])
 
     def _fit(self, pillow: Any, image: Any, draws: Draws) -> NDArray[Any]:
         framing = self.framing
