@@ -268,7 +268,8 @@ def test_next_run_removes_the_files_of_a_killed_process(data: Path, tmp_path: Pa
         "import sys, time, windrow\n"
         "pipe = windrow.read_parquet(sys.argv[1], target_block_bytes=1).repeat(3)\n"
         "pipe = pipe.options(cache='disk', cache_dir=sys.argv[2], executor='threads')\n"
-        "next(iter(pipe.iter_batches(100)))\n"
+        "batches = iter(pipe.iter_batches(100))\n"  # a reading that is dropped is closed
+        "next(batches)\n"
         "print('reading', flush=True)\n"
         "time.sleep(600)\n"
     )

@@ -59,7 +59,7 @@ def test_a_slow_decode(tmp_path: Path) -> None:
     source = by_row_group(str(tmp_path), columns=["row"], filter=found)
     limited = read(shuffled(source, epochs=12, blocks=16))
     fixed = read(shuffled(source, epochs=12, blocks=16, cache="memory"))
-    check(limited, "decode", 'options(cache="memory")', fixed)
+    check(limited, "decode", 'options(cache="memory")', fixed, by="computing")
 
 
 def test_a_slow_transform(path: str) -> None:
@@ -93,6 +93,10 @@ def test_too_little_memory(tmp_path: Path) -> None:
 def test_the_trainer_itself(path: str) -> None:
     limited = read(shuffled(by_row_group(path)), work_seconds=0.05)
     check(
-        limited, "trainers", "make the training step faster", read(shuffled(by_row_group(path))), by="seconds"
+        limited,
+        "trainers",
+        "make the training step faster",
+        read(shuffled(by_row_group(path))),
+        by="training",
     )
     assert limited.rows == 2 * ROWS
