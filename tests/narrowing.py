@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
-from windrow.pipeline.executors import threads
+from windrow.pipeline.executors import threads_job
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.shard import replica_sessions
 from windrow.pipeline.tasks.narrow_outputs import narrow_outputs
@@ -24,7 +24,7 @@ from windrow.shuffle.order.step_runs import StepRuns
 def narrowing_hosts() -> Iterator[list[Wanted]]:
     """Narrow what hosts get; yields what was wanted of the windows, in turn."""
     fetched: list[Wanted] = []
-    fetch = threads._ThreadsClient.window
+    fetch = threads_job.ThreadsClient.window
 
     def want(client: Any, wanted: Wanted) -> None:
         client.wanted = wanted
@@ -52,7 +52,7 @@ def narrowing_hosts() -> Iterator[list[Wanted]]:
         return data
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threads._ThreadsClient, "want", want)
-        patch.setattr(threads._ThreadsClient, "window", window)
+        patch.setattr(threads_job.ThreadsClient, "want", want)
+        patch.setattr(threads_job.ThreadsClient, "window", window)
         patch.setattr(replica_sessions, "make_host", partial(replica_sessions.make_host, narrows=True))
         yield fetched

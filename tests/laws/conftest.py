@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from windrow.pipeline.coordinator.scheduling import memory_limit
-from windrow.pipeline.executors import threads
+from windrow.pipeline.executors import threads_job
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.shard import run_reader
 
@@ -29,7 +29,7 @@ def small_runs_and_short_timeouts() -> Iterator[None]:
         patch.setattr(run_reader, "_LOOK_SECONDS", 0.05)
         # states of all shards are equal where a checkpoint does not give up on a busy machine
         patch.setattr(run_reader, "_MAX_COUNT_WAIT_SECONDS", 60.0)
-        patch.setattr(threads, "_POLL_SECONDS", 0.05)
+        patch.setattr(threads_job, "_POLL_SECONDS", 0.05)
         yield
 
 

@@ -15,7 +15,7 @@ import pytest
 import windrow
 from tests.laws.cases import Case
 from windrow.pipeline.coordinator.driver import Driver
-from windrow.pipeline.executors import threads
+from windrow.pipeline.executors import threads_job
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.plan.cursor import Cursor, Place
@@ -80,13 +80,13 @@ def test_pool_keeps_no_more_memory_than_the_run_can_use(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("how", ["close", "load_state_dict"])
 def test_a_shard_keeps_no_run_that_it_has_left(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     jobs: list[weakref.ref[Any]] = []
-    start = threads._RunningJob.__init__
+    start = threads_job.RunningJob.__init__
 
     def note(job: Any, *args: Any) -> None:
         jobs.append(weakref.ref(job))
         start(job, *args)
 
-    monkeypatch.setattr(threads._RunningJob, "__init__", note)
+    monkeypatch.setattr(threads_job.RunningJob, "__init__", note)
     # each batch waits for a run of its own
     monkeypatch.setattr(waits, "_MIN_SECONDS", 0.0)
     for module in (program, memory_budget):

@@ -10,7 +10,7 @@ import pytest
 
 import windrow
 from windrow.core.errors import PlanError
-from windrow.pipeline.executors import threads
+from windrow.pipeline.executors import threads, threads_job
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.launch.launcher import find_launch, find_rank
@@ -201,8 +201,9 @@ def test_worker_pool_gets_its_share_of_cores(monkeypatch: pytest.MonkeyPatch) ->
         pools.append((workers, cores))
         return WorkerPool(workers, name, cores)
 
-    monkeypatch.setattr(threads, "WorkerPool", note)
-    monkeypatch.setattr(threads, "available_cores", lambda processes=1: 8 // processes)
+    monkeypatch.setattr(threads_job, "WorkerPool", note)
+    for module in (threads, threads_job):
+        monkeypatch.setattr(module, "available_cores", lambda processes=1: 8 // processes)
     pipe = windrow.range(9, block_rows=3).repeat(2).options(executor=ThreadsExecutor())
     for local in ("1", "2", "8"):
         monkeypatch.setenv("LOCAL_WORLD_SIZE", local)

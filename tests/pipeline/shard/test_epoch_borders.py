@@ -17,9 +17,10 @@ from tests.end_to_end.reading import eventually
 from tests.laws.cases import BlocksSource, Case
 from windrow.core.errors import PlanError, StallError, TransformError
 from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.executors import threads
+from windrow.pipeline.executors import threads_job
 from windrow.pipeline.executors.base import Pace, WindowData
-from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsClient
+from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.executors.threads_job import ThreadsClient
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.shard import prefetch_loop
 from windrow.pipeline.shard.epoch_runs import EpochRuns, PlacedRun
@@ -184,7 +185,7 @@ def test_error_of_the_next_epoch_is_raised_there(monkeypatch: pytest.MonkeyPatch
             raise TransformError("once is enough")
         return run_task(context, task, *args)
 
-    monkeypatch.setattr(threads, "run_task", fail_in_the_next)
+    monkeypatch.setattr(threads_job, "run_task", fail_in_the_next)
     # otherwise a core is left to the computing consumer, and the waiting task could hold the only other worker
     monkeypatch.setattr(Pace, "computes", False)
     one_window = replace(CASE, cut=WindowCut())
@@ -292,14 +293,14 @@ def test_the_end_of_an_epoch_is_known_however_many_repeated_rows_end_it() -> Non
 
 
 def test_a_shard_that_is_closed_while_it_opens_an_epoch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    open_epoch = _ThreadsClient.open_epoch
+    open_epoch = ThreadsClient.open_epoch
 
-    def close_meanwhile(self: _ThreadsClient, *args: Any, **named: Any) -> EpochFacts:
+    def close_meanwhile(self: ThreadsClient, *args: Any, **named: Any) -> EpochFacts:
         facts = open_epoch(self, *args, **named)
         shard.close()
         return facts
 
-    monkeypatch.setattr(_ThreadsClient, "open_epoch", close_meanwhile)
+    monkeypatch.setattr(ThreadsClient, "open_epoch", close_meanwhile)
     (shard,) = _open()
     with pytest.raises(PlanError, match="was closed while epoch 0 was being read"):
         list(shard.iter_batches(4))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import windrow
 from windrow.core.errors import TransformError
 from windrow.pipeline.executors.base import Pace
-from windrow.pipeline.executors.threads import _ThreadsClient
+from windrow.pipeline.executors.threads_job import ThreadsClient
 from windrow.pipeline.executors.workers import WorkerPool
 from windrow.pipeline.shard.consumer import CoreTime
 from windrow.pipeline.shard.run_reader import align_runs
@@ -53,16 +53,16 @@ def test_runs_of_the_first_window_go_before_what_is_prepared(
     pq.write_table(pa.table({"x": np.arange(300)}), tmp_path / "x.parquet", row_group_size=100)
     ds = windrow.read_parquet(str(tmp_path), target_block_bytes=1).window(blocks_per_window=1)
     served: list[bool] = []
-    submit = _ThreadsClient.submit
+    submit = ThreadsClient.submit
 
-    def note_served(shard_client: _ThreadsClient, place: Callable[[], Any], pace: Pace) -> Any:
+    def note_served(shard_client: ThreadsClient, place: Callable[[], Any], pace: Pace) -> Any:
         # a consumer that only waits has no priority of its own
         for _ in range(10):
             note(pace, worked=0.1, waited=1.0)
         served.append(pace.works)
         return submit(shard_client, place, pace)
 
-    monkeypatch.setattr(_ThreadsClient, "submit", note_served)
+    monkeypatch.setattr(ThreadsClient, "submit", note_served)
     with ds.repeat(2).options(executor="threads").iterator() as shard:
         for _ in range(2):
             assert sum(len(batch["x"]) for batch in shard.iter_batches(100)) == 300

@@ -18,7 +18,8 @@ from tests.laws.cases import Case
 from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.executors.base import WindowData
-from windrow.pipeline.executors.threads import ThreadsExecutor, _ThreadsClient
+from windrow.pipeline.executors.threads import ThreadsExecutor
+from windrow.pipeline.executors.threads_job import ThreadsClient
 from windrow.pipeline.plan import memory_budget, program
 from windrow.pipeline.shard import epoch as epoch_module
 from windrow.pipeline.shard import prefetch_loop, run_reader
@@ -250,7 +251,7 @@ def test_another_thread_closes_while_a_batch_is_awaited(batch_format: Any) -> No
 
 def test_a_consumer_that_pauses_holds_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetch_loop, "_RELEASE_SECONDS", 0.05)
-    calls = _count_calls(monkeypatch, _ThreadsClient, "release")
+    calls = _count_calls(monkeypatch, ThreadsClient, "release")
     (shard,) = _open(before=())
     with shard:
         batches = shard.iter_batches(4)
@@ -273,7 +274,7 @@ def test_a_consumer_that_pauses_holds_no_window(monkeypatch: pytest.MonkeyPatch)
 def test_every_batch_is_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "RUN_BYTES", 10_000)
     monkeypatch.setattr(run_reader, "_HEARTBEAT_SECONDS", 0.0)
-    heartbeats = _count_calls(monkeypatch, _ThreadsClient, "heartbeat")
+    heartbeats = _count_calls(monkeypatch, ThreadsClient, "heartbeat")
     (shard,) = _open()
     with shard:
         batches = shard.iter_batches(4)

@@ -2,57 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-import pyarrow as pa
-
-from windrow.core.buffer_pool import BufferPool
-from windrow.core.finalizers import in_background
 from windrow.core.machine import available_cores, free_memory_bytes
-from windrow.core.source import prepare_source, with_stages
-from windrow.pipeline.checkpoint.resume import make_seed_error
-from windrow.pipeline.coordinator.driver import Driver
-from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import EpochFacts
-from windrow.pipeline.coordinator.window_history import Capacity
-from windrow.pipeline.delivery.wanted import Wanted
-from windrow.pipeline.executors.base import CoordinatorClient, Pace, Session, WindowData
-from windrow.pipeline.executors.processes.stages import describe_processes, end_processes, start_processes
-from windrow.pipeline.executors.window_fetch import WindowCollector
-from windrow.pipeline.executors.workers import WorkerPool
-from windrow.pipeline.plan.cache_budget import disk_cache
-from windrow.pipeline.plan.cursor import Cursor, Place
+from windrow.core.source import prepare_source
+from windrow.pipeline.executors.base import CoordinatorClient, Session
+from windrow.pipeline.executors.threads_job import RunningJob, ThreadsClient
 from windrow.pipeline.plan.job import Launch, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
-from windrow.pipeline.plan.process_budget import PROCESS_BYTES
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.pipeline.tasks.cache.cached_reader import Tables
-from windrow.pipeline.tasks.cache.disk_cache import DiskCache
-from windrow.pipeline.tasks.map_batches import MapBatches
-from windrow.pipeline.tasks.map_task import TaskContext, run_task
-from windrow.pipeline.tasks.task import Task, TaskReport
-from windrow.shuffle.order.batching import Batching
 
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-_POLL_SECONDS = 1.0
-_SLOW_CALL_SECONDS = 10.0
 # thread stacks, and fragmented memory that allocators cannot return
 _PROCESS_BYTES = 8 * 2**20
-# Running tasks yield to urgent placements; other placements run before queued tasks.
-_URGENT, _PLACE, _TASKS = range(3)
 
 
 @dataclass(frozen=True)
@@ -95,7 +62,7 @@ class ThreadsSession:
         self._executor = executor
         self._program = program
         self._lock = threading.Lock()
-        self._job: weakref.ReferenceType[_RunningJob] | None = None
+        self._job: weakref.ReferenceType[RunningJob] | None = None
         self._connected, self._unread = set[int](), set[int]()  # shards that have read; that closed unread
 
     def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
@@ -105,13 +72,13 @@ class ThreadsSession:
         with self._lock:
             job = self._job() if self._job is not None else None
             if job is None or not job.connect(seed):
-                job = _RunningJob(self._executor, program, batch_rows)
+                job = RunningJob(self._executor.resources(program.job.launch), program, batch_rows)
                 job.connect(seed)
                 self._job = weakref.ref(job)
                 for unread in self._unread:
                     job.driver.close_shard(unread)
             self._connected.add(shard)
-        return _ThreadsClient(job, shard)
+        return ThreadsClient(job, shard)
 
     def note_unread(self, shard: int) -> None:
         """A shard closes without having read: no window is held for it."""
@@ -165,264 +132,3 @@ class ThreadsSession:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ThreadsSession, (self._executor, self._program)
-
-
-class _RunningJob:
-    """The driver, its lock and its threads. Shards reference it; its threads do not, so that it can be collected."""
-
-    def __init__(self, executor: ThreadsExecutor, program: Program, batch_rows: int) -> None:
-        launch = program.job.launch
-        resources = overlap_waiting(program, executor.resources(launch), batch_rows)
-        program = size_parts(program, resources, batch_rows)
-        budget = budget_program(program, resources, batch_rows)
-        self._budget = budget
-        blocks = _BlocksEstimate()
-        self.memory = BufferPool(
-            budget.total_bytes - budget.processes_bytes,
-            partial(_decoded_bytes, blocks, pa.total_allocated_bytes(), budget.tasks_bytes),
-        )
-        self._blocks = blocks
-        self._seed = program.job.seed
-        cores = available_cores(launch.local_world_size)
-        self._stages: list[MapBatches] = []
-        start = partial(self._start, cores, (budget.limit_bytes - budget.total_bytes) // PROCESS_BYTES)
-        before, self.after = start(program.job.before), start(program.job.after)
-        reader = with_stages(program.context.reader, start)
-        self.workers = WorkerPool(resources.workers, "windrow-worker", cores)
-        self.run_urgent = partial(self.workers.run_urgent, (_PLACE,))
-        self.changed = threading.Condition(threading.RLock())
-        self.ended = False
-        self.disk = disk_cache(program.job)
-        # before anything else that can fail
-        self._finalizer = weakref.finalize(
-            self, in_background, partial(_close_resources, self.workers, self.disk, self._stages)
-        )
-        context = replace(program.context, reader=reader, before=before, disk=self.disk)
-        runner = _ThreadsRunner(context, program.members, self)
-        self.driver = Driver(
-            program,
-            budget,
-            runner,
-            workers=resources.workers,
-            clock=time.monotonic,
-            cache_bytes=budget.cache_bytes,
-            capacity=Capacity(resources.workers),
-        )
-        self._clients = 0
-        logger.info("a run of %d shards starts on %d threads", program.shards, resources.workers)
-
-    def _start(self, cores: int, spare: int, stages: tuple[MapBatches, ...]) -> tuple[MapBatches, ...]:
-        started = start_processes(stages, cores, spare)
-        self._stages += started
-        return started
-
-    def connect(self, seed: int | None) -> bool:
-        """Register one more shard; False if the job has ended or failed."""
-        with self.changed:
-            alive = not self.ended and self.driver.failure is None
-            if alive and seed != self._seed:
-                raise make_seed_error(seed, self._seed)
-            self._clients += alive
-            return alive
-
-    def record_result(self, task: Task, report: TaskReport, output: Any, blocks: Sequence[Any]) -> None:
-        """Record the result of a task."""
-        with self.changed:
-            self.driver.task_done(task, report, output, threading.current_thread().name, blocks)
-            self.update_blocks_estimate()
-            self.raise_limit()
-            self.changed.notify_all()
-
-    def update_blocks_estimate(self) -> None:
-        """Update the memory reserved for the blocks of running tasks, from the measured row size."""
-        self._blocks.size_bytes = self.driver.blocks_bytes
-
-    def raise_limit(self) -> None:
-        """Raise the pool's limit to what the measured rows need, so that their buffers are reused."""
-        total_bytes = min(self.driver.estimated_bytes, self._budget.limit_bytes)
-        self.memory.raise_limit(total_bytes - self._budget.processes_bytes)
-
-    def disconnect(self, shard: int, stats: TrainerStats | None) -> None:
-        """Unregister a shard; the last one ends the job."""
-        with self.changed:
-            self.driver.close_shard(shard, stats)
-            self._clients -= 1
-            last = self._clients == 0
-        if last:
-            self.close()
-
-    def close(self) -> None:
-        """Stop the threads, and wake all waiting shards."""
-        logger.info("the run ends: its last shard has closed")
-        self.ended = True
-        self._finalizer.detach()
-        _close_resources(self.workers, self.disk, self._stages)
-        with self.changed:
-            self.changed.notify_all()
-
-    def diagnose(self, shard: int) -> tuple[str, float]:
-        """Describe what a shard waits for, and return the seconds since the last progress."""
-        with self.changed:
-            reason, seconds = self.driver.diagnose(shard)
-        slow = describe_processes(self._stages, _SLOW_CALL_SECONDS)
-        return f"{reason}; {slow}" if slow else reason, seconds
-
-
-class _BlocksEstimate:
-    """The estimated size of all blocks that tasks hold.
-
-    A plain number without a lock: the pool reads it in finalizers, which can run in a thread that is
-    changing the driver.
-    """
-
-    def __init__(self) -> None:
-        self.size_bytes = 0
-
-
-def _decoded_bytes(blocks: _BlocksEstimate, baseline_bytes: int, max_bytes: int) -> int:
-    """Bytes of blocks that tasks hold: the estimate, or Arrow's allocation above the baseline if that is more.
-
-    Arrow does not count arrays that transforms made. ``max_bytes``, the estimate before the job started, caps
-    the allocation, since others in this process also allocate from Arrow.
-    """
-    return max(blocks.size_bytes, min(max(0, pa.total_allocated_bytes() - baseline_bytes), max_bytes))
-
-
-def _close_resources(workers: WorkerPool, disk: DiskCache | None, stages: Sequence[MapBatches]) -> None:
-    # first, since the threads may wait for them
-    end_processes(stages)
-    workers.close()
-    if disk is not None:
-        disk.remove()
-
-
-class _ThreadsRunner:
-    """Runs the driver's tasks; references the job weakly, since the driver references this runner."""
-
-    def __init__(self, context: TaskContext, members: Sequence[int], job: _RunningJob) -> None:
-        self.destinations = (tuple(members),)
-        self._context = replace(context, stays_here=True)
-        self._job = weakref.ref(job)
-
-    def run(self, task: Task, tables: list[pa.Table] | None, *cached: Tables) -> None:
-        """Queue a task."""
-        job = self._job()
-        if job is not None:
-            job.update_blocks_estimate()
-            work = task.work
-            call = partial(
-                _run_task, self._job, self._context, task, tables, job.memory, cached, job.run_urgent
-            )
-            job.workers.submit((_TASKS, work.epoch, work.window, -work.stage, work.part), call)
-
-
-def _run_task(
-    job_ref: weakref.ReferenceType[_RunningJob],
-    context: Any,
-    task: Task,
-    tables: list[pa.Table] | None,
-    memory: BufferPool,
-    cached: Sequence[Tables],
-    between: Callable[[], None],
-) -> None:
-    try:
-        # before the block is allocated: idle buffers of other windows may be as large
-        memory.evict()
-        report, output, blocks = run_task(context, task, tables, memory, cached, between)
-        if (job := job_ref()) is not None:
-            job.record_result(task, report, output, blocks)
-    except BaseException as error:
-        failure = Failure.capture(error)
-        if (job := job_ref()) is not None:
-            with job.changed:
-                job.driver.task_failed(failure)
-                job.changed.notify_all()
-
-
-class _ThreadsClient:
-    """One shard's client of a job in this process; the methods are those of `CoordinatorClient`."""
-
-    def __init__(self, job: _RunningJob, shard: int) -> None:
-        self._job = job
-        self._shard = shard
-        self._closed = False
-
-    @property
-    def pool(self) -> BufferPool:
-        """The pool that all shards of the job share."""
-        return self._job.memory
-
-    @property
-    def after(self) -> tuple[MapBatches, ...]:
-        """The transforms after the shuffle, whose processes all shards of the job share."""
-        return self._job.after
-
-    def want(self, wanted: Wanted) -> None:
-        """Do nothing: nothing is moved between processes."""
-
-    def open_epoch(self, cursor: Cursor, batching: Batching) -> EpochFacts:
-        with self._job.changed:
-            return self._job.driver.open_epoch(self._shard, cursor, batching)
-
-    def open_next(self, cursor: Cursor, batching: Batching) -> Future[EpochFacts]:
-        """Open the next epoch, which is immediate here."""
-        opened: Future[EpochFacts] = Future()
-        opened.set_result(self.open_epoch(cursor, batching))
-        return opened
-
-    def begin_prefetch(self) -> None:
-        """Leave the thread's scheduling as it is: it must be able to preempt the workers, which use all cores."""
-
-    def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
-        collector = WindowCollector()
-        with self._job.changed:
-            while not stop.is_set() and not self._job.ended:
-                reply = self._job.driver.poll(self._shard, epoch, window, collector.outputs.keys())
-                collector.add(reply, reply.attempt)
-                if collector.complete:
-                    return collector.window(self._job.driver.take_user_warnings())
-                self._job.changed.wait(_POLL_SECONDS)
-        return None
-
-    def release(self, stop: threading.Event) -> None:
-        """Do nothing: this client holds no windows, since the driver's outputs are in this process."""
-
-    def acknowledge(self, place: Place) -> None:
-        with self._job.changed:
-            # a late placement must not report progress for a reader that has reconnected
-            if not self._closed:
-                self._job.driver.acknowledge(self._shard, place)
-
-    def heartbeat(self, *stats: TrainerStats) -> None:
-        with self._job.changed:
-            self._job.driver.heartbeat(self._shard, *stats)
-
-    def note_delivered(self, row_bytes: float) -> None:
-        with self._job.changed:
-            self._job.driver.note_delivered(row_bytes)
-        self._job.raise_limit()
-
-    def submit(self, place: Callable[[], T], pace: Pace) -> Future[T]:
-        """Place a run's rows on the pool's threads, before any queued task."""
-        self._job.workers.reserve_core(self._shard, pace.computes)
-        return self._job.workers.submit((_URGENT if pace.works else _PLACE,), place)
-
-    def describe_queue(self, start: float, stop: float) -> Mapping[str, float]:
-        """What the tasks did that kept the pool's threads busy meanwhile."""
-        with self._job.changed:
-            return self._job.driver.history.describe_tasks(start, stop)
-
-    def diagnose(self) -> tuple[str, float]:
-        return self._job.diagnose(self._shard)
-
-    def run_stats(self, *, spans: bool) -> RunStats:
-        with self._job.changed:
-            return self._job.driver.run_stats(spans=spans)
-
-    def close(self, stats: TrainerStats | None = None) -> None:
-        with self._job.changed:
-            self._closed = True
-            # its prefetch loop, which has been stopped, need not wait for the end of its poll
-            self._job.changed.notify_all()
-        self._job.workers.reserve_core(self._shard, False)
-        self._job.disconnect(self._shard, stats)

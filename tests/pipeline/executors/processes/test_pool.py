@@ -259,10 +259,10 @@ def test_closing_ends_processes_whose_function_does_not_return(monkeypatch: pyte
 
 
 def test_a_stall_names_the_transform_and_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    from windrow.pipeline.executors import threads
+    from windrow.pipeline.executors import threads_job
 
     monkeypatch.setattr(pool, "_END_SECONDS", 0.5)
-    monkeypatch.setattr(threads, "_SLOW_CALL_SECONDS", 1.0)
+    monkeypatch.setattr(threads_job, "_SLOW_CALL_SECONDS", 1.0)
     pipe = shuffled().options(stall_timeout=4).map_batches(functions.sleep_long, compute="processes")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
