@@ -18,7 +18,7 @@ from windrow.core.errors import SourceError
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.cache.disk_cache import CacheReport
-from windrow.pipeline.tasks.map_task import OutputLimit, OutputLimitError
+from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError
 from windrow.pipeline.tasks.task import Corruption, Task, TaskReport
 from windrow.shuffle.order.runs import Run
 from windrow.shuffle.order.step_runs import find_destinations

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from windrow.pipeline.tasks.map_batches import MapBatches
-from windrow.pipeline.tasks.map_task import OutputLimit, OutputLimitError
+from windrow.pipeline.tasks.output_limit import OutputLimit, OutputLimitError
 from windrow.pipeline.tasks.transforms import apply_maps
 
 

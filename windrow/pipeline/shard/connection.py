@@ -23,8 +23,8 @@ from windrow.pipeline.executors.preparation import Preparation
 from windrow.pipeline.executors.replicas.client import ReplicaClient
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.plan.mixture import Mixture
 from windrow.pipeline.plan.program import RUN_BYTES, Program
+from windrow.pipeline.shard.balance_checks import check_balance, check_groups
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.epoch_runs import Converter
 from windrow.pipeline.shard.partial_runs import Portions
@@ -32,12 +32,8 @@ from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 from windrow.pipeline.shard.run_reader import RunReader
 from windrow.pipeline.shard.run_record import Ending, RunRecord
 from windrow.pipeline.statistics.stats import RunStats
-from windrow.pipeline.tasks.document_columns import is_list
-from windrow.pipeline.tasks.list_limit import check_lists
 from windrow.pipeline.tasks.map_batches import MapBatches
-from windrow.pipeline.tasks.row_measure import check_measurable
 from windrow.pipeline.tasks.sequence_packing import SequencePacking, transform_sequences
-from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.batching import Batching
 
 _JOIN_SECONDS = 1.0
@@ -158,7 +154,7 @@ class Connection:
     def _open_epoch(self, program: Program, delivery: Delivery, at: Cursor) -> RunReader:
         """Adopt the prefetch loop that has already moved on to the epoch, or start a new one."""
         job, batch_size = program.job, delivery.batch_rows
-        _check_groups(at, delivery.balance)
+        check_groups(at, delivery.balance)
         if delivery.balance is not None and delivery.balance.budget is not None:
             batch_size = program.batch_size(delivery.balance.budget)
         batching = Batching(batch_size, delivery.drop_last, delivery.balance)
@@ -305,74 +301,6 @@ class _Resources:
         self.shard_client.close(self._consumer.report())
         if self.prefetch_loop is not None:
             self.prefetch_loop.join(_JOIN_SECONDS)
-
-
-def check_balance(job: Job, balance: Balance) -> None:
-    """Raise PlanError if the rows of a job cannot be divided by cost."""
-    refused = {
-        "sort() in windows": job.sort is not None,
-        "a transform after the shuffle that draws random numbers": any(stage.rng for stage in job.after),
-    }
-    for name, is_used in refused.items():
-        if is_used:
-            raise PlanError(f"balance= cannot be combined with {name}: leave one of them out")
-    if job.mixture is not None:
-        _check_mixture_balance(job.mixture, balance)
-    if job.packing is not None:
-        _check_packed_balance(job.packing, balance, None if job.before else job.source.schema)
-    elif not job.before:
-        check_measurable(job.source.schema, balance.column, PlanError, "")
-        if balance.budget is not None and balance.budget.long_rows == "truncate":
-            check_lists(job.source.schema, balance.column, PlanError, "")
-
-
-def _check_groups(at: Cursor, balance: Balance | None) -> None:
-    """Raise StateError if an epoch that was begun in groups by length would go on in another order."""
-    groups = at.groups if at.row else None
-    if groups is not None and (balance is None or balance.column != groups.column):
-        raise StateError(
-            f"rows of epoch {at.epoch} up to row {at.row:,} were read with group_by_length={groups.steps} by column "
-            f"{groups.column!r}: pass balance=windrow.Balance({groups.column!r}) until the epoch's end, so that the "
-            "rest keeps its order, or skip_epoch()"
-        )
-
-
-def _check_mixture_balance(mixture: Mixture, balance: Balance) -> None:
-    """Raise PlanError if the rows of a mixture cannot be divided by cost."""
-    if mixture.seq_len is not None:
-        raise PlanError(
-            "balance= cannot be combined with a mixture of sources that pack(): leave one of them out"
-        )
-    if not balance.divides_evenly or balance.group_steps is not None:
-        raise PlanError(
-            'with a mixture, balance= takes rows="equal" and microbatches=1, and neither token_budget= nor '
-            "group_by_length=: each source keeps its rows in the batches of each shard"
-        )
-
-
-def _check_packed_balance(packing: SequencePacking, balance: Balance, schema: pa.Schema | None) -> None:
-    """Raise PlanError if sequences cannot be divided by cost; ``schema`` is that of documents, None if unknown."""
-    if balance.budget is not None:
-        raise PlanError(
-            f"token_budget= cannot be combined with pack({packing.seq_len}): every sequence has {packing.seq_len} "
-            "tokens, so give batch_size= instead"
-        )
-    if balance.group_steps is not None:
-        raise PlanError(
-            f"group_by_length= cannot be combined with pack({packing.seq_len}): every sequence has {packing.seq_len} "
-            "tokens"
-        )
-    lists = [
-        name
-        for name in packing.columns
-        if schema is None or name not in schema.names or is_list(schema.field(name).type)
-    ]
-    if balance.column not in lists:
-        raise PlanError(
-            f"Balance(column={balance.column!r}) is not a list column that pack() packs, which are "
-            f"{', '.join(map(repr, lists))}: with pack(), the cost of a sequence is the sum over its documents, by the "
-            "tokens that each has in it"
-        )
 
 
 def _find_wanted(job: Job, delivery: Delivery) -> Wanted:
