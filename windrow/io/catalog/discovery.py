@@ -45,7 +45,7 @@ def resolve_files(
     if manifest is None:
         if paths is None:
             raise PlanError("paths=None: give paths, or the manifest= that contains them")
-        files, listed, infos = list_files(paths, filesystem, options, retries)
+        files, listed, infos = list_files(paths, filesystem, options, retries, format.name)
         return files, build_manifest(files, listed, format, infos)
     known = manifest if isinstance(manifest, Manifest) else load_manifest(manifest)
     if known.format != format.name:

@@ -9,12 +9,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from windrow.core.errors import SourceError, WindrowError
+from windrow.io.catalog.hub_folders import is_data_file, make_no_files_error
 from windrow.io.storage.credentials import safe_cause, source_error
 from windrow.io.storage.error_causes import is_forbidden
 from windrow.io.storage.filesystems import Connection, Files, Paths, connect, is_visible, join_path
+from windrow.io.storage.hub import HubFiles, HubPath, find_commit, is_hub, parse_hub_path
+from windrow.io.storage.hub_errors import hub_errors
 from windrow.io.storage.retries import DEFAULT_RETRIES, GaveUpError, Retries, call_within, is_transient
 
 # fsspec's info of each path
@@ -33,17 +37,20 @@ def list_files(
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     retries: Retries = DEFAULT_RETRIES,
+    format_name: str | None = None,
 ) -> tuple[Files, list[str], list[Mapping[str, Any]]]:
     """Resolve paths to files, relative to the root that they share, and fsspec's info of each.
 
     The root is the given directory, the part of a glob before its first wildcard, or the common directory of
-    all given files, above its ``key=value`` segments.
+    all given files, above its ``key=value`` segments. Repositories of the Hugging Face Hub are listed at the
+    commit of their revision, and their directories have the files of a format alone.
     """
-    connection = connect(paths, filesystem, storage_options)
+    connection = _at_commits(connect(paths, filesystem, storage_options), retries)
     connection.lister.invalidate_cache()
     known = _check_connection(connection, retries) if connection.opener is not None else {}
     with ThreadPoolExecutor(_LISTING_THREADS) as threads:
-        expanded = list(threads.map(lambda path: _expand(connection, path, retries, known), connection.paths))
+        expand = partial(_expand, connection, retries, known, format_name)
+        expanded = list(threads.map(expand, connection.paths))
     root = _common_root([root for root, _ in expanded])
     found = [pair for _, some in expanded for pair in some.items()]
     listed = [_relative(path, root) for path, _ in found]
@@ -57,11 +64,12 @@ def locate_root(
     storage_options: Mapping[str, Any] | None = None,
     retries: Retries = DEFAULT_RETRIES,
 ) -> Files:
-    """Find the root of ``paths`` for files whose relative paths are ``known``; sends no request.
+    """Find the root of ``paths`` for files whose relative paths are ``known``.
 
-    With ``known=None`` the single path is the root itself.
+    Sends no request, except for the commit of a revision of the Hugging Face Hub. With ``known=None`` the single
+    path is the root itself.
     """
-    connection = connect(paths, filesystem, storage_options)
+    connection = _at_commits(connect(paths, filesystem, storage_options), retries)
     if known is None:
         return Files(connection.paths[0], connection.opener, retries)
     roots = [_lexical_root(path, known) for path in connection.paths]
@@ -76,6 +84,31 @@ def _lexical_root(path: str, known: Collection[str]) -> str:
         if "/".join(parts[cut:]) in known:
             return "/".join(parts[:cut]) or "/"
     return path
+
+
+def _at_commits(connection: Connection, retries: Retries) -> Connection:
+    """Replace the revisions in paths of the Hugging Face Hub by their commits, so that all that follows reads these."""
+    if not isinstance(connection.opener, HubFiles):
+        return connection
+    deadline = time.monotonic() + _CONTACT_SECONDS
+    commits: dict[HubPath, str] = {}
+
+    def pin(path: str) -> str:
+        place = parse_hub_path(path)
+        assert place is not None, path
+        whole = place._replace(path="")
+
+        def ask() -> str:
+            remaining = max(0.0, deadline - time.monotonic())
+            return call_within(remaining, lambda: find_commit(connection.lister, whole))
+
+        if whole not in commits:
+            with _mapped_errors(connection, path), hub_errors(place, connection.secrets):
+                brief = replace(retries, seconds=min(retries.seconds, _CONTACT_SECONDS))
+                commits[whole] = brief.call(ask)
+        return place.at(commits[whole])
+
+    return replace(connection, paths=tuple(map(pin, connection.paths)))
 
 
 def _check_connection(connection: Connection, retries: Retries) -> _Infos:
@@ -100,11 +133,15 @@ def _check_connection(connection: Connection, retries: Retries) -> _Infos:
         return replace(retries, seconds=min(retries.seconds, _CONTACT_SECONDS)).call(ask)
 
 
-def _expand(connection: Connection, path: str, retries: Retries, known: _Infos) -> tuple[str, _Infos]:
+def _expand(
+    connection: Connection, retries: Retries, known: _Infos, format_name: str | None, path: str
+) -> tuple[str, _Infos]:
     """The root and the files of one given path."""
     seconds = 0 if connection.opener is None else min(retries.seconds, _LISTING_SECONDS)
     with _mapped_errors(connection, path):
-        return replace(retries, seconds=seconds).call(lambda: _find_files(connection, path, known))
+        return replace(retries, seconds=seconds).call(
+            lambda: _find_files(connection, path, known, format_name)
+        )
 
 
 @contextmanager
@@ -128,14 +165,19 @@ def _mapped_errors(connection: Connection, path: str) -> Iterator[None]:
         raise source_error(what, error, fix, connection.secrets) from safe_cause(error, connection.secrets)
 
 
-def _find_files(connection: Connection, path: str, known: _Infos) -> tuple[str, _Infos]:
+def _find_files(
+    connection: Connection, path: str, known: _Infos, format_name: str | None
+) -> tuple[str, _Infos]:
+    list_directory = partial(_list_directory, connection.lister, format_name)
     if _MAGIC.search(path):
-        found = _glob(connection.lister, path)
+        found = _glob(connection.lister, path, list_directory)
         if found:
             return _glob_root(path), found
     info = known.get(path) or connection.lister.info(path)
     if info["type"] == "directory":
-        found = _list_directory(connection.lister, path)
+        found = list_directory(path)
+        if not found and isinstance(connection.opener, HubFiles):
+            raise make_no_files_error(path, _list_directory(connection.lister, None, path), format_name)
         if not found:
             raise SourceError(
                 f"{_url(connection, path)} is a directory without data files (names that begin "
@@ -145,20 +187,23 @@ def _find_files(connection: Connection, path: str, known: _Infos) -> tuple[str, 
     return _above_partitions(posixpath.dirname(path)), {path: info}
 
 
-def _glob(lister: Any, pattern: str) -> _Infos:
+def _glob(lister: Any, pattern: str, list_directory: Callable[[str], _Infos]) -> _Infos:
     found: _Infos = {}
     root = _glob_root(pattern)
     for path, info in sorted(_list_all(lister.glob, pattern, detail=True).items()):
         if info["type"] == "directory":
-            found.update(_list_directory(lister, path))
+            found.update(list_directory(path))
         else:
             found[path] = info
     # a glob with ** finds a directory and also the files in it, which the dict deduplicates
     return _visible_below(root, found)
 
 
-def _list_directory(lister: Any, directory: str) -> _Infos:
-    return _visible_below(directory, _list_all(lister.find, directory, detail=True))
+def _list_directory(lister: Any, format_name: str | None, directory: str) -> _Infos:
+    found = _visible_below(directory, _list_all(lister.find, directory, detail=True))
+    if format_name is None or not is_hub(lister):
+        return found
+    return {path: info for path, info in found.items() if is_data_file(path, format_name)}
 
 
 def _visible_below(root: str, found: _Infos) -> _Infos:

@@ -246,7 +246,7 @@ def find_store(
         return LocalStore(root)
     if isinstance(connection.opener, pa_fs.FileSystem):
         return ArrowStore(root, connection.opener)
-    return FsspecStore(root, connection.opener)
+    return FsspecStore(root, connection.lister)
 
 
 @contextmanager

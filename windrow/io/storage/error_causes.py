@@ -112,10 +112,28 @@ def is_forbidden(error: BaseException) -> bool:
     >>> is_forbidden(OSError("AWS Error ACCESS_DENIED during ListObjectsV2 operation"))
     True
     """
-    if isinstance(error, PermissionError):
+    if isinstance(error, PermissionError) or hub_status(error) in (401, 403):
         return True
     text = str(error).lower()
     return not isinstance(error, FileNotFoundError) and any(part in text for part in _FORBIDDEN_TEXTS)
+
+
+def is_hub_error(error: BaseException | None, name: str) -> bool:
+    """Whether an error, or what caused it, is of this class of huggingface_hub, which need not be installed."""
+    while error is not None:
+        names = (
+            kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("huggingface_hub")
+        )
+        if name in names:
+            return True
+        error = error.__cause__
+    return False
+
+
+def hub_status(error: BaseException) -> int | None:
+    """The HTTP status of an error of huggingface_hub; None for other errors."""
+    response = getattr(error, "response", None) if is_hub_error(error, "HfHubHTTPError") else None
+    return getattr(response, "status_code", None)
 
 
 def find_cause(error: BaseException, *, local: bool, filters: bool) -> Cause:
@@ -136,6 +154,8 @@ def find_cause(error: BaseException, *, local: bool, filters: bool) -> Cause:
         return _UNSUPPORTED_FILTER if filters else _UNSUPPORTED
     text = "" if local else str(error).lower()
     if isinstance(error, FileNotFoundError) or any(part in text for part in _MISSING_TEXTS):
+        return _MISSING
+    if hub_status(error) == 404:
         return _MISSING
     if is_forbidden(error):
         return _FORBIDDEN

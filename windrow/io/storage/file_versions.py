@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.fs as pa_fs
 
 from windrow.core.errors import SourceError
+from windrow.io.storage.hub import hub_etag
 
 # Lower-case metadata keys that identify a version. Keys that also change with access or storage class are left out.
 _VERSION_KEYS = re.compile(
@@ -61,6 +62,11 @@ def read_fsspec_version(filesystem: Any, path: str) -> Version:
     return version_from_listing(info)
 
 
+def read_hub_version(filesystem: Any, path: str) -> Version:
+    """The version of a file in a repository of the Hugging Face Hub: its size and the hash of its content."""
+    return version_from_listing(filesystem.info(path))
+
+
 def version_from_listing(info: Mapping[str, Any]) -> Version:
     """A file's version from an fsspec info, of a listing or of the file alone.
 
@@ -68,6 +74,8 @@ def version_from_listing(info: Mapping[str, Any]) -> Version:
     version.
     """
     metadata = {key.lower(): value for key, value in info.items() if value is not None}
+    if "blob_id" in metadata:
+        metadata["etag"] = hub_etag(metadata)
     return _version(int(info["size"]), " ".join(_version_texts(metadata)))
 
 

@@ -30,8 +30,10 @@ from windrow.io.storage.file_versions import (
     Version,
     read_arrow_version,
     read_fsspec_version,
+    read_hub_version,
     read_local_version,
 )
+from windrow.io.storage.hub import HubFiles, is_hub, is_hub_url, require_hub, with_revision
 from windrow.io.storage.range_reads import RemoteFile, read_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
 
@@ -124,7 +126,11 @@ class Files:
         path = self.path(relative)
         if self.local:
             return read_local_version(path)
-        read = read_arrow_version if isinstance(self.filesystem, pa_fs.FileSystem) else read_fsspec_version
+        read = read_fsspec_version
+        if isinstance(self.filesystem, pa_fs.FileSystem):
+            read = read_arrow_version
+        elif isinstance(self.filesystem, HubFiles):
+            read = read_hub_version
         return self.retries.read(lambda: read(self.filesystem, path), 0)
 
     def stamp(self, relative: str) -> bytes:
@@ -165,7 +171,10 @@ class Files:
 
 @dataclass(frozen=True)
 class Connection:
-    """The filesystem of a user's paths and options: one object to list with, one to open with, and plain paths."""
+    """The filesystem of a user's paths and options: one object to list with, one to open with, and plain paths.
+
+    The lister is fsspec's, also to write with; the opener of local files is None.
+    """
 
     lister: Any = field(repr=False)
     opener: Any = field(repr=False)
@@ -200,6 +209,10 @@ def _connect_urls(names: Sequence[str], options: dict[str, Any]) -> Connection:
     from fsspec.core import url_to_fs
     from fsspec.implementations.local import LocalFileSystem
 
+    revision = None
+    if all(map(is_hub_url, names)):
+        require_hub()
+        revision = options.pop("revision", None)
     secrets = (*find_secrets(options), *(secret for name in names for secret in url_secrets(name)))
     try:
         if all(map(_is_s3, names)):
@@ -218,8 +231,10 @@ def _connect_urls(names: Sequence[str], options: dict[str, Any]) -> Connection:
         if other != lister:
             first, this = without_user(names[0]), without_user(name)
             raise PlanError(f"{first} and {this} are on different filesystems: read them separately")
-    opener = None if isinstance(lister, LocalFileSystem) else lister
-    return Connection(lister, opener, tuple(path for _, path in connected), secrets)
+    plain = tuple(path for _, path in connected)
+    if is_hub(lister):
+        return _connect_hub(lister, plain, revision, secrets)
+    return Connection(lister, None if isinstance(lister, LocalFileSystem) else lister, plain, secrets)
 
 
 def _connect_given(names: Sequence[str], filesystem: Any) -> Connection:
@@ -235,9 +250,23 @@ def _connect_given(names: Sequence[str], filesystem: Any) -> Connection:
         return _wrap_arrow(names, filesystem, (*filesystem_secrets(filesystem), *url_credentials))
     if isinstance(filesystem, AbstractFileSystem):
         plain = tuple(str(filesystem._strip_protocol(name)) for name in names)
+        if is_hub(filesystem):
+            return _connect_hub(filesystem, plain, None, filesystem_secrets(filesystem))
         return Connection(filesystem, filesystem, plain, filesystem_secrets(filesystem))
     kind = type(filesystem).__name__
     raise PlanError(f"filesystem= is a {kind}: give an fsspec or a pyarrow.fs filesystem")
+
+
+def _connect_hub(lister: Any, plain: tuple[str, ...], revision: Any, secrets: tuple[str, ...]) -> Connection:
+    """Repositories of the Hugging Face Hub are read by `HubFiles`, with a token of the environment too."""
+    try:
+        opener = HubFiles.of(lister)
+    except OSError as error:
+        fix = "give a token: storage_options={'token': ...}, or the variable HF_TOKEN"
+        raise source_error(f"hf://{plain[0]}", error, fix, secrets) from safe_cause(error, secrets)
+    secrets = tuple(dict.fromkeys([*secrets, *filesystem_secrets(opener)]))
+    paths = tuple(with_revision(path, revision) for path in plain)
+    return Connection(lister, opener if all(map(opener.reads, paths)) else lister, paths, secrets)
 
 
 def _wrap_arrow(names: Sequence[str], filesystem: Any, secrets: tuple[str, ...]) -> Connection:

@@ -60,6 +60,11 @@ _LIBRARIES = {
     "fsspec",
     "google",
     "http",
+    "httpcore",
+    "httpcore2",
+    "httpx",
+    "httpx2",
+    "huggingface_hub",
     "requests",
     "urllib3",
 }
@@ -68,7 +73,8 @@ _TRANSIENT_NAMES = re.compile(
     r"|HTTPClientError|ResponseStreaming|ResponseParser|ChunkedEncoding|ClientOSError|ServiceRe(quest|sponse)"
     r"|ServerError|TooManyRequests|Transport)"
 )
-_CERTIFICATE = re.compile(r"Certificate|SSL")
+# in the names of errors that last
+_LASTING = re.compile(r"Certificate|SSL|LocalProtocol|UnsupportedProtocol|OfflineMode")
 # aiohttp reports status 400 when a response is truncated
 _TRUNCATED = re.compile(r"Payload|ContentLength")
 _TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504, 509}
@@ -234,12 +240,13 @@ def _classify(error: BaseException) -> bool | None:
     status, code = _status(error)
     if status is not None:
         return status in _TRANSIENT_STATUSES or _THROTTLED.search(code) is not None
+    is_known = type(error).__module__.partition(".")[0] in _LIBRARIES
+    names = " ".join(kind.__name__ for kind in type(error).__mro__) if is_known else ""
+    if _LASTING.search(names):
+        return False
     if isinstance(error, (TimeoutError, ConnectionError, ShortReadError)):
         return True
-    if type(error).__module__.partition(".")[0] in _LIBRARIES:
-        names = " ".join(kind.__name__ for kind in type(error).__mro__)
-        if _CERTIFICATE.search(names):
-            return False
+    if is_known:
         return True if _TRANSIENT_NAMES.search(names) else None
     if isinstance(error, OSError) and (error.errno in _ERRNOS or _ARROW_TRANSIENT.search(str(error))):
         return True

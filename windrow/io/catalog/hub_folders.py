@@ -1,0 +1,87 @@
+"""Which files of a directory of a Hugging Face repository are data: others describe the repository."""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from collections.abc import Iterable
+
+from windrow.core.errors import SourceError
+from windrow.io.storage.hub import parse_hub_path
+
+# By the name of the format; of other formats, all files but the descriptions.
+_SUFFIXES = {
+    "Arrow": (".arrow", ".feather", ".ipc"),
+    "CSV": (".csv", ".tsv"),
+    "JSON": (".json", ".jsonl", ".ndjson"),
+    "NumPy": (".npy", ".npz"),
+    "Parquet": (".parquet", ".parq", ".pq"),
+    "TFRecord": (".tfrecord", ".tfrecords", ".tfrec"),
+    "WebDataset": (".tar", ".tgz"),
+    "image": (".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"),
+    "text": (".txt",),
+}
+_COMPRESSED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".snappy", ".br")
+_READERS = {
+    "Arrow": "read_arrow",
+    "CSV": "read_csv",
+    "JSON": "read_json",
+    "Parquet": "read_parquet",
+    "TFRecord": "read_tfrecords",
+    "WebDataset": "read_webdataset",
+    "image": "read_images",
+}
+_DESCRIPTIONS = {
+    "readme.md",
+    "license",
+    "license.md",
+    "license.txt",
+    "dataset_infos.json",
+    "dataset_dict.json",
+}
+_SHOWN = 5
+
+
+def is_data_file(path: str, format_name: str) -> bool:
+    """Whether a file of a directory is read as this format.
+
+    >>> is_data_file("data/train.jsonl.gz", "JSON"), is_data_file("dataset_infos.json", "JSON")
+    (True, False)
+    >>> is_data_file("README.md", "binary"), is_data_file("clips/0.wav", "binary")
+    (False, True)
+    """
+    name = posixpath.basename(path).lower()
+    if name in _DESCRIPTIONS:
+        return False
+    suffixes = _SUFFIXES.get(format_name)
+    return suffixes is None or _plain_suffix(name) in suffixes
+
+
+def _plain_suffix(name: str) -> str:
+    stem, suffix = posixpath.splitext(name)
+    return posixpath.splitext(stem)[1] if suffix in _COMPRESSED else suffix
+
+
+def make_no_files_error(path: str, others: Iterable[str], format_name: str | None) -> SourceError:
+    """The error for a directory of a repository that holds no file of a format but perhaps ``others``."""
+    url, place = f"hf://{path}", parse_hub_path(path)
+    names = [posixpath.basename(other).lower() for other in others]
+    counts = Counter(_plain_suffix(name) or name for name in names if name not in _DESCRIPTIONS)
+    if not counts:
+        return SourceError(
+            f"{url} is a directory without data files: check the path, or upload the data first"
+        )
+    shown = ", ".join(f"{count} {suffix}" for suffix, count in counts.most_common(_SHOWN))
+    fixes = [
+        f"{reader} for its {name} files"
+        for name, reader in _READERS.items()
+        if not counts.keys().isdisjoint(_SUFFIXES[name])
+    ]
+    if format_name == "Parquet" and place is not None and place.type == "dataset":
+        converted = place._replace(path="").at("refs/convert/parquet")
+        fixes.append(
+            "the Parquet files that the Hub has made of them: "
+            f'read_parquet("hf://{converted}"), or "@~parquet" for short'
+        )
+    fix = f"use {'; or '.join(fixes)}" if fixes else "name the files, or give a glob"
+    return SourceError(f"{url} has no files that end as those of {format_name} do, but {shown}: {fix}")

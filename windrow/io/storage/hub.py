@@ -1,0 +1,173 @@
+"""Repositories of the Hugging Face Hub: a revision becomes its commit, and ranges of files are read there.
+
+huggingface_hub's own filesystem lists and writes. It does not read, since each of its reads fetches 5 MiB more than
+was asked for, and every process would list a directory before it opens a file there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from windrow.core.errors import PlanError
+from windrow.core.optional_dependencies import require
+
+# The Hub's names in URLs; without one, a repository is a model.
+_TYPES = {"datasets/": "dataset", "spaces/": "space", "models/": "model", "": "model"}
+_PATH = re.compile(
+    r"(?P<type>(?:datasets|spaces|models)/|)(?P<repo>(?!(?:buckets|datasets|kernels|models|spaces)/)[^/@]+/[^/@]+)"
+    r"(?:@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]*))?(?:/(?P<path>.*))?",
+    re.DOTALL,
+)
+# The Hub's short names of branches that it writes itself: ~parquet is refs/convert/parquet.
+_CONVERTED = re.compile(r"~(\w+)")
+# of one request, without the bytes of its body
+_SECONDS = 30.0
+
+
+class HubPath(NamedTuple):
+    """The parts of a path in a repository; ``revision`` is None for the main branch."""
+
+    prefix: str  # datasets/, spaces/ or empty
+    repo: str  # owner/name
+    revision: str | None
+    path: str
+
+    @property
+    def type(self) -> str:
+        """The kind of repository, as huggingface_hub names it."""
+        return _TYPES[self.prefix]
+
+    def at(self, revision: str) -> str:
+        """The path at a revision."""
+        return f"{self.prefix}{self.repo}@{revision}" + (f"/{self.path}" if self.path else "")
+
+
+def parse_hub_path(path: str) -> HubPath | None:
+    """Split a path without its scheme; None for what lies in no repository, such as a bucket.
+
+    >>> parse_hub_path("datasets/me/trips@~parquet/default/train")
+    HubPath(prefix='datasets/', repo='me/trips', revision='refs/convert/parquet', path='default/train')
+    >>> parse_hub_path("me/model@refs%2Fpr%2F3/weights.bin").revision
+    'refs/pr/3'
+    >>> parse_hub_path("buckets/me/store/x.parquet") is None
+    True
+    """
+    found = _PATH.fullmatch(path)
+    if found is None:
+        return None
+    revision = _full_name(unquote(found["revision"] or "")) or None
+    return HubPath(found["type"], found["repo"], revision, found["path"] or "")
+
+
+def is_hub(filesystem: Any) -> bool:
+    """Whether an fsspec filesystem is huggingface_hub's."""
+    return getattr(filesystem, "protocol", None) == "hf"
+
+
+def is_hub_url(url: str) -> bool:
+    """Whether a URL is one of the Hugging Face Hub."""
+    return url.startswith("hf://")
+
+
+def require_hub(module: str = "huggingface_hub") -> Any:
+    """Import huggingface_hub; a `PlanError` if it is not installed."""
+    return require(module, "hub", "an hf:// path")
+
+
+def with_revision(path: str, revision: object) -> str:
+    """The path at the revision that storage options name; a `PlanError` if the path names another one.
+
+    >>> with_revision("datasets/me/trips/data", "v1.0"), with_revision("datasets/me/trips/data", None)
+    ('datasets/me/trips@v1.0/data', 'datasets/me/trips/data')
+    """
+    parts = parse_hub_path(path)
+    if revision is None or parts is None:
+        return path
+    if not isinstance(revision, str) or not revision:
+        raise PlanError(
+            f"storage_options= has revision={revision!r}: give a branch, a tag or a commit as a string"
+        )
+    given = _full_name(revision)
+    if parts.revision not in (None, given):
+        raise PlanError(
+            f"hf://{path} names the revision {parts.revision!r}, and storage_options= {revision!r}: give one of them"
+        )
+    return parts.at(quote(given, safe=""))
+
+
+def _full_name(revision: str) -> str:
+    short = _CONVERTED.fullmatch(revision)
+    return revision if short is None else f"refs/convert/{short[1]}"
+
+
+def hub_etag(info: Mapping[str, Any]) -> str:
+    """The hash of a file's content in a listing, which is the ETag that the Hub sends with the file."""
+    stored = info.get("lfs")
+    found = stored.get("sha256") if isinstance(stored, Mapping) else getattr(stored, "sha256", None)
+    return str(found or info["blob_id"])
+
+
+def find_commit(lister: Any, place: HubPath) -> str:
+    """Ask the Hub for the commit of a revision."""
+    api = require_hub().HfApi(endpoint=lister.endpoint, token=lister.token)
+    info = api.repo_info(place.repo, revision=place.revision, repo_type=place.type, timeout=_SECONDS)
+    return str(info.sha)
+
+
+@dataclass(frozen=True)
+class HubFiles:
+    """Reads the files of repositories; small and picklable, with the token.
+
+    A request that fails is not repeated here: see ``windrow.io.storage.retries``.
+    """
+
+    endpoint: str
+    token: str | None = field(repr=False)
+
+    @classmethod
+    def of(cls, filesystem: Any) -> HubFiles:
+        """The reader for huggingface_hub's filesystem, with the token that it would send."""
+        headers = require_hub("huggingface_hub.utils").build_hf_headers(token=filesystem.token)
+        # other processes can lack the variable or the file that the token is in
+        bearer = headers.get("authorization")
+        return cls(filesystem.endpoint, bearer.partition(" ")[2] if bearer else None)
+
+    def reads(self, path: str) -> bool:
+        """Whether the path lies in a repository."""
+        return parse_hub_path(path) is not None
+
+    def unstrip_protocol(self, path: str) -> str:
+        """The path as a URL."""
+        return f"hf://{path}"
+
+    def info(self, path: str) -> dict[str, Any]:
+        """The size of a file and the hash of its content, as its response headers state them."""
+        token = self.token or False
+        found = require_hub().get_hf_file_metadata(
+            self._url(path), token=token, timeout=_SECONDS, endpoint=self.endpoint
+        )
+        return {"name": path, "type": "file", "size": found.size, "etag": found.etag}
+
+    def cat_file(self, path: str, start: int, end: int) -> bytes:
+        """Read a range of a file with one request, which the Hub redirects to its storage for large files."""
+        utils = require_hub("huggingface_hub.utils")
+        headers = utils.build_hf_headers(token=self.token or False)
+        # a compressed range would have other bytes
+        headers |= {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
+        response = utils.get_session().get(self._url(path), headers=headers, timeout=_SECONDS)
+        utils.hf_raise_for_status(response)
+        content: bytes = response.content
+        # a server can ignore the range
+        return content if response.status_code == 206 else content[start:end]
+
+    def _url(self, path: str) -> str:
+        parts = parse_hub_path(path)
+        assert parts is not None, path
+        url = require_hub().hf_hub_url(
+            parts.repo, parts.path, repo_type=parts.type, revision=parts.revision, endpoint=self.endpoint
+        )
+        return str(url)
