@@ -132,9 +132,17 @@ class LogicalPlan:
                 f"a shuffle comes after {self.sort}, and would undo it: shuffle first, so that rows with equal keys "
                 "come in a random order"
             )
+        late = bool(self.before) and all(stage.is_late for stage in self.before)
+        plan = replace(self, before=(), after=self.before) if late else self
         if seed is not None:
-            return replace(self, seed=check_seed(seed))
-        return replace(self, seed=secrets.randbits(DRAWN_SEED_BITS), seed_drawn=True)
+            return replace(plan, seed=check_seed(seed))
+        return replace(plan, seed=secrets.randbits(DRAWN_SEED_BITS), seed_drawn=True)
+
+    def _with_late_stages_before(self) -> LogicalPlan:
+        """Undo what `shuffled` moved, for a step that comes between the shuffle and all transforms after it."""
+        if all(stage.is_late for stage in self.after):
+            return replace(self, before=(*self.before, *self.after), after=())
+        return self
 
     def sorted(self, sort: WindowSort) -> LogicalPlan:
         """Sort the rows of each window, once, behind the shuffle."""
@@ -143,14 +151,15 @@ class LogicalPlan:
             raise PlanError(f"the pipeline already sorts ({self.sort}): keep one sort_each_window() call")
         if self.packing is not None:
             raise PlanError(f"{sort} comes after {self.packing}: sequences have no order")
-        if self.after:
+        plan = self._with_late_stages_before()
+        if plan.after:
             raise PlanError(
-                f"{self.after[0].name} stands between {self._shuffle_call}() and {sort}: call it before the shuffle, "
+                f"{plan.after[0].name} stands between {self._shuffle_call}() and {sort}: call it before the shuffle, "
                 "or behind the sort"
             )
-        if not self.before:
+        if not plan.before:
             sort.check_schema(self.read_source.schema)
-        return replace(self, sort=sort)
+        return replace(plan, sort=sort)
 
     def packed(self, packing: SequencePacking) -> LogicalPlan:
         """Pack documents into sequences, once, in the order of the shuffle."""
@@ -161,14 +170,15 @@ class LogicalPlan:
             raise PlanError(
                 f"{packing} comes after {self.sort}: documents are packed in a random or stored order"
             )
-        if self.after:
+        plan = self._with_late_stages_before()
+        if plan.after:
             raise PlanError(
-                f"{self.after[0].name} stands between random_shuffle_each_window() and pack(): call it before the "
+                f"{plan.after[0].name} stands between random_shuffle_each_window() and pack(): call it before the "
                 "shuffle for documents, or after pack() for sequences"
             )
-        if not self.before:
+        if not plan.before:
             packing.check_schema(self.read_source.schema, PlanError, "")
-        return replace(self, packing=packing)
+        return replace(plan, packing=packing)
 
     def _check_no_mixture(self, call: str) -> None:
         if self.mixture is not None:

@@ -53,7 +53,7 @@ def list_rows(dataset: Any, name: str, target_block_bytes: int) -> ListedSource:
     widths = [fixed_bits(field.type) for field in schema]
     exact = None not in widths
     bits = sum(width or 0 for width in widths)
-    row_bytes = bits / 8 if exact else arrow_bytes(stored) / max(1, stored.num_rows)
+    row_bytes = bits / 8 if exact else arrow_bytes(stored.table) / max(1, stored.num_rows)
     borders = cut_rows(len(dataset), math.ceil(len(dataset) * row_bytes), target_block_bytes)
     rows = np.diff(borders)
     sizes = (rows * bits + 7) // 8 if exact else np.ceil(rows * row_bytes).astype(np.int64)

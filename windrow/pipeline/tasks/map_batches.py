@@ -53,6 +53,8 @@ class MapBatches:
     # None: nothing is chosen
     compute: Compute | Pool | None = None
     resources: WorkerResources = WorkerResources()
+    # whether it moves behind the shuffle where nothing before the shuffle needs what it makes
+    is_late: bool = False
     # the call in errors and plans, such as "filter(is_long)"; empty: that of map_batches
     call: str = ""
     # makes a function on batches of ``fn``, which then is one on rows, or of an instance of it; None: ``fn`` is one
