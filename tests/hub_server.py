@@ -24,7 +24,6 @@ _RESOLVE = re.compile(
 )
 _RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 _PAGE = 3
-_SIGNED = "X-Amz-Signature=cdnSECRETsignature"
 
 
 class Request(NamedTuple):
@@ -71,7 +70,10 @@ class Hub:
         self.faults: list[HubFault] = []
         self.url = ""
         self.cdn = ""
+        # what signs URLs of the storage; others do not hold
+        self.signature = ""
         self.lock = threading.Lock()
+        self.clear()
 
     def commit(self, repo: str, files: Mapping[str, bytes], branch: str = MAIN) -> str:
         """Make a commit that has these files alone; returns its hash."""
@@ -91,6 +93,7 @@ class Hub:
         self.repos.clear()
         self.requests.clear()
         self.faults.clear()
+        self.signature = "X-Amz-Signature=cdnSECRETsignature"
 
     def reads(self, path: str = "") -> list[Request]:
         """The successful requests for ranges of files whose path has this text, redirects left out."""
@@ -205,11 +208,11 @@ class _Handler(BaseHTTPRequestHandler):
             return self._bytes(data, {**headers, "ETag": f'"{_blob_id(data)}"'})
         etag = hashlib.sha256(data).hexdigest()
         headers |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(data)), "X-Xet-Hash": etag[::-1]}
-        where = f"{self.hub.cdn}/cdn/{quote(path, safe='')}/{etag}?{_SIGNED}"
+        where = f"{self.hub.cdn}/cdn/{quote(path, safe='')}/{etag}?{self.hub.signature}"
         return self._send(302, b"", {**headers, "Location": where})
 
     def _cdn(self, path: str, query: str) -> None:
-        if self._token is not None or query != _SIGNED:
+        if self._token is not None or query != self.hub.signature:
             return self._send(403, b"the storage wants the signature alone")
         etag = path.rpartition("/")[2]
         for repo in self.hub.repos.values():

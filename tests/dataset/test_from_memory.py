@@ -298,7 +298,7 @@ def test_polars_types_and_failing_query() -> None:
 def test_huggingface_datasets_without_a_fixed_order_are_rejected() -> None:
     datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_dict({"x": [1, 2]})
-    with pytest.raises(PlanError, match="hf://datasets/owner/name.*from_generator"):
+    with pytest.raises(PlanError, match=r"hf://datasets/owner/name.*from_generator"):
         windrow.from_huggingface(rows.to_iterable_dataset())
     with pytest.raises(PlanError, match=r"splits \('train'\)"):
         windrow.from_huggingface(datasets.DatasetDict(train=rows))

@@ -52,6 +52,7 @@ def hub(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("windrow.io.storage.hub._ANSWERS", {})
     server.clear()
     yield server
     assert not (tmp_path / "cache").exists(), "files were downloaded"

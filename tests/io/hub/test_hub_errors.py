@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -82,7 +83,7 @@ def test_a_repository_without_parquet_leads_to_the_converted_one(
 FAULTS = [
     HubFault("/api/datasets/me/trips", 500, 2),
     HubFault("/api/datasets/me/trips", 429, 1),
-    HubFault("/resolve/", 503, 3),
+    HubFault("/resolve/", 503, 3, "HEAD"),
     HubFault("/resolve/", 429, 2, "HEAD"),
     HubFault("/cdn/", 500, 3),
     HubFault("/cdn/", 503, 1),
@@ -111,7 +112,7 @@ def test_a_listing_is_retried(hub: Hub) -> None:
         (HubFault("/cdn/", 503, float("inf")), "attempts? failed"),
         (HubFault("/cdn/", 206, float("inf"), cut=100), "attempts? failed"),
         (HubFault("/cdn/", 403, float("inf")), "no read permission"),
-        (HubFault("/resolve/", 404, float("inf")), "missing"),
+        (HubFault("/resolve/", 404, float("inf"), "HEAD"), "missing"),
         (HubFault("/api/datasets/me/trips", 503, float("inf")), "cannot be listed: .*attempts? failed"),
     ],
     ids=lambda value: value.path + str(value.status) if isinstance(value, HubFault) else "",
@@ -157,3 +158,11 @@ def test_no_text_of_a_run_has_the_token(hub: Hub, tmp_path: Any, monkeypatch: py
         texts += [shard, shard.state_dict(), shard.stats()]
     said = "".join(f"{text!r}{text}" for text in texts)
     assert TOKEN not in said + (tmp_path / "manifest").read_bytes().decode(errors="replace")
+
+
+def test_without_the_library_the_error_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(
+        windrow.PlanError, match=r'hf:// path needs huggingface_hub.*pip install "windrow\[hub\]"'
+    ):
+        windrow.read_parquet(URL)

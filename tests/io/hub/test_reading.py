@@ -74,10 +74,31 @@ def test_only_the_selected_columns_are_requested(hub: Hub) -> None:
 
 def test_planning_asks_for_each_file_once(hub: Hub) -> None:
     hub.commit(REPO, {f"data/{part:02}.parquet": parquet(part * 30, 30) for part in range(20)})
-    read(f"{URL}/data", hub)
-    # versions come from the listing: one request compares it with what the files' headers say
-    assert len([r for r in hub.requests if r.method == "HEAD"]) == 1
+    ds = read(f"{URL}/data", hub)
+    # the headers of a file say where its footer is; versions come from the listing
+    assert len(asked := [r for r in hub.requests if "/resolve/" in r.path]) == 20
+    assert {r.method for r in asked} == {"HEAD"}
     assert len(hub.reads()) == 20
+    # what a commit holds stays the same: the hub is asked for nothing more
+    assert rows_of(ds) == list(range(600))
+    assert len([r for r in hub.requests if "/resolve/" in r.path]) == 20
+
+
+def test_a_signed_url_that_no_longer_holds_is_renewed(hub: Hub) -> None:
+    hub.commit(REPO, trips())
+    ds = read(URL, hub)
+    hub.signature = "X-Amz-Signature=anotherSECRETsignature"
+    assert rows_of(ds) == list(range(3 * ROWS))
+    assert len([r for r in hub.requests if r.status == 403]) >= 3
+    assert len([r for r in hub.requests if r.method == "HEAD"]) <= 12
+
+
+def test_small_files_lie_with_the_hub(hub: Hub) -> None:
+    hub.commit(REPO, {f"{at}.jsonl": b'{"x": %d}\n' % at for at in range(3)})
+    hub.restrict(REPO, private=True)
+    ds = windrow.read_json(URL, storage_options=hub.options(token=TOKEN))
+    assert rows_of(ds) == [0, 1, 2]
+    assert {r.token for r in hub.requests} == {TOKEN}
 
 
 def test_the_storage_behind_the_hub_gets_no_token(hub: Hub) -> None:

@@ -47,6 +47,10 @@ def from_library(module: str, name: str, *bases: type[BaseException], **attribut
     return made("no")
 
 
+class TransportError(Exception):
+    """Like httpx's, of which the errors of requests that did not end are."""
+
+
 TRANSIENT = [
     TimeoutError("slow"),
     ConnectionResetError(errno.ECONNRESET, "reset"),
@@ -69,6 +73,9 @@ TRANSIENT = [
     from_library("aiohttp", "ClientResponseError", status=502),
     from_library("gcsfs.retry", "HttpError", code=503),
     from_library("azure.core.exceptions", "ServiceResponseError"),
+    from_library("httpx", "ReadError", TransportError),
+    from_library("httpx2", "PoolTimeout", TransportError),
+    from_library("httpcore", "RemoteProtocolError"),
 ]
 FOR_GOOD = [
     FileNotFoundError(errno.ENOENT, "gone"),
@@ -83,6 +90,9 @@ FOR_GOOD = [
     from_library("botocore.exceptions", "NoCredentialsError"),
     from_library("aiohttp", "ClientConnectorCertificateError"),
     from_library("aiohttp", "ClientResponseError", status=404),
+    from_library("httpx2", "UnsupportedProtocol", TransportError),
+    from_library("httpx2", "LocalProtocolError", TransportError),
+    from_library("huggingface_hub.errors", "OfflineModeIsEnabled", ConnectionError),
 ]
 
 

@@ -36,7 +36,7 @@ def read_parquet(
     paths
         A file, a directory (all visible files below it, whatever their names; a file that is not
         Parquet raises an error), a glob, or a list of these: local paths or URLs that fsspec
-        supports (``s3://``, ``memory://`` ...). Directories and globs are sorted by name; a list
+        supports (``s3://``, ``hf://``, ``memory://`` ...). Directories and globs are sorted by name; a list
         keeps its order.
     columns
         The columns to read, in this order; None: all. ``"s.a"`` reads the field ``a`` of the struct

@@ -7,10 +7,11 @@ was asked for, and every process would list a directory before it opens a file t
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
@@ -24,8 +25,13 @@ _PATH = re.compile(
 )
 # The Hub's short names of branches that it writes itself: ~parquet is refs/convert/parquet.
 _CONVERTED = re.compile(r"~(\w+)")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 # of one request, without the bytes of its body
 _SECONDS = 30.0
+# How long a signed URL is used, of the hour for which it holds; and the answers to one that holds no more.
+_LOCATION_SECONDS = 600.0
+_OUTDATED = (401, 403, 404, 410)
+_MAX_ANSWERS = 2**12
 
 
 class HubPath(NamedTuple):
@@ -118,11 +124,21 @@ def find_commit(lister: Any, place: HubPath) -> str:
     return str(info.sha)
 
 
+class _Answer(NamedTuple):
+    """What the headers of a file say, and where its bytes are until a time of the monotonic clock."""
+
+    info: dict[str, Any]
+    location: str
+    until: float
+
+
 @dataclass(frozen=True)
 class HubFiles:
     """Reads the files of repositories; small and picklable, with the token.
 
-    A request that fails is not repeated here: see ``windrow.io.storage.retries``.
+    A process asks the Hub once for the headers of a file at a commit, since these stay the same. They lead to the
+    storage that has the bytes, under a URL that is signed for an hour: ranges are requested there, as the number of
+    requests to the Hub is limited. A request that fails is not repeated here: see ``windrow.io.storage.retries``.
     """
 
     endpoint: str
@@ -146,28 +162,52 @@ class HubFiles:
 
     def info(self, path: str) -> dict[str, Any]:
         """The size of a file and the hash of its content, as its response headers state them."""
-        token = self.token or False
-        found = require_hub().get_hf_file_metadata(
-            self._url(path), token=token, timeout=_SECONDS, endpoint=self.endpoint
-        )
-        return {"name": path, "type": "file", "size": found.size, "etag": found.etag}
+        parts = parse_hub_path(path)
+        known = _ANSWERS.get((self, path))
+        if known is not None and parts is not None and _COMMIT.fullmatch(parts.revision or ""):
+            return known.info
+        return self._ask(path).info
 
     def cat_file(self, path: str, start: int, end: int) -> bytes:
-        """Read a range of a file with one request, which the Hub redirects to its storage for large files."""
-        utils = require_hub("huggingface_hub.utils")
-        headers = utils.build_hf_headers(token=self.token or False)
-        # a compressed range would have other bytes
-        headers |= {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
-        response = utils.get_session().get(self._url(path), headers=headers, timeout=_SECONDS)
-        utils.hf_raise_for_status(response)
+        """Read a range of a file."""
+        known = _ANSWERS.get((self, path))
+        if known is None or known.until < time.monotonic():
+            known = self._ask(path)
+        response = self._get(known.location, start, end)
+        if response.status_code in _OUTDATED:
+            response = self._get(self._ask(path).location, start, end)
+        require_hub("huggingface_hub.utils").hf_raise_for_status(response)
         content: bytes = response.content
         # a server can ignore the range
         return content if response.status_code == 206 else content[start:end]
 
-    def _url(self, path: str) -> str:
+    def _ask(self, path: str) -> _Answer:
+        """Request the headers of a file, which say where its bytes are."""
         parts = parse_hub_path(path)
         assert parts is not None, path
-        url = require_hub().hf_hub_url(
+        hub = require_hub()
+        url = hub.hf_hub_url(
             parts.repo, parts.path, repo_type=parts.type, revision=parts.revision, endpoint=self.endpoint
         )
-        return str(url)
+        found = hub.get_hf_file_metadata(
+            url, token=self.token or False, timeout=_SECONDS, endpoint=self.endpoint
+        )
+        info = {"name": path, "type": "file", "size": found.size, "etag": found.etag}
+        answer = _Answer(info, found.location, time.monotonic() + _LOCATION_SECONDS)
+        if len(_ANSWERS) >= _MAX_ANSWERS:
+            _ANSWERS.clear()
+        _ANSWERS[self, path] = answer
+        return answer
+
+    def _get(self, url: str, start: int, end: int) -> Any:
+        utils = require_hub("huggingface_hub.utils")
+        # small files lie with the Hub itself; a URL that is signed takes no token
+        is_own = urlsplit(url).netloc == urlsplit(self.endpoint).netloc
+        headers = utils.build_hf_headers(token=(self.token or False) if is_own else False)
+        # a compressed range would have other bytes
+        headers |= {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
+        return utils.get_session().get(url, headers=headers, timeout=_SECONDS)
+
+
+# by the reader and the path
+_ANSWERS: dict[tuple[HubFiles, str], _Answer] = {}
