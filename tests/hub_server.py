@@ -22,6 +22,8 @@ _API = re.compile(rf"/api/{_REPO}(?:/(?P<what>revision|tree|paths-info)/(?P<rev>
 _RESOLVE = re.compile(
     r"/(?P<repo>(?:datasets/|spaces/)?[^/]+/[^/]+)/resolve/(?P<rev>refs/convert/[^/]+|[^/]+)/(?P<path>.+)"
 )
+# where the hub redirects requests for small files
+_CACHED = re.compile(rf"/api/resolve-cache/{_REPO}/(?P<rev>[^/]+)/(?P<path>.+)")
 _RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 _PAGE = 3
 
@@ -137,13 +139,13 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         if parts.path.startswith("/cdn/"):
             return self._cdn(parts.path, parts.query)
-        found = _API.fullmatch(parts.path) or _RESOLVE.fullmatch(parts.path)
+        found = next(filter(None, (kind.fullmatch(parts.path) for kind in (_CACHED, _API, _RESOLVE))), None)
         if found is None:
             return self._send(404, b"no such route")
         # paths of models have no prefix outside of the API
         name = found["repo"] if "/" in found["repo"].partition("/")[2] else f"models/{found['repo']}"
         repo = self.hub.repos.get(name)
-        refused = self._refuse(repo, is_file=found.re is _RESOLVE)
+        refused = self._refuse(repo)
         if refused is not None:
             status, code, message = refused
             return self._send(status, b"{}", {"X-Error-Code": code, "X-Error-Message": message})
@@ -154,8 +156,9 @@ class _Handler(BaseHTTPRequestHandler):
                 404, b"{}", {"X-Error-Code": "RevisionNotFound", "X-Error-Message": "Invalid rev id"}
             )
         files = repo.commits[commit]
-        if found.re is _RESOLVE:
-            return self._resolve(commit, unquote(found["path"]), files)
+        if found.re is not _API:
+            cached = None if found.re is _CACHED else f"/api/resolve-cache/{name}/{commit}/{found['path']}"
+            return self._resolve(commit, unquote(found["path"]), files, cached)
         if found["what"] == "tree":
             return self._tree(unquote(found["path"] or ""), files, parse_qs(parts.query))
         if found["what"] == "paths-info":
@@ -186,25 +189,27 @@ class _Handler(BaseHTTPRequestHandler):
         sent = self.headers.get("Authorization")
         return None if sent is None else sent.removeprefix("Bearer ")
 
-    def _refuse(self, repo: _Repo | None, is_file: bool) -> tuple[int, str, str] | None:
+    def _refuse(self, repo: _Repo | None) -> tuple[int, str, str] | None:
         """The status, code and message of what may not be read."""
         token = self._token
         if token is not None and not token.startswith("hf_"):
             return 401, "", "Invalid credentials in Authorization header"
         if repo is None or (repo.private and token != TOKEN):
-            # whoever may not see a repository does not learn that it exists
+            # without access, a repository does not seem to exist
             return 404 if token else 401, "RepoNotFound", "Repository not found"
         if repo.accepted is not None and token not in repo.accepted:
             return 403 if token else 401, "GatedRepo", "Access to this dataset is restricted"
         return None
 
-    def _resolve(self, commit: str, path: str, files: Mapping[str, bytes]) -> None:
+    def _resolve(self, commit: str, path: str, files: Mapping[str, bytes], cached: str | None) -> None:
         if path not in files:
             return self._send(
                 404, b"", {"X-Error-Code": "EntryNotFound", "X-Error-Message": "Entry not found"}
             )
         data, headers = files[path], {"X-Repo-Commit": commit}
         if not _is_large(path):
+            if cached is not None:
+                return self._send(307, b"", {**headers, "Location": cached})
             return self._bytes(data, {**headers, "ETag": f'"{_blob_id(data)}"'})
         etag = hashlib.sha256(data).hexdigest()
         headers |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(data)), "X-Xet-Hash": etag[::-1]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -133,6 +134,19 @@ def test_lasting_errors_end_and_show_no_secret(
     said = "\n".join([*traceback.format_exception(caught.value), *logged, *capfd.readouterr()])
     assert "SECRET" not in said
     assert len(hub.requests) < 60
+
+
+def test_a_listing_ends_although_its_client_waits(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windrow.io.catalog.listing._HUB_SECONDS", 0.2)
+    hub.commit(REPO, trips())
+    hub.faults.append(HubFault("/tree/", 503, 1))
+    with pytest.raises(windrow.SourceError, match=r"(?s)cannot be listed.*no response within 0\.2 s"):
+        windrow.read_parquet(URL, storage_options=hub.options(), retry_seconds=0)
+    # the client repeats its request in the end
+    deadline = time.monotonic() + 20
+    while not (hub.requests[-1].status == 200 and "/tree/" in hub.requests[-1].path):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_offline_mode_is_no_endless_wait(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

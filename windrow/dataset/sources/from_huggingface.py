@@ -12,7 +12,6 @@ from windrow.core.optional_dependencies import require
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.sources.from_memory import dataset_of_tables
-from windrow.dataset.transforms.text_methods import check_bool
 from windrow.io.adapters.huggingface import list_rows
 from windrow.io.catalog.safe_casts import plain_table
 
@@ -90,7 +89,8 @@ def from_huggingface(
     if not dataset.column_names:
         raise PlanError("from_huggingface: the dataset has no columns; give at least one")
     size = parse_bytes(target_block_bytes, "target_block_bytes")
-    check_bool("decode", decode)
+    if not isinstance(decode, bool):
+        raise PlanError(f"from_huggingface: decode={decode!r} must be True or False")
     made = _read(dataset, size)
     return _decoded(made, dataset.features) if decode else made
 

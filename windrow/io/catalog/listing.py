@@ -30,6 +30,8 @@ _LISTING_THREADS = 16
 # reported, and clients alone wait for minutes.
 _CONTACT_SECONDS = 15.0
 _LISTING_SECONDS = 30.0
+# A page of 1,000 files takes a request.
+_HUB_SECONDS = 600.0
 
 
 def list_files(
@@ -47,7 +49,7 @@ def list_files(
     """
     connection = _at_commits(connect(paths, filesystem, storage_options), retries)
     connection.lister.invalidate_cache()
-    known = _check_connection(connection, retries) if connection.opener is not None else {}
+    known = _check_connection(connection, retries) if _needs_check(connection) else {}
     with ThreadPoolExecutor(_LISTING_THREADS) as threads:
         expand = partial(_expand, connection, retries, known, format_name)
         expanded = list(threads.map(expand, connection.paths))
@@ -111,6 +113,11 @@ def _at_commits(connection: Connection, retries: Retries) -> Connection:
     return replace(connection, paths=tuple(map(pin, connection.paths)))
 
 
+def _needs_check(connection: Connection) -> bool:
+    """Whether nothing tells yet that storage responds: the Hub has told commits."""
+    return connection.opener is not None and not isinstance(connection.opener, HubFiles)
+
+
 def _check_connection(connection: Connection, retries: Retries) -> _Infos:
     """Check that object storage responds at all; returns the info of the first path.
 
@@ -138,10 +145,12 @@ def _expand(
 ) -> tuple[str, _Infos]:
     """The root and the files of one given path."""
     seconds = 0 if connection.opener is None else min(retries.seconds, _LISTING_SECONDS)
+    find = partial(_find_files, connection, path, known, format_name)
+    if isinstance(connection.opener, HubFiles):
+        # its client repeats requests itself, and waits as long as the Hub says
+        find = partial(call_within, _HUB_SECONDS, find)
     with _mapped_errors(connection, path):
-        return replace(retries, seconds=seconds).call(
-            lambda: _find_files(connection, path, known, format_name)
-        )
+        return replace(retries, seconds=seconds).call(find)
 
 
 @contextmanager
