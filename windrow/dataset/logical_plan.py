@@ -204,9 +204,10 @@ class LogicalPlan:
             return replace(self, before=(*self.before, stage))
         is_packed = self.packing is not None and self.mixture is None
         step = "pack()" if is_packed else f"{self._shuffle_call}()"
-        if stage.only_drops and self.sort is None and not (self.packing or self.mixture or self.after):
+        plan = self._with_late_stages_before()
+        if stage.only_drops and plan.sort is None and not (plan.packing or plan.mixture or plan.after):
             # which rows stay does not depend on their order
-            return replace(self, before=(*self.before, stage))
+            return replace(plan, before=(*plan.before, stage))
         if not stage.preserves_rows:
             raise PlanError(
                 f"{stage.name}{'' if stage.call else ' with preserves_rows=False'} comes after {step}, where the "

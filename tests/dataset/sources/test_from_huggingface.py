@@ -123,6 +123,12 @@ def test_decoding_follows_the_shuffle(photos: Path, tmp_path: Path) -> None:
     assert pipeline_text(by_label) == [".decode_images", ".random_shuffle_each_window", ".sort_each_window"]
     assert [row["label"] for row in by_label.iter_rows()] == [0, 0, 0, 1, 1, 1]
     assert pipeline_text(ds.window()) == [".decode_images"]
+    # which rows stay can depend on the images
+    dropped = shuffled.filter(lambda row: row["image"][0, 0, 0] > 0)
+    assert pipeline_text(dropped) == [".decode_images", ".filter", ".random_shuffle_each_window"]
+    assert [row["label"] for row in dropped.iter_rows()] == [0, 0, 0]
+    with pytest.raises(PlanError, match="stands between"):
+        shuffled.map_batches(lambda batch: batch).sort_each_window("label")
 
 
 def test_images_as_their_features_say(tmp_path: Path) -> None:

@@ -84,4 +84,6 @@ def make_no_files_error(path: str, others: Iterable[str], format_name: str | Non
             f'read_parquet("hf://{converted}"), or "@~parquet" for short'
         )
     fix = f"use {'; or '.join(fixes)}" if fixes else "name the files, or give a glob"
-    return SourceError(f"{url} has no files that end as those of {format_name} do, but {shown}: {fix}")
+    return SourceError(
+        f"{url} has no {format_name} files, going by the ends of their names, but {shown}: {fix}"
+    )
