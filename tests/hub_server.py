@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -48,6 +49,8 @@ class HubFault:
     method: str = "GET"
     # bytes of the right body after which the connection ends
     cut: int | None = None
+    # seconds before the right answer
+    delay: float = 0.0
 
 
 @dataclass
@@ -134,7 +137,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self, body: bytes | None) -> None:
         fault = self._next_fault()
         self._cut = None if fault is None else fault.cut
-        if fault is not None and fault.cut is None:
+        if fault is not None and fault.delay:
+            time.sleep(fault.delay)
+        elif fault is not None and fault.cut is None:
             return self._send(fault.status, b"{}", {"X-Error-Message": "planned"})
         parts = urlsplit(self.path)
         if parts.path.startswith("/cdn/"):
