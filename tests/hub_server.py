@@ -120,6 +120,8 @@ def _is_large(path: str) -> bool:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # headers and body are sent one after the other, and do not wait for an acknowledgement
+    disable_nagle_algorithm = True
     hub: Hub
 
     def log_message(self, *args: Any) -> None:
