@@ -62,6 +62,9 @@ elif name == "map_groups":
 elif name == "unique":
     few = ds.map_batches(lambda batch: {"key": batch["key"] // 2})
     assert sorted(few.unique("key")) == list(range(rows // 2))
+elif name == "distinct":
+    few = ds.map_batches(lambda batch: {**batch, "key": batch["key"] // 2})
+    with_key(few.distinct("key", target_block_bytes=small), np.arange(rows // 2))
 elif name == "repartition":
     with_key(ds.repartition(200), stored)
 elif name == "repartition by":
@@ -94,7 +97,7 @@ elif name == "pool":
     with_key(ds.map_batches(Double, compute=windrow.ActorPool(1), batch_size=65_536), stored * 2)
 else:
     raise ValueError(name)
-if name in ("sort", "random_shuffle", "groupby", "map_groups", "unique", "repartition by"):
+if name in ("sort", "random_shuffle", "groupby", "map_groups", "unique", "distinct", "repartition by"):
     # their rows wait in Ray's object store until all have been divided
     print("done", flush=True)
     sys.exit()
@@ -113,6 +116,7 @@ if name in ("sort", "random_shuffle", "groupby", "map_groups", "unique", "repart
         "groupby",
         "map_groups",
         "unique",
+        "distinct",
         "repartition",
         "repartition by",
         "union",

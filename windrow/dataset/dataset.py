@@ -20,6 +20,7 @@ from windrow.dataset.argument_checks import check_count, check_hints, check_tabl
 from windrow.dataset.epoch_iteration import read_windows
 from windrow.dataset.logical_plan import LogicalPlan, tables_plan
 from windrow.dataset.operations.combine_methods import CombineMethods
+from windrow.dataset.operations.distinct_methods import DistinctMethods
 from windrow.dataset.operations.group_methods import GroupMethods
 from windrow.dataset.operations.order_methods import OrderMethods
 from windrow.dataset.shard_methods import ShardMethods
@@ -43,7 +44,7 @@ _WINDOW_BLOCK_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, repr=False)
-class Dataset(CombineMethods, OrderMethods, GroupMethods, BoostingMethods):
+class Dataset(CombineMethods, OrderMethods, GroupMethods, DistinctMethods, BoostingMethods):
     """Stored data and the transforms to apply to it.
 
     Create one with a ``read_*`` or ``from_*`` function, such as `windrow.read_parquet`. A Dataset

@@ -47,6 +47,7 @@ OPERATIONS: dict[str, Any] = {
     "random_shuffle": lambda ds: ds.random_shuffle(seed=3, target_block_bytes=20_000),
     "repartition": lambda ds: ds.repartition(5, by="text"),
     "groupby": lambda ds: ds.groupby("x", target_block_bytes=9_000).aggregate(m=("row", "mean"), n="count"),
+    "distinct": lambda ds: ds.distinct(["x", "text"], target_block_bytes=20_000),
     "map_groups": lambda ds: ds.groupby("text").map_groups(
         lambda group: {"text": group["text"][:1], "x": [int(group["x"].sum())]}
     ),
@@ -93,7 +94,7 @@ def test_as_many_blocks_are_held_as_there_are_workers() -> None:
     assert reader.alive == 0
 
 
-@pytest.mark.parametrize("name", ["sort", "random_shuffle", "groupby"])
+@pytest.mark.parametrize("name", ["sort", "random_shuffle", "groupby", "distinct"])
 def test_nothing_is_read_before_rows_are_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[str] = []
     run = exchange_module.Exchange._run
@@ -107,7 +108,7 @@ def test_nothing_is_read_before_rows_are_needed(name: str, monkeypatch: pytest.M
     pipe = ds.window(blocks_per_window=2).repeat(3).random_shuffle_each_window(seed=1)
     ds.schema()
     assert "spills about" in str(pipe.explain(2, batch_size=10))
-    assert name.replace("groupby", "groupby(") in repr(pipe)
+    assert f".{name}(" in repr(pipe)
     shards = pipe.split(2)
     assert not runs
     assert len(shards) == 2
@@ -126,10 +127,16 @@ def test_workers_do_not_change_the_result(name: str, workers: int) -> None:
 
 
 @pytest.mark.usefixtures("small_tasks")
-def test_windows_epochs_and_resume() -> None:
+@pytest.mark.parametrize("name", ["sort", "distinct"])
+def test_windows_epochs_and_resume(name: str) -> None:
     def pipe(table: pa.Table) -> windrow.DatasetPipeline:
         ds = _dataset(table).options(executor="threads")
-        ordered = ds.sort("x", target_block_bytes=20_000)
+        if name == "distinct":
+            # of two copies of each row, one is left
+            return _windowed(ds.union(ds).distinct(["row", "text"], target_block_bytes=20_000))
+        return _windowed(ds.sort("x", target_block_bytes=20_000))
+
+    def _windowed(ordered: windrow.Dataset) -> windrow.DatasetPipeline:
         return ordered.window(blocks_per_window=3).repeat(2).random_shuffle_each_window(seed=7)
 
     whole = [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.shuffle.examples import by_day
 from windrow.core.errors import PlanError
-from windrow.shuffle.order.value_hash import check_hashable, hash_values
+from windrow.shuffle.order.value_hash import check_hashable, hash_rows, hash_values
 
 
 def _hash(values: list[Any], kind: pa.DataType) -> list[int]:
@@ -59,6 +59,16 @@ def test_values_spread_evenly() -> None:
         # 64 cells of 1,000 expected each: a standard deviation is 31
         assert len(counts) == 64
         assert np.abs(counts - 1_000).max() < 160
+
+
+def test_hashes_of_rows_depend_on_every_column_and_its_place() -> None:
+    left, right = (pa.chunked_array([np.arange(64_000) // share]) for share in (250, 1))
+    for columns in ([left, left], [left, right], [right, left], [left, left, left]):
+        distinct = {column.to_pylist()[-1] + 1 for column in columns}
+        hashes = hash_rows(columns)
+        assert len(set(hashes.tolist())) == max(distinct)
+    assert np.count_nonzero(hash_rows([left, right]) == hash_rows([right, left])) == 1, "of zeros"
+    assert hash_rows([left]).tolist() == hash_values(left).tolist()
 
 
 def test_what_has_no_hash_is_refused() -> None:

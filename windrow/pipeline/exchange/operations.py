@@ -88,6 +88,12 @@ def _cuts_of(numbers: NDArray[np.int64], partitions: int) -> NDArray[np.int64]:
     return np.append(0, np.cumsum(np.bincount(numbers, minlength=partitions)))
 
 
+def divide_by_number(table: pa.Table, numbers: NDArray[np.int64], partitions: int) -> Divided:
+    """Divide rows by the numbers of their partitions; those of a partition stay in order."""
+    order = _order_by_partition(numbers, partitions)
+    return Divided(take_rows(table, order), _cuts_of(numbers, partitions))
+
+
 @dataclass(frozen=True, eq=False)
 class KeyRanges:
     """The boundaries between partitions: a row belongs to the first partition whose boundary is not before it."""
@@ -152,8 +158,7 @@ class HashOperation:
     def divide(self, table: pa.Table, task: MapTask) -> Divided:
         hashes = hash_values(table.column(self.column))
         numbers = (hashes % np.uint64(self.partitions)).astype(np.int64)
-        order = _order_by_partition(numbers, self.partitions)
-        return Divided(take_rows(table, order), _cuts_of(numbers, self.partitions))
+        return divide_by_number(table, numbers, self.partitions)
 
     def merge(self, table: pa.Table, partition: int) -> pa.Table:
         return table
@@ -224,10 +229,10 @@ class ShuffleOperation:
         positions = permutation.positions(task.first_row, task.first_row + table.num_rows)
         # the partition p whose borders p * rows // partitions enclose the position
         numbers = ((positions + 1) * self.partitions - 1) // max(1, self.rows)
-        order = _order_by_partition(numbers, self.partitions)
         # the last column; it is dropped by its place, so any name will do
-        placed = table.append_column("position", pa.array(positions))
-        return Divided(take_rows(placed, order), _cuts_of(numbers, self.partitions))
+        return divide_by_number(
+            table.append_column("position", pa.array(positions)), numbers, self.partitions
+        )
 
     def merge(self, table: pa.Table, partition: int) -> pa.Table:
         positions = table.column(table.num_columns - 1).to_numpy()

@@ -46,14 +46,19 @@ def check_column(schema: pa.Schema, name: object, call: str) -> pa.DataType:
     return schema.field(name).type
 
 
+def is_comparable(kind: pa.DataType) -> bool:
+    """Whether values of a type can be sorted, grouped and compared."""
+    if pt.is_dictionary(kind):
+        kind = kind.value_type
+    if pt.is_floating(kind):
+        return not pt.is_float16(kind)
+    return any(matches(kind) for matches in _SORTABLE) and not pt.is_interval(kind)
+
+
 def check_key(schema: pa.Schema, name: object, call: str) -> None:
     """Raise a PlanError unless rows can be sorted by a column."""
     kind = check_column(schema, name, call)
-    if pt.is_dictionary(kind):
-        kind = kind.value_type
-    if pt.is_floating(kind) and not pt.is_float16(kind):
-        return
-    if not any(matches(kind) for matches in _SORTABLE) or pt.is_interval(kind):
+    if not is_comparable(kind):
         raise PlanError(
             f"{call}: column {name!r} is {kind}, which has no order here: use map_batches() to make a column of "
             "numbers, text, bytes, decimals, booleans or times of it"

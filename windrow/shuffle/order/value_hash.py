@@ -10,6 +10,7 @@ are hashed as text. A null has a hash of its own.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +53,22 @@ def hash_values(column: pa.ChunkedArray) -> Words:
     if not column.num_chunks:
         return np.empty(0, np.uint64)
     return np.concatenate([_hash_array(chunk) for chunk in column.chunks])
+
+
+def hash_rows(columns: Sequence[pa.ChunkedArray]) -> Words:
+    """(rows,) 64-bit hashes of the values of one or more columns together; their order counts.
+
+    >>> column = pa.chunked_array([[1, None]], pa.int32())
+    >>> [f"{word:016x}" for word in hash_rows([column, column]).tolist()]
+    ['92140842d61f18ca', 'c8cd0f2209ddf61b']
+    """
+    hashes = hash_values(columns[0])
+    for place, column in enumerate(columns[1:], 1):
+        # with a key, or equal values of two columns would cancel out
+        keyed = mix_key(hashes, place)
+        with np.errstate(over="ignore"):
+            hashes = _add(keyed, hash_values(column))
+    return hashes
 
 
 def mix_key(hashes: Words, key: int) -> Words:
