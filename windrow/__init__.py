@@ -46,7 +46,9 @@ __all__ = sorted([*_MODULES, "__version__"])  # noqa: PLE0605
 
 def __getattr__(name: str) -> _typing.Any:
     if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from windrow.core.missing_names import describe_missing_function
+
+        raise AttributeError(describe_missing_function(name, __all__))
     found = globals()[name] = getattr(_importlib.import_module(_MODULES[name]), name)
     return found
 

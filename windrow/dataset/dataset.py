@@ -384,6 +384,9 @@ class DatasetPipeline(WindowMethods, ShardMethods):
     def _write(self, request: WriteRequest) -> WriteResult:
         return write_epochs(self._plan, request)
 
+    def _describe_missing(self, name: str) -> str | None:
+        return "call it on the dataset, before window() or repeat()" if hasattr(Dataset, name) else None
+
 
 def _read_datasets(plan: LogicalPlan) -> Iterator[Dataset]:
     with closing(read_windows(plan.job())) as windows:

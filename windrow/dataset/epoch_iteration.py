@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.core.missing_names import NamesMissing
 from windrow.pipeline.delivery.delivery import Delivery, StepPart
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.shard.epoch import Epoch, EpochBatches
@@ -51,7 +52,7 @@ def read_windows(job: Job) -> Generator[pa.Table, None, None]:
                 yield pa.concat_tables(held)
 
 
-class Passes(Iterator[Any]):
+class Passes(NamesMissing, Iterator[Any]):
     """An iterator over the batches of all epochs; releases everything when exhausted or garbage-collected.
 
     The constructor starts the first epoch, so that invalid delivery arguments raise in the user's

@@ -13,6 +13,7 @@ import pyarrow as pa
 from windrow.core.arrow_support import empty_table
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
+from windrow.core.missing_names import NamesMissing
 from windrow.core.terminal_text import escape_controls
 from windrow.core.user_functions import function_name
 from windrow.dataset.argument_checks import check_keys, list_keys
@@ -211,7 +212,7 @@ def _check(schema: Any, keys: tuple[str, ...], aggregates: tuple[Aggregate, ...]
             )
 
 
-class GroupedDataset(Generic[D]):
+class GroupedDataset(NamesMissing, Generic[D]):
     """The rows of a dataset by groups, as `Dataset.groupby` returns them; lazy and immutable.
 
     Each method returns a Dataset with one row a group: the keys, and then the results, in ascending order of the

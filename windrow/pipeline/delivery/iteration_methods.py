@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from windrow.core.missing_names import NamesMissing
 from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows, to_numpy_batches
 from windrow.pipeline.delivery.delivery import (
     BatchIterator,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from windrow.pipeline.delivery.tensors.ragged import RaggedFormat
 
 
-class Deliverable(ABC):
+class Deliverable(NamesMissing, ABC):
     """Base of everything that can be iterated in rows and batches.
 
     It is not itself an iterable or a sequence, since that would need a guessed batch size. Code that uses it
@@ -46,8 +47,7 @@ class Deliverable(ABC):
 
         def __getitem__(self, key):
             raise TypeError(
-                f"'{type(self).__name__}' object is not subscriptable: iterate over what {self._call_hint()} returns. "
-                f"{self._loader_hint()}"
+                f"'{type(self).__name__}' object is not subscriptable: {self._item_hint(key)}. {self._loader_hint()}"
             )
 
         def __bool__(self):
@@ -56,6 +56,15 @@ class Deliverable(ABC):
     def _call_hint(self) -> str:
         epochs = "iter_epochs(), " if hasattr(self, "iter_epochs") else ""
         return f"{epochs}iter_batches(batch_size=...) or iter_torch_batches(batch_size=...)"
+
+    def _item_hint(self, key: object) -> str:
+        """What to call instead of ``[key]``."""
+        names = [key] if isinstance(key, str) else key if isinstance(key, list) else []
+        if hasattr(self, "select_columns") and names and all(isinstance(name, str) for name in names):
+            return f"select_columns({names!r}) keeps columns"
+        if hasattr(self, "limit") and isinstance(key, (int, slice)):
+            return "rows have no index: take(n) returns the first n rows, and limit(n) a dataset of them"
+        return f"iterate over what {self._call_hint()} returns"
 
     def _length_hint(self) -> str:
         if hasattr(self, "count"):

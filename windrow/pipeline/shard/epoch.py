@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from windrow.core.errors import PlanError
 from windrow.core.finalizers import in_background
+from windrow.core.missing_names import NamesMissing
 from windrow.core.tracebacks import USER_ERRORS, cause_of, trim_traceback
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.delivery.delivery import Delivery, StepPart
@@ -19,7 +20,7 @@ from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.epoch_reader import EpochReader
 
 
-class EpochBatches:
+class EpochBatches(NamesMissing):
     """One pass over the batches of one epoch for one shard.
 
     It only refers to the `EpochReader`, and nothing else refers to it, so that leaving a loop finalizes it.
