@@ -57,7 +57,7 @@ from windrow.pipeline.launch.gang import (
 )
 from windrow.pipeline.loaders.loader_methods import feed_trainer as feed_trainer
 from windrow.pipeline.loaders.loader import Loader as Loader
-from windrow.pipeline.plan.explain import Explanation as Explanation
+from windrow.pipeline.plan.explanation import Explanation as Explanation
 from windrow.shuffle.order.balance import Balance as Balance
 from windrow.shuffle.order.token_budget import TokenBudget as TokenBudget
 from windrow.pipeline.plan.shares import Shares as Shares

@@ -14,7 +14,7 @@ from windrow.cli.command_line import (
     print_json,
     print_text,
 )
-from windrow.pipeline.plan.explain import Explanation
+from windrow.pipeline.plan.explanation import Explanation
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from windrow.dataset.dataset import Dataset, DatasetPipeline
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.shuffle_report import shuffle_report
 from windrow.io.catalog.file_source import FileSource
-from windrow.pipeline.plan.explain import Explanation
+from windrow.pipeline.plan.explanation import Explanation
 from windrow.pipeline.quality.shuffle_report import ShuffleReport
 
 # A window of fewer blocks mixes few regions of the dataset, so smaller blocks are tried.

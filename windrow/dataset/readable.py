@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 
 from windrow.core.errors import PlanError
-from windrow.core.source import BlockAddress, RowOrigin, TracingSource
+from windrow.core.notebook_html import format_paragraph, format_steps, format_table, format_value
+from windrow.core.source import BlockAddress, RowOrigin, Source, TracingSource
 from windrow.core.tracebacks import trims_traceback
 from windrow.dataset.epoch_iteration import Passes
 from windrow.dataset.export.export_methods import Convertible
@@ -23,6 +24,7 @@ from windrow.io.catalog.row_ids import count_rows as count_blocks
 from windrow.pipeline.checkpoint.lineage import Lineage
 from windrow.pipeline.delivery.delivery import BatchIterator, Delivery
 from windrow.pipeline.delivery.iteration_methods import Deliverable
+from windrow.pipeline.exchange.derived_source import DerivedSource
 from windrow.pipeline.plan.head import find_schema
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import TASK_BYTES
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from windrow.pipeline.executors.base import Executor
 
 Self = TypeVar("Self", bound="Readable")
+# in a notebook
+_SHOWN_COLUMNS = 50
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,6 +49,14 @@ class Readable(Deliverable, Writable, Convertible, Transformable):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}\n  {self._plan}"
+
+    def _repr_html_(self) -> str:
+        steps = str(self._plan).split("\n")
+        return format_value(
+            format_paragraph(type(self).__name__, is_title=True),
+            format_steps(step.strip() for step in steps),
+            *_columns_html(self._plan),
+        )
 
     @abstractmethod
     def _job(self) -> Job:
@@ -151,7 +163,7 @@ class Readable(Deliverable, Writable, Convertible, Transformable):
             before and is corrupt now. Rows are counted by reading, as with a filter.
         progress
             Whether to show a progress line; ``"auto"`` (the default): if standard error is a
-            terminal.
+            terminal, and in notebooks.
         profile
             Whether to measure what tasks spend their time on and what trainers wait for, for
             ``stats()``, ``timeline()`` and metrics; True by default. False: ``stats()`` still has
@@ -203,6 +215,28 @@ class Readable(Deliverable, Writable, Convertible, Transformable):
 
     def _deliver(self, delivery: Delivery) -> BatchIterator:
         return Passes(self._job(), delivery)
+
+
+def _columns_html(plan: LogicalPlan) -> list[str]:
+    """The columns as a table, as far as they are known without reading."""
+    if not _states_schema(plan.read_source):
+        return [format_paragraph("Columns: schema() reads a block to find them.")]
+    schema = plan.read_source.schema
+    changes = bool(plan.maps) or plan.packing is not None
+    rows = [(field.name, str(field.type)) for field in schema][:_SHOWN_COLUMNS]
+    more = len(schema) - len(rows)
+    return [
+        format_table(rows, ["column as stored" if changes else "column", "type"]),
+        format_paragraph(f"and {more:,} more columns") if more > 0 else "",
+        format_paragraph("The steps change columns: schema() has those of the result.") if changes else "",
+    ]
+
+
+def _states_schema(source: Source) -> bool:
+    """Whether the schema of a source is known without reading: no transform made its rows."""
+    if not isinstance(source, DerivedSource):
+        return True
+    return all(not parent.maps and _states_schema(parent.source) for parent in source.parents)
 
 
 @trims_traceback

@@ -19,7 +19,8 @@ from windrow.pipeline.launch.attachment import attached_place, attachment_for, w
 from windrow.pipeline.launch.launcher import find_launch, find_rank
 from windrow.pipeline.launch.mesh import find_place
 from windrow.pipeline.plan.cursor import Cursor
-from windrow.pipeline.plan.explain import Explanation, explain_job
+from windrow.pipeline.plan.explain import explain_job
+from windrow.pipeline.plan.explanation import Explanation
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.mesh_place import MeshPlace, check_replica
 from windrow.pipeline.shard.epoch import Epoch

@@ -10,7 +10,8 @@ import pytest
 import windrow
 from tests.dataset.example_sources import make_source
 from windrow.core.errors import PlanError
-from windrow.pipeline.plan.explain import Explanation, explain_job, explain_program
+from windrow.pipeline.plan.explain import explain_job, explain_program
+from windrow.pipeline.plan.explanation import Explanation
 from windrow.pipeline.plan.job import Job, Options, Resources
 from windrow.pipeline.plan.mesh_place import MeshPlace
 from windrow.pipeline.plan.process_budget import PROCESS_BYTES

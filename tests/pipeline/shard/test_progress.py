@@ -8,6 +8,7 @@ import sys
 from typing import Any, cast
 
 import pytest
+from rich.console import Console
 
 import windrow
 from windrow.pipeline.coordinator.requests import EpochFacts
@@ -49,7 +50,10 @@ def view(total: int | None = 10_000, epochs: int | None = 10) -> progress.Progre
 def describe(
     run: RunStats, *since: TrainerStats, total: int | None = None, epochs: int | None = None, **place: int
 ) -> str:
-    return " · ".join(view(total, epochs)._describe(run, since, **place))
+    shown = view(total, epochs)
+    shown._place = (place["window"], place["step"])
+    shown._rates = shown._describe_rates(run, since)
+    return " · ".join(shown._describe(progress._describe_next((2, place["window"]), run)))
 
 
 def test_progress_shows_the_position_and_what_trainers_wait_for() -> None:
@@ -134,6 +138,66 @@ def test_a_terminal_gets_two_lines_that_are_redrawn(
     assert "window 41/180" in text
     assert "1.0 GiB of 2.0 GiB" in text
     assert screen.getvalue().count("\x1b[2K") >= 2, "the lines before are erased"
+
+
+class Output:
+    """The output of a cell: what ``display`` is given, and what replaces it."""
+
+    def __init__(self) -> None:
+        self.outputs: list[list[dict[str, str]]] = []
+
+    def display(self, shown: dict[str, str], *, raw: bool, display_id: bool) -> Any:
+        assert raw
+        assert display_id
+        self.outputs.append([shown])
+        return self
+
+    def update(self, shown: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        self.outputs[-1].append(shown)
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> Output:
+    """Make this process that of a notebook, as rich sees it."""
+    output = Output()
+    monkeypatch.setattr(pytest.importorskip("IPython.display"), "display", output.display)
+    monkeypatch.setattr("rich._console", Console(force_jupyter=True))
+    return output
+
+
+@pytest.mark.parametrize(("total", "step"), [(10_000, "step 20/25"), (None, "step 20")])
+def test_a_notebook_gets_one_output_that_is_replaced(
+    total: int | None, step: str, notebook: Output, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert progress.is_shown("auto")
+    shown = view(total)
+    start = shown._next - progress._SHOW_SECONDS
+    for tenth in range(1, 31):
+        shown.show(start + tenth / 10 + 0.001, window=40, step=tenth - 10)
+    assert [len(one) for one in notebook.outputs] == [3], "once a second"
+    shown.end()
+    shown.end()
+    (drawn,) = notebook.outputs
+    assert len(drawn) == 4, "and once at the end"
+    assert drawn[-1]["text/plain"].startswith(f"epoch 3/10 · {step}")
+    assert "window 41/180 · " in drawn[-1]["text/plain"]
+    assert "1.0 GiB of 2.0 GiB" in drawn[-1]["text/html"]
+    assert ("━" in drawn[-1]["text/html"]) == (total is not None)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_epoch_of_less_than_a_second_leaves_no_output(notebook: Output) -> None:
+    shown = view()
+    shown.show(shown._next - 0.5, window=0, step=1)
+    shown.end()
+    assert notebook.outputs == []
+
+
+@pytest.mark.usefixtures("notebook")
+def test_workers_of_a_notebook_draw_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: "the notebook")
+    assert not progress.is_shown("auto")
 
 
 def test_only_the_first_shard_of_a_run_shows_progress(

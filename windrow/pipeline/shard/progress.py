@@ -1,4 +1,4 @@
-"""Progress on standard error: a live view in a terminal, a line every half minute in a log."""
+"""Progress: a live view in a terminal or notebook, a line every half minute in a log."""
 
 from __future__ import annotations
 
@@ -6,34 +6,31 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.terminal_text import escape_controls
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.executors.base import CoordinatorClient
+from windrow.pipeline.shard.progress_views import View, in_notebook, make_view
 from windrow.pipeline.shard.waits import Totals
 from windrow.pipeline.statistics.bottleneck import TRAINERS, find_bottleneck
 from windrow.pipeline.statistics.phases import LABELS, TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 
-if TYPE_CHECKING:
-    from rich.live import Live
-
 _SHOW_SECONDS = 1.0
 _LOG_SECONDS = 30.0
-_BAR_WIDTH = 24
 
 
 def is_shown(progress: bool | Literal["auto"]) -> bool:
-    """Whether to show progress; ``"auto"``: if standard error is a terminal."""
-    return sys.stderr.isatty() if progress == "auto" else progress
+    """Whether to show progress; ``"auto"``: if standard error is a terminal, or this is a notebook."""
+    return sys.stderr.isatty() or in_notebook() if progress == "auto" else progress
 
 
 class ProgressView:
     """Shows the progress of an epoch: step, window, the next one, speed, memory, and what trainers wait for.
 
-    In a terminal it is two lines that are redrawn about once a second, else a line every half minute.
+    In a terminal or notebook it is two lines that are redrawn about once a second, else a line every half minute.
     """
 
     def __init__(
@@ -43,14 +40,18 @@ class ProgressView:
         self._facts = facts
         self._totals = totals
         self._epochs = epochs
-        self._is_live = sys.stderr.isatty()
+        self._is_live = sys.stderr.isatty() or in_notebook()
         self._seconds = _SHOW_SECONDS if self._is_live else _LOG_SECONDS
         self._next = time.time() + self._seconds
         self._before: Sequence[TrainerStats] = (totals.stats(),)
-        self._live: Live | None = None
+        self._view: View | None = None
+        # at the latest batch: its window and step
+        self._place = (0, 0)
+        self._rates = ""
 
     def show(self, now: float, *, window: int, step: int) -> None:
         """Show the progress, if it is time to."""
+        self._place = (window, step)
         if now < self._next:
             return
         self._next = now + self._seconds
@@ -58,18 +59,22 @@ class ProgressView:
         trainers = [own, *(other for other in run.trainers if other.key != own.key)]
         since = _subtract(trainers, self._before)
         self._before = trainers
-        place, rest = self._describe(run, since, window=window, step=step)
+        self._rates = self._describe_rates(run, since)
+        upcoming = _describe_next((self._facts.epoch, window), run)
         if self._is_live:
-            self._draw(place, rest, step)
+            self._draw(upcoming)
         else:
-            sys.stderr.write(f"{place} · {rest}\n")
+            sys.stderr.write(" · ".join(self._describe(upcoming)) + "\n")
             sys.stderr.flush()
 
     def end(self) -> None:
         """Leave the last state on the screen."""
-        live, self._live = self._live, None
-        if live is not None:
-            live.stop()
+        view = self._view
+        if view is not None:
+            # what it showed is up to a second old
+            self._draw("")
+            view.stop()
+            self._view = None
 
     @property
     def _steps(self) -> int | None:
@@ -78,51 +83,31 @@ class ProgressView:
             return None
         return facts.assignment.steps(facts.total, self._totals.shard)
 
-    def _describe(
-        self, run: RunStats, since: Sequence[TrainerStats], *, window: int, step: int
-    ) -> tuple[str, str]:
-        """Where the shard is, and how it gets on; ``since`` is what trainers did since the last time."""
+    def _describe(self, upcoming: str) -> tuple[str, str]:
+        """Where the shard is, and how it gets on; ``upcoming`` says how much of the next window is ready."""
         facts, steps = self._facts, self._steps
-        speed = sum(one.bytes_per_second for one in since)
-        waited, seconds = sum(one.wait_seconds for one in since), sum(one.seconds for one in since)
+        window, step = self._place
         place = (
             f"epoch {facts.epoch + 1}{'' if self._epochs is None else f'/{self._epochs}'}"
             f" · step {step:,}{'' if steps is None else f'/{steps:,}'}"
         )
-        rest = (
-            f"window {window + 1}/{facts.windows}{_describe_next((facts.epoch, window), run)}"
-            f" · {speed / 1e9:.2f} GB/s · trainers wait {waited / max(seconds, 1e-9):.1%}{_describe_cause(since)}"
-            f" · {format_bytes(run.held_bytes)} of {format_bytes(run.memory_bytes)}"
-        )
+        rest = f"window {window + 1}/{facts.windows}{upcoming} · {self._rates}"
         return escape_controls(place), escape_controls(rest)
 
-    def _draw(self, place: str, rest: str, step: int) -> None:
-        from rich.console import Console
-        from rich.live import Live
+    @staticmethod
+    def _describe_rates(run: RunStats, since: Sequence[TrainerStats]) -> str:
+        """Speed, waits and memory; ``since`` is what trainers did since the last time."""
+        speed = sum(one.bytes_per_second for one in since)
+        waited, seconds = sum(one.wait_seconds for one in since), sum(one.seconds for one in since)
+        return (
+            f"{speed / 1e9:.2f} GB/s · trainers wait {waited / max(seconds, 1e-9):.1%}{_describe_cause(since)}"
+            f" · {format_bytes(run.held_bytes)} of {format_bytes(run.memory_bytes)}"
+        )
 
-        if self._live is None:
-            # nothing else that the program prints is redirected
-            self._live = Live(
-                console=Console(stderr=True),
-                auto_refresh=False,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            self._live.start()
-        self._live.update(_layout(place, rest, step, self._steps), refresh=True)
-
-
-def _layout(place: str, rest: str, step: int, steps: int | None) -> Any:
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    line = Table.grid(padding=(0, 1))
-    line.add_row(
-        Text(place), ProgressBar(total=steps or None, completed=step, width=_BAR_WIDTH, pulse=not steps)
-    )
-    return Group(line, Text(rest, overflow="ellipsis", no_wrap=True))
+    def _draw(self, upcoming: str) -> None:
+        if self._view is None:
+            self._view = make_view()
+        self._view.update(*self._describe(upcoming), self._place[1], self._steps)
 
 
 def _subtract(now: Sequence[TrainerStats], before: Sequence[TrainerStats]) -> list[TrainerStats]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import isnan
 
 from windrow.core.byte_sizes import format_bytes
+from windrow.core.notebook_html import format_paragraph, format_table, format_value
 from windrow.core.terminal_text import escape_controls
 from windrow.pipeline.statistics.bottleneck import Bottleneck, PipelineFacts, describe_loader, find_bottleneck
 from windrow.pipeline.statistics.phases import LABELS, OTHER, Span, TaskProfile, TrainerStats
@@ -274,26 +275,53 @@ class Stats:
     def __str__(self) -> str:
         return _format_stats(self)
 
+    def _repr_html_(self) -> str:
+        return _format_stats_html(self)
+
 
 def _format_stats(stats: Stats) -> str:
     """Return the statistics as lines; the last one says what limits the run, and what to change."""
-    one = stats.trainer
     if stats.loader_workers:
         return escape_controls(f"shard {stats.shard}: {stats.bottleneck.sentence}")
+    (_, head), *facts = _all_lines(stats)
+    lines = [head, *(f"{label:9} {text}" for label, text in facts)]
+    if stats.trainers:
+        lines += ["", *_align(_trainer_rows(stats.trainers)), *_left_out(stats.trainers)]
+    return "\n".join(map(escape_controls, [*lines, "", stats.bottleneck.sentence]))
+
+
+def _format_stats_html(stats: Stats) -> str:
+    if stats.loader_workers:
+        return format_value(format_paragraph(f"shard {stats.shard}: {stats.bottleneck.sentence}"))
+    (_, head), *facts = _all_lines(stats)
+    names, *rows = _trainer_rows(stats.trainers)
+    return format_value(
+        format_paragraph(head, is_title=True),
+        format_paragraph(stats.bottleneck.sentence),
+        format_table(facts, names=True),
+        format_table(rows, names),
+        *map(format_paragraph, _left_out(stats.trainers)),
+    )
+
+
+def _all_lines(stats: Stats) -> list[tuple[str, str]]:
+    """What is printed, line by line: a label and a text; the first line has no label."""
+    one = stats.trainer
     epochs = "1 epoch" if stats.epochs == 1 else f"{stats.epochs:,} epochs"
     lines = [
-        f"shard {one.name}: {epochs}, {one.batches:,} batches, {one.rows:,} rows, {format_bytes(one.bytes)}",
-        f"rates     {_all_rates(stats.trainers)}",
+        (
+            "",
+            f"shard {one.name}: {epochs}, {one.batches:,} batches, {one.rows:,} rows, {format_bytes(one.bytes)}",
+        ),
+        ("rates", _all_rates(stats.trainers)),
         *_run_lines(stats.run),
     ]
     lines += [
-        f"{'sources' if not at else '':9} {source}" for at, source in enumerate(stats.sources[:_MAX_SOURCES])
+        ("" if at else "sources", str(source)) for at, source in enumerate(stats.sources[:_MAX_SOURCES])
     ]
     if len(stats.sources) > _MAX_SOURCES:
-        lines.append(f"          and {len(stats.sources) - _MAX_SOURCES:,} more")
-    if stats.trainers:
-        lines += ["", *_trainer_table(stats.trainers)]
-    return "\n".join(map(escape_controls, [*lines, "", stats.bottleneck.sentence]))
+        lines.append(("", f"and {len(stats.sources) - _MAX_SOURCES:,} more"))
+    return lines
 
 
 def _all_rates(trainers: Sequence[TrainerStats]) -> str:
@@ -303,11 +331,12 @@ def _all_rates(trainers: Sequence[TrainerStats]) -> str:
     return f"{rows:,.0f} rows/s, {size / 1e6:,.1f} MB/s{who}"
 
 
-def _run_lines(run: RunStats) -> Iterator[str]:
+def _run_lines(run: RunStats) -> Iterator[tuple[str, str]]:
     dropped = f"; {run.dropped_windows:,} windows dropped" if run.dropped_windows else ""
     yield (
-        f"memory    {format_bytes(run.held_bytes)} of {format_bytes(run.memory_bytes)} held, at most "
-        f"{format_bytes(run.peak_held_bytes)}; estimated in all {format_bytes(run.estimated_bytes)}{dropped}"
+        "memory",
+        f"{format_bytes(run.held_bytes)} of {format_bytes(run.memory_bytes)} held, at most "
+        f"{format_bytes(run.peak_held_bytes)}; estimated in all {format_bytes(run.estimated_bytes)}{dropped}",
     )
     profile = run.profile
     total = sum(profile.phases.values())
@@ -315,35 +344,42 @@ def _run_lines(run: RunStats) -> Iterator[str]:
         f"{LABELS[name]} {profile.phases[name] / total:.0%}" for name in LABELS if profile.phases.get(name)
     ]
     parts = f": {', '.join(shares)}" if shares else ""
-    yield f"tasks     {run.tasks:,} on {run.workers:,} workers, {total:,.1f} s{parts}"
+    yield "tasks", f"{run.tasks:,} on {run.workers:,} workers, {total:,.1f} s{parts}"
     if profile.requests:
         yield (
-            f"storage   {profile.requests:,} requests, {format_bytes(profile.requested_bytes)}, "
-            f"{profile.retries:,} repeated"
+            "storage",
+            f"{profile.requests:,} requests, {format_bytes(profile.requested_bytes)}, "
+            f"{profile.retries:,} repeated",
         )
     if run.cache_hits or run.cache_bytes:
         blocks = run.cache_hits + run.cache_misses
-        yield f"cache     {run.cache_hits:,} of {blocks:,} blocks found, {format_bytes(run.cache_bytes)} held"
+        yield "cache", f"{run.cache_hits:,} of {blocks:,} blocks found, {format_bytes(run.cache_bytes)} held"
     if run.corrupt_blocks:
         names = ", ".join(run.corrupt_blocks)
-        yield f"skipped   {len(run.corrupt_blocks)} corrupt blocks, {run.corrupt_rows:,} rows: {names}"
+        yield "skipped", f"{len(run.corrupt_blocks)} corrupt blocks, {run.corrupt_rows:,} rows: {names}"
     if run.imbalance:
         epoch, ratio = max(run.imbalance.items())
         padded = f"; {run.padding[epoch]:.1%} padding if batches are padded" if epoch in run.padding else ""
-        yield f"balance   the most expensive shard costs {ratio:.3f} of the mean (epoch {epoch}){padded}"
+        yield "balance", f"the most expensive shard costs {ratio:.3f} of the mean (epoch {epoch}){padded}"
 
 
-def _trainer_table(trainers: Sequence[TrainerStats]) -> Iterator[str]:
-    """One line a trainer: what it worked, and what it waited for, in seconds."""
+def _trainer_rows(trainers: Sequence[TrainerStats]) -> list[list[str]]:
+    """One row a trainer, below a head: what it worked, and what it waited for, in seconds."""
     phases = [name for name in LABELS if any(one.waits.get(name, 0) >= 0.005 for one in trainers)]
-    head = ["trainer", "rows", "rows/s", "worked s", "waited s", *phases]
-    rows = [head]
+    rows = [["trainer", "rows", "rows/s", "worked s", "waited s", *phases]]
     for one in trainers[:_MAX_TRAINERS]:
         waits = [f"{one.waits.get(name, 0.0):,.2f}" for name in phases]
         rates = [f"{one.rows:,}", f"{one.rows_per_second:,.0f}"]
         rows.append([one.name, *rates, f"{one.work_seconds:,.2f}", f"{one.wait_seconds:,.2f}", *waits])
-    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
+    return rows
+
+
+def _align(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     for row in rows:
         yield "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-    if len(trainers) > _MAX_TRAINERS:
-        yield f"and {len(trainers) - _MAX_TRAINERS:,} more"
+
+
+def _left_out(trainers: Sequence[TrainerStats]) -> list[str]:
+    more = len(trainers) - _MAX_TRAINERS
+    return [f"and {more:,} more"] if more > 0 else []

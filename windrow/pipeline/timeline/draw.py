@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from windrow.core.notebook_html import escape_text
 from windrow.core.optional_dependencies import require
+from windrow.core.terminal_text import escape_controls
 from windrow.pipeline.statistics.phases import COLLATE, DECODE, DEVICE, SHUFFLE, STORAGE, TRANSFORM
 from windrow.pipeline.timeline.lanes import Lane, cut_phases
 
 _INK, _FAINT = "#2b2b2b", "#8a8a8a"
 # beyond these, lanes of a group are left out and counted
 _MAX_LANES = 16
+# in a notebook; each takes some 150 bytes
+_MAX_SVG_SPANS = 1_000
 # by kind or phase: colour, hatch, and name; the lightness differs, so that prints without colour can be read
 _STYLES: dict[str, tuple[str, str, str]] = {
     "window": ("#dfe5ec", "", "window, from its first task until it is consumed"),
@@ -31,9 +37,11 @@ _STYLES: dict[str, tuple[str, str, str]] = {
 }
 
 
-def draw_timeline(lanes: Sequence[Lane], origin: float, stop: float, title: str, path: Path) -> None:
-    """Write a picture of lanes; the format is that of the path's suffix."""
-    require("matplotlib", "plot", f"Timeline.save({path.name!r})")
+def draw_timeline(
+    lanes: Sequence[Lane], origin: float, stop: float, title: str, target: Path | BinaryIO, kind: str
+) -> None:
+    """Write a picture of lanes, as ``"png"``, ``"svg"`` or ``"pdf"``, to a file."""
+    require("matplotlib", "plot", f"a picture of a Timeline (.{kind})")
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -48,12 +56,12 @@ def draw_timeline(lanes: Sequence[Lane], origin: float, stop: float, title: str,
     axes.set_xlabel(f"seconds since the start of the run{note}")
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=_INK)
     figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=9, labelcolor=_INK)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(target, Path):
+        target.parent.mkdir(parents=True, exist_ok=True)
     # texts stay texts in SVG, which also makes it smaller
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "windrow"}):
-        figure.savefig(
-            path, dpi=130, facecolor="white", metadata={"Date": None} if path.suffix == ".svg" else None
-        )
+        metadata = {"Date": None} if kind == "svg" else None
+        figure.savefig(target, format=kind, dpi=130, facecolor="white", metadata=metadata)
 
 
 def draw_lanes(axes: Any, lanes: Sequence[Lane], origin: float) -> None:
@@ -80,13 +88,26 @@ def draw_lanes(axes: Any, lanes: Sequence[Lane], origin: float) -> None:
     for row, lane in enumerate(lanes):
         if lane.group in ("source", "window"):
             _name_windows(axes, row, lane, origin)
-    axes.set_yticks(range(len(lanes)), [lane.name for lane in lanes], fontsize=9)
+    names = [escape_controls(lane.name) for lane in lanes]
+    axes.set_yticks(range(len(lanes)), names, fontsize=9, parse_math=False)
     axes.set_ylim(len(lanes) - 0.4, -0.6)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.tick_params(colors=_INK)
     axes.set_axisbelow(True)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.7)
+
+
+def draw_html(lanes: Sequence[Lane], origin: float, stop: float, title: str) -> str:
+    """Return a picture of lanes as HTML: SVG, or, where it would be large, PNG."""
+    picture = io.BytesIO()
+    kind = "svg" if sum(len(lane.spans) for lane in lanes) <= _MAX_SVG_SPANS else "png"
+    draw_timeline(lanes, origin, stop, title, picture, kind)
+    if kind == "png":
+        encoded = base64.b64encode(picture.getvalue()).decode()
+        return f'<img alt="{escape_text(title)}" src="data:image/png;base64,{encoded}">'
+    text = picture.getvalue().decode()
+    return text[text.index("<svg") :]
 
 
 def _name_windows(axes: Any, row: int, lane: Lane, origin: float) -> None:

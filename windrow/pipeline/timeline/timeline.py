@@ -10,8 +10,9 @@ from typing import Any
 
 from windrow.core.cached_properties import cached_property
 from windrow.core.errors import PlanError
+from windrow.core.notebook_html import format_paragraph, format_value
 from windrow.pipeline.statistics.phases import Span
-from windrow.pipeline.timeline.draw import draw_timeline
+from windrow.pipeline.timeline.draw import draw_html, draw_timeline
 from windrow.pipeline.timeline.exports import format_trace
 from windrow.pipeline.timeline.lanes import Lane, arrange
 
@@ -79,6 +80,13 @@ class Timeline:
         seconds = self.stop_time - self.start_time
         return f"{seconds:,.1f} s; {windows:,} windows; {tasks:,} tasks; {len(idle):,} trainers, {waits}"
 
+    def _repr_html_(self) -> str:
+        try:
+            picture = draw_html(self.lanes, self.start_time, self.stop_time, str(self))
+        except PlanError as error:
+            picture = format_paragraph(f"{self}. Not drawn: {error}")
+        return format_value(picture)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the timeline to a file.
 
@@ -100,7 +108,7 @@ class Timeline:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(format_trace(self.lanes, self.start_time, idle), encoding="utf-8")
         elif suffix in _PICTURES:
-            draw_timeline(self.lanes, self.start_time, self.stop_time, str(self), target)
+            draw_timeline(self.lanes, self.start_time, self.stop_time, str(self), target, suffix[1:])
         else:
             raise PlanError(
                 f"a timeline cannot be saved as {target.name!r}: use .json for Perfetto, or .png, .svg or .pdf for a "
