@@ -10,7 +10,8 @@ author = copyright = "The windrow developers"
 release = version = windrow.__version__
 
 extensions = [
-    "myst_parser",
+    # myst_parser, and notebooks
+    "myst_nb",
     "sphinx_design",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -19,6 +20,9 @@ extensions = [
 exclude_patterns = ["examples"]
 # ```py blocks are shown, ```python blocks are run by tests/test_docs.py
 suppress_warnings = ["misc.highlighting_failure"]
+
+# their outputs are stored with them; tests/test_notebook.py executes them
+nb_execution_mode = "off"
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -14,15 +15,16 @@ div.windrow-value {font-size: 0.9em; line-height: 1.45; overflow-x: auto}
 div.windrow-value p {margin: 0.4em 0}
 div.windrow-value ol {margin: 0.4em 0; padding-left: 1.8em}
 div.windrow-value code {font-size: 0.95em; color: inherit; background: none; padding: 0; white-space: pre-wrap}
-div.windrow-value table {border-collapse: collapse; border: 0; margin: 0.4em 0; font-size: 1em}
+div.windrow-value table {border-collapse: collapse; border: 0; margin: 0.4em 0 !important; font-size: 1em}
 div.windrow-value tr {background: none !important; border: 0; border-bottom: 1px solid rgba(128, 128, 128, 0.3)}
-div.windrow-value th, div.windrow-value td {text-align: left; vertical-align: top; border: 0; white-space: normal;
-  padding: 0.15em 1.2em 0.15em 0; max-width: 56em}
+div.windrow-value th, div.windrow-value td {text-align: left !important; vertical-align: top !important; border: 0;
+  white-space: normal; padding: 0.15em 1.2em 0.15em 0; max-width: 56em}
 div.windrow-value th {font-weight: 600}
-div.windrow-value .number {text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums}
+div.windrow-value .number {text-align: right !important; white-space: nowrap; font-variant-numeric: tabular-nums}
 div.windrow-value svg, div.windrow-value img {min-width: 640px; max-width: 100%; height: auto}
 </style>"""
 _MAX_TEXT = 300
+_NUMBER = re.compile(r"(?:(?:≤ |about )?-?[\d,.]+(?: (?:[KMGTP]i)?B)?|nan|)")
 
 
 def escape_text(text: str) -> str:
@@ -82,7 +84,7 @@ def _format_row(cells: Sequence[str], tag: str, is_number: Sequence[bool]) -> st
 
 
 def _is_number(text: str) -> bool:
-    return not text or text[0] in "0123456789-≤" or text == "nan"
+    return _NUMBER.fullmatch(text) is not None
 
 
 def _cut(text: str) -> str:

@@ -14,8 +14,11 @@ _BAR_WIDTH = 24
 # of a notebook's output, whose lines wrap where it is narrower
 _NOTEBOOK_WIDTH = 160
 # seen on light and on dark pages
-_NOTEBOOK_BAR = {"style": "#9aa0a6", "complete_style": "#2f81f7", "finished_style": "#2da44e"}
-_PAGE = '<pre style="white-space:pre-wrap;margin:0;padding:0;background:none;color:inherit">{code}</pre>'
+_NOTEBOOK_BAR = {"width": 16, "style": "#9aa0a6", "complete_style": "#2f81f7", "finished_style": "#2da44e"}
+_PAGE = (
+    '<pre style="white-space:pre-wrap;margin:0;padding:0;border:0;background:none;color:inherit;font-size:0.9em;'
+    'font-family:var(--jp-code-font-family,ui-monospace,monospace)">{code}</pre>'
+)
 
 
 class View(Protocol):
@@ -62,7 +65,7 @@ class _TerminalView:
                 redirect_stderr=False,
             )
             self._live.start()
-        self._live.update(_layout(place, rest, step, steps, pulse=not steps), refresh=True)
+        self._live.update(_layout(place, rest, step, steps, pulse=not steps, width=_BAR_WIDTH), refresh=True)
 
     def stop(self) -> None:
         if self._live is not None:
@@ -101,13 +104,13 @@ class _NotebookView:
         """The output stays."""
 
 
-def _layout(place: str, rest: str, step: int, steps: int | None, *, pulse: bool, **colours: Any) -> Any:
+def _layout(place: str, rest: str, step: int, steps: int | None, *, pulse: bool, **look: Any) -> Any:
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
 
     line = Table.grid(padding=(0, 1))
-    bar = ProgressBar(total=steps or None, completed=step, width=_BAR_WIDTH, pulse=pulse, **colours)
+    bar = ProgressBar(total=steps or None, completed=step, pulse=pulse, **look)
     line.add_row(Text(place), *([bar] if steps or pulse else []))
     return Group(line, Text(rest, overflow="ellipsis", no_wrap=True))
