@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests import notebooks
+from tests.conftest import REPOSITORY
 
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("nbclient")
@@ -51,5 +52,5 @@ def test_it_runs_and_shows_what_is_stored(tmp_path: Path) -> None:
 def test_stored_outputs_name_no_folder_of_a_machine() -> None:
     text = notebooks.NOTEBOOK.read_text(encoding="utf-8")
     assert len(text) < 150_000
-    for folder in ("/tmp/", "/home/", str(notebooks.REPOSITORY)):
+    for folder in ("/tmp/", "/home/", str(REPOSITORY)):
         assert folder not in text

@@ -174,8 +174,9 @@ def test_timelines_without_matplotlib_are_sentences(
 
 
 def test_pages_are_small_and_have_no_colours_of_their_own(pipe: windrow.DatasetPipeline) -> None:
-    for value in (pipe, pipe.explain(2), pipe.iterator().stats()):
-        assert len(value._repr_html_()) < 6_000  # type: ignore[attr-defined]
+    values: tuple[Any, ...] = (pipe, pipe.explain(2), pipe.iterator().stats())
+    for value in values:
+        assert len(value._repr_html_()) < 6_000
     assert "#" not in notebook_html._STYLE
     assert "white;" not in notebook_html._STYLE
 
