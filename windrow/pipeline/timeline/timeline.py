@@ -78,7 +78,8 @@ class Timeline:
         idle = self.idle
         waits = f"{sum(idle.values()) / len(idle):.1%} of the time idle" if idle else "none has read yet"
         seconds = self.stop_time - self.start_time
-        return f"{seconds:,.1f} s; {windows:,} windows; {tasks:,} tasks; {len(idle):,} trainers, {waits}"
+        trainers = "1 trainer" if len(idle) == 1 else f"{len(idle):,} trainers"
+        return f"{seconds:,.1f} s; {windows:,} windows; {tasks:,} tasks; {trainers}, {waits}"
 
     def _repr_html_(self) -> str:
         try:
