@@ -11,7 +11,7 @@ from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.column_selection import check_schema_argument
 from windrow.io.catalog.discovery import ManifestOrPath
-from windrow.io.catalog.file_format import Format, SurveyedFormat
+from windrow.io.catalog.file_format import Format, IndexedFormat, SurveyedFormat
 from windrow.io.catalog.file_source import open_files
 from windrow.io.storage.filesystems import Paths
 from windrow.io.storage.retries import Retries
@@ -52,7 +52,7 @@ def parsed_types(dtypes: Any, schema: pa.Schema | None) -> Any:
 
 
 def read_files(
-    format: Format | SurveyedFormat,
+    format: Format | SurveyedFormat | IndexedFormat,
     location: Location,
     selection: Selection,
     target_block_bytes: int | str,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.text_types import text_array
-from windrow.io.catalog.file_format import FileFormat, Format, SurveyedFormat, UnifyingFormat
+from windrow.io.catalog.file_format import FileFormat, Format, IndexedFormat, SurveyedFormat, UnifyingFormat
 from windrow.io.catalog.listing import list_files, locate_root
 from windrow.io.catalog.manifest import HASH_BYTES, Fragment, Manifest, VariableBytes, load_manifest, narrowed
 from windrow.io.catalog.schemas import MergedSchema, merge_schemas
@@ -39,7 +39,7 @@ def resolve_files(
     options: Mapping[str, Any] | None,
     manifest: ManifestOrPath | None,
     retries: Retries,
-    format: Format | SurveyedFormat,
+    format: Format | SurveyedFormat | IndexedFormat,
 ) -> tuple[Files, Manifest]:
     """List files and read their metadata; or use a manifest, and locate its files."""
     if manifest is None:
@@ -68,12 +68,16 @@ def resolve_files(
 def build_manifest(
     files: Files,
     paths: Sequence[str],
-    format: Format | SurveyedFormat,
+    format: Format | SurveyedFormat | IndexedFormat,
     infos: Sequence[Mapping[str, Any]] | None = None,
 ) -> Manifest:
     """Read the metadata of all files; for formats that do not need it, use only fsspec's infos from the listing."""
     if isinstance(format, SurveyedFormat):
         return _survey(files, paths, format, _find_versions(files, paths, infos))
+    if isinstance(format, IndexedFormat):
+        return _read_indices(
+            files, format, dict(zip(paths, _find_versions(files, paths, infos), strict=True))
+        )
     columns = _ManifestBuilder()
     if not files.local and _tells_versions(files, paths, infos):
         listed = {path: version_from_listing(info) for path, info in zip(paths, infos or (), strict=True)}
@@ -110,6 +114,15 @@ def _survey(
         format=format.name,
         options=format.options,
     )
+
+
+def _read_indices(files: Files, format: IndexedFormat, versions: Mapping[str, Version]) -> Manifest:
+    facts = format.read_index(files, versions)
+    columns = _ManifestBuilder()
+    for path, stated in facts.items():
+        # the content has not been read
+        columns.add(files.name(path), Fragment(versions[path], bytes(HASH_BYTES), stated))
+    return columns.manifest(files.url, list(facts), format)
 
 
 @dataclass(frozen=True)
@@ -273,7 +286,7 @@ class _ManifestBuilder:
             known.extend([0] * (len(self._rows) - len(known)))
         return columns
 
-    def manifest(self, root: str, paths: Sequence[str], format: Format) -> Manifest:
+    def manifest(self, root: str, paths: Sequence[str], format: FileFormat) -> Manifest:
         merged = _merge(format, [(name, known) for _, name, known in self._schemas.values()])
         schema, differ = merged.schema, len(self._schemas) > 1 or bool(merged.conflicts)
         return Manifest(

@@ -15,10 +15,10 @@ from windrow.core.source import BlockAddress, BlockReader
 from windrow.io.catalog.blocks import CutSizes
 from windrow.io.catalog.filters import filter_columns, kept_places, with_filter_columns
 from windrow.io.catalog.hive_partitions import Partitions
-from windrow.io.catalog.manifest import Fragment
+from windrow.io.catalog.manifest import Fragment, FragmentFacts
 from windrow.io.catalog.safe_casts import Locate, cast_table
 from windrow.io.catalog.schemas import MergedSchema
-from windrow.io.storage.file_versions import RowGroups
+from windrow.io.storage.file_versions import RowGroups, Version
 from windrow.io.storage.filesystems import Files
 
 if TYPE_CHECKING:
@@ -122,6 +122,15 @@ class SurveyedFormat(FileFormat, Protocol):
 
     def survey(self, files: Files, paths: Sequence[str], file_bytes: NDArray[np.int64]) -> Survey:
         """Estimate what files of these sizes hold; this can open a sample of them."""
+        ...
+
+
+@runtime_checkable
+class IndexedFormat(FileFormat, Protocol):
+    """A format whose directories have an index, which names the files to read and states what they hold."""
+
+    def read_index(self, files: Files, versions: Mapping[str, Version]) -> Mapping[str, FragmentFacts]:
+        """The facts of the files to read, by path and in order; ``versions`` has all files that were listed."""
         ...
 
 

@@ -35,7 +35,7 @@ from windrow.io.catalog.column_selection import (
     select_columns,
 )
 from windrow.io.catalog.discovery import ManifestOrPath, merge_manifest, name_schemas, resolve_files
-from windrow.io.catalog.file_format import FileFormat, FileReading, Format, SurveyedFormat
+from windrow.io.catalog.file_format import FileFormat, FileReading, Format, IndexedFormat, SurveyedFormat
 from windrow.io.catalog.filters import check_filter, digest_filter, kept_fragments
 from windrow.io.catalog.hive_partitions import Partitions, find_partitions
 from windrow.io.catalog.manifest import Manifest, digest_parts, digest_schema, save_manifest
@@ -341,7 +341,7 @@ def _width(column: pa.Field[Any]) -> int:
 @trims_traceback
 def open_files(
     paths: Paths | None,
-    format: Format | SurveyedFormat,
+    format: Format | SurveyedFormat | IndexedFormat,
     *,
     columns: Sequence[str] | None = None,
     filter: pc.Expression | None = None,

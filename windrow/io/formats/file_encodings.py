@@ -30,6 +30,7 @@ _CODECS = tuple(sorted(set(_SUFFIXES.values())))
 _STEP_BYTES = 2**20
 _HEAD_STEP_BYTES = 16 * 1024
 _XZ_PADDING = bytes(4)
+_SNAPPY_RATIO = 32
 # codecs that Arrow lacks
 _PYTHON: Mapping[str, Callable[[], Any]] = {"xz": lzma.LZMADecompressor, "zlib": zlib.decompressobj}
 _UTF8 = "utf-8"
@@ -62,6 +63,22 @@ def find_codec(compression: str | None, path: str) -> str | None:
 def decompress(codec: str | None, data: pa.Buffer) -> pa.Buffer:
     """Decompress a whole file; an OSError if it is corrupt or truncated."""
     return _decompress(codec, data, whole=True)
+
+
+def decompress_snappy(data: pa.Buffer) -> pa.Buffer:
+    """Decompress one block of Snappy without framing, which states its decompressed size first."""
+    size = shift = place = 0
+    view = memoryview(data).cast("B")
+    while place < len(view):
+        byte = view[place]
+        size |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:
+            break
+    # a copy of 3 bytes makes at most 64, so more is not Snappy and would only take memory
+    if size > _SNAPPY_RATIO * len(view):
+        raise OSError(f"{len(view):,} bytes of Snappy cannot hold {size:,}")
+    return pa.decompress(data, decompressed_size=size, codec="snappy")
 
 
 def decompress_head(codec: str | None, data: pa.Buffer) -> pa.Buffer:
