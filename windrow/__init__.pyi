@@ -30,6 +30,7 @@ from windrow.dataset.sources.from_torch import from_torch as from_torch
 from windrow.dataset.sources.mix import mix as mix
 from windrow.dataset.sources.mixture import mixture as mixture
 from windrow.dataset.sources.read_arrow import read_arrow as read_arrow
+from windrow.dataset.sources.read_avro import read_avro as read_avro
 from windrow.dataset.sources.read_binary_files import read_binary_files as read_binary_files
 from windrow.dataset.sources.read_csv import read_csv as read_csv
 from windrow.dataset.sources.read_images import read_images as read_images
