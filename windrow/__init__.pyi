@@ -36,6 +36,7 @@ from windrow.dataset.sources.read_csv import read_csv as read_csv
 from windrow.dataset.sources.read_images import read_images as read_images
 from windrow.dataset.sources.read_json import read_json as read_json
 from windrow.dataset.sources.read_numpy import read_numpy as read_numpy
+from windrow.dataset.sources.read_orc import read_orc as read_orc
 from windrow.dataset.sources.read_parquet import read_parquet as read_parquet
 from windrow.dataset.sources.read_tables import (
     read_delta as read_delta,
