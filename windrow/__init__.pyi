@@ -35,6 +35,7 @@ from windrow.dataset.sources.read_binary_files import read_binary_files as read_
 from windrow.dataset.sources.read_csv import read_csv as read_csv
 from windrow.dataset.sources.read_images import read_images as read_images
 from windrow.dataset.sources.read_json import read_json as read_json
+from windrow.dataset.sources.read_mds import read_mds as read_mds
 from windrow.dataset.sources.read_numpy import read_numpy as read_numpy
 from windrow.dataset.sources.read_orc import read_orc as read_orc
 from windrow.dataset.sources.read_parquet import read_parquet as read_parquet
