@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
+from tests.io.formats.mds_writer import write_mds
 from windrow.cli.inspect import find_warnings
 from windrow.cli.main import main
 from windrow.core.byte_sizes import format_bytes
@@ -60,6 +61,11 @@ def test_other_formats_have_no_columns_facts(tmp_path: Path, capsys: pytest.Capt
     assert "text" in capsys.readouterr().out
     windrow.range(100).write_arrow(tmp_path / "arrow")
     assert inspect_json(capsys, str(tmp_path / "arrow"))["format"] == "Arrow"
+    write_mds(tmp_path / "mds", {"x": "int"}, [[{"x": bytes(8)}]])
+    assert inspect_json(capsys, str(tmp_path / "mds"))["format"] == "MDS"
+    orc = pytest.importorskip("pyarrow.orc")
+    orc.write_table(pa.table({"x": [1]}), tmp_path / "numbers.orc")
+    assert inspect_json(capsys, str(tmp_path / "numbers.orc"))["format"] == "ORC"
 
 
 def test_partition_columns_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

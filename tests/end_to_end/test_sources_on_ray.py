@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import windrow
 from tests.dataset.same_rows_sources import SAME_ROWS_SOURCES, make_rows
 from tests.end_to_end.reading import at_once
+from tests.io.formats.mds_writer import encode, write_mds
 
 _ROWS, _BLOCK_ROWS = 90, 12
 # all other formats use the same readers
@@ -59,6 +61,27 @@ def _images(path: Path) -> windrow.Dataset:
     return windrow.read_images(path, size=(2, 3), target_block_bytes=150)
 
 
+def _avro(path: Path) -> windrow.Dataset:
+    library = pytest.importorskip("fastavro")
+    schema = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}]}
+    for part in range(6):
+        with (path / f"{part}.avro").open("wb") as file:
+            library.writer(file, schema, [{"id": 15 * part + at} for at in range(15)])
+    return windrow.read_avro(path, target_block_bytes=1)
+
+
+def _orc(path: Path) -> windrow.Dataset:
+    orc = pytest.importorskip("pyarrow.orc")
+    for part in range(6):
+        orc.write_table(pa.table({"id": range(15 * part, 15 * part + 15)}), path / f"{part}.orc")
+    return windrow.read_orc(path, target_block_bytes=1)
+
+
+def _mds(path: Path) -> windrow.Dataset:
+    shards = [[{"id": encode("int", 15 * part + at)} for at in range(15)] for part in range(6)]
+    return windrow.read_mds(write_mds(path / "mds", {"id": "int"}, shards, "zstd"), target_block_bytes=1)
+
+
 _MAKE: dict[str, Callable[[Path], windrow.Dataset]] = {
     "parquet": _written("parquet"),
     "arrow": _written("arrow"),
@@ -66,6 +89,9 @@ _MAKE: dict[str, Callable[[Path], windrow.Dataset]] = {
     "json": _written("json"),
     "numpy": _written("numpy"),
     "tfrecords": _written("tfrecords", "google_crc32c"),
+    "avro": _avro,
+    "orc": _orc,
+    "mds": _mds,
     "text": _text,
     "binary files": _binary,
     "images": _images,

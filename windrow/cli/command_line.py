@@ -21,6 +21,8 @@ from windrow.dataset.dataset import Dataset, DatasetPipeline
 _READERS: dict[str, Callable[..., Dataset]] = {
     "parquet": windrow.read_parquet,
     "arrow": windrow.read_arrow,
+    "avro": windrow.read_avro,
+    "orc": windrow.read_orc,
     "csv": windrow.read_csv,
     "json": windrow.read_json,
     "text": windrow.read_text,
@@ -29,6 +31,7 @@ _READERS: dict[str, Callable[..., Dataset]] = {
     "binary": windrow.read_binary_files,
     "tfrecords": windrow.read_tfrecords,
     "webdataset": windrow.read_webdataset,
+    "mds": windrow.read_mds,
     "delta": windrow.read_delta,
     "iceberg": windrow.read_iceberg,
     "lance": windrow.read_lance,
@@ -36,6 +39,8 @@ _READERS: dict[str, Callable[..., Dataset]] = {
 _SUFFIXES = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
     **dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow"),
+    ".avro": "avro",
+    ".orc": "orc",
     **dict.fromkeys((".csv", ".tsv"), "csv"),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
     ".txt": "text",
@@ -43,6 +48,7 @@ _SUFFIXES = {
     **dict.fromkeys((".jpg", ".jpeg", ".png"), "images"),
     **dict.fromkeys((".tfrecord", ".tfrecords"), "tfrecords"),
     ".tar": "webdataset",
+    ".mds": "mds",
     ".lance": "lance",
 }
 _COMPRESSED = re.compile(r"\.(gz|bz2|zst|lz4|xz)$")
@@ -143,6 +149,8 @@ def _guess_format(path: str) -> str:
     if "://" not in path and folder.is_dir():
         if (folder / "_delta_log").is_dir():
             return "delta"
+        if (folder / "index.json").is_file() and any(folder.glob("**/*.mds*")):
+            return "mds"
         path = _first_file(folder) if not path.rstrip("/").endswith(".lance") else path
     suffix = os.path.splitext(_COMPRESSED.sub("", path.rstrip("/").lower()))[1]
     return _SUFFIXES.get(suffix.rstrip("*"), "parquet")
