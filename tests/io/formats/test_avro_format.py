@@ -392,3 +392,14 @@ def test_large_blocks_are_skipped_at_planning() -> None:
     assert store.read_bytes < 10 * 2**20, "one block is decoded, others are skipped"
     sizes = source_of(ds).blocks.memory_bytes
     assert abs(int(sizes.sum()) - 30 * 2**20) < 2**20
+
+
+def test_headers_of_small_blocks_share_requests() -> None:
+    content = io.BytesIO()
+    fastavro.writer(content, NUMBERS, numbers(300_000))
+    size, store = len(content.getvalue()), CountingStore()
+    store.pipe_file("/x.avro", content.getvalue())
+    ds = windrow.read_avro("/x.avro", filesystem=store)
+    assert ds.count() == 300_000
+    assert store.reads < size / 2**20 + 6
+    assert store.read_bytes < size + 2**20
