@@ -33,6 +33,7 @@ from windrow.dataset.sources.read_arrow import read_arrow as read_arrow
 from windrow.dataset.sources.read_avro import read_avro as read_avro
 from windrow.dataset.sources.read_binary_files import read_binary_files as read_binary_files
 from windrow.dataset.sources.read_csv import read_csv as read_csv
+from windrow.dataset.sources.read_hdf5 import read_hdf5 as read_hdf5
 from windrow.dataset.sources.read_images import read_images as read_images
 from windrow.dataset.sources.read_json import read_json as read_json
 from windrow.dataset.sources.read_mds import read_mds as read_mds

@@ -55,7 +55,7 @@ def to_column(array: NDArray[Any]) -> pa.Array:
     flat = np.ascontiguousarray(array).reshape(-1)
     values = _leaf_column(flat if flat.flags.aligned else flat.copy())
     storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-    column = _wrapped(values, storage, len(array))
+    column = wrap_lists(values, storage, len(array))
     return column if storage is kind else kind.wrap_array(column)
 
 
@@ -110,8 +110,9 @@ def _plain(
     return pa.Array.from_buffers(kind, length, [mask, pa.py_buffer(values)], null_count=nulls)
 
 
-def _wrapped(values: pa.Array, kind: pa.DataType, rows: int) -> pa.Array:
+def wrap_lists(values: pa.Array, kind: pa.DataType, rows: int) -> pa.Array:
+    """Wrap the flat values of rows in the lists of fixed size that ``kind`` has around them."""
     if not pa.types.is_fixed_size_list(kind):
         return values
-    children = _wrapped(values, kind.value_type, rows * kind.list_size)
+    children = wrap_lists(values, kind.value_type, rows * kind.list_size)
     return pa.Array.from_buffers(kind, rows, [None], null_count=0, children=[children])
