@@ -48,6 +48,7 @@ from windrow.dataset.sources.read_tables import (
 from windrow.dataset.sources.read_text import read_text as read_text
 from windrow.dataset.sources.read_tfrecords import read_tfrecords as read_tfrecords
 from windrow.dataset.sources.read_webdataset import read_webdataset as read_webdataset
+from windrow.dataset.sources.read_zarr import read_zarr as read_zarr
 from windrow.io.sinks.written_manifest import WriteResult as WriteResult
 from windrow.pipeline.checkpoint.merge_states import merge_state_dicts as merge_state_dicts
 from windrow.pipeline.delivery.delivery import BatchIterator as BatchIterator

@@ -135,7 +135,7 @@ def test_types(tmp_path: Path) -> None:
         file["flag"] = np.array([True, False])
         file["kind"] = np.array([1, 0], h5py.enum_dtype({"NO": 0, "YES": 1}, "i2"))
         file["time"] = np.array(["2020-01-01", "NaT"], "M8[s]").astype(h5py.opaque_dtype("M8[s]"))
-        file["image"] = np.zeros((2, 4, 3), np.uint8)
+        file["image"] = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
         file.create_dataset("inside", (2,), np.dtype(("f4", (3,))))
         file["alias"] = h5py.SoftLink("/kind")
     source = source_of(windrow.read_hdf5(tmp_path / "x.h5"))
@@ -151,6 +151,8 @@ def test_types(tmp_path: Path) -> None:
         "time": pa.timestamp("s"),
         "utf8": pa.string(),
     }
+    image = windrow.read_hdf5(tmp_path / "x.h5").take_batch()["image"]
+    np.testing.assert_array_equal(image, np.arange(24, dtype=np.uint8).reshape(2, 4, 3))
     assert source.blocks.rows_known
     assert source.null_counts["time"] is None
     assert source.null_counts["kind"] == 0

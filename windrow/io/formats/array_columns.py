@@ -72,7 +72,7 @@ def to_column(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
     """Convert (rows, ...) values to a column of the type that `array_type` found."""
     leaf = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     storage = leaf
-    for _ in range(values.ndim - 1):
+    while pt.is_fixed_size_list(leaf):
         leaf = leaf.value_type
     column = wrap_lists(_leaf_column(values.reshape(-1), leaf), storage, len(values))
     return column if storage is kind else kind.wrap_array(column)
