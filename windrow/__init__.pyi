@@ -40,6 +40,7 @@ from windrow.dataset.sources.read_mds import read_mds as read_mds
 from windrow.dataset.sources.read_numpy import read_numpy as read_numpy
 from windrow.dataset.sources.read_orc import read_orc as read_orc
 from windrow.dataset.sources.read_parquet import read_parquet as read_parquet
+from windrow.dataset.sources.read_sql import read_sql as read_sql
 from windrow.dataset.sources.read_tables import (
     read_delta as read_delta,
     read_iceberg as read_iceberg,

@@ -62,7 +62,7 @@ def stores(draw: st.DrawFn, path: Path, rows: int) -> Any:
             made = add(group, name, shape=(rows,), dtype="f4", fill_value=7, **options)
             made[: rows // 2] = 1
         else:
-            array = draw(draw_arrays(rows, ("S3", "U2", "M8[s]")).filter(lambda made: made.size > 0))
+            array = draw(draw_arrays(rows, ("S3", "U3", "M8[s]")).filter(lambda made: made.size > 0))
             shapes = {kind: (*shape, *array.shape[1:]) for kind, shape in options.items()}
             add(group, name, data=array, **shapes)
     return group
