@@ -174,10 +174,10 @@ def _find_style(connection: Any) -> str:
     """The ``paramstyle`` of the library that a connection is of."""
     # SQLAlchemy's pool wraps connections
     inner = getattr(connection, "dbapi_connection", None) or connection
+    if hasattr(inner, "adbc_get_info"):
+        # ADBC passes placeholders on to the database
+        return "dollar" if inner.adbc_get_info().get("vendor_name") == "PostgreSQL" else "qmark"
     for kind in type(inner).__mro__[:-1]:
-        # its own name of the style is not what it takes
-        if kind.__module__.startswith("adbc_driver_postgresql"):
-            return "dollar"
         parts = kind.__module__.split(".")
         for length in range(len(parts), 0, -1):
             style = getattr(sys.modules.get(".".join(parts[:length])), "paramstyle", None)
@@ -232,7 +232,7 @@ def _to_table(
     _check_names(names, what)
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     arrays = [
-        to_array(_simplify(values), types.get(name), f"{what}: column {name!r}", stated)
+        to_array(values, types.get(name), f"{what}: column {name!r}", stated)
         for name, values, stated in zip(names, columns, description, strict=True)
     ]
     return pa.Table.from_arrays(arrays, names)
@@ -248,8 +248,11 @@ def _simplify(values: Sequence[Any]) -> list[Any]:
     return list(values)
 
 
-def to_array(values: list[Any], kind: pa.DataType | None, what: str, stated: Sequence[Any] = ()) -> pa.Array:
+def to_array(
+    values: Sequence[Any], kind: pa.DataType | None, what: str, stated: Sequence[Any] = ()
+) -> pa.Array:
     """Values of a column as Arrow; a SourceError if a type cannot hold them, or there is none."""
+    values = _simplify(values)
     if kind is None:
         kind = _decimal_type(values, stated)
     try:
