@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 # of extras that not everybody who runs the tests has installed
-_OPTIONAL = re.compile(r"\b(?:import|from) (deltalake|fastavro|lance|pyiceberg)\b")
+_OPTIONAL = re.compile(r"\b(?:import|from) (deltalake|fastavro|h5py|lance|pyiceberg|zarr)\b")
 
 
 @pytest.fixture(autouse=True)

@@ -26,12 +26,16 @@ PAGES = {page.relative_to(DOCS).as_posix(): page for page in sorted(DOCS.rglob("
 RUN = {name: page for name, page in PAGES.items() if find_snippets(page)}
 ON_RAY = {name for name, page in RUN.items() if "import ray" in "".join(find_snippets(page))}
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+# libraries of extras that not everybody who runs the tests has installed
+OPTIONAL = re.compile(r"^import (h5py|zarr)$", re.MULTILINE)
 REPORT = re.compile(r"rank \d+, epoch \d+: from step \d+ of \d+")
 
 
 @pytest.mark.parametrize("name", sorted(set(RUN) - ON_RAY))
 def test_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    for library in OPTIONAL.findall("".join(find_snippets(RUN[name]))):
+        pytest.importorskip(library)
     run_snippets(RUN[name])
 
 

@@ -17,6 +17,7 @@ from tests.conftest import REPOSITORY
 HEAVY = {
     "dask",
     "datasets",
+    "h5py",
     "matplotlib",
     "numba",
     "pandas",
@@ -28,6 +29,7 @@ HEAVY = {
     "scipy",
     "tensorflow",
     "torch",
+    "zarr",
 }
 
 WITHOUT_RAY_AND_TORCH = (

@@ -27,6 +27,8 @@ _READERS: dict[str, Callable[..., Dataset]] = {
     "json": windrow.read_json,
     "text": windrow.read_text,
     "numpy": windrow.read_numpy,
+    "hdf5": windrow.read_hdf5,
+    "zarr": windrow.read_zarr,
     "images": windrow.read_images,
     "binary": windrow.read_binary_files,
     "tfrecords": windrow.read_tfrecords,
@@ -45,6 +47,8 @@ _SUFFIXES = {
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
     ".txt": "text",
     **dict.fromkeys((".npy", ".npz"), "numpy"),
+    **dict.fromkeys((".h5", ".hdf5"), "hdf5"),
+    ".zarr": "zarr",
     **dict.fromkeys((".jpg", ".jpeg", ".png"), "images"),
     **dict.fromkeys((".tfrecord", ".tfrecords"), "tfrecords"),
     ".tar": "webdataset",
@@ -151,7 +155,7 @@ def _guess_format(path: str) -> str:
             return "delta"
         if (folder / "index.json").is_file() and any(folder.glob("**/*.mds*")):
             return "mds"
-        path = _first_file(folder) if not path.rstrip("/").endswith(".lance") else path
+        path = _first_file(folder) if not path.rstrip("/").endswith((".lance", ".zarr")) else path
     suffix = os.path.splitext(_COMPRESSED.sub("", path.rstrip("/").lower()))[1]
     return _SUFFIXES.get(suffix.rstrip("*"), "parquet")
 

@@ -42,7 +42,9 @@ def make_numbers(path: Path, count: int = 100) -> Callable[[], Any]:
     """Rows 0 to ``count``, stored in another order."""
     run(path, "CREATE TABLE numbers (x INTEGER PRIMARY KEY, name TEXT, half REAL)")
     with closing(sqlite3.connect(path)) as connection, connection:
-        rows = [(x, f"n{x}" if x % 3 else None, x / 2) for x in sorted(range(count), key=lambda x: x * 37 % 101)]
+        rows = [
+            (x, f"n{x}" if x % 3 else None, x / 2) for x in sorted(range(count), key=lambda x: x * 37 % 101)
+        ]
         connection.executemany("INSERT INTO numbers VALUES (?, ?, ?)", rows)
     return partial(sqlite3.connect, path)
 
@@ -53,7 +55,8 @@ def connect_adbc(path: Path) -> Any:
 
 @examples(60)
 @given(
-    keys=st.lists(st.text("aé'%b", max_size=4), unique=True, max_size=25) | st.lists(st.integers(), unique=True)
+    keys=st.lists(st.text("aé'%b", max_size=4), unique=True, max_size=25)
+    | st.lists(st.integers(), unique=True)
     .map(lambda keys: [key % 2**62 for key in keys])
     .filter(lambda keys: len(set(keys)) == len(keys)),
     data=st.data(),
@@ -93,9 +96,7 @@ def test_rows_equal_those_of_the_database(
 @pytest.mark.parametrize("connect", [sqlite3.connect, connect_adbc])
 def test_order_equals_that_of_parquet(tmp_path: Path, connect: Any) -> None:
     make_numbers(tmp_path / "x.db")
-    ds = windrow.read_sql(
-        "numbers", partial(connect, tmp_path / "x.db"), partition_column="x", partitions=7
-    )
+    ds = windrow.read_sql("numbers", partial(connect, tmp_path / "x.db"), partition_column="x", partitions=7)
     assert source_of(ds).blocks.rows.tolist() == [14, 14, 14, 15, 14, 14, 15]
     same_order_as_parquet(ds, tmp_path)
 
@@ -148,7 +149,14 @@ def test_types_of_values(tmp_path: Path) -> None:
         def execute(self, statement: str) -> None:
             self.rows = [
                 (Decimal("1.50"), Decimal("0.125"), datetime.date(2020, 1, 2), None, memoryview(b"x"), None),
-                (None, Decimal(7), None, datetime.datetime(2020, 1, 2, tzinfo=datetime.timezone.utc), None, None),
+                (
+                    None,
+                    Decimal(7),
+                    None,
+                    datetime.datetime(2020, 1, 2, tzinfo=datetime.timezone.utc),
+                    None,
+                    None,
+                ),
             ]
 
         def fetchmany(self, count: int) -> list[Any]:
@@ -181,9 +189,13 @@ def test_values_that_do_not_fit_raise(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     run(path, "CREATE TABLE t (k, v)", "INSERT INTO t VALUES (1, 1), (2, 'text')")
     connect = partial(sqlite3.connect, path)
-    with pytest.raises(windrow.SourceError, match=r"read_sql.*column 'v' has values that no Arrow type holds.*dtypes="):
+    with pytest.raises(
+        windrow.SourceError, match=r"read_sql.*column 'v' has values that no Arrow type holds.*dtypes="
+    ):
         windrow.read_sql("t", connect)
-    with pytest.raises(windrow.SourceError, match="column 'v' is read as int64, which does not hold all values"):
+    with pytest.raises(
+        windrow.SourceError, match="column 'v' is read as int64, which does not hold all values"
+    ):
         windrow.read_sql("t", connect, dtypes={"v": pa.int64()})
     cast = windrow.read_sql("SELECT k, CAST(v AS TEXT) AS v FROM t", connect)
     assert cast.take() == [{"k": 1, "v": "1"}, {"k": 2, "v": "text"}]
@@ -201,7 +213,9 @@ def test_partition_columns_must_be_unique_and_not_null(tmp_path: Path) -> None:
         windrow.read_sql("t", connect, partition_column="b")
     with pytest.raises(windrow.SourceError, match="partition_column='c' is null in 1 of 3 rows"):
         windrow.read_sql("t", connect, partition_column="c")
-    some = windrow.read_sql("SELECT * FROM t WHERE c IS NOT NULL;", connect, partition_column="c", columns=["a"])
+    some = windrow.read_sql(
+        "SELECT * FROM t WHERE c IS NOT NULL;", connect, partition_column="c", columns=["a"]
+    )
     assert some.take() == [{"a": 1}, {"a": 2}]
 
 
@@ -223,13 +237,18 @@ def test_bad_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) 
     connect = make_numbers(tmp_path / "x.db", 3)
     with pytest.raises(windrow.PlanError, match=message):
         windrow.read_sql(**{"query": "numbers", "connection": connect, **arguments})
-    with closing(connect()) as opened, pytest.raises(windrow.PlanError, match=r"is a Connection: give a function"):
+    with (
+        closing(connect()) as opened,
+        pytest.raises(windrow.PlanError, match=r"is a Connection: give a function"),
+    ):
         windrow.read_sql("numbers", opened)
 
 
 def test_errors_name_the_query_and_no_password(tmp_path: Path) -> None:
     connect = make_numbers(tmp_path / "x.db", 3)
-    with pytest.raises(windrow.SourceError, match=r"read_sql\('SELECT \* FROM \"nothing\"'\): .*no such table: nothing"):
+    with pytest.raises(
+        windrow.SourceError, match=r"read_sql\('SELECT \* FROM \"nothing\"'\): .*no such table: nothing"
+    ):
         windrow.read_sql("nothing", connect)
     with pytest.raises(windrow.SourceError, match="no such column: missing"):
         windrow.read_sql("SELECT missing FROM numbers", connect, partition_column="missing")
@@ -237,14 +256,14 @@ def test_errors_name_the_query_and_no_password(tmp_path: Path) -> None:
     def refuse(*args: Any, **options: Any) -> Any:
         raise OSError(f"cannot connect with {args} {options}")
 
-    secrets = {
+    secrets: dict[str, Any] = {
         "s3cr3t1": lambda: refuse("host=h password=s3cr3t1"),
         "s3cr3t2": partial(refuse, "host", password="s3cr3t2"),
         "s3cr3t3": partial(refuse, "postgresql://me:s3cr3t3@host/db"),
     }
-    for secret, given in secrets.items():
+    for secret, connects in secrets.items():
         with pytest.raises(windrow.SourceError, match="cannot connect with") as caught:
-            windrow.read_sql("t", given)
+            windrow.read_sql("t", connects)
         assert secret not in str(caught.value)
         assert secret not in "".join(traceback.format_exception(caught.value))
     ds = windrow.read_sql("numbers", connect, partition_column="x")

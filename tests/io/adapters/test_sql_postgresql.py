@@ -48,13 +48,17 @@ def server() -> Iterator[str]:
     data = f"{folder}/data"
 
     def run(*command: str) -> None:
-        done = subprocess.run([*as_user, *command], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            [*as_user, *command], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
     try:
         run(f"{programs}/initdb", "--username=me", "--auth=trust", "--encoding=UTF8", "--no-sync", "-D", data)
         settings = f"-c listen_addresses='' -k {folder} -c fsync=off"
-        run(f"{programs}/pg_ctl", "-D", data, "-w", "-t", "60", "-l", f"{folder}/log", "-o", settings, "start")
+        run(
+            f"{programs}/pg_ctl", "-D", data, "-w", "-t", "60", "-l", f"{folder}/log", "-o", settings, "start"
+        )
         try:
             with closing(_connect(folder)) as connection, connection.cursor() as cursor:
                 _fill(cursor)
@@ -85,7 +89,8 @@ def _fill(cursor: Any) -> None:
         "at timestamptz, day date, raw bytea, flag boolean, ref uuid UNIQUE, tags integer[], small smallint)"
     )
     cursor.execute(
-        f"""INSERT INTO trips SELECT i, 'n%' || i, i / 4.0, i / 3.0, timestamptz '2020-01-01 00:00+00' + i * interval '1 h',
+        f"""INSERT INTO trips SELECT i, 'n%' || i, i / 4.0, i / 3.0,
+        timestamptz '2020-01-01 00:00+00' + i * interval '1 h',
         date '2020-01-01' + i, decode(lpad(i::text, 4, '0'), 'hex'), i % 2 = 0,
         md5(i::text)::uuid, ARRAY[i, i + 1], CASE WHEN i % 3 = 0 THEN NULL ELSE i END
         FROM (SELECT (i * 37) % 503 AS i FROM generate_series(0, 502) AS i) numbers WHERE i < {_ROWS}"""
@@ -147,7 +152,11 @@ def test_types_of_adbc(server: str) -> None:
 @pytest.mark.parametrize("connect", [_connect, _connect_adbc])
 def test_order_and_exactly_once(server: str, connect: Any, tmp_path: Path) -> None:
     ds = windrow.read_sql(
-        "trips", partial(connect, server), partition_column="Id", partitions=12, columns=["Id", "name", "flag"]
+        "trips",
+        partial(connect, server),
+        partition_column="Id",
+        partitions=12,
+        columns=["Id", "name", "flag"],
     )
     same_order_as_parquet(ds, tmp_path)
     pipe = ds.window(blocks_per_window=5).repeat(1).random_shuffle_each_window(seed=7)
@@ -160,14 +169,20 @@ def test_order_and_exactly_once(server: str, connect: Any, tmp_path: Path) -> No
 
 
 def test_staged_rows_and_changes(server: str) -> None:
-    staged = windrow.read_sql("SELECT name, small FROM trips WHERE name LIKE 'n%1' ORDER BY name", partial(_connect, server))
+    staged = windrow.read_sql(
+        "SELECT name, small FROM trips WHERE name LIKE 'n%1' ORDER BY name", partial(_connect, server)
+    )
     assert staged.count() == 50
-    ds = windrow.read_sql('SELECT * FROM trips WHERE "Id" < 100', partial(_connect, server), partition_column="Id", partitions=4)
+    ds = windrow.read_sql(
+        'SELECT * FROM trips WHERE "Id" < 100', partial(_connect, server), partition_column="Id", partitions=4
+    )
     with closing(_connect(server)) as connection, connection.cursor() as cursor:
         cursor.execute('DELETE FROM trips WHERE "Id" = 60')
         connection.commit()
         try:
-            with pytest.raises(windrow.SourceError, match="partition 2: the table has changed.*24 rows where 25"):
+            with pytest.raises(
+                windrow.SourceError, match=r"partition 2: the table has changed.*24 rows where 25"
+            ):
                 read_blocks(ds)
         finally:
             cursor.execute("INSERT INTO trips (\"Id\", name) VALUES (60, 'n%60')")

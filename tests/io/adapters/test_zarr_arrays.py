@@ -97,7 +97,13 @@ def make_numbers(path: Path, start: int = 0) -> None:
     group = make_group(path)
     rows = np.arange(start, start + 50)
     add(group, "x", data=rows, chunks=(7,))
-    add(group, "image", data=np.repeat(rows, 12).reshape(50, 4, 3).astype(np.uint8), chunks=(2, 4, 2), shards=(14, 4, 4))
+    add(
+        group,
+        "image",
+        data=np.repeat(rows, 12).reshape(50, 4, 3).astype(np.uint8),
+        chunks=(2, 4, 2),
+        shards=(14, 4, 4),
+    )
 
 
 @pytest.fixture
@@ -147,9 +153,16 @@ def test_types(tmp_path: Path, version: int) -> None:
     add(group, "time", data=np.array(["2020-01-01", "NaT"], "M8[D]"))
     add(group, "text", data=np.array(["é", "b"]))
     add(group, "none", shape=(0,), dtype="i4", chunks=(2,))
-    ds = windrow.read_zarr(tmp_path / "x", columns={"row": "table", "id": "table/id", "time": "time", "text": "/text"})
+    ds = windrow.read_zarr(
+        tmp_path / "x", columns={"row": "table", "id": "table/id", "time": "time", "text": "/text"}
+    )
     first, second = ds.take()
-    assert first == {"row": {"id": 1, "at": 2.5}, "id": 1, "time": np.datetime64("2020-01-01").item(), "text": "é"}
+    assert first == {
+        "row": {"id": 1, "at": 2.5},
+        "id": 1,
+        "time": np.datetime64("2020-01-01").item(),
+        "text": "é",
+    }
     assert second["time"] is None
     assert source_of(ds).null_counts == {"row": 0, "id": 0, "time": None, "text": 0}
     assert windrow.read_zarr(tmp_path / "x", columns={"n": "none"}).count() == 0
@@ -163,14 +176,22 @@ def test_dimension_names_choose_arrays(tmp_path: Path, version: int) -> None:
     group = make_group(tmp_path / "x", version)
     arrays = {"air": ("time", "lat"), "time": ("time",), "lat": ("lat",)}
     for name, dimensions in arrays.items():
-        named = {"dimension_names": dimensions} if version == 3 else {"attributes": {"_ARRAY_DIMENSIONS": dimensions}}
+        named = (
+            {"dimension_names": dimensions}
+            if version == 3
+            else {"attributes": {"_ARRAY_DIMENSIONS": dimensions}}
+        )
         # equal lengths do not make the latitude of a row
         add(group, name, data=np.zeros((4,) * len(dimensions)), **named)
-    with pytest.raises(windrow.SourceError, match=r"first dimensions are 'time' and 'lat'|are 'lat' and 'time'"):
+    with pytest.raises(
+        windrow.SourceError, match=r"first dimensions are 'time' and 'lat'|are 'lat' and 'time'"
+    ):
         windrow.read_zarr(tmp_path / "x")
     assert windrow.read_zarr(tmp_path / "x", dimension="time").columns() == ["air", "time"]
     assert windrow.read_zarr(tmp_path / "x", dimension="lat").columns() == ["lat"]
-    with pytest.raises(windrow.PlanError, match=r"dimension='lon': it is the first one of no array.*'air' \(4, 4\)"):
+    with pytest.raises(
+        windrow.PlanError, match=r"dimension='lon': it is the first one of no array.*'air' \(4, 4\)"
+    ):
         windrow.read_zarr(tmp_path / "x", dimension="lon")
     with pytest.raises(windrow.PlanError, match="not be given with a dict"):
         windrow.read_zarr(tmp_path / "x", columns={"x": "lat"}, dimension="lat")
@@ -208,7 +229,9 @@ def test_what_is_not_there_raises(tmp_path: Path) -> None:
     with pytest.raises(windrow.PlanError, match="no column 'b'"):
         windrow.read_zarr(tmp_path / "x", columns=["b"])
     add(make_group(tmp_path / "y"), "a", data=np.zeros(3))
-    with pytest.raises(windrow.SourceError, match=r"/y has other columns than .*/x: 'a' double where .* 'a' int64"):
+    with pytest.raises(
+        windrow.SourceError, match=r"/y has other columns than .*/x: 'a' double where .* 'a' int64"
+    ):
         windrow.read_zarr([tmp_path / "x", tmp_path / "y"])
 
 

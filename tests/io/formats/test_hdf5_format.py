@@ -65,7 +65,11 @@ def _is_utf8(dataset: Any) -> bool:
 @examples(60)
 @given(st.data(), st.integers(1, 20), st.integers(1, 200), st.integers(1, 600))
 def test_rows_equal_those_of_h5py(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, rows: int, part_bytes: int, block_bytes: int
+    tmp_path_factory: pytest.TempPathFactory,
+    data: st.DataObject,
+    rows: int,
+    part_bytes: int,
+    block_bytes: int,
 ) -> None:
     content, stored = data.draw(files(rows))
     folder = tmp_path_factory.mktemp("hdf5")
@@ -172,7 +176,10 @@ def test_types(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (None, r"3 rows in the dataset 'a' and 4 in 'b': choose .* from 'a' \(3,\) int64, 'b' \(4,\) float64"),
+        (
+            None,
+            r"3 rows in the dataset 'a' and 4 in 'b': choose .* from 'a' \(3,\) int64, 'b' \(4,\) float64",
+        ),
         ({"x": "nowhere/x"}, r"no dataset 'nowhere/x'; it has 'a' \(3,\) int64, 'b' \(4,\)"),
         ({"x": "one"}, "no rows in the dataset 'one', which is a single value"),
         ({"x": "none"}, "no rows in the dataset 'none', which is empty"),
@@ -209,7 +216,9 @@ def test_bad_arguments(tmp_path: Path) -> None:
     with pytest.raises(windrow.PlanError, match="no column 'b'"):
         only.select_columns(["b"])
     assert windrow.read_hdf5(tmp_path / "x.h5", columns={"a": "none"}).count() == 0
-    ds = windrow.read_hdf5(tmp_path / "x.h5", columns={"a": "a"}, filter=pc.field("a") > 0, include_paths=True)
+    ds = windrow.read_hdf5(
+        tmp_path / "x.h5", columns={"a": "a"}, filter=pc.field("a") > 0, include_paths=True
+    )
     assert ds.take() == [{"a": 1}, {"a": 2}]
 
 

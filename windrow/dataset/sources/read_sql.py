@@ -74,8 +74,8 @@ def read_sql(
     A thread that reads a block waits for as long as the driver does, so set the driver's timeout. ``stall_timeout`` of
     the pipeline reports if nothing moves. States, errors and reprs contain no passwords.
 
-    Partitions need window functions (``ROW_NUMBER``) and quotes around names: SQLite 3.25, PostgreSQL, DuckDB, SQL Server;
-    MySQL with ``ANSI_QUOTES``.
+    Partitions need window functions (``ROW_NUMBER``) and quotes around names, as in SQLite 3.25, PostgreSQL, DuckDB and
+    SQL Server; MySQL needs ``ANSI_QUOTES``. windrow is tested with SQLite and PostgreSQL.
 
     Examples
     --------
@@ -112,7 +112,12 @@ def read_sql(
     if partitions is not None and (count is None or count < 1):
         raise PlanError(f"partitions={partitions!r} must be an integer of 1 or more, or None")
     source = open_partitions(
-        statement, key=partition_column, columns=chosen, partitions=count, types=types, target_block_bytes=size
+        statement,
+        key=partition_column,
+        columns=chosen,
+        partitions=count,
+        types=types,
+        target_block_bytes=size,
     )
     return Dataset(LogicalPlan(source))
 

@@ -41,8 +41,8 @@ def read_zarr(
         The columns to read, in this order; None: all. A dict gives each column the path of its array in the store:
         ``{"image": "train/images"}``; ``"/"`` is the store itself. Only these arrays must have the same length then.
     dimension
-        The name of the dimension that counts rows: only arrays whose first dimension has it are columns. Names are those
-        of version 3, or those that xarray writes to version 2. None: arrays whose first dimensions have different
+        The name of the dimension that counts rows: only arrays whose first dimension has it are columns. Names are
+        those of version 3, or those that xarray writes to version 2. None: arrays whose first dimensions have different
         names raise an error.
     filesystem, storage_options, retry_seconds
         As in `read_parquet`.

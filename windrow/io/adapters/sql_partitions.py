@@ -69,7 +69,7 @@ class SqlReader(WholeBlockReader):
                 pieces.append("")
                 values.append(value)
         pieces[-1] += f" ORDER BY {quote_name(self.key)}"
-        types = {**{self.key: self.key_type}, **dict(zip(self.schema.names, self.schema.types, strict=True))}
+        types = {self.key: self.key_type, **dict(zip(self.schema.names, self.schema.types, strict=True))}
         with self.query.execute(address.origin, pieces, values) as cursor:
             table = read_table(cursor, types, address.origin)
         self._check_keys(table, span, address.origin)
@@ -83,10 +83,11 @@ class SqlReader(WholeBlockReader):
             ends = to_array([span.first, span.last], self.key_type, f"{origin}: column {self.key!r}")
             if keys[0].cast(self.key_type).equals(ends[0]) and keys[-1].cast(self.key_type).equals(ends[1]):
                 return
-            how = f"its keys go from {keys[0].as_py()!r} to {keys[-1].as_py()!r}, and went from {span.first!r} to {span.last!r}"
+            found = f"its keys go from {keys[0].as_py()!r} to {keys[-1].as_py()!r}"
+            how = f"{found}, and went from {span.first!r} to {span.last!r}"
         raise SourceError(
-            f"{origin}: the table has changed since it was read ({how}): call read_sql() again, and keep the rows as they "
-            "are while an epoch runs"
+            f"{origin}: the table has changed since it was read ({how}): call read_sql() again, and keep the rows as "
+            "they are while an epoch runs"
         )
 
 
@@ -153,7 +154,10 @@ def stage_query(
     with query.execute(query.name, [statement]) as cursor:
         tables = iterate_tables(cursor, types, query.name)
         return stage_tables(
-            (_with_types(table, types, query.name) for table in tables), query.name, target_block_bytes, cache_dir
+            (_with_types(table, types, query.name) for table in tables),
+            query.name,
+            target_block_bytes,
+            cache_dir,
         )
 
 
@@ -161,7 +165,8 @@ def _count_rows(query: SqlQuery, key: str) -> int:
     """Count the rows; a SourceError if keys are null or not unique."""
     name = quote_name(key)
     counted = query.fetch(
-        query.name, [f"SELECT COUNT(*), COUNT({name}), COUNT(DISTINCT {name}) FROM ({query.text}) windrow_rows"]
+        query.name,
+        [f"SELECT COUNT(*), COUNT({name}), COUNT(DISTINCT {name}) FROM ({query.text}) windrow_rows"],
     )
     rows, valid, distinct = (int(count) for count in counted[0])
     if valid != rows:
@@ -171,8 +176,8 @@ def _count_rows(query: SqlQuery, key: str) -> int:
         )
     if distinct != rows:
         raise SourceError(
-            f"{query.name}: partition_column={key!r} has {distinct:,} distinct values in {rows:,} rows, so that the order "
-            "of rows would be open: choose a unique column, such as the primary key"
+            f"{query.name}: partition_column={key!r} has {distinct:,} distinct values in {rows:,} rows, so that the "
+            "order of rows would be open: choose a unique column, such as the primary key"
         )
     return rows
 
@@ -184,20 +189,31 @@ def _read_sample(
     chosen = "*"
     if columns is not None:
         chosen = ", ".join(map(quote_name, dict.fromkeys([*columns, key])))
-    numbered = f"SELECT windrow_rows.*, ROW_NUMBER() OVER (ORDER BY {quote_name(key)}) AS {_NUMBER} FROM ({query.text}) windrow_rows"
-    statement = f"SELECT {chosen} FROM ({numbered}) windrow_numbered WHERE {_NUMBER} <= {_SAMPLED_ROWS} ORDER BY {_NUMBER}"
+    numbered = _number_rows(query, key, "windrow_rows.*")
+    where = f"WHERE {_NUMBER} <= {_SAMPLED_ROWS} ORDER BY {_NUMBER}"
+    statement = f"SELECT {chosen} FROM ({numbered}) windrow_numbered {where}"
     with query.execute(query.name, [statement]) as cursor:
         table = read_table(cursor, types, query.name)
     kept = [name for name in table.column_names if name != _NUMBER]
     return _with_types(table.select(kept), types, query.name)
 
 
+def _number_rows(query: SqlQuery, key: str, columns: str) -> str:
+    """A statement for some columns, and the rank of each row in the order of keys."""
+    rank = f"ROW_NUMBER() OVER (ORDER BY {quote_name(key)}) AS {_NUMBER}"
+    return f"SELECT {columns}, {rank} FROM ({query.text}) windrow_rows"
+
+
 def _with_types(table: pa.Table, types: Mapping[str, pa.DataType], name: str) -> pa.Table:
     """Cast columns to the types that the user gave."""
     unknown = sorted(types.keys() - set(table.column_names))
     if unknown:
-        raise PlanError(f"dtypes= names {unknown[0]!r}, which is not a column of {name}: it has {table.column_names}")
-    return _fit(table, pa.schema([(field.name, types.get(field.name, field.type)) for field in table.schema]), name)
+        raise PlanError(
+            f"dtypes= names {unknown[0]!r}, which is not a column of {name}: it has {table.column_names}"
+        )
+    return _fit(
+        table, pa.schema([(field.name, types.get(field.name, field.type)) for field in table.schema]), name
+    )
 
 
 def _fit(table: pa.Table, schema: pa.Schema, origin: str) -> pa.Table:
@@ -215,10 +231,12 @@ def _find_ranges(query: SqlQuery, key: str, edges: Sequence[int]) -> list[_Range
     wanted = sorted({rank for start, stop in spans for rank in (start + 1, stop)})
     found: dict[int, Any] = {}
     name = quote_name(key)
-    numbered = f"SELECT {name} AS windrow_key, ROW_NUMBER() OVER (ORDER BY {name}) AS {_NUMBER} FROM ({query.text}) windrow_rows"
+    numbered = _number_rows(query, key, f"{name} AS windrow_key")
     for place in range(0, len(wanted), _CUTS_AT_ONCE):
         ranks = ", ".join(map(str, wanted[place : place + _CUTS_AT_ONCE]))
-        statement = f"SELECT {_NUMBER}, windrow_key FROM ({numbered}) windrow_numbered WHERE {_NUMBER} IN ({ranks})"
+        statement = (
+            f"SELECT {_NUMBER}, windrow_key FROM ({numbered}) windrow_numbered WHERE {_NUMBER} IN ({ranks})"
+        )
         found.update({int(rank): value for rank, value in query.fetch(query.name, [statement])})
     if found.keys() != set(wanted):
         raise SourceError(f"{query.name}: rows were deleted while it was planned; call read_sql() again")

@@ -48,7 +48,10 @@ class AdbcUri:
 def check_connection(connection: Any) -> Callable[[], Any]:
     """Return the function that opens connections; a `PlanError` for anything else than one, or a URI."""
     if isinstance(connection, str):
-        if connection.partition("://")[0] not in ("postgresql", "postgres", "sqlite") or "://" not in connection:
+        if (
+            connection.partition("://")[0] not in ("postgresql", "postgres", "sqlite")
+            or "://" not in connection
+        ):
             raise PlanError(
                 "connection= is a string that does not begin with postgresql:// or sqlite://: give such a URI, or a "
                 "function that opens a connection"
@@ -107,7 +110,11 @@ class SqlQuery:
         Errors become a SourceError that begins with ``what``. The wait for the database has no other limit than that
         of the driver.
         """
-        with self.mapped_errors(what), closing(self.connect()) as connection, closing(connection.cursor()) as cursor:
+        with (
+            self.mapped_errors(what),
+            closing(self.connect()) as connection,
+            closing(connection.cursor()) as cursor,
+        ):
             marks, bound = _bind(connection, values)
             # drivers replace %s only where values are given
             texts = [piece.replace("%", "%%") for piece in pieces] if "%" in "".join(marks) else list(pieces)
@@ -225,9 +232,7 @@ def _check_names(names: Sequence[str], what: str) -> None:
         raise SourceError(f"{what}: two columns are called {twice!r}; name them with AS in the query")
 
 
-def _to_table(
-    description: Any, rows: Sequence[Any], types: Mapping[str, pa.DataType], what: str
-) -> pa.Table:
+def _to_table(description: Any, rows: Sequence[Any], types: Mapping[str, pa.DataType], what: str) -> pa.Table:
     names = [str(column[0]) for column in description]
     _check_names(names, what)
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
@@ -258,8 +263,14 @@ def to_array(
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        read = "has values that no Arrow type holds" if kind is None else f"is read as {kind}, which does not hold all values"
-        raise SourceError(f"{what} {read} ({error}): give a type with dtypes=, or CAST it in the query") from error
+        read = (
+            "has values that no Arrow type holds"
+            if kind is None
+            else f"is read as {kind}, which does not hold all values"
+        )
+        raise SourceError(
+            f"{what} {read} ({error}): give a type with dtypes=, or CAST it in the query"
+        ) from error
 
 
 def _decimal_type(values: Sequence[Any], stated: Sequence[Any]) -> pa.DataType | None:
@@ -268,7 +279,12 @@ def _decimal_type(values: Sequence[Any], stated: Sequence[Any]) -> pa.DataType |
     if not decimals or len(decimals) != sum(value is not None for value in values):
         return None
     precision, scale = (stated[4], stated[5]) if len(stated) > 5 else (None, None)
-    if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= _MAX_DIGITS and precision:
+    if (
+        isinstance(precision, int)
+        and isinstance(scale, int)
+        and 0 <= scale <= precision <= _MAX_DIGITS
+        and precision
+    ):
         return pa.decimal128(precision, scale)
     places = max(max(0, -int(value.as_tuple().exponent)) for value in decimals)
     return pa.decimal128(_MAX_DIGITS, places) if places <= _MAX_DIGITS else None

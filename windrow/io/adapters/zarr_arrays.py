@@ -70,12 +70,16 @@ class ZarrReader(WholeBlockReader):
             except Exception as error:
                 if _is_unreadable(error):
                     raise
-                raise CorruptBlockError(f"{address.origin}: cannot be decoded ({error}); {_CORRUPT}") from error
+                raise CorruptBlockError(
+                    f"{address.origin}: cannot be decoded ({error}); {_CORRUPT}"
+                ) from error
 
 
 def _is_unreadable(error: Exception) -> bool:
     """Whether bytes could not be read or held, rather than decoded."""
-    if isinstance(error, (SourceError, GaveUpError, MemoryError, pa.ArrowCapacityError)) or is_transient(error):
+    if isinstance(error, (SourceError, GaveUpError, MemoryError, pa.ArrowCapacityError)) or is_transient(
+        error
+    ):
         return True
     return isinstance(error, OSError) and error.errno is not None
 
@@ -120,7 +124,12 @@ def open_zarr(
     reader = ZarrReader(tuple(by_name[name] for name in schema.names), schema)
     paths_read = tuple(sorted({column.path for column in reader.columns}))
     ranges = [
-        (store, _digest_metadata(_open_arrays(store, paths_read)), first, min(first + layout.step, layout.rows))
+        (
+            store,
+            _digest_metadata(_open_arrays(store, paths_read)),
+            first,
+            min(first + layout.step, layout.rows),
+        )
         for store, layout in zip(stores, layouts, strict=True)
         for first in range(0, layout.rows, layout.step)
     ]
@@ -146,9 +155,7 @@ def open_zarr(
     )
 
 
-def read_rows(
-    arrays: Mapping[str, Any], columns: Sequence[ArrayColumn], first: int, last: int
-) -> pa.Table:
+def read_rows(arrays: Mapping[str, Any], columns: Sequence[ArrayColumn], first: int, last: int) -> pa.Table:
     """Read some rows of arrays; a structured one once for all of its fields."""
     read = {path: arrays[path][first:last] for path in dict.fromkeys(column.path for column in columns)}
     return pa.table({column.name: column.select(np.asarray(read[column.path])) for column in columns})
@@ -188,12 +195,16 @@ def _find_arrays(store: ZarrStore) -> dict[str, Any]:
     return {path: item for path, item in sorted(root.members(max_depth=None)) if hasattr(item, "shape")}
 
 
-def _default_paths(known: Mapping[str, Any], dimension: str | None, store: ZarrStore) -> list[tuple[str, str]]:
+def _default_paths(
+    known: Mapping[str, Any], dimension: str | None, store: ZarrStore
+) -> list[tuple[str, str]]:
     chosen = known
     if dimension is not None:
         chosen = {path: array for path, array in known.items() if _row_dimension(array) == dimension}
         if not chosen:
-            raise PlanError(f"dimension={dimension!r}: it is the first one of no array of {store.url}: {_describe(known)}")
+            raise PlanError(
+                f"dimension={dimension!r}: it is the first one of no array of {store.url}: {_describe(known)}"
+            )
     return [(path or _SINGLE, path) for path in chosen]
 
 
@@ -267,7 +278,8 @@ def _check_same(
     """Raise a SourceError unless two stores have the same columns."""
     if expected != found:
         differ = next(
-            (pair for pair in zip(expected, found, strict=False) if pair[0] != pair[1]), (expected[-1], found[-1])
+            (pair for pair in zip(expected, found, strict=False) if pair[0] != pair[1]),
+            (expected[-1], found[-1]),
         )
         raise SourceError(
             f"{store.url} has other columns than {first.url}: {differ[1].name!r} {differ[1].type} where that has "
@@ -290,7 +302,9 @@ def _digest_metadata(arrays: Mapping[str, Any]) -> str:
     texts = []
     for path, array in arrays.items():
         stored = (array.shape, str(array.dtype), array.chunks, array.shards, array.fill_value)
-        codecs = (array.filters, array.serializer, array.compressors) if array.metadata.zarr_format > 2 else ()
+        codecs = (
+            (array.filters, array.serializer, array.compressors) if array.metadata.zarr_format > 2 else ()
+        )
         texts.append(f"{path} {stored!r} {codecs!r}")
     return _digest(sorted(texts))
 
@@ -308,9 +322,7 @@ def _measure(store: ZarrStore, columns: Sequence[ArrayColumn], rows: int) -> dic
         arrays = _open_arrays(store, tuple(sorted({column.path for column in varying})))
         with store.mapped_errors(f"{store.url}: its first rows cannot be read", _CORRUPT):
             sample = read_rows(arrays, varying, 0, count)
-    return {
-        column.name: _width(column, widths[column.name], sample, count) for column in columns
-    }
+    return {column.name: _width(column, widths[column.name], sample, count) for column in columns}
 
 
 def _width(column: ArrayColumn, bits: int | None, sample: pa.Table | None, rows: int) -> float:

@@ -103,9 +103,9 @@ def _open(store: ZarrStore) -> Any:
 @lru_cache(maxsize=1)
 def _remote_class() -> type[Any]:
     """The class of stores in object storage; zarr's own takes no filesystem of pyarrow, and retries nothing."""
-    from zarr.abc import store as zarr_store
+    base: Any = require("zarr.abc.store", "zarr", "read_zarr()").Store
 
-    class RemoteStore(zarr_store.Store):  # type: ignore[misc]
+    class RemoteStore(base):  # type: ignore[misc]
         """A read-only store below a path of a filesystem; each request is retried, and has a timeout."""
 
         supports_writes = False
@@ -136,7 +136,9 @@ def _remote_class() -> type[Any]:
         def _read(self, key: str, start: int | None, stop: int | None) -> bytes:
             path = join_path(self.where.path, key)
             size = 0 if start is None or stop is None else stop - start
-            return self.where.retries.read(lambda: _read_range(self.where.filesystem, path, start, stop), size)
+            return self.where.retries.read(
+                lambda: _read_range(self.where.filesystem, path, start, stop), size
+            )
 
         async def get_partial_values(self, prototype: Any, key_ranges: Any) -> list[Any]:
             return await asyncio.gather(*(self.get(key, prototype, span) for key, span in key_ranges))
@@ -159,7 +161,9 @@ def _remote_class() -> type[Any]:
             path = join_path(self.where.path, prefix).rstrip("/")
             ask = self.where.filesystem.ls
             try:
-                found = await asyncio.to_thread(lambda: self.where.retries.call(lambda: ask(path, detail=False)))
+                found = await asyncio.to_thread(
+                    lambda: self.where.retries.call(lambda: ask(path, detail=False))
+                )
             except (FileNotFoundError, NotADirectoryError):
                 return
             for name in found:

@@ -105,7 +105,9 @@ def holds_times(kind: pa.DataType) -> bool:
     """Whether values can be NaT, which becomes null."""
     if isinstance(kind, pa.BaseExtensionType):
         return holds_times(kind.storage_type)
-    return pt.is_temporal(kind) or any(holds_times(kind.field(place).type) for place in range(kind.num_fields))
+    return pt.is_temporal(kind) or any(
+        holds_times(kind.field(place).type) for place in range(kind.num_fields)
+    )
 
 
 def stored_row_bytes(dtype: np.dtype[Any], shape: Sequence[int]) -> int:

@@ -165,8 +165,12 @@ class Dataset:
         h5py, handle = load_h5py(), self.handle
         if self.rows < 0:
             what = "is empty" if handle.shape is None else "is a single value"
-            raise ValueError(f"has no rows in the dataset {self.path!r}, which {what}: leave it out with columns=")
-        others = {source.file_name for source in handle.virtual_sources()} - {"."} if handle.is_virtual else ()
+            raise ValueError(
+                f"has no rows in the dataset {self.path!r}, which {what}: leave it out with columns="
+            )
+        others = (
+            {source.file_name for source in handle.virtual_sources()} - {"."} if handle.is_virtual else ()
+        )
         if handle.external or others:
             raise ValueError(
                 f"has a dataset {self.path!r} whose values are in other files, so that changes of these would go "
@@ -177,8 +181,8 @@ class Dataset:
             code, _, _, name = settings.get_filter(place)
             if not h5py.h5z.filter_avail(code):
                 raise ValueError(
-                    f"has a dataset {self.path!r} that is compressed with filter {code} ({name.decode(errors='replace')})"
-                    ", which is not installed here: pip install hdf5plugin"
+                    f"has a dataset {self.path!r} that is compressed with filter {code} "
+                    f"({name.decode(errors='replace')}), which is not installed here: pip install hdf5plugin"
                 )
 
     def chunk_ranges(self, first: int, last: int) -> list[tuple[int, int]]:
@@ -219,7 +223,7 @@ def find_dataset(opened: Any, path: str, known: Mapping[str, Dataset]) -> tuple[
     if above in known and field in (known[above].handle.dtype.names or ()):
         return known[above], field
     link = opened.get(path, getlink=True) if path in opened or _is_link(opened, path) else None
-    if type(link).__name__ == "ExternalLink":
+    if link is not None and type(link).__name__ == "ExternalLink":
         raise ValueError(
             f"has an external link {path!r} to {link.filename!r}, so that changes of that file would go unnoticed: "
             "read that file"
@@ -268,4 +272,6 @@ def _find_leaf(dtype: np.dtype[Any]) -> pa.DataType | None:
 
 def _refuse_leaf(dtype: np.dtype[Any]) -> None:
     if dtype.hasobject or dtype.names:
-        raise ValueError("holds lists of other values than numbers, which cannot be read: leave it out with columns=")
+        raise ValueError(
+            "holds lists of other values than numbers, which cannot be read: leave it out with columns="
+        )

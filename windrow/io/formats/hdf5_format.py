@@ -82,10 +82,14 @@ class Hdf5Format(RowGroupFormat):
         with corruption_is_invalid(self.corruption), open_hdf5(file) as (opened, remote):
             layout = self._lay_out(opened)
             cuts = layout.cuts[start:stop]
-            wanted = [column for column in layout.columns if column.name in schema.names] or layout.columns[:1]
+            wanted = [column for column in layout.columns if column.name in schema.names] or layout.columns[
+                :1
+            ]
             if remote is not None:
                 datasets = [layout.datasets[path] for path in dict.fromkeys(column.path for column in wanted)]
-                remote.prefetch([span for each in datasets for span in each.chunk_ranges(cuts[0][0], cuts[-1][1])])
+                remote.prefetch(
+                    [span for each in datasets for span in each.chunk_ranges(cuts[0][0], cuts[-1][1])]
+                )
             for first, last in cuts:
                 yield _read(layout.datasets, wanted, first, last)
 
@@ -104,17 +108,15 @@ class Hdf5Format(RowGroupFormat):
         for other in others:
             if other.rows != first.rows:
                 raise ValueError(
-                    f"has {first.rows:,} rows in the dataset {first.path!r} and {other.rows:,} in {other.path!r}: choose "
-                    f"datasets of equal length with columns={{{first.path!r}: {first.path!r}, ...}} from "
+                    f"has {first.rows:,} rows in the dataset {first.path!r} and {other.rows:,} in {other.path!r}: "
+                    f"choose datasets of equal length with columns={{{first.path!r}: {first.path!r}, ...}} from "
                     f"{describe_datasets(known.values())}"
                 )
         chunks = [(dataset.chunk_rows, dataset.row_bytes) for dataset in datasets.values()]
         return _Layout(columns, datasets, first.rows, choose_row_step(first.rows, chunks, PART_BYTES))
 
 
-def _read(
-    datasets: dict[str, Dataset], columns: Sequence[ArrayColumn], first: int, last: int
-) -> pa.Table:
+def _read(datasets: dict[str, Dataset], columns: Sequence[ArrayColumn], first: int, last: int) -> pa.Table:
     """Read some rows; a structured dataset once for all of its fields."""
     read: dict[str, Any] = {}
     for path in dict.fromkeys(column.path for column in columns):
