@@ -279,3 +279,19 @@ def test_only_selected_arrays_are_requested(tmp_path: Path) -> None:
     assert len(read_blocks(ds)) == 10**4
     # `read_blocks` reads each block twice
     assert store.read_bytes < 2 * 8 * 10**4 * 1.1
+
+
+def test_failed_requests_are_retried(tmp_path: Path) -> None:
+    add(make_group(tmp_path / "x"), "a", data=np.arange(1000), chunks=(100,))
+    store = upload(tmp_path / "x")
+    store.failures = 1
+    ds = windrow.read_zarr("/bucket/x", filesystem=store)
+    store.failures = 1
+    assert len(ds.take(1000)) == 1000
+    impatient = windrow.read_zarr("/bucket/x", filesystem=store, retry_seconds=0)
+    store.failures = 10**6
+    with pytest.raises(
+        windrow.SourceError, match=r"(?s)rows 0-999: cannot be read.*the connection was lost.*retry_seconds="
+    ) as caught:
+        impatient.take()
+    assert not isinstance(caught.value, CorruptBlockError)

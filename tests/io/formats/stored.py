@@ -76,12 +76,17 @@ class CountingStore(MemoryFileSystem):  # type: ignore[misc]
         self.store: dict[str, Any] = {}
         self.pseudo_dirs = [""]
         self.looks = self.reads = self.read_bytes = 0
+        # so many reads fail, as on a bad network
+        self.failures = 0
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
         self.looks += 1
         return dict(super().info(path, **options))
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("the connection was lost")
         data = bytes(super().cat_file(path, start, end, **options))
         self.reads += 1
         self.read_bytes += len(data)

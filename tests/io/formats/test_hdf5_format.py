@@ -267,6 +267,23 @@ def test_remote_files_are_read_by_metadata_and_chunk(tmp_path: Path) -> None:
     assert store.read_bytes < 1.5 * 8 * 10**5
 
 
+def test_failed_requests_are_retried(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=np.arange(10**5), chunks=(10**4,))
+    store = CountingStore()
+    store.pipe_file("/x.h5", (tmp_path / "x.h5").read_bytes())
+    ds = windrow.read_hdf5("/x.h5", filesystem=store)
+    store.failures = 1
+    assert len(ds.take(10**5)) == 10**5
+    impatient = windrow.read_hdf5("/x.h5", filesystem=store, retry_seconds=0)
+    store.failures = 10**6
+    with pytest.raises(
+        windrow.SourceError, match=r"(?s)x.h5.*cannot be read.*the connection was lost"
+    ) as caught:
+        impatient.take()
+    assert not isinstance(caught.value, CorruptBlockError)
+
+
 def test_files_become_partitions_and_manifests(tmp_path: Path) -> None:
     for part in ("a", "b"):
         (tmp_path / f"k={part}").mkdir()

@@ -17,7 +17,7 @@ from windrow.io.storage.credentials import filesystem_secrets, safe_cause, sourc
 from windrow.io.storage.file_versions import version_from_listing
 from windrow.io.storage.filesystems import Files, join_path
 from windrow.io.storage.range_reads import read_ranges
-from windrow.io.storage.retries import DEFAULT_RETRIES, Retries
+from windrow.io.storage.retries import DEFAULT_RETRIES, GaveUpError, Retries
 
 _FIX = "check the path, the credentials and storage_options="
 
@@ -81,6 +81,8 @@ class ZarrStore:
         except (WindrowError, MemoryError):
             raise
         except Exception as error:
+            if isinstance(error, GaveUpError):
+                fix = "check the object storage and the network, or allow more time with retry_seconds="
             secrets = (*filesystem_secrets(self.filesystem), *url_secrets(self.path))
             raise source_error(what, error, fix, secrets) from safe_cause(error, secrets)
 
