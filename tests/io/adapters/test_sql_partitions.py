@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import windrow
 from tests.io.formats.stored import read_blocks, same_order_as_parquet, source_of
 from tests.laws.examples import examples
-from windrow.io.adapters.sql_queries import _bind
+from windrow.io.adapters.sql_queries import _bind, check_connection
 
 _VALUES = st.tuples(
     st.none() | st.integers(-(2**63), 2**63 - 1),
@@ -268,6 +268,7 @@ def test_errors_name_the_query_and_no_password(tmp_path: Path) -> None:
         assert secret not in "".join(traceback.format_exception(caught.value))
     ds = windrow.read_sql("numbers", connect, partition_column="x")
     assert "sqlite" not in repr(source_of(ds).reader)
+    assert "s3cr3t" not in repr(check_connection("postgresql://me:s3cr3t@host/db"))
 
 
 def test_uris_are_opened_by_adbc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,6 +265,8 @@ def test_remote_files_are_read_by_metadata_and_chunk(tmp_path: Path) -> None:
     (table,) = [source.reader.read(address) for address in source.addresses([0])]
     assert table.num_rows == 10**5
     assert store.read_bytes < 1.5 * 8 * 10**5
+    # the chunks by one request
+    assert store.reads < 8
 
 
 def test_failed_requests_are_retried(tmp_path: Path) -> None:
