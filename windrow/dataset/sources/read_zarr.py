@@ -70,7 +70,7 @@ def read_zarr(
 
     Examples
     --------
-    >>> import numpy as np, zarr, windrow
+    >>> import zarr, numpy as np, windrow
     >>> group = zarr.create_group("scenes.zarr")
     >>> images = group.create_array("image", shape=(100, 8, 8), chunks=(10, 8, 8), dtype="u1")
     >>> labels = group.create_array("label", data=np.arange(100), chunks=(25,))
