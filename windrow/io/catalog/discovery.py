@@ -153,7 +153,10 @@ def _find_versions(
 
 def _tells_versions(files: Files, paths: Sequence[str], infos: Sequence[Mapping[str, Any]] | None) -> bool:
     """Whether a listing tells the versions of files, as it does that of the first one."""
-    return bool(infos) and _look(files, paths[0]) == version_from_listing((infos or ({},))[0])
+    # pages of web servers have links only
+    if not infos or any(info.get("size") is None or info.get("type") != "file" for info in infos):
+        return False
+    return _look(files, paths[0]) == version_from_listing(infos[0])
 
 
 def _look(files: Files, path: str) -> Version:

@@ -246,6 +246,11 @@ def find_store(
         return LocalStore(root)
     if isinstance(connection.opener, pa_fs.FileSystem):
         return ArrowStore(root, connection.opener)
+    if "https" in connection.lister.protocol:
+        raise PlanError(
+            f"{connection.lister.unstrip_protocol(root)} cannot be written over HTTP: write to a local directory, to "
+            "object storage, or over SFTP"
+        )
     return FsspecStore(root, connection.lister)
 
 

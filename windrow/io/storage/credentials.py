@@ -14,12 +14,20 @@ from windrow.core.errors import PlanError, SourceError
 _SECRET_KEY = re.compile(
     r"key|secret|token|pass|cred|sas|auth|connection|user|signature|external_id", re.IGNORECASE
 )
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]*@")
+# in URLs of Azure's storage, a container stands there
+_USER_INFO = re.compile(r"(?<!abfs://)(?<!abfss://)(?<!wasb://)(?<!wasbs://)(?<=://)[^/@\s]*@")
 # parameters of signed URLs: X-Amz-Signature, X-Amz-Credential, X-Amz-Security-Token, sig, access_token ...
 _SIGNED = re.compile(
     r"(?<=[?&])(?P<name>[\w.-]*(?:sig|signature|token|secret|key|credential|password|auth)[\w.-]*=)(?P<value>[^&#\s'\"]+)",
     re.IGNORECASE,
 )
+# narrower: what else a URL states belongs to the name of its file
+_SECRET_PARAMETER = re.compile(
+    r"(.*[-_.])?(sig|signature|\w*token|secret|(api|access)?_?key|credential|password|auth|authorization)",
+    re.IGNORECASE,
+)
+# parts of connection strings: AccountKey, SharedAccessSignature
+_CONNECTION_PART = re.compile(r"(?:^|;)\s*\w*(?:key|signature|password|secret)=([^;]+)", re.IGNORECASE)
 # A shorter secret can occur inside ordinary words by chance.
 _MIN_LENGTH = 4
 _STANDALONE = r"""(?<![^\s'"`=:,;()\[\]{{}}<>&?|]){}(?=[\s'"`=:,;()\[\]{{}}<>&?|]|\.?(?:\s|$))"""
@@ -77,7 +85,19 @@ def _iterate_secrets(value: Any, secret: bool) -> Iterator[str]:
     elif isinstance(value, str) and value:
         if secret:
             yield value
+            yield from _CONNECTION_PART.findall(value)
+            # a shared access signature without the "?" before it
+            yield from url_secrets(f"?{value}")
         yield from url_secrets(value)
+
+
+def is_secret_parameter(name: str) -> bool:
+    """Whether a parameter of a URL is named as those are that hold a signature or a key.
+
+    >>> is_secret_parameter("X-Amz-Signature"), is_secret_parameter("author")
+    (True, False)
+    """
+    return _SECRET_PARAMETER.fullmatch(name) is not None
 
 
 def url_secrets(url: str) -> tuple[str, ...]:

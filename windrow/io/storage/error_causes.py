@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from windrow.io.storage.retries import find_status
+
 # parts of the messages for arrays that exceed 32-bit offsets
 _OVERFLOWS = (
     "offset overflow",
@@ -57,6 +59,7 @@ _FORBIDDEN_TEXTS = (
     "access_denied",
     "accessdenied",
     "access denied",
+    "forbidden",
     "invalid_access_key_id",
     "signature_does_not_match",
 )
@@ -112,7 +115,8 @@ def is_forbidden(error: BaseException) -> bool:
     >>> is_forbidden(OSError("AWS Error ACCESS_DENIED during ListObjectsV2 operation"))
     True
     """
-    if isinstance(error, PermissionError) or hub_status(error) in (401, 403):
+    statuses = {find_status(error)[0], hub_status(error)}
+    if isinstance(error, PermissionError) or not statuses.isdisjoint((401, 403)):
         return True
     text = str(error).lower()
     return not isinstance(error, FileNotFoundError) and any(part in text for part in _FORBIDDEN_TEXTS)
@@ -153,9 +157,9 @@ def find_cause(error: BaseException, *, local: bool, filters: bool) -> Cause:
     if is_unsupported(error):
         return _UNSUPPORTED_FILTER if filters else _UNSUPPORTED
     text = "" if local else str(error).lower()
-    if isinstance(error, FileNotFoundError) or any(part in text for part in _MISSING_TEXTS):
-        return _MISSING
-    if hub_status(error) == 404:
+    statuses = {find_status(error)[0], hub_status(error)}
+    is_missing = isinstance(error, FileNotFoundError) or not statuses.isdisjoint((404, 410))
+    if is_missing or any(part in text for part in _MISSING_TEXTS):
         return _MISSING
     if is_forbidden(error):
         return _FORBIDDEN

@@ -17,7 +17,7 @@ from windrow.io.storage.hub import hub_etag
 
 # Lower-case metadata keys that identify a version. Keys that also change with access or storage class are left out.
 _VERSION_KEYS = re.compile(
-    r"content[-_]md5|created|etag|generation|last[-_]?modified|md5(hash)?|mtime|modified|updated|version_?id"
+    r"content[-_]md5|created|etag|generation|last[-_]?modified|md5(hash)?|modification[-_]?time|mtime|modified|updated|version_?id"
 )
 
 

@@ -52,6 +52,13 @@ _ARROW_NAMES = {
 }  # fmt: skip
 _SHARED_NAMES = {"endpoint_url", "region"}
 _ARROW_NAME_OF = {"key": "access_key", "secret": "secret_key", "token": "session_token", "anon": "anonymous"}
+# the extras that install what a scheme needs
+_EXTRAS = {
+    **dict.fromkeys(("abfs", "abfss", "az"), "azure"),
+    **dict.fromkeys(("gs", "gcs"), "gcs"),
+    **dict.fromkeys(("http", "https"), "http"),
+    **dict.fromkeys(("sftp", "ssh"), "sftp"),
+}
 # aiobotocore's default is 10 connections; blocks are read with more concurrent requests
 _CONNECTIONS = 64
 
@@ -220,11 +227,18 @@ def _connect_urls(names: Sequence[str], options: dict[str, Any]) -> Connection:
             if _uses_arrow_client(options):
                 return _wrap_arrow(names, _open_arrow_s3(options), secrets)
             options = _to_s3fs_options(options)
-        connected = [url_to_fs(name, **options) for name in names]
+        if all(map(_is_sftp, names)):
+            from windrow.io.storage.sftp_files import CONNECT_RETRIES, TIMEOUTS
+
+            # the only filesystem that connects here
+            made = {**TIMEOUTS, **options}
+            connected = CONNECT_RETRIES.call(lambda: [url_to_fs(name, **made) for name in names])
+        else:
+            connected = [url_to_fs(name, **options) for name in names]
     except PlanError:
         raise
     except Exception as error:
-        fix = "check the URL's scheme and storage_options=, and that the scheme's package is installed"
+        fix = _connecting_fix(names[0], error)
         raise source_error(without_user(names[0]), error, fix, secrets) from safe_cause(error, secrets)
     lister = connected[0][0]
     for name, (other, _) in zip(names, connected, strict=True):
@@ -232,9 +246,11 @@ def _connect_urls(names: Sequence[str], options: dict[str, Any]) -> Connection:
             first, this = without_user(names[0]), without_user(name)
             raise PlanError(f"{first} and {this} are on different filesystems: read them separately")
     plain = tuple(path for _, path in connected)
+    if isinstance(lister, LocalFileSystem):
+        return Connection(lister, None, plain, secrets)
     if is_hub(lister):
         return _connect_hub(lister, plain, revision, secrets)
-    return Connection(lister, None if isinstance(lister, LocalFileSystem) else lister, plain, secrets)
+    return _wrap_fsspec(names, lister, plain, secrets)
 
 
 def _connect_given(names: Sequence[str], filesystem: Any) -> Connection:
@@ -252,7 +268,8 @@ def _connect_given(names: Sequence[str], filesystem: Any) -> Connection:
         plain = tuple(str(filesystem._strip_protocol(name)) for name in names)
         if is_hub(filesystem):
             return _connect_hub(filesystem, plain, None, filesystem_secrets(filesystem))
-        return Connection(filesystem, filesystem, plain, filesystem_secrets(filesystem))
+        secrets = (*filesystem_secrets(filesystem), *(text for name in names for text in url_secrets(name)))
+        return _wrap_fsspec(names, filesystem, plain, secrets)
     kind = type(filesystem).__name__
     raise PlanError(f"filesystem= is a {kind}: give an fsspec or a pyarrow.fs filesystem")
 
@@ -267,6 +284,39 @@ def _connect_hub(lister: Any, plain: tuple[str, ...], revision: Any, secrets: tu
     secrets = tuple(dict.fromkeys([*secrets, *filesystem_secrets(opener)]))
     paths = tuple(with_revision(path, revision) for path in plain)
     return Connection(lister, opener if all(map(opener.reads, paths)) else lister, paths, secrets)
+
+
+def _wrap_fsspec(
+    names: Sequence[str], filesystem: Any, paths: tuple[str, ...], secrets: tuple[str, ...]
+) -> Connection:
+    """Connect through a filesystem of fsspec; those of HTTP and SFTP servers lack much of what reading needs."""
+    protocol = filesystem.protocol
+    protocols = {protocol} if isinstance(protocol, str) else set(protocol)
+    wrapped = filesystem
+    if "https" in protocols and hasattr(filesystem, "encode_url"):
+        from windrow.io.storage.http_files import connect_http
+
+        wrapped, found = connect_http(filesystem, names)
+        paths = tuple(found)
+    elif "sftp" in protocols and hasattr(filesystem, "ftp"):
+        from windrow.io.storage.sftp_files import SftpFiles
+
+        wrapped = SftpFiles(filesystem)
+    return Connection(wrapped, wrapped, paths, secrets)
+
+
+def _is_sftp(url: str) -> bool:
+    return url.startswith(("sftp://", "ssh://"))
+
+
+def _connecting_fix(name: str, error: Exception) -> str:
+    """What to do where no filesystem can be made for a URL."""
+    scheme = name.partition("://")[0]
+    if isinstance(error, (ImportError, ValueError)) and scheme in _EXTRAS:
+        return f'check storage_options=, and pip install "windrow[{_EXTRAS[scheme]}]"'
+    if isinstance(error, GaveUpError):
+        return "check the server's address and the network, or try later"
+    return "check the URL's scheme and storage_options=, and that the scheme's package is installed"
 
 
 def _wrap_arrow(names: Sequence[str], filesystem: Any, secrets: tuple[str, ...]) -> Connection:

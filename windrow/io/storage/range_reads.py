@@ -34,18 +34,27 @@ _MIN_LANES, _MAX_LANES = 8, 32
 _GAP_BYTES, _GAP_SHARE = 64 * 1024, 1 / 32
 
 
+class NoRangesError(OSError):
+    """The server sends files only as a whole; ``read_whole`` gets the file, and reads ranges of it."""
+
+    def __init__(self, read_whole: ReadRange) -> None:
+        super().__init__("the server does not support range requests")
+        self.read_whole = read_whole
+
+
 def read_ranges(filesystem: Any, path: str) -> ReadRange:
     """Return a thread-safe function that reads a range of a file, completely or not at all."""
     if not hasattr(filesystem, "cat_file"):
         return _ArrowRanges(filesystem, path)
 
-    def read_range(start: int, stop: int) -> Any:
-        data = filesystem.cat_file(path, start=start, end=stop)
-        if len(data) != stop - start:
-            raise _make_short_read_error(start, stop)
-        return data
+    return partial(_read_exactly, lambda start, stop: filesystem.cat_file(path, start=start, end=stop))
 
-    return read_range
+
+def _read_exactly(read: ReadRange, start: int, stop: int) -> Any:
+    data = read(start, stop)
+    if len(data) != stop - start:
+        raise _make_short_read_error(start, stop)
+    return data
 
 
 class _ArrowRanges:
@@ -137,7 +146,11 @@ class RemoteFile(io.RawIOBase):
         try:
             with counting(self._clock) if current_clock() is None else nullcontext():
                 count_request(stop - start)
-                return self._retries.read(lambda: self._read_range(start, stop), stop - start)
+                try:
+                    return self._retries.read(lambda: self._read_range(start, stop), stop - start)
+                except NoRangesError as error:
+                    whole = error.read_whole
+                    return self._retries.read(lambda: _read_exactly(whole, start, stop), self._size)
         except Exception:
             self.failed = True
             raise

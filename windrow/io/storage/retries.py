@@ -58,6 +58,7 @@ _LIBRARIES = {
     "azure",
     "botocore",
     "fsspec",
+    "gcsfs",
     "google",
     "http",
     "httpcore",
@@ -65,16 +66,19 @@ _LIBRARIES = {
     "httpx",
     "httpx2",
     "huggingface_hub",
+    "paramiko",
     "requests",
     "urllib3",
 }
 _TRANSIENT_NAMES = re.compile(
     r"(Connect|Checksum|Timeout|Disconnect|IncompleteRead|Payload|ProtocolError|TransferEncoding|ContentLength"
     r"|HTTPClientError|ResponseStreaming|ResponseParser|ChunkedEncoding|ClientOSError|ServiceRe(quest|sponse)"
-    r"|ServerError|TooManyRequests|Transport)"
+    r"|ServerError|TooManyRequests|Transport|SSHException|ProxyError)"
 )
-# in the names of errors that last
-_LASTING = re.compile(r"Certificate|SSL|LocalProtocol|UnsupportedProtocol|OfflineMode")
+# in the names of errors that last; SSHException stands for all that can happen to a connection, and for some of these
+_LASTING = re.compile(
+    r"Certificate|SSL|LocalProtocol|UnsupportedProtocol|OfflineMode|Authentication|HostKey|IncompatiblePeer|NonRetryable"
+)
 # aiohttp reports status 400 when a response is truncated
 _TRUNCATED = re.compile(r"Payload|ContentLength")
 _TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504, 509}
@@ -237,7 +241,7 @@ def _cause_chain(error: BaseException) -> Iterator[BaseException]:
 
 def _classify(error: BaseException) -> bool | None:
     """Whether one error of a cause chain is transient; None if it is unknown."""
-    status, code = _status(error)
+    status, code = find_status(error)
     if status is not None:
         return status in _TRANSIENT_STATUSES or _THROTTLED.search(code) is not None
     is_known = type(error).__module__.partition(".")[0] in _LIBRARIES
@@ -253,8 +257,8 @@ def _classify(error: BaseException) -> bool | None:
     return None
 
 
-def _status(error: BaseException) -> tuple[int | None, str]:
-    """The HTTP status and the error code of a client's error."""
+def find_status(error: BaseException) -> tuple[int | None, str]:
+    """The HTTP status and the error code of a client's error; None and no code without."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")

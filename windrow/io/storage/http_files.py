@@ -1,0 +1,341 @@
+"""Files of an HTTP(S) server as a filesystem: listings from its pages, byte ranges, whole downloads where it has none.
+
+The names of files are decoded and have no credentials: ``host/folder/a b.parquet`` for
+``https://user:password@host/folder/a%20b.parquet?X-Amz-Signature=...``. So manifests and fingerprints stay the same
+when a signature is renewed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import posixpath
+import re
+import tempfile
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import IO, Any, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
+
+from fsspec import AbstractFileSystem
+
+from windrow.core.errors import PlanError
+from windrow.io.storage.credentials import is_secret_parameter
+from windrow.io.storage.range_reads import NoRangesError
+
+logger = logging.getLogger(__name__)
+
+# parameters that a signature covers: of S3, Google, CloudFront, and Azure's shared access signatures
+_SIGNED_PARAMETERS = re.compile(
+    r"(x-amz-|x-goog-).*|expires|policy|key-pair-id|googleaccessid|awsaccesskeyid"
+    r"|s[vsterip]|srt|spr|sip|ses|sdd|scid|sk(oid|tid|t|e|s|v)|[as]uoid|saoid|rs(cc|cd|ce|cl|ct)",
+    re.IGNORECASE,
+)
+_NO_RANGES = "support range requests"
+_KEPT_DOWNLOADS = 16
+# as sent over the network, so that ranges and sizes are those of the file
+_IDENTITY = {"Accept-Encoding": "identity"}
+
+
+class _Url(NamedTuple):
+    scheme: str
+    login: str
+    host: str
+    name: str
+    signature: str
+
+
+def split_url(url: str) -> tuple[str, str, str, str, str]:
+    """Split a URL into its scheme, login, host, name, and the part of its query that is a signature.
+
+    >>> split_url("https://me:pw@host/a%20b.parquet?part=1&sv=2024&sig=0f3a")
+    ('https', 'me:pw', 'host', 'host/a b.parquet?part=1', 'sv=2024&sig=0f3a')
+    """
+    parts = urlsplit(url)
+    login, _, host = parts.netloc.rpartition("@")
+    given = [text for text in parts.query.split("&") if text]
+    names = [text.partition("=")[0] for text in given]
+    signed = any(map(is_secret_parameter, names))
+    is_signature = [
+        signed and (is_secret_parameter(name) or bool(_SIGNED_PARAMETERS.fullmatch(name))) for name in names
+    ]
+    own = "&".join(text for text, other in zip(given, is_signature, strict=True) if not other)
+    signature = "&".join(text for text, other in zip(given, is_signature, strict=True) if other)
+    name = host + unquote(parts.path) + (f"?{own}" if own else "")
+    return parts.scheme, login, host, name, signature
+
+
+class HttpStatusError(OSError):
+    """An HTTP error; unlike that of the client, it holds no URL and no headers."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"HTTP status {status} {reason}".rstrip())
+        self.status, self.reason = status, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HttpStatusError, (self.status, self.reason)
+
+
+def connect_http(filesystem: Any, urls: Sequence[str]) -> tuple[HttpFiles, list[str]]:
+    """The servers of some URLs, and the names of the URLs there."""
+    parts = [_Url(*split_url(url)) for url in urls]
+    if len({part.scheme for part in parts}) > 1:
+        raise PlanError("paths are on http:// and https://: read them separately")
+    logins = {part.host: part.login.split(":", 1) for part in parts if part.login}
+    if len({(part.host, part.login) for part in parts}) > len({part.host for part in parts}):
+        raise PlanError("paths contain different credentials for the same server: read them separately")
+    if len({(part.name, part.signature) for part in parts}) > len({part.name for part in parts}):
+        raise PlanError("two paths differ in their signatures or keys alone: give each file once")
+    signatures = {_fixed_part(part.name): part.signature for part in parts if part.signature}
+    # the names are part of what is secret, so that all values below are taken for secrets
+    credentials = {"logins": logins, "signatures": signatures}
+    files = HttpFiles(filesystem, parts[0].scheme, credentials, os.urandom(8).hex())
+    return files, [part.name for part in parts]
+
+
+def _fixed_part(pattern: str) -> str:
+    """The part of a pattern that has no wildcards; a name as it is."""
+    parts = pattern.split("/")
+    magic = [place for place, part in enumerate(parts) if re.search(r"[*\[]", part)]
+    return "/".join(parts[: magic[0]] if magic else parts).rstrip("/")
+
+
+class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
+    """The files of HTTP(S) servers; ``fs`` is fsspec's client, and ``credentials`` has logins and signatures."""
+
+    cachable = False
+    protocol = ("http", "https")
+
+    def __init__(
+        self, fs: Any, scheme: str, credentials: Mapping[str, Mapping[str, Any]], opening: str
+    ) -> None:
+        super().__init__(use_listings_cache=False)
+        self.fs, self.scheme, self.credentials = fs, scheme, credentials
+        self._opening = opening
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HttpFiles) and (self.fs, self.scheme, self.credentials) == (
+            other.fs,
+            other.scheme,
+            other.credentials,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.fs, self.scheme))
+
+    def unstrip_protocol(self, name: str) -> str:
+        """The URL of a file without credentials."""
+        return f"{self.scheme}://{name}"
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> Any:
+        """The links of a page that lead below it."""
+        folder = path.rstrip("/")
+        url = self._url(f"{folder}/")
+        with _clean_errors(folder):
+            links = self.fs.ls(url, detail=False)
+        found = dict(filter(None, (self._find_child(folder, url, link) for link in links)))
+        infos = [{"name": name, "size": None, "type": kind} for name, kind in sorted(found.items())]
+        return infos if detail else [info["name"] for info in infos]
+
+    def _find_child(self, folder: str, url: str, link: str) -> tuple[str, str] | None:
+        """The name below a folder that a link leads to, and its type; None for other links, as for sorting."""
+        start = url.rstrip("/") + "/"
+        relative = link[len(start) :] if link.startswith(start) else ""
+        child = posixpath.normpath(unquote(relative)) if relative else "."
+        if re.search("[?#]", relative) or child.startswith((".", "/")):
+            return None
+        if not link.endswith("/"):
+            return f"{folder}/{child}", "file"
+        return None if "/" in child else (f"{folder}/{child}", "directory")
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """Size, version and type; a directory is what the server knows with a slash at the end of its URL."""
+        try:
+            found = self._ask(path)
+        except FileNotFoundError:
+            if path.endswith("/"):
+                raise
+            # some servers do not redirect to the URL with the slash
+            path += "/"
+            found = self._ask(path)
+        if path.endswith("/") or urlsplit(found.get("url") or "").path.endswith("/"):
+            return {"name": path, "size": 0, "type": "directory"}
+        if found.get("size") is None:
+            raise OSError("the server does not state the size of the file (Content-Length)")
+        return {**found, "name": path, "url": None}
+
+    def _ask(self, path: str) -> Any:
+        with _clean_errors(path):
+            return self.fs.info(self._url(path))
+
+    def glob(self, path: str, maxdepth: int | None = None, **options: Any) -> Any:
+        """The files that match a pattern; ``?`` begins a query, as in all URLs."""
+        if "?" not in path:
+            return super().glob(path, maxdepth=maxdepth, **options)
+        try:
+            found = {path: self.info(path)}
+        except FileNotFoundError:
+            found = {}
+        return found if options.get("detail") else list(found)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> Any:
+        """The bytes of a range; a `NoRangesError` that can download the file where the server knows no ranges."""
+        url, key = self._url(path), (self._opening, path)
+        if start is None or end is None or start == end:
+            with _clean_errors(path):
+                return self.fs.cat_file(url, start=start, end=end)
+        if (known := _DOWNLOADS.find(key)) is not None:
+            return known.read(start, end)
+        whole = NoRangesError(partial(self._read_downloaded, path))
+        if _DOWNLOADS.is_expected(key):
+            raise whole
+        headers = {**self.fs.kwargs.get("headers", {}), **_IDENTITY}
+        try:
+            with _clean_errors(path), self.fs.open(url, size=end, cache_type="none", headers=headers) as file:
+                file.seek(start)
+                data = file.read(end - start)
+        except ValueError as error:
+            if _NO_RANGES not in str(error):
+                raise
+            _DOWNLOADS.expect(key)
+            raise whole from None
+        if not data:
+            raise HttpStatusError(416, "the file ends before the range")
+        return data
+
+    def _read_downloaded(self, path: str, start: int, stop: int) -> bytes:
+        """Bytes of a file that is downloaded as a whole, once for each listing and process."""
+        url = self._url(path)
+        headers = {**self.fs.kwargs.get("headers", {}), **_IDENTITY}
+
+        def download(file: IO[bytes]) -> None:
+            _warn_once(f"{self.scheme}://{path.partition('/')[0]}")
+            with _clean_errors(path):
+                self.fs.get_file(url, file, headers=headers)
+
+        return _DOWNLOADS.get((self._opening, path), download).read(start, stop)
+
+    def _url(self, name: str) -> str:
+        host, slash, rest = name.partition("/")
+        path, _, own = rest.partition("?")
+        login = ":".join(self.credentials["logins"].get(host, ()))
+        query = "&".join(filter(None, (own, self._signature(name))))
+        address = f"{self.scheme}://{login}@{host}" if login else f"{self.scheme}://{host}"
+        return f"{address}{slash}{quote(path)}" + (f"?{query}" if query else "")
+
+    def _signature(self, name: str) -> str:
+        """The signature that was given for a file, or for a folder above it."""
+        signatures = self.credentials["signatures"]
+        place = name.rstrip("/") if signatures else ""
+        while place:
+            if place in signatures:
+                return str(signatures[place])
+            place = place.rpartition("/")[0]
+        return ""
+
+
+@contextmanager
+def _clean_errors(name: str) -> Iterator[None]:
+    """Raise errors by status, as Python's own where there is one, and without the URL and the headers of the request."""
+    try:
+        yield
+    except Exception as error:
+        # fsspec reports every failure to find out about a file as a missing file
+        cause = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ else error
+        status = getattr(cause, "status", None)
+        if isinstance(cause, FileNotFoundError) or status in (404, 410):
+            raise FileNotFoundError(name) from None
+        if status in (401, 403):
+            raise PermissionError(f"HTTP status {status}: the server refuses access") from None
+        # of a response that was cut, the client states 400
+        if isinstance(status, int) and type(cause).__name__ == "ClientResponseError":
+            raise HttpStatusError(status, str(getattr(cause, "message", ""))) from None
+        if cause is error:
+            raise
+        raise cause from None
+
+
+class _Content:
+    """The bytes of a temporary file without a name, which goes with the last reference to it."""
+
+    def __init__(self, fill: Callable[[IO[bytes]], None]) -> None:
+        with tempfile.TemporaryFile() as file:
+            fill(file)
+            file.flush()
+            self._descriptor = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def read(self, start: int, stop: int) -> bytes:
+        return os.pread(self._descriptor, stop - start, start)
+
+
+@dataclass
+class _Download:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    content: _Content | None = None
+
+
+class _Downloads:
+    """Files that were downloaded as a whole; the last ones that were used."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[str, str], _Download] = OrderedDict()
+
+    def find(self, key: tuple[str, str]) -> _Content | None:
+        with self._lock:
+            known = self._known.get(key)
+            if known is None:
+                return None
+            self._known.move_to_end(key)
+            return known.content
+
+    def expect(self, key: tuple[str, str]) -> None:
+        """Remember that a file can only be downloaded."""
+        with self._lock:
+            self._known.setdefault(key, _Download())
+            while len(self._known) > _KEPT_DOWNLOADS:
+                self._known.popitem(last=False)
+
+    def is_expected(self, key: tuple[str, str]) -> bool:
+        with self._lock:
+            return key in self._known
+
+    def get(self, key: tuple[str, str], fill: Callable[[IO[bytes]], None]) -> _Content:
+        """The content of a key, which the first call fills."""
+        self.expect(key)
+        with self._lock:
+            known = self._known.setdefault(key, _Download())
+            self._known.move_to_end(key)
+        with known.lock:
+            if known.content is None:
+                known.content = _Content(fill)
+            return known.content
+
+
+_DOWNLOADS = _Downloads()
+# another thread can hold a lock when the process is forked
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_DOWNLOADS.forget)
+
+_WARNED: set[str] = set()
+
+
+def _warn_once(server: str) -> None:
+    if server not in _WARNED:
+        _WARNED.add(server)
+        logger.warning(
+            "%s does not support range requests: each file is downloaded as a whole, once to plan and once in every "
+            "process that reads it. The last %d lie in the folder of temporary files (TMPDIR). Copy the dataset to "
+            "local disk or object storage if it is large",
+            server,
+            _KEPT_DOWNLOADS,
+        )
