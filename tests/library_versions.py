@@ -8,9 +8,10 @@ import pyarrow as pa
 
 from windrow.core.variable_tensors import is_variable_tensor
 
-__all__ = ["ARROW", "RAY_UNCLOSED", "parquet_stores_nulls"]
+__all__ = ["ARROW", "FSSPEC", "RAY_UNCLOSED", "parquet_stores_nulls"]
 
 ARROW = int(pa.__version__.partition(".")[0])
+FSSPEC = tuple(map(int, metadata.version("fsspec").split(".")[:2]))
 # filters of warnings: Ray before 2.57 leaves processes and their log files to the garbage collector
 RAY_UNCLOSED = (
     [

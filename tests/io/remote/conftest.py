@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import ipaddress
 from collections.abc import Iterator
@@ -14,14 +15,27 @@ import pytest
 from tests.faults.proxy import Proxy, open_proxy
 from tests.io.files import S3, make_bucket
 from tests.io.remote.servers import serve_azure, serve_gcs, serve_plain_http, serve_rclone
-from tests.io.remote.stores import RemoteStore, client_of, memory_store, over_sftp, put_in, remove_from, through
+from tests.io.remote.stores import (
+    WRONG,
+    RemoteStore,
+    client_of,
+    memory_store,
+    over_sftp,
+    put_in,
+    remove_from,
+    through,
+)
 from tests.io.remote.tcp_proxy import TcpProxy, open_tcp_proxy
 
 ON_EVERY_CHANGE = ("memory", "s3", "https", "http without ranges", "sftp")
 AT_NIGHT = ("azure", "gcs")
 STORES = [*ON_EVERY_CHANGE, *(pytest.param(name, marks=pytest.mark.nightly) for name in AT_NIGHT)]
 
-USER, PASSWORD, SIGNATURE = "user-that-nobody-shows", "pass/word+that nobody=shows", "sig/nature+that=nobody-shows"
+USER, PASSWORD, SIGNATURE = (
+    "user-that-nobody-shows",
+    "pass/word+that nobody=shows",
+    "sig/nature+that=nobody-shows",
+)
 # the key that Azurite comes with
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 AZURE_ACCOUNT = "devstoreaccount1"
@@ -78,9 +92,11 @@ def https_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pro
     served.mkdir()
     # tests write without the server, and a listing that it keeps would lack their files
     options = ("--user", USER, "--pass", PASSWORD, "--dir-cache-time", "0s")
-    with serve_rclone("http", served, *options) as port:
-        with open_proxy(f"http://127.0.0.1:{port}", certificate) as proxy:
-            yield proxy, served, certificate
+    with (
+        serve_rclone("http", served, *options) as port,
+        open_proxy(f"http://127.0.0.1:{port}", certificate) as proxy,
+    ):
+        yield proxy, served, certificate
 
 
 @pytest.fixture
@@ -92,7 +108,11 @@ def make_https(https_server: tuple[Proxy, Path, Path]) -> Any:
         root = proxy.endpoint.replace("://", f"://{login}") + f"/{folder}/"
         options = {"get_client": client_of(certificate)}
         put, remove = put_in(served / folder), remove_from(served / folder)
-        return RemoteStore("https", root, options, put, remove, proxy, (USER, PASSWORD), can_write=False)
+        header = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        secrets = (USER, PASSWORD, header)
+        found = RemoteStore("https", root, options, put, remove, proxy, secrets, can_write=False)
+        found.wrong = root.replace(quote(PASSWORD, safe=""), WRONG), options
+        return found
 
     return make
 
@@ -117,6 +137,7 @@ def make_http_without_ranges(plain_server: tuple[Proxy, Path]) -> Any:
         put, remove = put_in(served / folder), remove_from(served / folder)
         found = RemoteStore("http", root, {}, put, remove, proxy, (SIGNATURE,), can_write=False)
         found.has_ranges = False
+        found.wrong = root.replace(quote(SIGNATURE, safe=""), WRONG), {}
         return found
 
     return make
@@ -127,7 +148,10 @@ def sftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TcpP
     pytest.importorskip("paramiko")
     served = tmp_path_factory.mktemp("sftp") / "served"
     served.mkdir()
-    with serve_rclone("sftp", served, "--user", USER, "--pass", PASSWORD) as port, open_tcp_proxy(port) as proxy:
+    with (
+        serve_rclone("sftp", served, "--user", USER, "--pass", PASSWORD) as port,
+        open_tcp_proxy(port) as proxy,
+    ):
         yield proxy, port
 
 
@@ -141,8 +165,10 @@ def make_sftp(sftp_server: tuple[TcpProxy, int]) -> Any:
 
     def make(folder: str) -> RemoteStore:
         put, remove = over_sftp(direct, f"/{folder}/")
-        root = f"sftp://{USER}@127.0.0.1:{proxy.port}/{folder}/"
-        return RemoteStore("sftp", root, options, put, remove, proxy, (USER, PASSWORD))
+        root = f"sftp://127.0.0.1:{proxy.port}/{folder}/"
+        found = RemoteStore("sftp", root, options, put, remove, proxy, (USER, PASSWORD))
+        found.wrong = root, {**options, "password": WRONG}
+        return found
 
     return make
 
@@ -187,9 +213,11 @@ def azure_proxy(
     with pytest.MonkeyPatch.context() as patch:
         # Azure's client waits for at least 15 s, and nobody can tell it otherwise through adlfs
         patch.setattr(policies_async.ExponentialRetry, "get_backoff_time", lambda *_: 0.05)
-        with serve_azure(cache.mkdir("azurite"), directory) as port:
-            with open_proxy(f"http://127.0.0.1:{port}") as proxy:
-                yield proxy, port
+        with (
+            serve_azure(cache.mkdir("azurite"), directory) as port,
+            open_proxy(f"http://127.0.0.1:{port}") as proxy,
+        ):
+            yield proxy, port
 
 
 @pytest.fixture
@@ -214,7 +242,11 @@ def make_azure(azure_proxy: tuple[Proxy, int]) -> Any:
     def make(folder: str) -> RemoteStore:
         put, remove = through(direct, f"{BUCKET}/{folder}/")
         options = options_of(proxy.endpoint)
-        return RemoteStore("azure", f"abfs://{BUCKET}/{folder}/", options, put, remove, proxy, (AZURE_KEY,))
+        root, wrong = f"abfs://{BUCKET}/{folder}/", base64.b64encode(WRONG.encode()).decode()
+        found = RemoteStore("azure", root, options, put, remove, proxy, (AZURE_KEY,))
+        text = options["connection_string"].replace(AZURE_KEY, wrong)
+        found.wrong = root, {"connection_string": text}
+        return found
 
     return make
 

@@ -62,7 +62,15 @@ def serve_azure(cache: Path, directory: Path) -> Iterator[int]:
     script = cache / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
     if not script.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        install = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(cache), f"azurite@{AZURITE_VERSION}"]
+        install = [
+            npm,
+            "install",
+            "--no-audit",
+            "--no-fund",
+            "--prefix",
+            str(cache),
+            f"azurite@{AZURITE_VERSION}",
+        ]
         try:
             done = subprocess.run(install, capture_output=True, timeout=_INSTALL_SECONDS)
         except subprocess.TimeoutExpired:

@@ -22,9 +22,22 @@ from tests.faults.proxy import Fault, Proxy
 from tests.io.remote.tcp_proxy import TcpProxy
 from windrow import Dataset
 
-__all__ = ["FILES", "ROWS", "RemoteStore", "client_of", "content", "memory_store", "over_sftp", "put_in", "remove_from", "through"]
+__all__ = [
+    "FILES",
+    "ROWS",
+    "WRONG",
+    "RemoteStore",
+    "client_of",
+    "content",
+    "memory_store",
+    "over_sftp",
+    "put_in",
+    "remove_from",
+    "through",
+]
 
 FILES, ROWS = 3, 400
+WRONG = "wrong-and-not-shown"
 _NEXT = itertools.count(1)
 
 
@@ -54,6 +67,8 @@ class RemoteStore:
     secrets: tuple[str, ...] = ()
     can_write: bool = True
     has_ranges: bool = True
+    # the same with credentials that are not valid
+    wrong: tuple[str, dict[str, Any]] | None = None
 
     def read(self, path: str = "", **arguments: Any) -> Dataset:
         """A dataset of the folder, or of what lies in it."""
@@ -147,7 +162,7 @@ def through(filesystem: Any, root: str) -> tuple[Callable[[str, bytes], None], C
     def put(name: str, data: bytes) -> None:
         filesystem.pipe_file(f"{root}{name}", data)
 
-    return put, lambda name: filesystem.rm_file(f"{root}{name}")
+    return put, lambda name: filesystem.rm(f"{root}{name}")
 
 
 async def _make_client(certificate: str, **options: Any) -> Any:

@@ -53,7 +53,9 @@ class TcpProxy:
             for source, target, most in ((client, server, float("inf")), (server, client, limit)):
                 threading.Thread(target=self._copy, args=(source, target, client, most), daemon=True).start()
 
-    def _copy(self, source: socket.socket, target: socket.socket, client: socket.socket, limit: float) -> None:
+    def _copy(
+        self, source: socket.socket, target: socket.socket, client: socket.socket, limit: float
+    ) -> None:
         copied = 0
         with suppress(OSError):
             while data := source.recv(65_536):

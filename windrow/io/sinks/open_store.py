@@ -211,7 +211,11 @@ class FsspecStore(_RemoteStore):
         return bytes(self.filesystem.cat_file(path))
 
     def _delete(self, path: str) -> None:
-        self.filesystem.rm_file(path)
+        try:
+            self.filesystem.rm_file(path)
+        except NotImplementedError:
+            # Azure's before 2025
+            self.filesystem.rm(path)
 
     def _move(self, path: str, target: str) -> None:
         self.filesystem.mv(path, target)

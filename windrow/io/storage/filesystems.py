@@ -228,11 +228,13 @@ def _connect_urls(names: Sequence[str], options: dict[str, Any]) -> Connection:
                 return _wrap_arrow(names, _open_arrow_s3(options), secrets)
             options = _to_s3fs_options(options)
         if all(map(_is_sftp, names)):
-            from windrow.io.storage.sftp_files import CONNECT_RETRIES, TIMEOUTS
+            from windrow.io.storage.sftp_files import CONNECT_RETRIES, TIMEOUTS, connect_sftp
 
             # the only filesystem that connects here
             made = {**TIMEOUTS, **options}
-            connected = CONNECT_RETRIES.call(lambda: [url_to_fs(name, **made) for name in names])
+            connected = CONNECT_RETRIES.call(
+                lambda: connect_sftp(lambda: [url_to_fs(name, **made) for name in names])
+            )
         else:
             connected = [url_to_fs(name, **options) for name in names]
     except PlanError:

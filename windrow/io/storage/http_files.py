@@ -84,18 +84,28 @@ class HttpStatusError(OSError):
 def connect_http(filesystem: Any, urls: Sequence[str]) -> tuple[HttpFiles, list[str]]:
     """The servers of some URLs, and the names of the URLs there."""
     parts = [_Url(*split_url(url)) for url in urls]
-    if len({part.scheme for part in parts}) > 1:
-        raise PlanError("paths are on http:// and https://: read them separately")
-    logins = {part.host: part.login.split(":", 1) for part in parts if part.login}
-    if len({(part.host, part.login) for part in parts}) > len({part.host for part in parts}):
+    scheme = parts[0].scheme
+    # names have no scheme: that of a server with another one is told by its port
+    parts = [part if part.scheme == scheme else _with_port(part) for part in parts]
+    schemes = {part.host: part.scheme for part in parts}
+    logins: dict[str, Any] = {part.host: part.login.split(":", 1) for part in parts if part.login}
+    signatures: dict[str, Any] = {_fixed_part(part.name): part.signature for part in parts if part.signature}
+    if len({(part.host, part.login, part.scheme) for part in parts}) > len(schemes):
         raise PlanError("paths contain different credentials for the same server: read them separately")
     if len({(part.name, part.signature) for part in parts}) > len({part.name for part in parts}):
         raise PlanError("two paths differ in their signatures or keys alone: give each file once")
-    signatures = {_fixed_part(part.name): part.signature for part in parts if part.signature}
-    # the names are part of what is secret, so that all values below are taken for secrets
+    # all values below this name are taken for secrets
     credentials = {"logins": logins, "signatures": signatures}
-    files = HttpFiles(filesystem, parts[0].scheme, credentials, os.urandom(8).hex())
+    others = {host: other for host, other in schemes.items() if other != scheme}
+    files = HttpFiles(filesystem, scheme, others, credentials, os.urandom(8).hex())
     return files, [part.name for part in parts]
+
+
+def _with_port(url: _Url) -> _Url:
+    if ":" in url.host:
+        return url
+    host = f"{url.host}:{443 if url.scheme == 'https' else 80}"
+    return url._replace(host=host, name=host + url.name[len(url.host) :])
 
 
 def _fixed_part(pattern: str) -> str:
@@ -112,11 +122,16 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
     protocol = ("http", "https")
 
     def __init__(
-        self, fs: Any, scheme: str, credentials: Mapping[str, Mapping[str, Any]], opening: str
+        self,
+        fs: Any,
+        scheme: str,
+        other_schemes: Mapping[str, str],
+        credentials: Mapping[str, Mapping[str, Any]],
+        opening: str,
     ) -> None:
         super().__init__(use_listings_cache=False)
         self.fs, self.scheme, self.credentials = fs, scheme, credentials
-        self._opening = opening
+        self._other_schemes, self._opening = other_schemes, opening
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, HttpFiles) and (self.fs, self.scheme, self.credentials) == (
@@ -130,7 +145,7 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
 
     def unstrip_protocol(self, name: str) -> str:
         """The URL of a file without credentials."""
-        return f"{self.scheme}://{name}"
+        return f"{self._scheme_of(name)}://{name}"
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> Any:
         """The links of a page that lead below it."""
@@ -214,7 +229,7 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
         headers = {**self.fs.kwargs.get("headers", {}), **_IDENTITY}
 
         def download(file: IO[bytes]) -> None:
-            _warn_once(f"{self.scheme}://{path.partition('/')[0]}")
+            _warn_once(self.unstrip_protocol(path.partition("/")[0]))
             with _clean_errors(path):
                 self.fs.get_file(url, file, headers=headers)
 
@@ -225,8 +240,15 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
         path, _, own = rest.partition("?")
         login = ":".join(self.credentials["logins"].get(host, ()))
         query = "&".join(filter(None, (own, self._signature(name))))
-        address = f"{self.scheme}://{login}@{host}" if login else f"{self.scheme}://{host}"
-        return f"{address}{slash}{quote(path)}" + (f"?{query}" if query else "")
+        address = f"{login}@{host}" if login else host
+        return f"{self._scheme_of(name)}://{address}{slash}{quote(path)}" + (f"?{query}" if query else "")
+
+    def _scheme_of(self, name: str) -> str:
+        return (
+            self._other_schemes.get(name.partition("/")[0], self.scheme)
+            if self._other_schemes
+            else self.scheme
+        )
 
     def _signature(self, name: str) -> str:
         """The signature that was given for a file, or for a folder above it."""
@@ -241,7 +263,7 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
 
 @contextmanager
 def _clean_errors(name: str) -> Iterator[None]:
-    """Raise errors by status, as Python's own where there is one, and without the URL and the headers of the request."""
+    """Raise errors by their status, as Python's own where there is one, and without URL and headers of the request."""
     try:
         yield
     except Exception as error:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from fsspec import AbstractFileSystem
 
 from windrow.io.storage.retries import Retries
+
+T = TypeVar("T")
 
 # servers refuse more: OpenSSH begins to at 10 that are not yet authenticated
 _MAX_CONNECTIONS = 8
@@ -73,12 +75,13 @@ class SftpFiles(AbstractFileSystem):  # type: ignore[misc]
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Make a directory and those above it; others may make the same ones now."""
-        for last in (*[False] * _RACES, True):
+        for attempt in range(1, _RACES + 1):
             with self._connection() as connection:
                 try:
-                    return connection.makedirs(path, exist_ok=exist_ok)
+                    connection.makedirs(path, exist_ok=exist_ok)
+                    return
                 except OSError:
-                    if last or not exist_ok:
+                    if attempt == _RACES or not exist_ok:
                         raise
 
     def put_file(self, lpath: str, rpath: str, **_: Any) -> None:
@@ -123,9 +126,17 @@ class SftpFiles(AbstractFileSystem):  # type: ignore[misc]
                 if _is_alive(connection):
                     return connection
         options = {**TIMEOUTS, **self.fs.storage_options, "skip_instance_cache": True}
-        connection = type(self.fs)(*self.fs.storage_args, **options)
+        connection = connect_sftp(lambda: type(self.fs)(*self.fs.storage_args, **options))
         connection.ftp.get_channel().settimeout(_REPLY_SECONDS)
         return connection
+
+
+def connect_sftp(connect: Callable[[], T]) -> T:
+    """Connect; paramiko raises a bare ``EOFError`` where the server hangs up in the meantime."""
+    try:
+        return connect()
+    except EOFError as error:
+        raise ConnectionResetError("the server closed the connection while it was opened") from error
 
 
 def _is_alive(connection: Any) -> bool:

@@ -1,0 +1,91 @@
+"""URLs of web servers as names without credentials, and back."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import windrow
+from windrow.io.storage.filesystems import Files, connect
+from windrow.io.storage.http_files import split_url
+
+pytest.importorskip("aiohttp")
+
+AWS = "X-Amz-Algorithm=AWS4&X-Amz-Credential=me%2F20&X-Amz-Date=2026&X-Amz-Expires=60&X-Amz-Signature=0f"
+AZURE = "sv=2024-11-04&se=2026-11-29&sr=c&sp=rl&spr=https&sig=a%2Bb%3D"
+GOOGLE = "GoogleAccessId=me&Expires=17&Signature=a%2Fb"
+
+
+def opened(*urls: str) -> tuple[Any, tuple[str, ...]]:
+    connection = connect(list(urls), None, {})
+    return connection.opener, connection.paths
+
+
+@pytest.mark.parametrize("signature", [AWS, AZURE, GOOGLE, "token=abc", "access_token=abc", "api_key=abc"])
+def test_signatures_belong_to_no_name(signature: str) -> None:
+    files, names = opened(
+        f"https://host/a%20b.parquet?{signature}", f"https://host/c.parquet?part=1&{signature}"
+    )
+    assert names == ("host/a b.parquet", "host/c.parquet?part=1")
+    assert files._url(names[0]) == f"https://host/a%20b.parquet?{signature}"
+    assert files._url(names[1]) == f"https://host/c.parquet?part=1&{signature}"
+    assert files._url("host/other.parquet") == "https://host/other.parquet"
+    assert signature not in repr(Files(names[0], files)) + Files(names[0], files).url
+
+
+@pytest.mark.parametrize("query", ["id=5", "author=me&sr=2", "design=x", "se=1"])
+def test_other_parameters_belong_to_the_name(query: str) -> None:
+    files, (name,) = opened(f"https://host/x?{query}")
+    assert name == f"host/x?{query}"
+    assert files._url(name) == f"https://host/x?{query}"
+
+
+def test_the_signature_of_a_folder_is_that_of_its_files() -> None:
+    files, names = opened("https://host/data/?sig=abc", "https://host/other/*.parquet?token=def")
+    assert names == ("host/data/", "host/other/*.parquet")
+    assert files._url("host/data/x/y.parquet") == "https://host/data/x/y.parquet?sig=abc"
+    assert files._url("host/other/y.parquet") == "https://host/other/y.parquet?token=def"
+    assert files._url("host/database/y.parquet") == "https://host/database/y.parquet"
+
+
+def test_logins_are_those_of_their_server() -> None:
+    files, names = opened("https://me:p%2Fw@one/x", "https://two:8443/x")
+    copy = pickle.loads(pickle.dumps(files))
+    assert copy == files
+    for some in (files, copy):
+        assert [some._url(name) for name in names] == ["https://me:p%2Fw@one/x", "https://two:8443/x"]
+        assert some.unstrip_protocol(names[0]) == "https://one/x"
+
+
+def test_servers_of_both_schemes_are_read_together() -> None:
+    files, names = opened("https://host/x", "http://host/y", "http://other:8080/z")
+    assert names == ("host/x", "host:80/y", "other:8080/z")
+    assert [files._url(name) for name in names] == [
+        "https://host/x",
+        "http://host:80/y",
+        "http://other:8080/z",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("urls", "words"),
+    [
+        (["https://me:hidden-1@host/x", "https://me:hidden-2@host/y"], "different credentials"),
+        (["https://host/x?sig=hidden-1", "https://host/x?sig=hidden-2"], "differ in their signatures"),
+    ],
+)
+def test_credentials_that_contradict_each_other_raise(urls: list[str], words: str) -> None:
+    with pytest.raises(windrow.PlanError, match=words) as caught:
+        connect(urls, None, {})
+    assert "hidden" not in str(caught.value)
+
+
+@given(st.lists(st.text("ab =%#+&é日", min_size=1, max_size=6), min_size=1, max_size=3))
+def test_names_come_back_from_their_urls(parts: list[str]) -> None:
+    files, _ = opened("https://me:pw@host/x?sig=abc")
+    name = "/".join(["host", *parts])
+    assert split_url(files._url(name))[3] == name
