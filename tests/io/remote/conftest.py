@@ -27,8 +27,9 @@ from tests.io.remote.stores import (
 )
 from tests.io.remote.tcp_proxy import TcpProxy, open_tcp_proxy
 
-ON_EVERY_CHANGE = ("memory", "s3", "https", "http without ranges", "sftp")
-AT_NIGHT = ("azure", "gcs")
+ON_EVERY_CHANGE = ("memory", "https", "http without ranges", "sftp")
+# tests/io/s3 and tests/faults read from S3 on every change
+AT_NIGHT = ("s3", "azure", "gcs")
 STORES = [*ON_EVERY_CHANGE, *(pytest.param(name, marks=pytest.mark.nightly) for name in AT_NIGHT)]
 
 USER, PASSWORD, SIGNATURE = (

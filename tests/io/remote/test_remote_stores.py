@@ -21,6 +21,7 @@ from windrow import Dataset, SourceError
 
 pytestmark = pytest.mark.timeout(120)
 
+MORE_FAULTS = ("internal", "too many", "drop")
 EVERYTHING = list(range(FILES * ROWS))
 
 
@@ -126,7 +127,10 @@ def test_written_files_equal_local_ones(store: RemoteStore, tmp_path: Path) -> N
     assert not any(secret in repr(written) for secret in store.secrets)
 
 
-@pytest.mark.parametrize("kind", ["unavailable", "internal", "too many", "drop", "reset", "cut"])
+@pytest.mark.parametrize(
+    "kind",
+    ["unavailable", "reset", "cut", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in MORE_FAULTS)],
+)
 def test_transient_faults_change_no_row(store: RemoteStore, local: Path, kind: str) -> None:
     if store.proxy is None or (kind != "reset" and not isinstance(store.proxy, Proxy)):
         pytest.skip("the store has no such faults")

@@ -1,0 +1,108 @@
+"""Connections to SFTP servers: one call at a time on each, and none that is broken or may still get a reply."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from windrow.io.storage import sftp_files
+from windrow.io.storage.retries import is_transient
+from windrow.io.storage.sftp_files import SftpFiles
+
+
+class Server:
+    """Makes connections as fsspec's filesystem does, and counts them; ``fails`` is what the next call raises."""
+
+    def __init__(self) -> None:
+        self.connections: list[Any] = []
+        self.fails: list[Exception] = []
+        self.breaks = False
+        self.at_once = self.most = 0
+        self._lock = threading.Lock()
+        self.everybody_is_in = threading.Event()
+        self.wanted = 0
+
+
+def make(server: Server) -> SftpFiles:
+    class Connection:
+        host = "host"
+        storage_args = ()
+        storage_options: dict[str, Any] = {}
+
+        def __init__(self, **options: Any) -> None:
+            assert options["timeout"] == 15
+            self.alive = True
+            transport = SimpleNamespace(is_active=lambda: self.alive)
+            self.client = SimpleNamespace(get_transport=lambda: transport, close=lambda: None)
+            channel = SimpleNamespace(settimeout=lambda seconds: None, closed=False)
+            self.ftp = SimpleNamespace(get_channel=lambda: channel)
+            self.busy = False
+            server.connections.append(self)
+
+        def info(self, path: str) -> dict[str, Any]:
+            assert not self.busy, "two calls on one connection"
+            self.busy = True
+            with server._lock:
+                server.at_once += 1
+                server.most = max(server.most, server.at_once)
+                if server.at_once >= server.wanted:
+                    server.everybody_is_in.set()
+            if server.wanted:
+                server.everybody_is_in.wait(10)
+            with server._lock:
+                server.at_once -= 1
+            self.busy = False
+            if server.fails:
+                self.alive = not server.breaks
+                raise server.fails.pop()
+            return {"name": path, "size": 1, "type": "file"}
+
+    files = SftpFiles(Connection(timeout=15))
+    server.connections.clear()
+    return files
+
+
+def test_calls_of_one_thread_share_a_connection() -> None:
+    server = Server()
+    files = make(server)
+    server.fails = [FileNotFoundError("x")]
+    with pytest.raises(FileNotFoundError):
+        files.info("/x")
+    assert [files.info("/x")["size"] for _ in range(3)] == [1, 1, 1]
+    assert len(server.connections) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "breaks"), [(TimeoutError("late"), False), (EOFError(), True), (OSError(), True)]
+)
+def test_a_connection_that_failed_is_not_used_again(error: Exception, breaks: bool) -> None:
+    server = Server()
+    files = make(server)
+    server.fails, server.breaks = [error], breaks
+    with pytest.raises(ConnectionResetError) as caught:
+        files.info("/x")
+    assert is_transient(caught.value)
+    assert files.info("/x")["size"] == 1
+    assert len(server.connections) == 2
+
+
+def test_concurrent_calls_have_connections_of_their_own_up_to_a_limit() -> None:
+    server = Server()
+    files = make(server)
+    server.wanted = sftp_files._MAX_CONNECTIONS
+    with ThreadPoolExecutor(40) as threads:
+        list(threads.map(files.info, ["/x"] * 40))
+    assert server.most == len(server.connections) == sftp_files._MAX_CONNECTIONS
+
+
+def test_a_server_that_hangs_up_while_connecting_is_tried_again() -> None:
+    def connect() -> None:
+        raise EOFError
+
+    with pytest.raises(ConnectionResetError, match="closed the connection") as caught:
+        sftp_files.connect_sftp(connect)
+    assert is_transient(caught.value)
