@@ -10,7 +10,7 @@ import pytest
 import windrow
 from windrow.core.errors import PlanError, SourceError
 from windrow.io.catalog.listing import list_files
-from windrow.io.storage.credentials import find_secrets, redact, without_user
+from windrow.io.storage.credentials import find_secrets, redact, url_secrets, without_user
 
 
 def test_secrets_are_found_by_option_name() -> None:
@@ -79,3 +79,20 @@ def test_options_that_are_not_a_mapping_raise_without_being_shown(tmp_path: Path
         ) as told:
             call()
         assert "hidden" not in "".join(traceback.format_exception(told.value, chain=True))
+
+
+def test_parts_of_connection_strings_and_shared_signatures_are_secrets() -> None:
+    text = (
+        "AccountName=me;AccountKey=a+b/c==;SharedAccessSignature=sv=2024&sig=d%2Be;BlobEndpoint=https://host"
+    )
+    found = find_secrets({"connection_string": text, "sas_token": "sv=2024&sig=f%2Fg"})
+    assert {text, "a+b/c==", "d%2Be", "d+e", "f%2Fg", "f/g"} <= set(found)
+    message = redact("key a+b/c== at https://host/x?sv=2024&sig=d%2Be, or f/g", found)
+    assert not any(secret in message for secret in ("a+b/c==", "d%2Be", "f/g"))
+
+
+def test_containers_in_urls_of_azure_are_no_credentials() -> None:
+    url = "abfss://container@account.dfs.core.windows.net/train"
+    assert without_user(url) == url
+    assert url_secrets(url) == ()
+    assert url_secrets("sftp://me:pw@host/train") == ("me:pw", "me", "pw")

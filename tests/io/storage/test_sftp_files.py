@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -31,7 +31,7 @@ def make(server: Server) -> SftpFiles:
     class Connection:
         host = "host"
         storage_args = ()
-        storage_options: dict[str, Any] = {}
+        storage_options: ClassVar[dict[str, Any]] = {}
 
         def __init__(self, **options: Any) -> None:
             assert options["timeout"] == 15

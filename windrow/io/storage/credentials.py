@@ -84,10 +84,10 @@ def _iterate_secrets(value: Any, secret: bool) -> Iterator[str]:
         yield from _iterate_secrets(bytes(value).decode(errors="replace"), secret)
     elif isinstance(value, str) and value:
         if secret:
-            yield value
-            yield from _CONNECTION_PART.findall(value)
-            # a shared access signature without the "?" before it
-            yield from url_secrets(f"?{value}")
+            for part in (value, *_CONNECTION_PART.findall(value)):
+                yield part
+                # a shared access signature without the "?" before it
+                yield from url_secrets(f"?{part}")
         yield from url_secrets(value)
 
 
