@@ -87,3 +87,18 @@ def test_wrong_credentials_are_reported_without_secrets(s3: S3, bucket: str) -> 
     text = "".join(traceback.format_exception_only(caught.value)) + repr(caught.value.__cause__)
     assert "wrong-key-not-shown" not in text
     assert "wrong-secret-not-shown" not in text
+
+
+@pytest.mark.parametrize(
+    ("url", "extra"),
+    [("gs://b/x", "gcs"), ("az://c/x", "azure"), ("https://h/x", "http"), ("sftp://h/x", "sftp")],
+)
+def test_the_extra_of_a_scheme_is_named_where_its_package_is_missing(
+    url: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ImportError("Please install it")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", refuse)
+    with pytest.raises(SourceError, match=rf'pip install "windrow\[{extra}\]"'):
+        open_parquet(url)
