@@ -64,7 +64,7 @@ def test_every_logger_has_the_name_of_its_module() -> None:
 def test_a_run_starts_and_ends(lines: list[tuple[str, int, str]], tmp_path: Path) -> None:
     rows = sum(len(batch["x"]) for batch in _pipe(_write(tmp_path / "in")).iter_batches())
     assert rows == 40
-    assert [(name, level) for name, level, _ in lines] == [("threads", logging.INFO)] * 2
+    assert [(name, level) for name, level, _ in lines] == [("threads_job", logging.INFO)] * 2
     assert lines[0][2].startswith("a run of 1 shards starts on ")
     assert lines[1][2] == "the run ends: its last shard has closed"
 
