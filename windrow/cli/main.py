@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import windrow
-from windrow.cli import doctor, explain, inspect, premix, shuffle_report, tune
+from windrow.cli import doctor, explain, inspect, premix, shuffle_report, status, timeline, tune
 from windrow.cli.command_line import print_line
 from windrow.core.errors import WindrowError
 
@@ -18,6 +18,8 @@ _COMMANDS = {
     "tune": tune,
     "shuffle-report": shuffle_report,
     "premix": premix,
+    "status": status,
+    "timeline": timeline,
     "doctor": doctor,
 }
 _FAILED, _INTERRUPTED = 1, 130
@@ -50,7 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="windrow", description="Looks at data, plans pipelines and checks machines.", epilog=_CODES
+        prog="windrow",
+        description="Looks at data, plans pipelines, watches runs and checks machines.",
+        epilog=_CODES,
     )
     parser.add_argument("--version", action="version", version=f"windrow {windrow.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import windrow
-from windrow.pipeline.shard.observing_methods import describe_pipeline
+from windrow.pipeline.executors.describe_pipeline import describe_pipeline
 
 
 @pytest.mark.parametrize(("codec", "name"), [("zstd", "zstd"), ("lz4", "lz4"), ("none", "uncompressed")])

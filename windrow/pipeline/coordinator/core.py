@@ -201,6 +201,12 @@ class CoordinatorCore:
         """Statistics of the run so far."""
         return RunStats() if self._driver is None else self._driver.run_stats(spans=spans)
 
+    def describe(self) -> tuple[Program, dict[int, Place], Failure | None]:
+        """The program as it runs, the place of each client that has an epoch open, and what ended the run."""
+        places = {client: self._acknowledged.get(client, Place(0, 0)) for client in self._opened}
+        ended = None if self._driver is None else self._driver.failure
+        return self._program, places, self._disagreement or ended
+
     def tick(self) -> None:
         """Handle timeouts; to be called every `TICK_SECONDS`."""
         if self._driver is not None:

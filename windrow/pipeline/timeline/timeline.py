@@ -103,18 +103,14 @@ class Timeline:
             If the suffix is another one, or matplotlib is missing.
         """
         target = Path(path)
+        check_timeline_path(target)
         suffix = target.suffix.lower()
         if suffix == ".json":
             idle = {f"idle share of trainer {shard}": round(share, 4) for shard, share in self.idle.items()}
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(format_trace(self.lanes, self.start_time, idle), encoding="utf-8")
-        elif suffix in _PICTURES:
-            draw_timeline(self.lanes, self.start_time, self.stop_time, str(self), target, suffix[1:])
         else:
-            raise PlanError(
-                f"a timeline cannot be saved as {target.name!r}: use .json for Perfetto, or .png, .svg or .pdf for a "
-                "picture"
-            )
+            draw_timeline(self.lanes, self.start_time, self.stop_time, str(self), target, suffix[1:])
 
     def export_spans(self, tracer_provider: Any) -> int:
         """Hand all spans to OpenTelemetry, with their own times; returns how many.
@@ -132,3 +128,11 @@ class Timeline:
         from windrow.pipeline.timeline.exports import export_lanes
 
         return export_lanes(self.lanes, tracer_provider, str(self))
+
+
+def check_timeline_path(path: Path) -> None:
+    """Raise a `PlanError` if a timeline cannot be saved to a file of this name."""
+    if path.suffix.lower() not in (".json", *_PICTURES):
+        raise PlanError(
+            f"a timeline cannot be saved as {path.name!r}: use .json for Perfetto, or .png, .svg or .pdf for a picture"
+        )

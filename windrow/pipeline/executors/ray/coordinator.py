@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-import warnings
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.executors.ray.actor_environment import ActorEnvironment
 from windrow.pipeline.executors.ray.cluster import (
     ShardNodes,
     expected_clients,
@@ -40,6 +40,7 @@ from windrow.pipeline.executors.ray.pools import RayWorkers, RunPools
 from windrow.pipeline.executors.ray.ray_task import Heartbeat, cancel_copy, remove_on_all_nodes, submit_task
 from windrow.pipeline.executors.ray.replica_places import ReplicaPlaces
 from windrow.pipeline.executors.ray.run_metrics import RunMetrics
+from windrow.pipeline.executors.ray.run_report import RunReporter, describe_starter
 from windrow.pipeline.executors.ray.task_dispatch import Cluster, Dispatcher, Submitted
 from windrow.pipeline.plan.cache_budget import disk_cache
 from windrow.pipeline.plan.cursor import Place
@@ -70,10 +71,11 @@ class Coordinator:
         *packed: Any,
         starts_workers: bool = False,
         name: str = "",
+        starter: Mapping[str, Any] | None = None,
     ) -> None:
         export_code()
         program = program or unpack_program(packed)
-        environment = _ActorEnvironment(self)
+        environment = ActorEnvironment(self)
         self._core = CoordinatorCore(program, resources, expected_clients(nodes), environment, this_node())
         self._program, self._resources, self._nodes = program, resources, nodes
         # by number of workers: the coordinator of the run in which workers divide each shard, and what it needs
@@ -82,6 +84,7 @@ class Coordinator:
         self._transforms = bool(program.context.before)
         self._ticking = False
         self._name, self._metrics = name, RunMetrics(name[-8:], published=program.job.options.profile)
+        self._reporter = RunReporter(self._core, starter or {})
         self._incarnation = uuid.uuid4().hex
         self._warnings: list[str] = []
         cluster = Cluster(
@@ -179,6 +182,14 @@ class Coordinator:
     async def run_stats(self, *, spans: bool) -> RunStats:
         """Statistics of the job so far."""
         return self._core.run_stats(spans=spans)
+
+    async def report(self) -> dict[str, Any]:
+        """What an observer outside the job is told of it; changes nothing."""
+        return self._reporter.report()
+
+    async def report_spans(self) -> bytes:
+        """The spans of the job's timeline, for `unpack_spans`; changes nothing."""
+        return await self._reporter.pack_spans()
 
     async def divide(self, workers: int) -> str | Failure:
         """The name of the coordinator of the run in which ``workers`` processes divide each shard; starts it once."""
@@ -362,41 +373,13 @@ def start_coordinator(
     }
     # opened here, so that a restarted coordinator finds the same files
     disk = disk_cache(program.job)
-    job = program.job
+    job, starter = program.job, describe_starter()
 
     def start() -> tuple[Any, Any]:
         packed = pack_program(program)
         starting = actor.options(**options)
-        return starting.remote(None, resources, nodes, disk, *packed, starts_workers=True, name=name), packed
+        return starting.remote(
+            None, resources, nodes, disk, *packed, starts_workers=True, name=name, starter=starter
+        ), packed
 
     return call_with_picklable(start, (*job.before, *job.after), job.source, otherwise=ON_THREADS)
-
-
-class _ActorEnvironment:
-    """The coordinator core's environment; separate from the actor, whose methods any process can call."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-
-    def now(self) -> float:
-        """Monotonic clock of this process, in seconds."""
-        return time.monotonic()
-
-    def name_driver(self) -> str:
-        """A random name."""
-        return uuid.uuid4().hex[:8]
-
-    def is_restarted(self) -> bool:
-        """Whether Ray has restarted the actor."""
-        with warnings.catch_warnings():
-            # Ray itself uses an API that it deprecates
-            warnings.simplefilter("ignore", DeprecationWarning)
-            return bool(ray.get_runtime_context().was_current_actor_reconstructed)
-
-    def user_warnings(self) -> tuple[str, ...]:
-        """The warning that data tasks run without CPUs, once."""
-        return self._coordinator.take_warnings()
-
-    def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
-        """Submit a task to the cluster."""
-        self._coordinator.submit(driver, task, tables, cached)

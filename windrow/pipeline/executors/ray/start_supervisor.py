@@ -88,6 +88,7 @@ def start_supervisor(
         "address": head.address if head else address,
         "head": (head.host, head.port) if head else None,
         "adds_node": adds_node,
+        "auth_token": auth_token,
     }
     for attempt in range(1, _ATTEMPTS + 1):
         ready = _start(config, auth_token, is_head=head is None and address is None)

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from windrow.core.machine import available_cores
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.cluster import NAMESPACE, node_ip, resolve_hints
 from windrow.pipeline.executors.ray.executor import RayExecutor, ray_settings
+from windrow.pipeline.executors.ray.job_file import DIRECTORY_PREFIX, JobFile
 from windrow.pipeline.executors.ray.lifeline import Channel, accept_channel, open_channel
 
 # Nothing connects if the rank that started this process ends before it has read the ready message.
@@ -38,7 +39,6 @@ _FIRST_RANK_SECONDS = 120.0
 _JOIN_SECONDS = 120.0
 _CONNECT_SECONDS = 20.0
 _END_SECONDS = 10.0
-_DIRECTORY_PREFIX = "windrow-ray-"
 # A node whose link is down for half a minute is not lost; one whose ranks die is the launcher's business.
 # A transfer over a slow link is not retried while it runs, which would send the object twice.
 _PATIENT = {"health_check_failure_threshold": 12, "object_manager_pull_timeout_ms": 60_000}
@@ -65,6 +65,8 @@ class _Config:
     head: tuple[str, int] | None = None
     # whether this node becomes a node of the cluster
     adds_node: bool = True
+    # Ray's token, which the environment has too; empty: the user's
+    auth_token: str = field(default="", repr=False)
 
 
 def main(config: Mapping[str, Any]) -> None:
@@ -109,7 +111,7 @@ class _Supervisor:
         if config.adds_node:
             _use_cores_of(config.launcher)
             _remove_stale_directories()
-            self._directory = Path(tempfile.mkdtemp(prefix=_DIRECTORY_PREFIX))
+            self._directory = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX))
             self._locks.append(_lock(self._directory))
         if config.address is None:
             # "local" never connects to a cluster that is already running
@@ -134,7 +136,10 @@ class _Supervisor:
         listener = socket.create_server((config.ip, 0))
         self._listener = listener
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
-        address = config.address if config.head else ray.get_runtime_context().gcs_address
+        address = str(config.address if config.head else ray.get_runtime_context().gcs_address)
+        if self._directory is not None:
+            # for other programs of this user, such as `windrow status`
+            JobFile(address, config.ip, config.auth_token, sys.argv[0]).write(self._directory)
         return {"address": address, "host": config.ip, "port": listener.getsockname()[1]}
 
     def _join(self, address: str) -> None:
@@ -274,7 +279,7 @@ def _lock(directory: Path) -> int:
 
 def _remove_stale_directories() -> None:
     """Remove what killed supervisors of this user have left behind."""
-    for directory in Path(tempfile.gettempdir()).glob(f"{_DIRECTORY_PREFIX}*"):
+    for directory in Path(tempfile.gettempdir()).glob(f"{DIRECTORY_PREFIX}*"):
         with suppress(OSError):
             if directory.stat().st_uid == os.getuid() and (directory / "lock").exists():
                 descriptor = _lock(directory)
