@@ -132,7 +132,8 @@ def _details(run: Run, now: float) -> list[RenderableType]:
 def _format_cells(run: Run) -> tuple[str, ...]:
     """The cells of a pipeline's row; epochs and windows are counted from 1, as progress bars do."""
     if "shards" not in run:
-        return (str(run["id"]), str(run.get("state", "")), *[_UNKNOWN] * (len(_COLUMNS) - 2))
+        state = escape_controls(str(run.get("state", "")))
+        return (str(run["id"]), state, *[_UNKNOWN] * (len(_COLUMNS) - 2))
     epochs, windows = run.get("epochs"), run.get("windows")
     window = run["window"] + 1 if windows is None else min(run["window"] + 1, windows)
     trainers = run.get("trainers", ())

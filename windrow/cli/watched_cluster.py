@@ -117,6 +117,8 @@ class WatchedCluster:
                     self._process.kill()
                     raise StallError(f"{self._where()} has not answered within {seconds:.0f} s") from None
         if not line:
+            # what it printed last
+            self._threads[1].join(_END_SECONDS)
             if self._rejected.is_set():
                 raise PlanError(self._describe_rejection())
             code = self._process.wait()
