@@ -65,15 +65,16 @@ def test_what_is_no_cluster_is_an_error_at_once() -> None:
 
 def test_job_files_are_those_of_this_user(tmp_path: Path) -> None:
     folders = [tmp_path / f"windrow-ray-{name}" for name in ("own", "open", "broken", "linked", "empty")]
+    for folder in folders:
+        folder.mkdir()
     for folder in folders[:3]:
-        folder.mkdir(mode=0o700)
         JOB.write(folder)
     assert (folders[0] / "job.json").stat().st_mode & 0o777 == 0o600
-    # others can write there, and lead this process to a cluster of theirs
-    folders[1].chmod(0o777)
+    # Ray does this, so others can put files there, and lead this process to a cluster of theirs
+    folders[0].chmod(0o777)
+    (folders[1] / "job.json").chmod(0o622)
     (folders[2] / "job.json").write_text("{")
-    folders[3].symlink_to(folders[0])
-    folders[4].mkdir()
+    (folders[3] / "job.json").symlink_to(folders[0] / "job.json")
     assert find_jobs(tmp_path) == [JOB]
     assert "5ecret" not in repr(JOB)
 

@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -40,11 +40,17 @@ def find_jobs(folder: Path | None = None) -> list[JobFile]:
 def _read_all(folder: Path) -> Iterator[JobFile]:
     for directory in sorted(folder.glob(f"{DIRECTORY_PREFIX}*")):
         with suppress(OSError, ValueError, TypeError):
-            # another user could have put it there, to have this process run the code of another cluster
-            if _is_own(directory, stat.S_ISDIR) and _is_own(directory / _NAME, stat.S_ISREG):
-                yield JobFile(**json.loads((directory / _NAME).read_text(encoding="utf-8")))
+            yield JobFile(**json.loads(_read_own(directory / _NAME)))
 
 
-def _is_own(path: Path, is_kind: Callable[[int], bool]) -> bool:
-    found = path.lstat()
-    return found.st_uid == os.getuid() and is_kind(found.st_mode) and not found.st_mode & 0o022
+def _read_own(path: Path) -> str:
+    """Read a file of this user; raises a PermissionError if another user can have written it.
+
+    With it, another user could have this process connect to a cluster of theirs, and run their code. Ray lets everybody
+    write to the directory, but nobody can give a file to this user.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise PermissionError(f"{path} is not a file of this user alone")
+        return file.read()
