@@ -21,9 +21,6 @@ from windrow.pipeline.statistics.phases import Span, TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.timeline.lanes import merge_spans
 
-# of a mixture without an end, more rounds than any job reads
-_ENDLESS = 2**40
-
 
 def find_version() -> str:
     """The version of windrow in this process."""
@@ -71,7 +68,6 @@ class RunReporter:
             missing_libraries=run.missing_libraries,
         )
         epoch, window = find_slowest_place(program, places, trainers)
-        windows = program.fetched_windows(epoch)
         state = "reading" if places else "idle" if trainers else "starting"
         return {
             "windrow": find_version(),
@@ -83,7 +79,7 @@ class RunReporter:
             "epoch": epoch,
             "epochs": job.epochs,
             "window": window,
-            "windows": windows if windows < _ENDLESS else None,
+            "windows": program.fetched_windows(epoch),
             "epoch_rows": run.epoch_rows,
             "rows": sum(one.rows for one in trainers),
             "bytes": sum(one.bytes for one in trainers),
