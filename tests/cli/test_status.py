@@ -101,6 +101,7 @@ def test_a_narrow_terminal_gets_lines_in_which_nothing_is_cut_off(width: int) ->
     whole = "".join(line.strip() for line in text.splitlines()).replace(" ", "")
     for value in ("5ec0ffee", "4/20", "12,346", "1.0MiBof1.0GiB", "Decodinglimitsthisrun:addCPUs."):
         assert value in whole
+    assert text.index("5ec0ffee") < text.index("12,346") < text.index("Decoding")
 
 
 def test_names_cannot_change_what_a_terminal_shows() -> None:

@@ -101,8 +101,8 @@ def _table(rows: Sequence[Sequence[str]]) -> RenderableType:
 def _block(run: Run, cells: Sequence[str], now: float) -> list[RenderableType]:
     """A pipeline without a table: a line for each value."""
     values = [_line(f"  {name:<9} {cell}") for name, cell in zip(_COLUMNS[1:], cells[1:], strict=True)]
-    first, *others = _details(run, now)
-    return [first, *values, *others]
+    empty, name, *others = _details(run, now)
+    return [empty, name, *values, *others]
 
 
 def _details(run: Run, now: float) -> list[RenderableType]:

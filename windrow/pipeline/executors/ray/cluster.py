@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -21,6 +22,7 @@ from windrow.pipeline.executors.ray.placement import Node
 # of the actors that processes find by name
 NAMESPACE = "windrow"
 _LOOPBACK = "127.0.0.1"
+_TOKEN_FILE = Path("~/.ray/auth_token")
 # to a cluster on this machine
 _CONNECT_SECONDS = 5.0
 
@@ -100,6 +102,21 @@ def _set_token(auth_token: str) -> None:
     """Use a cluster's token; Ray reads it from the environment, and remembers what it has read."""
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ["RAY_AUTH_TOKEN"] = auth_token
+    _reread_environment()
+
+
+def use_own_token() -> None:
+    """Use this user's token, if there is one and no variable says otherwise, as Ray does for a cluster that it finds.
+
+    For a cluster of this machine: nobody else shall get the token.
+    """
+    is_given = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    if "RAY_AUTH_MODE" not in os.environ and (is_given or _TOKEN_FILE.expanduser().is_file()):
+        os.environ["RAY_AUTH_MODE"] = "token"
+        _reread_environment()
+
+
+def _reread_environment() -> None:
     raylet = sys.modules["ray._raylet"]
     with suppress(AttributeError):
         raylet.Config.initialize("")

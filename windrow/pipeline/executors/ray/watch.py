@@ -20,7 +20,7 @@ import ray
 from ray._private import services
 
 from windrow.core.errors import PlanError, StallError, WindrowError
-from windrow.pipeline.executors.ray.cluster import ClusterAddress, connect
+from windrow.pipeline.executors.ray.cluster import ClusterAddress, connect, use_own_token
 from windrow.pipeline.executors.ray.job_file import JobFile, find_jobs
 from windrow.pipeline.executors.ray.run_report import find_version, unpack_spans
 
@@ -78,7 +78,7 @@ class Watcher:
             find_jobs(),
         )
         if not self._cluster.auth_token:
-            _use_own_token()
+            use_own_token()
         has_token = bool(self._cluster.auth_token) or os.environ.get(_MODE, "").lower() == "token"
         return {"address": self._cluster.address, "token": has_token}
 
@@ -267,15 +267,3 @@ def _check_listening(host: str, port: int, address: str) -> None:
         socket.create_connection((host, port), timeout=_LISTEN_SECONDS).close()
     except OSError as error:
         raise PlanError(f"no Ray cluster answers at {address} ({error})") from error
-
-
-def _use_own_token() -> None:
-    """Use this user's token, if there is one and nothing says otherwise, as Ray does on its own machine."""
-    if _MODE in os.environ:
-        return
-    with suppress(ImportError, AttributeError):
-        from ray._private.authentication.authentication_token_setup import (
-            maybe_enable_token_auth_if_token_available,
-        )
-
-        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
