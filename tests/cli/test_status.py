@@ -144,23 +144,31 @@ def test_no_pipeline_is_said_and_which_was_the_last() -> None:
     assert found == f"{none}; the last one, 5ec0ffee, ended 12 s ago: killed by ray.kill"
 
 
-def test_rates_are_those_since_a_few_refreshes() -> None:
-    rates, runs = Rates(), []
-    for second in range(30):
-        # twice as fast and without waits in the end
-        fast = max(0, second - 10)
-        trainers = [
-            make_trainer(0, 100 * second + 100 * fast, 0.5 * second + 0.5 * fast, 0.5 * (second - fast), 5.0)
-        ]
-        runs = [make_run(trainers)]
-        rates.note(runs)
+def test_rates_are_those_since_ten_refreshes_before() -> None:
+    rates = Rates()
+    # at first slow and half of the time waiting, then fast, and for the last refreshes without a report
+    times = [*range(20), *range(20, 27), 26, 26, 26]
+    for second in times:
+        fast = max(0, second - 20)
+        rows, waited = 100 * second + 200 * fast, 0.5 * (second - fast)
+        run = make_run([make_trainer(0, rows, second - waited, waited, 5.0), make_trainer(1, 0, 0.0, 0.0)])
+        rates.note([run])
         if not second:
-            assert rates.of(runs[0]) == runs[0], "one report has only its means"
-    found = rates.of(runs[0])
-    assert found["rows_per_second"] == pytest.approx(200)
-    assert found["bytes_per_second"] == pytest.approx(1_600)
+            assert rates.of(run) == run, "one report has only its means"
+    found = rates.of(run)
+    assert found["rows_per_second"] == pytest.approx(300)
+    assert found["bytes_per_second"] == pytest.approx(2_400)
     assert found["wait_share"] == pytest.approx(0)
-    assert show(runs, rates=rates).splitlines()[3].split()[3] == "200"
+    assert show([run], rates=rates).splitlines()[3].split()[3] == "300"
+
+
+def test_waiting_for_the_start_is_no_wait() -> None:
+    rates = Rates()
+    for trainer in (make_trainer(0, 0, 0.0, 0.0), make_trainer(0, 100, 1.0, 1.0, start=2.0)):
+        run = make_run([trainer])
+        rates.note([run])
+    assert rates.of(run)["wait_share"] == pytest.approx(0.5)
+    assert rates.of(run)["rows_per_second"] == pytest.approx(25)
 
 
 def test_rates_of_trainers_that_stand_still_or_start_again() -> None:
@@ -171,7 +179,7 @@ def test_rates_of_trainers_that_stand_still_or_start_again() -> None:
     assert rates.of(run)["rows_per_second"] == 0
     assert rates.of(run)["wait_share"] == run["wait_share"]
     # after a failure, trainers count from zero
-    again = make_run([make_trainer(0, 10, 0.1, 0.0)])
+    again = make_run([make_trainer(0, 10, 5.0, 0.0)])
     rates.note([again])
     assert rates.of(again)["rows_per_second"] == 0
     rates.note([])

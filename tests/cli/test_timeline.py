@@ -80,12 +80,13 @@ def test_a_file_that_cannot_be_written_keeps_what_it_had(
     fake: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "run.json"
-    target.write_text("before")
+    target.write_bytes(b"before")
 
-    def fail(*args: Any) -> str:
+    def fail(path: Path, text: str, encoding: str) -> None:
+        path.write_bytes(text[:10].encode())
         raise OSError("disk full")
 
-    monkeypatch.setattr("windrow.pipeline.timeline.timeline.format_trace", fail)
+    monkeypatch.setattr(Path, "write_text", fail)
     assert main(["timeline", "here:1", str(target)]) == 1
     assert "disk full" in capsys.readouterr().err
     assert target.read_text() == "before"
