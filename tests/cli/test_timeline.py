@@ -28,7 +28,7 @@ def timeline() -> Timeline:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, timeline: Timeline) -> dict[str, Any]:
     """Take the place of the cluster: returns what it answers, as it has come through JSON."""
-    answer = {"id": "5ec0ffee", "spans": [span._asdict() for span in timeline.spans]}
+    answer: dict[str, Any] = {"id": "5ec0ffee", "spans": [span._asdict() for span in timeline.spans]}
     answer = json.loads(json.dumps(answer))
 
     class FakeCluster:

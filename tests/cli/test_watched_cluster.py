@@ -101,7 +101,7 @@ def test_the_child_ends_with_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
             super().__init__(*args, **options)  # type: ignore[call-overload]
             started.append(self)
 
-    monkeypatch.setattr(module.subprocess, "Popen", Popen)
+    monkeypatch.setattr(subprocess, "Popen", Popen)
     with pytest.raises(ZeroDivisionError), watching("here:1"):
         raise ZeroDivisionError
     assert started[0].returncode is not None
