@@ -62,7 +62,10 @@ class Observer:
             found[:] = self.runs()
             return [run.get("rows") for run in found] == [rows]
 
-        assert eventually(has_reported), found
+        assert eventually(has_reported), (
+            rows,
+            [(run.get("state"), run.get("problem"), run.get("trainers")) for run in found],
+        )
         return found[0]
 
 
@@ -95,15 +98,19 @@ def take(batches: Iterator[list[int]], count: int) -> int:
 
 
 def test_windows_rows_and_shards_of_a_run(observer: Observer, monkeypatch: pytest.MonkeyPatch) -> None:
-    # each batch reports those before it
-    monkeypatch.setattr("windrow.pipeline.shard.run_reader._HEARTBEAT_SECONDS", 0.0)
+    # reports that are sent one after the other can arrive in another order, so all of them say the same
+    interval = "windrow.pipeline.shard.run_reader._HEARTBEAT_SECONDS"
+    monkeypatch.setattr(interval, 1e9)
     shards = make_pipe().split(2, equal=True)
     readers = [iterate(shard, 50) for shard in shards]
-    # in the second epoch: in the third window the slower shard, in the fifth the other one
+    # in the second epoch: behind two windows the slower shard, behind four the other one
     epoch = ROWS // 2 // 50
     # by turns, since neither can be far ahead
-    rows = sum(take(reader, 1) for _ in range(epoch + 5) for reader in readers) + take(readers[1], 4)
-    found = observer.find_reported(rows - 2 * 50)
+    rows = sum(take(reader, 1) for _ in range(epoch + 4) for reader in readers) + take(readers[1], 4)
+    monkeypatch.setattr(interval, 0.0)
+    # a batch reports those before it
+    more = sum(take(reader, 1) for reader in readers)
+    found = observer.find_reported(rows)
     assert (found["epoch"], found["epochs"]) == (1, 3)
     assert (found["window"], found["windows"]) == (2, WINDOWS)
     assert (found["state"], found["shards"], found["epoch_rows"]) == ("reading", 2, ROWS)
@@ -113,7 +120,7 @@ def test_windows_rows_and_shards_of_a_run(observer: Observer, monkeypatch: pytes
     assert found["memory_bytes"] > found["held_bytes"] >= 0
     for shard in shards:
         shard.close()
-    closed = observer.find_reported(rows)
+    closed = observer.find_reported(rows + more)
     assert closed["state"] == "idle"
     # nothing changes any more, so it is the sentence of stats()
     assert closed["limit"] == shards[1].stats().bottleneck.sentence

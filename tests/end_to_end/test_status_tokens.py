@@ -68,9 +68,17 @@ def protected() -> Iterator[str]:
 
 
 def test_the_token_opens_a_cluster(protected: str, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text(TOKEN)
-    for given in ({"RAY_AUTH_TOKEN": TOKEN}, {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}):
-        done = run_status(protected, RAY_AUTH_MODE="token", **given)
+    own = tmp_path / ".ray" / "auth_token"
+    own.parent.mkdir()
+    own.write_text(TOKEN)
+    mode = {"RAY_AUTH_MODE": "token", "HOME": str(tmp_path / "empty")}
+    for given in (
+        {**mode, "RAY_AUTH_TOKEN": TOKEN},
+        {**mode, "RAY_AUTH_TOKEN_PATH": str(own)},
+        # the user's, on the user's machine
+        {"HOME": str(tmp_path)},
+    ):
+        done = run_status(protected, **given)
         assert done.returncode == 0, done.stderr
         assert len(json.loads(done.stdout)["pipelines"]) == 1
         assert TOKEN not in done.stdout + done.stderr

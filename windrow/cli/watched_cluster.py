@@ -115,7 +115,9 @@ class WatchedCluster:
                     raise PlanError(self._describe_rejection()) from None
                 if time.monotonic() > deadline:
                     self._process.kill()
-                    raise StallError(f"{self._where()} has not answered within {seconds:.0f} s") from None
+                    raise StallError(
+                        f"{self._where()} has not answered within {seconds:.0f} s: it has ended, or is overloaded"
+                    ) from None
         if not line:
             # what it printed last
             self._threads[1].join(_END_SECONDS)

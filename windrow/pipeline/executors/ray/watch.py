@@ -33,6 +33,8 @@ _SPANS_SECONDS = 60.0
 # states of Ray's actors
 _LIVING = ("ALIVE", "RESTARTING", "PENDING_CREATION", "DEPENDENCIES_UNREADY")
 _MODE = "RAY_AUTH_MODE"
+# what Ray says of an actor that its owner needs no more
+_ENDED = "all references to the actor were removed"
 _NOT_HERE = "Ray connects a process through its own machine's part of the cluster, so run this on a node of the cluster"
 
 
@@ -198,7 +200,7 @@ def _describe_actor(table: Any, driver: Mapping[str, Any]) -> dict[str, Any]:
         # Ray counts milliseconds
         "started": (table.start_time or driver.get("StartTime", 0)) / 1000,
         "ended": table.end_time / 1000,
-        "death": cause.strip().splitlines()[0] if cause.strip() else "",
+        "death": "" if _ENDED in cause else next(iter(cause.splitlines()), "").strip(),
     }
 
 
