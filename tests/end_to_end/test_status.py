@@ -135,10 +135,9 @@ def test_the_command_shows_several_runs_or_none(ray_local: Any, observer: Observ
     found = observer.runs()
     assert [run["epochs"] for run in found] == [3, 5]
     assert re.search(rf"{found[0]['id']} +1/3 .*\n{found[1]['id']} +1/5 ", shown)
-    with pytest.raises(
-        PlanError, match=rf"choose one with --pipeline, of .*{found[0]['id']}, {found[1]['id']}"
-    ):
+    with pytest.raises(PlanError, match="choose one with --pipeline, of") as error:
         observer.cluster.spans(None)
+    assert all(run["id"] in str(error.value) for run in found)
     for shard in shards:
         shard.close()
     del shard, shards, pipes

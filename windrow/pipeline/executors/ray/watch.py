@@ -94,6 +94,8 @@ class Watcher:
         found = list_runs(_LIVING)
         reports = self._ask(found, lambda handle: handle.report, _ANSWER_SECONDS)
         runs = [{**run, **_read_report(run, reports.get(run["name"]))} for run in found]
+        # coordinators that are started together can be alive in another order
+        runs.sort(key=lambda run: (run["started"], run["name"]))
         ended = [] if runs else list_runs(["DEAD"])
         return {"pipelines": runs, "ended": max(ended, key=lambda run: run["ended"], default=None)}
 
