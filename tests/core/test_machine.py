@@ -12,6 +12,7 @@ import pytest
 
 from windrow.core import machine
 from windrow.core.machine import available_cores, find_groups, free_memory_bytes
+from windrow.core.system.processes import use_batch_scheduling
 
 
 def test_the_machine_has_cores_and_memory() -> None:
@@ -40,7 +41,7 @@ def policy_after(*calls: Callable[[], object]) -> int:
 @LINUX
 def test_a_thread_that_wakes_behind_others_is_the_only_one_that_does() -> None:
     before = os.sched_getscheduler(0)
-    assert policy_after(machine.use_batch_scheduling) == os.SCHED_BATCH
+    assert policy_after(use_batch_scheduling) == os.SCHED_BATCH
     assert os.sched_getscheduler(0) == before
     assert policy_after() == before
 
@@ -50,7 +51,7 @@ def test_a_thread_that_is_scheduled_in_another_way_stays_so() -> None:
     def idle() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
-    assert policy_after(idle, machine.use_batch_scheduling) == os.SCHED_IDLE
+    assert policy_after(idle, use_batch_scheduling) == os.SCHED_IDLE
 
 
 @LINUX
@@ -59,7 +60,7 @@ def test_refusal_by_the_kernel_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
         raise PermissionError("not here")
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    assert policy_after(machine.use_batch_scheduling) == os.sched_getscheduler(0)
+    assert policy_after(use_batch_scheduling) == os.sched_getscheduler(0)
 
 
 AVAILABLE = 64 * 2**20

@@ -6,9 +6,7 @@ import json
 import os
 import platform
 import re
-import resource
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -27,6 +25,8 @@ from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import WindrowError
 from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.core.native_libraries import missing_libraries
+from windrow.core.system.memory import memory_bytes
+from windrow.core.system.processes import kill_group, open_file_limits
 from windrow.io.storage.credentials import redact
 from windrow.io.storage.filesystems import connect
 from windrow.io.storage.retries import call_within
@@ -116,7 +116,14 @@ def check_system() -> list[Check]:
     version = platform.python_version()
     found = f"{version} on {platform.system()} {platform.machine()}, windrow {windrow.__version__}"
     if sys.platform != "linux":
-        return [Check("WARNING", "Python", found, "windrow is tested on Linux only")]
+        return [
+            Check(
+                "WARNING",
+                "Python",
+                found,
+                "windrow is tested on Linux only: see 'Operating systems' in its docs",
+            )
+        ]
     return [Check("OK", "Python", found)]
 
 
@@ -184,7 +191,7 @@ def check_cpus() -> list[Check]:
 
 def check_memory() -> list[Check]:
     """Check how much memory is free."""
-    free, total = free_memory_bytes(), _total_memory()
+    free, total = free_memory_bytes(), memory_bytes()[0]
     found = f"{format_bytes(free)} free of {format_bytes(total)}; windows on threads take up to half of what is free"
     if free < _LEAST_MEMORY:
         return [
@@ -193,17 +200,13 @@ def check_memory() -> list[Check]:
     return [Check("OK", "memory", found)]
 
 
-def _total_memory() -> int:
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-
-
 def check_shared_memory(folder: Path = Path("/dev/shm")) -> list[Check]:
     """Check the shared memory, which holds Ray's object store and the queues of torch's DataLoader."""
     if not folder.is_dir():
         return [Check("WARNING", "shared memory", f"no {folder}", "Ray then keeps its object store on disk")]
     usage = shutil.disk_usage(folder)
     found = f"{format_bytes(usage.free)} free of {format_bytes(usage.total)} in {folder}"
-    wanted = int(_STORE_SHARE * min(_total_memory(), free_memory_bytes()))
+    wanted = int(_STORE_SHARE * min(memory_bytes()[0], free_memory_bytes()))
     if usage.free < _LEAST_SHARED or usage.free < wanted:
         fix = f"start the container with --shm-size={max(_LEAST_SHARED, wanted) // 2**20}m: Ray's object store is there"
         return [Check("WARNING", "shared memory", found, fix)]
@@ -212,11 +215,10 @@ def check_shared_memory(folder: Path = Path("/dev/shm")) -> list[Check]:
 
 def check_open_files() -> list[Check]:
     """Check the limit of open files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = resource.RLIM_INFINITY
-    found = f"{'no limit' if soft == unlimited else f'{soft:,}'} open files"
-    if soft != unlimited and soft < _LEAST_FILES:
-        most = "" if hard == unlimited or hard >= _WANTED_FILES else f" (at most {hard:,} without root)"
+    soft, hard = open_file_limits()
+    found = f"{'no limit' if soft is None else f'{soft:,}'} open files"
+    if soft is not None and soft < _LEAST_FILES:
+        most = "" if hard is None or hard >= _WANTED_FILES else f" (at most {hard:,} without root)"
         return [
             Check(
                 "WARNING",
@@ -346,7 +348,6 @@ def run_probe(code: str, seconds: float, *arguments: str) -> dict[str, Any]:
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    with suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
+    kill_group(process)
     with suppress(subprocess.TimeoutExpired):
         process.communicate(timeout=_KILL_SECONDS)

@@ -11,6 +11,7 @@ import windrow
 from windrow.cli import doctor, explain, inspect, premix, shuffle_report, status, timeline, tune
 from windrow.cli.command_line import print_line
 from windrow.core.errors import WindrowError
+from windrow.core.system.files import open_file
 
 _COMMANDS = {
     "inspect": inspect,
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         # the reader, such as head, has seen enough; Python would complain once more as it flushes at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(open_file(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (WindrowError, OSError, MemoryError) as error:
         text = " ".join(str(error).split()) or type(error).__name__

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import threading
 import weakref
 from collections import deque
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.native_libraries import address_of
+from windrow.core.system.memory import anonymous_memory
 
 ALIGNMENT_BYTES = 64
 _MIN_CLASS_BYTES = 256
@@ -122,7 +122,7 @@ class BufferPool:
     def _allocate(self, size: int) -> _Block:
         """Memory that the pool does not have yet, aligned."""
         if size >= _MIN_MMAP_BYTES:
-            memory = np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+            memory = np.frombuffer(anonymous_memory(size), np.uint8)
         else:
             raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
             start = -address_of(raw) % ALIGNMENT_BYTES

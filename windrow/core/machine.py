@@ -1,19 +1,20 @@
-"""Cores and memory that this process can use, as affinity and control groups limit them; scheduling of its threads.
+"""Cores and memory that this process can use, as affinity and control groups limit them.
 
 Control groups (v1 and v2) are read at every level, since any ancestor can carry a limit: systemd sets it on a slice,
 SLURM on a job or a step, Kubernetes on a pod and on each container. ``/proc/self/cgroup`` and ``/proc/self/mountinfo``
-give the paths of the files.
+give the paths of the files. Systems without these files have no such limits.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+
+from windrow.core.system.memory import memory_bytes
+from windrow.core.system.processes import usable_cores
 
 _ROOT = Path("/")
 
@@ -175,7 +176,7 @@ def _stat(group: _ControlGroup, key: str) -> int | None:
 def _read_file(path: Path) -> str:
     """Text of a small system file; empty if it cannot be read."""
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except (OSError, ValueError):
         return ""
 
@@ -186,10 +187,7 @@ def available_cores(processes: int = 1, root: Path = _ROOT) -> int:
     If the launcher has pinned this process to a subset of the cores, that subset is not divided; a CPU quota
     always is. ``root`` is that of ``/proc`` and the control groups; tests pass another one.
     """
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        cores = os.cpu_count() or 1
+    cores = usable_cores()
     all_cores = next(_known(_cpuset_cores(group) for group in find_groups("cpuset", root)), None)
     bound = cores < (all_cores or os.cpu_count() or 1)
     shared = cores if bound else cores // processes
@@ -207,21 +205,9 @@ def _known(values: Iterable[int | None]) -> Iterator[int]:
     return (value for value in values if value is not None)
 
 
-def use_batch_scheduling() -> None:
-    """Switch this thread permanently to SCHED_BATCH (Linux), so that it does not preempt others as it wakes up.
-
-    Otherwise Linux often suspends the thread that wakes this one for milliseconds, while that thread holds
-    the GIL. The CPU share stays the same. If the policy cannot be set, nothing changes.
-    """
-    if sys.platform == "linux":
-        with suppress(OSError):
-            if os.sched_getscheduler(0) == os.SCHED_OTHER:
-                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-
-
 def _available_bytes(root: Path) -> int:
     for line in _read_file(root / "proc/meminfo").splitlines():
         name, _, rest = line.partition(":")
         if name == "MemAvailable":
             return int(rest.split()[0]) * 1024
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return memory_bytes()[1]

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 from collections.abc import Callable
 from typing import Any
 
+from windrow.core.system.memory import MADV_REMOVE, NAME, PROT_READ_WRITE, c_function
+
 _FAILED = ctypes.c_void_p(-1).value
-_PROTECTION = mmap.PROT_READ | mmap.PROT_WRITE
-
-
-def _load(name: str, arguments: list[Any], result: Any) -> Callable[..., Any]:
-    function: Any = getattr(ctypes.CDLL(None, use_errno=True), name)
-    function.argtypes, function.restype = arguments, result
-    found: Callable[..., Any] = function
-    return found
-
-
 _SIZE, _NUMBER, _ADDRESS = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
-_mmap = _load("mmap", [_ADDRESS, _SIZE, _NUMBER, _NUMBER, _NUMBER, ctypes.c_long], _ADDRESS)
-_munmap = _load("munmap", [_ADDRESS, _SIZE], _NUMBER)
-_madvise = _load("madvise", [_ADDRESS, _SIZE, _NUMBER], _NUMBER)
+_mmap = c_function("mmap", [_ADDRESS, _SIZE, _NUMBER, _NUMBER, _NUMBER, ctypes.c_long], _ADDRESS)
+_munmap = c_function("munmap", [_ADDRESS, _SIZE], _NUMBER)
+_madvise = c_function("madvise", [_ADDRESS, _SIZE, _NUMBER], _NUMBER)
 
 
 class FileMapping:
     """A range of a file in memory, writable, until nothing refers to this object; arrays can be made of it.
 
-    ``flags`` are `mmap.MAP_SHARED` or `mmap.MAP_PRIVATE`, and ``offset`` is that of a page. Raises a `MemoryError`.
+    ``flags`` are `MAP_SHARED` or `MAP_PRIVATE`, and ``offset`` is that of a page. Raises a `MemoryError`.
     """
 
     __slots__ = ("__array_interface__", "__weakref__", "_unmap", "address", "size")
@@ -36,7 +27,9 @@ class FileMapping:
     def __init__(self, descriptor: int, size: int, flags: int, offset: int) -> None:
         # also where modules have been cleared at exit
         self._unmap: Callable[..., Any] | None = None
-        address = _mmap(None, size, _PROTECTION, flags, descriptor, offset)
+        if _mmap is None:
+            raise MemoryError(f"windrow does not map files on {NAME}")
+        address = _mmap(None, size, PROT_READ_WRITE, flags, descriptor, offset)
         if address == _FAILED:
             reason = os.strerror(ctypes.get_errno())
             raise MemoryError(f"{size:,} bytes of shared memory cannot be mapped: {reason}")
@@ -49,8 +42,9 @@ class FileMapping:
         }
 
     def give_back(self) -> None:
-        """Return the pages to the system, also those of the file; they are zero from then on."""
-        _madvise(self.address, self.size, mmap.MADV_REMOVE)
+        """Return the pages to the system, also those of the file, where it takes them before the file is closed."""
+        if _madvise is not None and MADV_REMOVE is not None:
+            _madvise(self.address, self.size, MADV_REMOVE)
 
     def __del__(self) -> None:
         if self._unmap is not None:

@@ -19,6 +19,7 @@ import pyarrow.types as pt
 
 from windrow.core.buffer_pool import BufferPool, _Block
 from windrow.core.mapped_files import FileMapping
+from windrow.core.system.memory import MAP_PRIVATE, MAP_SHARED, check_shares_memory, open_shared_file
 
 _PAGE_BYTES = mmap.PAGESIZE
 # A column that keeps more memory than this many times its own is a slice of another one.
@@ -68,10 +69,14 @@ class SharedPool(BufferPool):
     """A pool whose memory is one file without a name, which processes that get its descriptor can map.
 
     A block that leaves the pool gives its pages back to the system; its place in the file is used again. The file is
-    ``descriptor``, which the pool closes, or a new one.
+    ``descriptor``, which the pool closes, or a new one. Raises a `PlanError` on systems without such files.
     """
 
     def __init__(self, limit_bytes: int, descriptor: int | None = None) -> None:
+        check_shares_memory(
+            "worker processes of transforms (compute=) and replicas of a shard are",
+            "leave out compute=, so that threads call the function, and give every rank a shard of its own",
+        )
         super().__init__(limit_bytes)
         self.descriptor = make_shared_file() if descriptor is None else descriptor
         self._closer = weakref.finalize(self, os.close, self.descriptor)
@@ -92,7 +97,7 @@ class SharedPool(BufferPool):
             else:
                 offset, self._stop = self._stop, self._stop + mapped
                 os.ftruncate(self.descriptor, self._stop)
-        mapping = FileMapping(self.descriptor, mapped, mmap.MAP_SHARED, offset)
+        mapping = FileMapping(self.descriptor, mapped, MAP_SHARED, offset)
         whole = np.asarray(mapping)
         block = (mapping.address, mapped, offset)
         with self._places:
@@ -120,7 +125,7 @@ class SharedPool(BufferPool):
 
 def make_shared_file() -> int:
     """A descriptor of a file without a name, in memory."""
-    return os.memfd_create("windrow-runs", os.MFD_CLOEXEC)
+    return open_shared_file("windrow-runs")
 
 
 def _free(
@@ -244,7 +249,7 @@ class SharedMemory:
         if not size:
             return pa.py_buffer(b"")
         start = offset // _PAGE_BYTES * _PAGE_BYTES
-        mapping = FileMapping(self._descriptor, offset - start + size, mmap.MAP_PRIVATE, start)
+        mapping = FileMapping(self._descriptor, offset - start + size, MAP_PRIVATE, start)
         return pa.py_buffer(np.asarray(_View(mapping, owner, offset - start, size)))
 
 

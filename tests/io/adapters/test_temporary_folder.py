@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import pickle
 import signal
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from windrow.core.system import locks
+from windrow.io.adapters import temporary_folder
 from windrow.io.adapters.temporary_folder import LeasedFolder, sweep_folders
 
 _MAKE = """
@@ -58,18 +59,38 @@ def test_sweep_deletes_folders_of_killed_processes_but_not_leased_ones(tmp_path:
 def test_a_sweep_while_a_folder_is_made_does_not_delete_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flock, swept = fcntl.flock, []
+    lock, swept = locks.try_lock, []
 
-    def sweep_first(descriptor: int, operation: int) -> None:
-        if operation == fcntl.LOCK_SH:
-            swept.append(list(tmp_path.iterdir()))
+    def sweep_first(descriptor: int, *, exclusive: bool) -> bool:
+        if not exclusive and not swept:
+            swept.extend(tmp_path.iterdir())
             sweep_folders(tmp_path, "windrow-staged-", "lease")
-        flock(descriptor, operation)
+        return lock(descriptor, exclusive=exclusive)
 
-    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    monkeypatch.setattr(temporary_folder, "try_lock", sweep_first)
     folder = LeasedFolder(tmp_path)
-    assert swept == [[Path(folder.path)]]
+    # the sweep deleted the first one, which was in nobody's use yet
+    assert len(swept) == 1
+    assert list(tmp_path.iterdir()) == [Path(folder.path)] != swept
     assert Path(folder.path, "lease").exists()
+
+
+def test_a_sweep_that_has_the_lock_when_a_folder_is_made_gets_that_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, sweeping = locks.try_lock, []
+
+    def lock_second(descriptor: int, *, exclusive: bool) -> bool:
+        if not exclusive and not sweeping:
+            (path,) = tmp_path.glob("*/lease")
+            sweeping.append(path.open("r+b"))
+            assert lock(sweeping[0].fileno(), exclusive=True)
+        return lock(descriptor, exclusive=exclusive)
+
+    monkeypatch.setattr(temporary_folder, "try_lock", lock_second)
+    folder = LeasedFolder(tmp_path)
+    with sweeping[0] as swept:
+        assert Path(swept.name).parent != Path(folder.path)
 
 
 def test_unpickled_copy_does_not_own_the_folder(tmp_path: Path) -> None:

@@ -263,7 +263,7 @@ def test_unreadable_file_raises(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def refuse_path(name: str, flags: int) -> int:
         raise PermissionError(13, "Permission denied", name)
 
-    monkeypatch.setattr("windrow.io.parquet.footers.os.open", refuse_path)
+    monkeypatch.setattr("windrow.io.parquet.footers.open_file", refuse_path)
     with pytest.raises(SourceError, match=r"data.parquet: no read permission.*grant read permission"):
         open_parquet(path)
 

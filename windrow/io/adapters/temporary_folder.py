@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
-import shutil
 import socket
 import tempfile
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+
+from windrow.core.system.files import open_file, remove_leased_folder
+from windrow.core.system.locks import try_lock
 
 _PREFIX = "windrow-staged-"
 _LEASE = "lease"
@@ -32,12 +33,13 @@ class LeasedFolder:
         # names contain the host, because locks are not reliable across machines on shared file systems
         prefix = f"{_PREFIX}{socket.gethostname()}-"
         sweep_folders(where, prefix, _LEASE)
-        self.path = tempfile.mkdtemp(prefix=prefix, dir=where)
-        # the lease gets its name once it is locked: another process's sweep would delete the folder before
-        unlocked = Path(self.path, f".{_LEASE}")
-        lease = os.open(unlocked, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(lease, fcntl.LOCK_SH)
-        unlocked.rename(unlocked.with_name(_LEASE))
+        while True:
+            self.path = tempfile.mkdtemp(prefix=prefix, dir=where)
+            lease = open_file(Path(self.path, _LEASE), os.O_RDWR | os.O_CREAT, 0o600)
+            if try_lock(lease, exclusive=False) and Path(self.path, _LEASE).exists():
+                break
+            # another process's sweep came between
+            os.close(lease)
         self._finalizer = weakref.finalize(self, _remove, self.path, lease, os.getpid())
 
     def delete(self) -> None:
@@ -65,8 +67,7 @@ class _ForeignFolder:
 def _remove(path: str, lease: int, owner: int) -> None:
     # a forked child has a copy of this object but does not own the folder
     if os.getpid() == owner:
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(lease)
+        remove_leased_folder(path, lease)
 
 
 def sweep_folders(
@@ -76,10 +77,9 @@ def sweep_folders(
     for path in parent.glob(f"{prefix}*"):
         # skip folders of other users, and folders that another sweep is deleting
         with suppress(OSError):
-            lease = os.open(path / lease_name, os.O_RDWR)
-            try:
-                fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not keeps(path):
-                    shutil.rmtree(path, ignore_errors=True)
-            finally:
-                os.close(lease)
+            lease = open_file(path / lease_name, os.O_RDWR)
+            with ExitStack() as stack:
+                stack.callback(os.close, lease)
+                if try_lock(lease, exclusive=True) and not keeps(path):
+                    stack.pop_all()
+                    remove_leased_folder(path, lease)

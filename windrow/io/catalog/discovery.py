@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError, SourceError
+from windrow.core.system.processes import count_waits
 from windrow.core.text_types import text_array
 from windrow.io.catalog.file_format import FileFormat, Format, IndexedFormat, SurveyedFormat, UnifyingFormat
 from windrow.io.catalog.listing import list_files, locate_root
@@ -180,21 +180,17 @@ def _read_fragments(files: Files, paths: Sequence[str], format: Format) -> Itera
         return name, fragment
 
     first = paths[:_FIRST_FILES] if files.local else []
-    before = _count_waits()
+    # waits, as for a disk: on a busy machine, time would tell less
+    before = count_waits()
     yield from map(look, first)
     rest = paths[len(first) :]
-    if files.local and _count_waits() - before < len(first) / 2:
+    if before is not None and files.local and (count_waits() or 0) - before < len(first) / 2:
         # the files are in memory: threads would only wait for each other's GIL
         yield from map(look, rest)
         return
     with ThreadPoolExecutor(_METADATA_THREADS, "windrow-metadata") as threads:
         for start in range(0, len(rest), _FILES_AT_ONCE):
             yield from threads.map(look, rest[start : start + _FILES_AT_ONCE])
-
-
-def _count_waits() -> int:
-    """How often this thread has waited, as for a disk; on a busy machine, too, time would tell less."""
-    return resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)).ru_nvcsw
 
 
 def merge_manifest(manifest: Manifest, format: FileFormat, name_file: Callable[[str], str]) -> MergedSchema:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.source import BlockAddress
+from windrow.core.system.files import open_file, readv
 from windrow.io.catalog.file_format import FileReading, Survey
 from windrow.io.formats.block_files import check_unchanged, listed_stamp
 from windrow.io.formats.row_group_format import group_by_bytes
@@ -107,11 +108,11 @@ def read_contents(files: Files, part: Sequence[RowGroups]) -> Contents:
 def _read_local(files: Files, groups: RowGroups, out: memoryview) -> None:
     """Read a file with as few system calls as possible, since there are many files."""
     try:
-        descriptor = os.open(files.path(groups.path), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_file(files.path(groups.path), os.O_RDONLY)
         try:
             listed = listed_stamp(files, groups) or version_from_stat(os.fstat(descriptor)).stamp
             done = 0
-            while done < len(out) and (count := os.readv(descriptor, [out[done:]])):
+            while done < len(out) and (count := readv(descriptor, [out[done:]])):
                 done += count
             # fstat the open descriptor: the path can refer to another file by now
             now = version_from_stat(os.fstat(descriptor))

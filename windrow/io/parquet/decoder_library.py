@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.native_libraries import Address, load_library
+from windrow.core.system.files import preadv
 
 UNCOMPRESSED = "UNCOMPRESSED"
 
@@ -122,7 +122,7 @@ def read_into(file: pa.NativeFile, start: int, out: NDArray[np.uint8]) -> bool:
     """Read bytes of a local file into memory, which costs less than mapping and copying them; False if it cannot."""
     if not isinstance(file, pa.MemoryMappedFile):
         return False
-    return os.preadv(file.fileno(), [out.data], start) == len(out)
+    return preadv(file.fileno(), [out.data], start) == len(out)
 
 
 def read_chunks(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
 from windrow.core.frame_of_reference import is_packable, join_ranges
+from windrow.core.system.files import open_file, pread
 from windrow.io.catalog.manifest import HASH_BYTES, FragmentFacts
 from windrow.io.catalog.value_sizes import fixed_bits, leaf_indices, leaf_types, offset_bytes
 from windrow.io.parquet.footer_validation import check_footer
@@ -54,10 +55,10 @@ def read_footer(files: Files, path: str, name: str) -> Footer:
             version = files.look(path)
             return parse_footer(files.open_remote(path, version.size_bytes).read_range, version, name)
         # not a memory map, which costs more than the read
-        descriptor = os.open(files.path(path), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_file(files.path(path), os.O_RDONLY)
         try:
             version = version_from_stat(os.fstat(descriptor))
-            return parse_footer(lambda start, stop: os.pread(descriptor, stop - start, start), version, name)
+            return parse_footer(lambda start, stop: pread(descriptor, stop - start, start), version, name)
         finally:
             os.close(descriptor)
 

@@ -6,7 +6,6 @@ of them (`windrow.io.parquet.leaf_files`). Where pages are not found, Arrow stre
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.phase_clock import phase
+from windrow.core.system.processes import call_in_forked_children
 from windrow.io.parquet.decoder_library import CODECS
 from windrow.io.parquet.leaf_files import assemble, coarsen, page_of_one_value, prune, read_leaf
 from windrow.io.parquet.page_index import ChunkPages, Headers, PageSpan, measure_dictionary, read_headers
@@ -30,8 +30,7 @@ _LANES = 8
 _BATCH_ROWS, _BATCH_BYTES = 2**16, 8 * 2**20
 # Of remote files: all ranges of a row group need the same dictionaries, which can be larger than their pages.
 _DICTIONARIES = FooterCache(max_footers=4096, max_bytes=64 * 2**20)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_DICTIONARIES.forget)
+call_in_forked_children(_DICTIONARIES.forget)
 
 
 @dataclass(frozen=True)

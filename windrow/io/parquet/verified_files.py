@@ -12,7 +12,6 @@ replaced before it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ import pyarrow as pa
 
 from windrow.core.errors import SourceError
 from windrow.core.source import CorruptBlockError
+from windrow.core.system.processes import call_in_forked_children
 from windrow.io.parquet.footers import Footer, parse_footer, read_footer
 from windrow.io.parquet.stored_chunks import StoredFooter
 from windrow.io.storage.error_causes import shows_corruption
@@ -39,8 +39,7 @@ from windrow.io.storage.retries import GaveUpError, Retries
 _FOOTER_CACHE = FooterCache(max_footers=2**16, max_bytes=32 * 2**20)
 
 # a thread that looks for pages holds their lock, and a forked process does not have it
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_FOOTER_CACHE.forget)
+call_in_forked_children(_FOOTER_CACHE.forget)
 
 _ONCE = Retries(seconds=0)
 

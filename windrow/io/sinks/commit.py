@@ -23,6 +23,7 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from windrow.core.errors import PlanError, SourceError
+from windrow.core.system.files import forward_slashes
 from windrow.io.sinks.open_store import ArrowStore, mapped_errors
 from windrow.io.sinks.sink import Sink
 from windrow.io.sinks.store import LocalStore, Store, is_temporary
@@ -155,7 +156,7 @@ def _place(path: str) -> str:
     """The canonical name of a path: resolved on local disk, merely normalised elsewhere."""
     scheme, _, rest = path.rpartition("://")
     if scheme in ("", "file", "local"):
-        return os.path.realpath(rest)
+        return forward_slashes(os.path.realpath(forward_slashes(rest)))
     return f"{scheme}://{posixpath.normpath(rest.strip('/'))}"
 
 

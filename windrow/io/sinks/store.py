@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
+from windrow.core.system.files import forward_slashes, open_file
 from windrow.io.storage.filesystems import join_path
 
 Fill = Callable[[BinaryIO], Any]
@@ -94,7 +95,9 @@ class LocalStore:
             raise NotADirectoryError(f"{self.root} is a file")
         found = []
         for folder, _, names in os.walk(self.root, onerror=_raise_unless_missing):
-            found += [os.path.relpath(os.path.join(folder, name), self.root) for name in names]
+            found += [
+                forward_slashes(os.path.relpath(os.path.join(folder, name), self.root)) for name in names
+            ]
         return sorted(found)
 
     def put(self, relative: str, fill: Fill) -> None:
@@ -161,9 +164,9 @@ def _raise_unless_missing(error: OSError) -> None:
 
 
 def _sync_folder(folder: str) -> None:
-    """Make a rename durable; not every filesystem supports it."""
+    """Make a rename durable; not every system and filesystem supports it."""
     with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
+        handle = open_file(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

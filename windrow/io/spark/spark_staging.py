@@ -9,7 +9,6 @@ nor kept.
 from __future__ import annotations
 
 import atexit
-import fcntl
 import json
 import os
 import tempfile
@@ -23,6 +22,8 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.errors import PlanError, SourceError
+from windrow.core.system.files import open_file
+from windrow.core.system.locks import try_lock
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.adapters.temporary_folder import sweep_folders
 from windrow.io.catalog.file_source import FileSource, open_files
@@ -153,7 +154,7 @@ def open_root(
     (path,) = connection.paths
     local = connection.opener is None
     # Hadoop resolves a path without a scheme on its default filesystem
-    url = f"file://{path}" if local else name.rstrip("/")
+    url = f"file://{path if path.startswith('/') else '/' + path}" if local else name.rstrip("/")
     secrets = find_secrets(check_options(storage_options))
     return StageRoot(url, path.rstrip("/"), local, directory is None, connection.lister, secrets)
 
@@ -172,9 +173,11 @@ def delete_folder(files: Files) -> None:
 def _create_and_lock(path: Path, private: bool) -> bool:
     """Create a folder and lock its lease file until this process ends; return False if it was swept meanwhile."""
     path.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
-    lease = os.open(path / _LEASE, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lease, fcntl.LOCK_EX)
-    return (path / _LEASE).exists()
+    lease = open_file(path / _LEASE, os.O_RDWR | os.O_CREAT, 0o600)
+    if try_lock(lease, exclusive=True) and (path / _LEASE).exists():
+        return True
+    os.close(lease)
+    return False
 
 
 _STAGED: list[_Staged] = []

@@ -26,6 +26,7 @@ from typing import Any, TypeVar, cast
 
 from windrow.core.errors import PlanError, WindrowError
 from windrow.core.phase_clock import count_retry, phase
+from windrow.core.system.processes import call_in_forked_children
 
 logger = logging.getLogger(__name__)
 
@@ -219,8 +220,7 @@ class _Caller(threading.Thread):
 # threads without a function to call, the last one used last
 _IDLE: deque[_Caller] = deque()
 # a forked process has none of the threads
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_IDLE.clear)
+call_in_forked_children(_IDLE.clear)
 
 
 def is_transient(error: BaseException) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from windrow.core.errors import SourceError
 from windrow.core.machine import available_cores
 from windrow.core.phase_clock import PhaseClock, timed
 from windrow.core.source import BlockAddress, BlockPart, CorruptBlockError
+from windrow.core.system.processes import major_faults
 from windrow.pipeline.statistics.phases import (
     DECODE,
     SHUFFLE,
@@ -102,7 +102,7 @@ class TaskMeter:
 
     def __init__(self) -> None:
         self.clock = PhaseClock(counts_cpu=True)
-        self._faults = _major_faults()
+        self._faults = major_faults()
 
     def profile(self) -> TaskProfile:
         """What the task has spent its time on; call it when the clock has stopped."""
@@ -119,7 +119,7 @@ class TaskMeter:
             phases[TRANSFORM] += sum(functions.values())
         # reads in other threads, for which decoding waited; and pages of local files that came from a disk
         off_core = max(0.0, phases[DECODE] + phases[SHUFFLE] - clock.cpu_seconds)
-        waited = clock.elsewhere.get(STORAGE, 0.0) + _FAULT_SECONDS * (_major_faults() - self._faults)
+        waited = clock.elsewhere.get(STORAGE, 0.0) + _FAULT_SECONDS * (major_faults() - self._faults)
         from_storage = min(off_core, waited, phases[DECODE])
         phases[DECODE] -= from_storage
         phases[STORAGE] += from_storage
@@ -143,11 +143,6 @@ def timed_parts(parts: Iterable[BlockPart]) -> Iterator[BlockPart]:
         if found[0] is None:
             return
         yield found.pop()
-
-
-def _major_faults() -> int:
-    who = getattr(resource, "RUSAGE_THREAD", None)
-    return 0 if who is None else resource.getrusage(who).ru_majflt
 
 
 @lru_cache(maxsize=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from windrow.core.system.memory import SHARES_MEMORY
 from windrow.pipeline.executors.processes.chosen import ChosenWorkers, may_move
 from windrow.pipeline.executors.processes.pool import ProcessWorkers
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -14,7 +15,8 @@ def start_processes(stages: Iterable[MapBatches], cores: int, spare: int = 0) ->
     """Give each transform with a pool its workers, whose processes start with their first batches.
 
     Transforms for which nothing was chosen get at most ``spare`` processes if they turn out to hold the GIL. Raises a
-    `PlanError` if a transform cannot be pickled. They run until `end_processes`.
+    `PlanError` if a transform cannot be pickled, or if this system does not support worker processes. They run until
+    `end_processes`.
     """
     return tuple(_start(stage, cores, min(cores, spare)) for stage in stages)
 
@@ -23,7 +25,8 @@ def _start(stage: MapBatches, cores: int, spare: int) -> MapBatches:
     if stage.pool is not None:
         return replace(stage, workers=ProcessWorkers(stage, stage.pool.sizes(cores)))
     # with one core, processes would compute no more than threads
-    return replace(stage, workers=ChosenWorkers(stage, spare)) if spare > 1 and may_move(stage) else stage
+    moves = SHARES_MEMORY and spare > 1 and may_move(stage)
+    return replace(stage, workers=ChosenWorkers(stage, spare)) if moves else stage
 
 
 def end_processes(stages: Iterable[MapBatches]) -> None:

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from windrow.core.errors import TransformError
-from windrow.core.machine import use_batch_scheduling
 from windrow.core.shared_batches import SharedBatch, SharedMemory, SharedPool
+from windrow.core.system.processes import use_batch_scheduling
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.processes.lending import LentBatches
 from windrow.pipeline.tasks.map_batches import Call, MapBatches

@@ -18,7 +18,8 @@ import ray
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import PlanError
 from windrow.core.finalizers import in_background
-from windrow.core.machine import available_cores, use_batch_scheduling
+from windrow.core.machine import available_cores
+from windrow.core.system.processes import use_batch_scheduling
 from windrow.io.storage.retries import call_ahead
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted

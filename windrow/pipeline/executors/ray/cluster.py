@@ -17,6 +17,7 @@ from ray._private import services
 from ray.actor import ActorHandle
 
 from windrow.core.errors import PlanError, StallError
+from windrow.core.system.processes import call_in_forked_children
 from windrow.pipeline.executors.ray.placement import Node
 
 # of the actors that processes find by name
@@ -50,7 +51,7 @@ class _Fork:
         cls.was_connected = ray.is_initialized()
 
 
-os.register_at_fork(after_in_child=_Fork.note)
+call_in_forked_children(_Fork.note)
 
 
 def connect(cluster: ClusterAddress) -> None:

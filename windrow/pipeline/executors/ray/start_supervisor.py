@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from windrow.core.errors import PlanError, StallError
+from windrow.core.system.memory import check_shares_memory
 from windrow.pipeline.executors.ray.cluster import ClusterAddress
 from windrow.pipeline.executors.ray.lifeline import Channel, open_channel
 
@@ -76,6 +77,10 @@ def start_supervisor(
     It starts a Ray cluster, or adds this node to the cluster of another supervisor (``head``), or uses a
     cluster that is running at ``address``. Raises a `PlanError` if it cannot.
     """
+    check_shares_memory(
+        "starting Ray for the ranks of a launcher is",
+        'let each rank read for itself, with options(executor="threads")',
+    )
     token = head.token if head else secrets.token_hex(16)
     auth_token = head.auth_token if head else "" if address else secrets.token_hex(32)
     adds_node = address is None
@@ -118,7 +123,7 @@ def _start(config: dict[str, Any], auth_token: str, *, is_head: bool) -> dict[st
     """Start a supervisor once; returns what it tells when it is ready, or its error, when it has ended."""
     read_end, write_end = os.pipe()
     mark = f"WINDROW_SUPERVISOR={secrets.token_hex(16)}"
-    with os.fdopen(read_end) as pipe:
+    with os.fdopen(read_end, encoding="utf-8") as pipe:
         try:
             process = subprocess.Popen(
                 [sys.executable, "-c", _RUN],

@@ -28,6 +28,9 @@ import ray
 from ray import cloudpickle
 
 from windrow.core.machine import available_cores
+from windrow.core.system.files import open_file, remove_leased_folder
+from windrow.core.system.locks import try_lock
+from windrow.core.system.processes import add_cores_of, end_signals, find_processes, is_own, kill_processes
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.cluster import NAMESPACE, node_ip, resolve_hints
 from windrow.pipeline.executors.ray.executor import RayExecutor, ray_settings
@@ -73,7 +76,7 @@ def main(config: Mapping[str, Any]) -> None:
     """Run a supervisor until no process is connected to it."""
     parsed = _Config(**config)
     supervisor = _Supervisor(parsed)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in end_signals():
         signal.signal(number, lambda *_: supervisor.stop())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -81,7 +84,7 @@ def main(config: Mapping[str, Any]) -> None:
             ready = supervisor.start()
         except BaseException as error:
             ready = {"error": f"{type(error).__name__}: {error}"}
-        with os.fdopen(parsed.ready, "w") as pipe, suppress(OSError):
+        with os.fdopen(parsed.ready, "w", encoding="utf-8") as pipe, suppress(OSError):
             json.dump(ready, pipe)
         if "error" not in ready:
             supervisor.serve()
@@ -109,7 +112,7 @@ class _Supervisor:
         """Start or join the cluster, and listen; returns what ranks need to connect."""
         config = self._config
         if config.adds_node:
-            _use_cores_of(config.launcher)
+            add_cores_of(config.launcher)
             _remove_stale_directories()
             self._directory = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX))
             self._locks.append(_lock(self._directory))
@@ -258,19 +261,12 @@ def _check_listening(address: str) -> None:
             raise ConnectionError(f"nothing answers at {address} ({error}); check RAY_ADDRESS") from error
 
 
-def _use_cores_of(launcher: int) -> None:
-    """Undo the launcher's pinning of the rank that started this process: Ray's workers serve all ranks."""
-    with suppress(AttributeError, OSError):
-        os.sched_setaffinity(0, os.sched_getaffinity(0) | os.sched_getaffinity(launcher))
-
-
 def _lock(directory: Path) -> int:
     """Lock a directory for as long as this process lives; raises an OSError if another process has locked it."""
-    import fcntl
-
-    descriptor = os.open(directory / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    descriptor = open_file(directory / "lock", os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not try_lock(descriptor, exclusive=True):
+            raise BlockingIOError(f"{directory} is locked by another process")
     except OSError:
         os.close(descriptor)
         raise
@@ -281,29 +277,15 @@ def _remove_stale_directories() -> None:
     """Remove what killed supervisors of this user have left behind."""
     for directory in Path(tempfile.gettempdir()).glob(f"{DIRECTORY_PREFIX}*"):
         with suppress(OSError):
-            if directory.stat().st_uid == os.getuid() and (directory / "lock").exists():
-                descriptor = _lock(directory)
-                shutil.rmtree(directory, ignore_errors=True)
-                os.close(descriptor)
+            if is_own(directory) and (directory / "lock").exists():
+                remove_leased_folder(directory, _lock(directory))
 
 
 def _end_processes(mark: str) -> None:
     """Wait for this node's Ray processes, which have ``mark`` in their environment, and kill what remains."""
     deadline = time.monotonic() + _END_SECONDS
-    while left := _find_processes(mark):
+    while left := find_processes(mark):
         if time.monotonic() > deadline:
-            for process in left:
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
+            kill_processes(left)
             return
         time.sleep(0.1)
-
-
-def _find_processes(mark: str) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            with suppress(OSError):
-                if mark.encode() in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
-    return found

@@ -13,17 +13,23 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
-import os
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+from windrow.core.system.memory import c_function
+from windrow.core.system.processes import (
+    HAS_THREAD_PRIORITY,
+    read_memory_map,
+    set_thread_niceness,
+    thread_niceness,
+)
 
 # Ray starts its workers at niceness 15, and 19 is the maximum: a trainer then gets over two thirds of a
 # core that both contend for.
@@ -47,17 +53,16 @@ def yielding_cpu() -> Iterator[None]:
     Without the privilege to lower niceness nothing is done, since the process may run tasks of other users
     later. Threads that a transform or a library starts inside inherit the raised niceness, and keep it.
     """
-    if sys.platform != "linux" or not _can_restore_priority():
+    if not HAS_THREAD_PRIORITY or not _can_restore_priority():
         yield
         return
-    # on Linux niceness is per thread, contrary to POSIX
     thread = threading.get_native_id()
-    before = os.getpriority(os.PRIO_PROCESS, thread)
+    before = thread_niceness(thread)
     try:
-        os.setpriority(os.PRIO_PROCESS, thread, min(before + _NICE_INCREMENT, _MAX_NICE))
+        set_thread_niceness(thread, min(before + _NICE_INCREMENT, _MAX_NICE))
         yield
     finally:
-        os.setpriority(os.PRIO_PROCESS, thread, before)
+        set_thread_niceness(thread, before)
 
 
 @cache
@@ -65,9 +70,9 @@ def _can_restore_priority() -> bool:
     """Whether this process has the privilege to lower a thread's niceness; tries it and restores the value."""
     thread = threading.get_native_id()
     try:
-        before = os.getpriority(os.PRIO_PROCESS, thread)
-        os.setpriority(os.PRIO_PROCESS, thread, before - 1)
-        os.setpriority(os.PRIO_PROCESS, thread, before)
+        before = thread_niceness(thread)
+        set_thread_niceness(thread, before - 1)
+        set_thread_niceness(thread, before)
     except OSError:
         # not permitted, or not implemented in some sandbox
         return False
@@ -151,10 +156,7 @@ class ObjectStorePages:
 
 
 def _find_store() -> tuple[int, int] | None:
-    try:
-        maps = Path("/proc/self/maps").read_bytes()  # file names can have any encoding
-    except OSError:
-        return None
+    maps = read_memory_map()
     spans = [(int(start, 16), int(stop, 16)) for start, stop in _STORE_MAPPING.findall(maps)]
     # the others are fallback allocations: single objects that did not fit into the store
     start, stop = max(spans, key=lambda span: span[1] - span[0], default=(0, 0))
@@ -169,15 +171,11 @@ def _is_resident(address: int, nbytes: int) -> bool:
 
 
 def _call_libc(name: str, address: int, nbytes: int, last: ctypes.c_void_p | ctypes.c_int) -> bool:
-    function = getattr(_library(), name, None)
-    if function is None:
-        return False
-    return int(function(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), last)) == 0
+    function = _function(name)
+    return function is not None and int(function(address, nbytes, last)) == 0
 
 
 @cache
-def _library() -> ctypes.CDLL | None:
-    try:
-        return ctypes.CDLL(None)
-    except (OSError, TypeError):  # not supported on every system
-        return None
+def _function(name: str) -> Callable[..., Any] | None:
+    last = ctypes.c_void_p if name == "mincore" else ctypes.c_int
+    return c_function(name, [ctypes.c_void_p, ctypes.c_size_t, last], ctypes.c_int)

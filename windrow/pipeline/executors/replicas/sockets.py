@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from windrow.core.errors import StallError
 from windrow.core.shared_batches import SharedBatch, SharedMemory
+from windrow.core.system.processes import local_socket, receive_descriptor, send_descriptor
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
@@ -84,7 +85,7 @@ class HostServer:
         self.address = HostAddress(
             os.path.join(self._folder, "host"), secrets.token_hex(16), 2 * host.fail_seconds + _ASK_SECONDS
         )
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket = local_socket()
         self._socket.bind(self.address.path)
         self._socket.listen(64)
         self._closer = weakref.finalize(self, _remove, self._socket, self._folder)
@@ -103,7 +104,7 @@ class HostServer:
             reader = self._host.connect(found) if leads else found
             if leads:
                 self.readers.add(reader)
-                socket.send_fds(connection, [b"\0"], [self._host.pool.descriptor])
+                send_descriptor(connection, self._host.pool.descriptor)
                 _send(connection, reader)
             while True:
                 name, arguments, options = _receive(connection)
@@ -171,16 +172,16 @@ class SocketConnection:
         self._address, self._name = address, name
         self._idle: deque[socket.socket] = deque()
         self._leading = self._connect(replica)
-        _, descriptors, _, _ = socket.recv_fds(self._leading, 1, 1)
+        descriptor = receive_descriptor(self._leading)
         self._reader: Reader = _receive(self._leading)
-        self._memory = SharedMemory(descriptors[0])
+        self._memory = SharedMemory(descriptor)
         self._closed = False
         # releases are told by finalizers, which run in any thread at any time: they only append
         self._released: deque[int] = deque()
-        self._closer = weakref.finalize(self, _close_all, self._leading, self._idle, descriptors[0])
+        self._closer = weakref.finalize(self, _close_all, self._leading, self._idle, descriptor)
 
     def _connect(self, who: int | Reader) -> socket.socket:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection = local_socket()
         try:
             connection.settimeout(_CONNECT_SECONDS)
             connection.connect(self._address.path)

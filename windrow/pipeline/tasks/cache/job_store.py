@@ -2,8 +2,8 @@
 
 Each process writes blocks to a file of its own, its arena (O_TMPFILE). No other user of the cache folder can
 open the file, so mappings of it cannot be changed or truncated. Other processes of the job open it through the
-file descriptor of its process, below ``/proc``. The system frees its disk space when the last process that uses
-it ends, even by a crash.
+file descriptor of its process, below ``/proc``; on systems without that, each process caches what it needs. The
+system frees its disk space when the last process that uses it ends, even by a crash.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from windrow.core.system.files import NONBLOCK, descriptor_path
 from windrow.pipeline.tasks.cache import system_calls
 from windrow.pipeline.tasks.cache.block_file import (
     CorruptCachedBlockError,
@@ -33,10 +34,6 @@ from windrow.pipeline.tasks.cache.block_file import (
 from windrow.pipeline.tasks.cache.shared_folder import UNFINISHED, SharedFolder, close, fits
 
 _ARENA, _BLOCK = ".arena", ".block"
-# Linux only; without it opening a folder for writing fails with EISDIR
-_TMPFILE: int = getattr(os, "O_TMPFILE", 0)
-# the system or file system does not support O_TMPFILE
-_UNSUPPORTED_ERRNOS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 # the process has ended, or has closed the file
 _ENDED_ERRNOS = (errno.ENOENT, errno.ESRCH, errno.ENXIO)
 
@@ -134,7 +131,7 @@ class JobStore:
             if not name.endswith(_ARENA):
                 continue
             path = self.folder.path / name
-            extent = Extent.parse(system_calls.readlink(path))
+            extent = Extent.parse(system_calls.read_link(path))
             if extent is None or extent.token == own.extent.token:
                 continue
             with extent.open() as descriptor:
@@ -149,7 +146,7 @@ class JobStore:
 
     def _read_link(self, block: int) -> Extent | None:
         try:
-            text = system_calls.readlink(self._link(block))
+            text = system_calls.read_link(self._link(block))
         except FileNotFoundError:
             return None
         extent = Extent.parse(text)
@@ -159,7 +156,7 @@ class JobStore:
 
     def _write_link(self, path: Path, extent: Extent) -> None:
         unfinished = path.with_name(f"{uuid.uuid4().hex}{UNFINISHED}")
-        system_calls.symlink(extent.format(), unfinished)
+        system_calls.write_link(extent.format(), unfinished)
         try:
             system_calls.rename(unfinished, path)
         except BaseException:
@@ -211,12 +208,12 @@ class Extent:
     @contextmanager
     def open(self) -> Iterator[int | None]:
         """Open the arena; yields its descriptor, or None if its process has ended."""
-        path = f"/proc/{self.process}/fd/{self.descriptor}"
+        path = descriptor_path(self.process, self.descriptor)
         descriptor = None
         try:
             # stat before open, since opening a device or a pipe can have side effects
             if self._is_arena(system_calls.stat(path)):
-                descriptor = system_calls.open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                descriptor = system_calls.open_file(path, os.O_RDONLY | NONBLOCK)
         except OSError as error:
             if error.errno not in _ENDED_ERRNOS:
                 raise
@@ -236,9 +233,7 @@ class Extent:
         if system_calls.fstat(descriptor).st_size < self.offset + self.size:
             return None
         return pa.py_buffer(
-            system_calls.map_file(
-                descriptor, self.size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=self.offset
-            )
+            system_calls.map_file(descriptor, self.size, access=mmap.ACCESS_READ, offset=self.offset)
         )
 
 
@@ -250,7 +245,7 @@ class Arena:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.descriptor = _open_nameless(folder)
+        self.descriptor = system_calls.open_nameless(folder, UNFINISHED)
         self._finalizer = weakref.finalize(self, close, self.descriptor)
         status = system_calls.fstat(self.descriptor)
         token = uuid.uuid4().hex[:12]
@@ -274,19 +269,3 @@ class Arena:
             if extent.offset + extent.size > self._end - mmap.ALLOCATIONGRANULARITY:
                 system_calls.ftruncate(self.descriptor, extent.offset)
                 self._end = extent.offset
-
-
-def _open_nameless(folder: Path) -> int:
-    try:
-        return system_calls.open_file(folder, os.O_RDWR | _TMPFILE | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED_ERRNOS:
-            raise
-    path = folder / f"{uuid.uuid4().hex}{UNFINISHED}"
-    descriptor = system_calls.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        system_calls.unlink(path)
-    except BaseException:
-        close(descriptor)
-        raise
-    return descriptor

@@ -21,15 +21,14 @@ exception, so no lock leaks. A thread that holds 3 or 4 never waits for the same
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import struct
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from windrow.core.system.files import NONBLOCK, REMOVES_OPEN_FILES
 from windrow.pipeline.tasks.cache import system_calls
 
 UNFINISHED = ".tmp"
@@ -38,11 +37,6 @@ SPACE_FILE = "room"
 _READING_FILE = "reading"
 # content of the lease once the job has removed the folder itself
 _ENDED = b"ended"
-# Open file description locks (on one byte) belong to the open file, not to the process. Without them, as on
-# macOS, two processes that need a block at the same time both read it.
-_SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
-# `struct flock` of the system: type, whence, start, length, pid
-_FLOCK = "hhqqi"
 _LOCK_SECONDS = 10.0
 # After waiting this long for another process to read a block, a process reads the block itself.
 _READING_SECONDS = 60.0
@@ -78,7 +72,11 @@ class SharedFolder:
     def lock_space(self) -> Iterator[int]:
         """Hold the lock for reserving space; yields the descriptor of its file, which can hold the used bytes."""
         with open_file(self.path / SPACE_FILE) as descriptor:
-            _wait(lambda: _try_flock(descriptor, fcntl.LOCK_EX), _LOCK_SECONDS, self.path / SPACE_FILE)
+            _wait(
+                lambda: system_calls.try_lock(descriptor, exclusive=True),
+                _LOCK_SECONDS,
+                self.path / SPACE_FILE,
+            )
             yield descriptor
 
     @contextmanager
@@ -86,7 +84,11 @@ class SharedFolder:
         """Hold the lock of a block across all processes; after waiting a minute, go on without it."""
         with open_file(self.path / _READING_FILE) as descriptor:
             with suppress(TimeoutError):
-                _wait(lambda: _try_byte(descriptor, number), _READING_SECONDS, self.path / _READING_FILE)
+                _wait(
+                    lambda: system_calls.try_lock_byte(descriptor, number),
+                    _READING_SECONDS,
+                    self.path / _READING_FILE,
+                )
             yield
 
 
@@ -95,8 +97,7 @@ def fits(size_bytes: int, used_bytes: int, limit_bytes: int | None, path: Path) 
 
     Raises ENOSPC if the file system has less space left than the file needs.
     """
-    status = system_calls.statvfs(path)
-    free = status.f_bavail * status.f_frsize
+    free = system_calls.disk_usage(path).free
     if size_bytes > free:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     return used_bytes + size_bytes <= ((free + used_bytes) // 2 if limit_bytes is None else limit_bytes)
@@ -108,9 +109,14 @@ def sweep_folders(parent: Path, prefix: str) -> None:
     with suppress(OSError):
         for name in system_calls.listdir(parent):
             if name.startswith(prefix):
+                removed = False
                 with suppress(OSError), open_file(parent / name / _LEASE_FILE) as lease:
-                    if _try_flock(lease, fcntl.LOCK_EX):
+                    removed = system_calls.try_lock(lease, exclusive=True)
+                    if removed:
                         system_calls.remove_tree(parent / name, ignore_errors=True)
+                if removed and not REMOVES_OPEN_FILES:
+                    # all but the lease is gone
+                    system_calls.remove_tree(parent / name, ignore_errors=True)
 
 
 def end_folder(path: Path) -> None:
@@ -133,10 +139,10 @@ def _take_lease(path: Path, tidy: Callable[[Path], None]) -> int:
             except FileNotFoundError:
                 return False  # removed concurrently
             stack.callback(close, lease)
-            if _try_flock(lease, fcntl.LOCK_EX) and _is_there(lease, path):
+            if system_calls.try_lock(lease, exclusive=True) and _is_there(lease, path):
                 tidy(path)
-            # flock releases the exclusive lock before it acquires the shared one, so a sweep can intervene
-            if not _try_flock(lease, fcntl.LOCK_SH) or not _is_there(lease, path):
+            # the exclusive lock is released before the shared one is acquired, so a sweep can intervene
+            if not system_calls.try_lock(lease, exclusive=False) or not _is_there(lease, path):
                 return False
             stack.pop_all()
             taken.append(lease)
@@ -164,30 +170,10 @@ def _wait(attempt: Callable[[], bool], seconds: float, path: Path) -> None:
         sleep = min(2 * sleep, _LONGEST_SLEEP_SECONDS)
 
 
-def _try_flock(descriptor: int, kind: int) -> bool:
-    try:
-        system_calls.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _try_byte(descriptor: int, number: int) -> bool:
-    """Lock one byte of an open file; the system releases it when the file is closed."""
-    if _SET_LOCK is None:
-        return True
-    lock = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
-    try:
-        system_calls.set_lock(descriptor, _SET_LOCK, lock)
-    except BlockingIOError:
-        return False
-    return True
-
-
 @contextmanager
 def open_file(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[int]:
     """Open a file, and close it on exit. O_NONBLOCK avoids waiting if the path is a pipe."""
-    descriptor = system_calls.open_file(path, flags | os.O_NONBLOCK, 0o600)
+    descriptor = system_calls.open_file(path, flags | NONBLOCK, 0o600)
     try:
         yield descriptor
     finally:

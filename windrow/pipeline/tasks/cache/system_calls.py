@@ -1,19 +1,20 @@
 """All operating system calls of the disk cache, so that tests can make each of them fail.
 
-The cache uses `os`, `fcntl`, `mmap` and `shutil` only through this module. A test or a simulation
+The cache uses `os`, `mmap`, `shutil` and `windrow.core.system` only through this module. A test or a simulation
 replaces attributes of this module.
 """
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import shutil
 
+from windrow.core.system import files, locks
+
 __all__ = [
     "close",
-    "flock",
+    "disk_usage",
     "fstat",
     "fsync",
     "ftruncate",
@@ -22,21 +23,22 @@ __all__ = [
     "makedirs",
     "map_file",
     "open_file",
+    "open_nameless",
     "pread",
     "preadv",
     "pwrite",
-    "readlink",
+    "read_link",
     "remove_tree",
     "rename",
-    "set_lock",
     "stat",
-    "statvfs",
-    "symlink",
+    "try_lock",
+    "try_lock_byte",
     "unlink",
+    "write_link",
 ]
 
 close = os.close
-flock = fcntl.flock
+disk_usage = shutil.disk_usage
 fstat = os.fstat
 fsync = os.fsync
 ftruncate = os.ftruncate
@@ -44,15 +46,16 @@ listdir = os.listdir
 lstat = os.lstat
 makedirs = os.makedirs
 map_file = mmap.mmap
-open_file = os.open
-pread = os.pread
-preadv = os.preadv
-pwrite = os.pwrite
-readlink = os.readlink
+open_file = files.open_file
+open_nameless = files.open_nameless
+pread = files.pread
+preadv = files.preadv
+pwrite = files.pwrite
+read_link = files.read_link
 remove_tree = shutil.rmtree
 rename = os.replace
-set_lock = fcntl.fcntl
 stat = os.stat
-statvfs = os.statvfs
-symlink = os.symlink
+try_lock = locks.try_lock
+try_lock_byte = locks.try_lock_byte
 unlink = os.unlink
+write_link = files.write_link

@@ -1,0 +1,227 @@
+"""Windrow on macOS and Windows, as far as Linux can show it: no module uses what they lack, and all runs without."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.systems.names import SYSTEMS, find_missing, is_missing
+
+PACKAGE = REPOSITORY / "windrow"
+STARTUP = REPOSITORY / "tests" / "systems" / "startup"
+COMPILED = pytest.mark.skipif(bool(missing_libraries()), reason="built without a C compiler")
+# the modules that call what some systems lack
+WALL = PACKAGE / "core" / "system"
+# What Windows has too, and does otherwise; and what all modules use instead.
+OTHERWISE = {
+    ("os", "open"): "it takes files for text: system.files.open_file",
+    ("os", "rename"): "it does not replace files: os.replace",
+    ("os", "symlink"): "it needs a privilege: system.files.write_link",
+    ("os", "readlink"): "see os.symlink: system.files.read_link",
+    ("os", "kill"): "all signals end the process: system.processes.kill_processes",
+    ("mmap", "mmap"): "its arguments differ: system.memory.anonymous_memory, or access= alone",
+    ("ctypes", "CDLL"): "it does not take None: system.memory.c_function, or the path of a library",
+}
+# modules that call it so that it works everywhere
+FINE = {
+    ("pipeline/tasks/cache/system_calls.py", "mmap.mmap"),
+    ("core/native_libraries.py", "ctypes.CDLL"),
+    ("io/parquet/decoder_library.py", "ctypes.CDLL"),
+}
+# paths of Linux, and the modules that go on without them
+LINUX_PATHS = ("/proc", "proc/", "/sys/", "/dev/")
+DO_WITHOUT = {"core/machine.py", "cli/checks.py"}
+
+
+def find_problems(source: str, name: str) -> list[str]:
+    """What a module of windrow uses that macOS or Windows lack, or do otherwise."""
+    tree = ast.parse(source)
+    modules = dict(_modules(tree))
+    found = [
+        f"{name}: {module}, not on {system}" for module in modules.values() for system in _lacking(module)
+    ]
+    for node in ast.walk(tree):
+        for module, attribute in _uses(node, modules):
+            systems = [SYSTEMS[each] for each in SYSTEMS if attribute in find_missing(module, each)]
+            what = f"{name}: {module}.{attribute}"
+            found += [f"{what}, not on {system}" for system in systems]
+            if (module, attribute) in OTHERWISE and (name, f"{module}.{attribute}") not in FINE:
+                found.append(f"{what}, on Windows {OTHERWISE[module, attribute]}")
+        if isinstance(node, ast.Call) and _lacks_encoding(node):
+            found.append(f"{name}: {ast.unparse(node)}, without encoding=")
+        if (
+            isinstance(node, ast.Constant)
+            and str(node.value).startswith(LINUX_PATHS)
+            and name not in DO_WITHOUT
+        ):
+            found.append(f"{name}: {node.value}, not on macOS")
+    return found
+
+
+def _lacking(module: str) -> list[str]:
+    return [SYSTEMS[each] for each in SYSTEMS if is_missing(module, each)]
+
+
+def _modules(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Imported modules, by their local names; those of which only names are imported, by themselves."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.asname or alias.name, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield f"from {node.module}", node.module
+
+
+def _uses(node: ast.AST, modules: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """The names that a node takes from modules."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+        yield modules[node.value.id], node.attr
+    elif isinstance(node, ast.ImportFrom) and node.module is not None:
+        yield from ((node.module, alias.name) for alias in node.names)
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr"):
+        module, name = ast.unparse(node.args[0]), node.args[1]
+        if module in modules and isinstance(name, ast.Constant):
+            yield modules[module], str(name.value)
+
+
+def _lacks_encoding(node: ast.Call) -> bool:
+    """Whether a call opens a file as text in the encoding of the system, on Windows no UTF-8."""
+    called = ast.unparse(node.func)
+    given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
+    if called.endswith((".read_text", ".write_text")):
+        takes = called.endswith(".write_text") + 1
+        return len(node.args) < takes and not _has_encoding(node) and called != "windrow.read_text"
+    if called not in ("open", "os.fdopen") or _has_encoding(node):
+        return False
+    return not any(isinstance(each, ast.Constant) and "b" in str(each.value) for each in given[1:])
+
+
+def _has_encoding(node: ast.Call) -> bool:
+    return any(keyword.arg == "encoding" for keyword in node.keywords)
+
+
+def test_no_module_but_those_of_one_folder_uses_what_a_system_lacks() -> None:
+    sources = [path for path in sorted(PACKAGE.rglob("*.py")) if WALL not in path.parents]
+    assert len(sources) > 300
+    names = [(path, path.relative_to(PACKAGE).as_posix()) for path in sources]
+    assert [each for path, name in names for each in find_problems(path.read_text("utf-8"), name)] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import fcntl", "fcntl, not on Windows"),
+        ("def f():\n    from resource import getrusage", "resource, not on Windows"),
+        ("import os as _os\n_os.pread(1, 2, 3)", "os.pread, not on Windows"),
+        ("from os import memfd_create", "os.memfd_create, not on macOS"),
+        ("import os\ngetattr(os, 'sched_getaffinity')", "os.sched_getaffinity, not on macOS"),
+        ("import signal\nsignal.SIGHUP", "signal.SIGHUP, not on Windows"),
+        ("import socket\nsocket.AF_UNIX", "socket.AF_UNIX, not on Windows"),
+        ("import mmap\nmmap.MAP_SHARED", "mmap.MAP_SHARED, not on Windows"),
+        ("import os\nos.open('x', os.O_RDONLY)", "os.open, on Windows it takes files for text"),
+        ("import ctypes\nctypes.CDLL(None)", "ctypes.CDLL, on Windows it does not take None"),
+        ("open('x')", "open('x'), without encoding="),
+        ("open('x', mode='w')", "open('x', mode='w'), without encoding="),
+        ("path.read_text()", "path.read_text(), without encoding="),
+        ("x = '/proc/self/maps'", "/proc/self/maps, not on macOS"),
+    ],
+)
+def test_uses_are_found(source: str, found: str) -> None:
+    assert any(found in problem for problem in find_problems(source, "x.py"))
+
+
+def test_what_all_systems_have_is_no_problem() -> None:
+    source = (
+        "import os, mmap\nos.replace(1, 2)\nmmap.ACCESS_READ\nopen('x', 'rb')\nopen('x', encoding='utf-8')"
+    )
+    assert find_problems(source, "x.py") == []
+
+
+# --- runs ------------------------------------------------------------------------------
+
+
+def _environment(system: str) -> dict[str, str]:
+    if system == "linux":
+        return {**os.environ}
+    paths = os.pathsep.join(filter(None, [str(STARTUP), os.environ.get("PYTHONPATH")]))
+    # the encoding of Windows in western Europe
+    return {**os.environ, "PYTHONPATH": paths, VARIABLE: system, "PYTHONIOENCODING": "cp1252"}
+
+
+def _run(folder: Path, system: str, libraries: str) -> dict[str, Any]:
+    folder.mkdir()
+    command = [sys.executable, "-W", "error", "-m", "tests.systems.scenario", str(folder), libraries]
+    environment = _environment(system)
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads((folder / "found.json").read_text("utf-8"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def on_linux(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `tests.systems.scenario` finds here."""
+    return _run(tmp_path_factory.mktemp("linux") / "run", "linux", "there")
+
+
+@pytest.mark.parametrize(
+    ("system", "libraries"),
+    [
+        ("darwin", "there"),
+        pytest.param("darwin", "hidden", marks=pytest.mark.nightly),
+        ("win32", "hidden"),
+        pytest.param("win32", "there", marks=[pytest.mark.nightly, COMPILED]),
+    ],
+)
+def test_the_same_rows_as_on_linux(
+    system: str, libraries: str, on_linux: dict[str, Any], tmp_path: Path
+) -> None:
+    found = _run(tmp_path / "run", system, libraries)
+    processes = found.pop("processes")
+    assert found == {name: value for name, value in on_linux.items() if name != "processes"}
+    assert on_linux["cache"] == []
+    assert on_linux["hits, cache disk"]
+    if system == "win32":
+        assert "not supported on Windows: leave out compute=" in processes
+    else:
+        assert processes is True
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_other_tests_pass(system: str) -> None:
+    """Tests of reading, writing, datasets, caches and the guarantees on threads, on another system."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += ["-m", "not ray and not cluster and not nightly", "--numprocesses", "2", "--dist", "loadfile"]
+    command += [each for test in LINUX_TESTS[system] for each in ("--deselect", test)]
+    done = subprocess.run(
+        [*command, *OTHER_TESTS], cwd=REPOSITORY, env=_environment(system), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-20_000:]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_types_on_other_systems(system: str, tmp_path: Path) -> None:
+    """The type checker knows which functions each system has, and their arguments."""
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--platform",
+        system,
+        "--cache-dir",
+        str(tmp_path),
+        "-p",
+        "windrow",
+    ]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
