@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TOGETHER := --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 CLUSTER_FILES = $(shell grep -rlE --include='test_*.py' 'ray_cluster\b|mark\.cluster' tests)
-LIBRARIES := $(wildcard windrow/io/parquet/*.[ch] windrow/shuffle/kernels/*.[ch])
+LIBRARIES := $(wildcard windrow/core/*.h windrow/io/parquet/*.[ch] windrow/shuffle/kernels/*.[ch])
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test check lint types imports doctests docs tests on-ray on-clusters on-ray-and-clusters without-ray oldest wheel nightly peers format clean

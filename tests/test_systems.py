@@ -3,19 +3,49 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.systems.foreign import VARIABLE
 from tests.systems.names import SYSTEMS, find_missing, is_missing
+from windrow.core.native_libraries import missing_libraries
 
 PACKAGE = REPOSITORY / "windrow"
 STARTUP = REPOSITORY / "tests" / "systems" / "startup"
 COMPILED = pytest.mark.skipif(bool(missing_libraries()), reason="built without a C compiler")
+# tests that run on other systems too at night
+OTHER_TESTS = (
+    "tests/io", "tests/dataset", "tests/cli", "tests/pipeline/tasks", "tests/pipeline/shard", "tests/pipeline/exchange",
+    "tests/laws/test_threads.py", "tests/laws/test_caches.py", "tests/laws/test_resume.py",
+)  # fmt: skip
+# those of them that test what these systems lack, and those that use Linux's calls themselves
+LINUX_TESTS = {
+    "darwin": (),
+    "win32": (
+        # worker processes, and replicas of a shard
+        "tests/dataset/sources/test_mixture.py::test_replicas_get_the_same_batches_also_after_a_change",
+        "tests/dataset/sources/test_packed_mixture.py::test_replicas_get_the_same_sequences",
+        "tests/dataset/transforms/test_media_methods.py::test_a_pool_decodes_the_same_rows",
+        "tests/dataset/transforms/test_media_methods.py::test_worker_processes_make_the_same_rows",
+        "tests/dataset/transforms/test_slow_stages.py::test_a_slow_stage_holds_back_a_fast_one",
+        "tests/pipeline/shard/test_replicas.py",
+        "tests/pipeline/shard/test_token_budget.py::test_replicas_of_which_one_selects_the_lists_alone_get_them_cut",
+        # a limit of open files, and sessions of processes
+        "tests/cli/test_doctor.py::test_low_limit_of_open_files",
+        "tests/cli/test_doctor.py::test_probe_that_hangs_is_killed",
+        # locks and pipes of the tests' own
+        "tests/pipeline/tasks/cache/test_persistent_store.py::test_pipe_in_place_of_a_file_is_corrupt_and_does_not_block",
+        "tests/pipeline/tasks/cache/test_shared_folder.py::test_lock_that_others_never_release_is_an_error",
+    ),
+}
 # the modules that call what some systems lack
 WALL = PACKAGE / "core" / "system"
 # What Windows has too, and does otherwise; and what all modules use instead.
@@ -145,18 +175,20 @@ def test_what_all_systems_have_is_no_problem() -> None:
 # --- runs ------------------------------------------------------------------------------
 
 
-def _environment(system: str) -> dict[str, str]:
+def _environment(system: str, temporary: Path) -> dict[str, str]:
+    """Of a process that may be on another system, whose locks are not those of processes here."""
+    found = {**os.environ, "TMPDIR": str(temporary)}
     if system == "linux":
-        return {**os.environ}
+        return found
     paths = os.pathsep.join(filter(None, [str(STARTUP), os.environ.get("PYTHONPATH")]))
     # the encoding of Windows in western Europe
-    return {**os.environ, "PYTHONPATH": paths, VARIABLE: system, "PYTHONIOENCODING": "cp1252"}
+    return {**found, "PYTHONPATH": paths, VARIABLE: system, "PYTHONIOENCODING": "cp1252"}
 
 
 def _run(folder: Path, system: str, libraries: str) -> dict[str, Any]:
     folder.mkdir()
     command = [sys.executable, "-W", "error", "-m", "tests.systems.scenario", str(folder), libraries]
-    environment = _environment(system)
+    environment = _environment(system, folder)
     done = subprocess.run(
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=200, check=False
     )
@@ -197,13 +229,19 @@ def test_the_same_rows_as_on_linux(
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_other_tests_pass(system: str) -> None:
+def test_other_tests_pass(system: str, tmp_path: Path) -> None:
     """Tests of reading, writing, datasets, caches and the guarantees on threads, on another system."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    command += ["-m", "not ray and not cluster and not nightly", "--numprocesses", "2", "--dist", "loadfile"]
+    command += ["-m", "not ray and not cluster and not nightly", "--numprocesses", "2"]
+    command += ["--dist", "loadfile"]
     command += [each for test in LINUX_TESTS[system] for each in ("--deselect", test)]
     done = subprocess.run(
-        [*command, *OTHER_TESTS], cwd=REPOSITORY, env=_environment(system), capture_output=True, text=True, check=False
+        [*command, *OTHER_TESTS],
+        cwd=REPOSITORY,
+        env=_environment(system, tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-20_000:]
 

@@ -1,10 +1,10 @@
 """Takes away from windrow what another system lacks, for the rest of this process.
 
-Put the folder ``startup`` on PYTHONPATH, and the name of the system, ``darwin`` or ``win32``, into WINDROW_TESTED_SYSTEM.
-windrow's modules then get stand-ins of `os`, `sys` and the like: `sys.platform` names the other system, and names that are
-missing there are missing. All other modules, such as the standard library's own, go on as on Linux, so this is no test
-of those. ``/proc`` and ``/sys`` cannot be read. As Windows, files need O_BINARY, and none that is open in this process
-can be renamed, replaced or removed.
+Put the folder ``startup`` on PYTHONPATH, and ``darwin`` or ``win32`` into WINDROW_TESTED_SYSTEM. windrow's modules then
+get stand-ins of `os`, `sys` and the like: `sys.platform` names the other system, and names that are missing there are
+missing. All other modules, such as the standard library's own, go on as on Linux, so this is no test of those.
+``/proc`` and ``/sys`` cannot be read. As on Windows, files need O_BINARY, and none that is open in this process can be
+renamed, replaced or removed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import fnmatch
+import ntpath
 import os
+import types
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +17,9 @@ import pytest
 
 from tests.io.files import open_parquet, read_all, write
 from windrow.core.errors import PlanError, SourceError
-from windrow.io.catalog.listing import list_files
+from windrow.io.catalog import listing
+from windrow.io.catalog.listing import list_files, locate_root
+from windrow.io.storage.filesystems import Connection, connect
 
 NAMES = ["b.parquet", "a/2.parquet", "a/1.parquet", "a.d/x.parquet", "k=1/_y=2/p.parquet"]
 HIDDEN = ["_SUCCESS", ".crc", "a/_metadata", "_temporary/x.parquet", ".git/x.parquet"]
@@ -147,3 +152,81 @@ def test_mixed_or_unknown_filesystems_raise(tree: Path) -> None:
 def test_a_symbolic_link_is_followed(tree: Path) -> None:
     os.symlink(tree / "a", tree / "link")
     assert listed(tree / "link")[1] == ["1.parquet", "2.parquet"]
+
+
+# --- drives of Windows -------------------------------------------------------------------
+
+
+@pytest.fixture
+def _paths_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let fsspec resolve local paths as on Windows."""
+    system = types.SimpleNamespace(sep="\\", path=ntpath, getcwd=lambda: "D:\\here", fspath=os.fspath)
+    monkeypatch.setattr("fsspec.implementations.local.os", system)
+
+
+@pytest.mark.usefixtures("_paths_of_windows")
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("C:\\data\\*.parquet", "C:/data/*.parquet"),
+        ("c:/data/x.parquet", "c:/data/x.parquet"),
+        ("C:\\", "C:/"),
+        ("file:///C:/data/x.parquet", "C:/data/x.parquet"),
+        ("\\\\server\\share\\x.parquet", "//server/share/x.parquet"),
+        ("data\\x.parquet", "D:/here/data/x.parquet"),
+    ],
+)
+def test_drives_are_no_schemes_of_urls(given: str, path: str) -> None:
+    connection = connect(given, None, None)
+    assert connection.paths == (path,)
+    assert connection.opener is None
+
+
+class _Drives:
+    """A filesystem with files on drives."""
+
+    def __init__(self, *paths: str) -> None:
+        self._infos = {path: {"name": path, "type": "file", "size": 1} for path in paths}
+
+    def invalidate_cache(self) -> None: ...
+
+    def info(self, path: str) -> Any:
+        below = [name for name in self._infos if name.startswith(path.rstrip("/") + "/")]
+        return {"name": path, "type": "directory"} if below else self._infos[path]
+
+    def find(self, path: str, **_: Any) -> Any:
+        return {name: info for name, info in self._infos.items() if name.startswith(path.rstrip("/") + "/")}
+
+    def glob(self, pattern: str, **_: Any) -> Any:
+        return {name: info for name, info in self._infos.items() if fnmatch.fnmatchcase(name, pattern)}
+
+
+@pytest.mark.parametrize(
+    ("paths", "root", "found"),
+    [
+        (["C:/data"], "C:/data", ["a.parquet", "b.parquet"]),
+        (["C:/data/*.parquet"], "C:/data", ["a.parquet", "b.parquet"]),
+        (["C:/*.parquet"], "C:/", ["data/a.parquet", "data/b.parquet", "x.parquet"]),
+        (["C:/"], "C:/", ["data/a.parquet", "data/b.parquet", "x.parquet"]),
+        (["C:/x.parquet"], "C:/", ["x.parquet"]),
+        (["C:/x.parquet", "C:/data/a.parquet"], "C:/", ["x.parquet", "data/a.parquet"]),
+        (["C:/x.parquet", "D:/y.parquet"], "", ["C:/x.parquet", "D:/y.parquet"]),
+    ],
+)
+def test_files_on_drives(
+    paths: list[str], root: str, found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drives = _Drives("C:/data/a.parquet", "C:/data/b.parquet", "C:/x.parquet", "D:/y.parquet")
+    monkeypatch.setattr(listing, "connect", lambda given, *_: Connection(drives, None, tuple(given), ()))
+    files, names, _ = list_files(paths)
+    assert (files.root, names) == (root, found)
+    # the same files by their full paths, and by the paths that were given
+    assert [files.path(name) in drives._infos for name in names] == [True] * len(names)
+    assert locate_root(paths, names).root == root or len(names) == 1
+
+
+def test_a_drive_and_a_share_are_read_separately(monkeypatch: pytest.MonkeyPatch) -> None:
+    drives = _Drives("C:/x.parquet", "//server/share/x.parquet")
+    monkeypatch.setattr(listing, "connect", lambda given, *_: Connection(drives, None, tuple(given), ()))
+    with pytest.raises(PlanError, match=r"server/share and C:/ have no folder in common.*union"):
+        list_files(["C:/x.parquet", "//server/share/x.parquet"])

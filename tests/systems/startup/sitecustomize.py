@@ -7,6 +7,6 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[3]))
 
-from tests.systems.foreign import install_from_environment  # noqa: E402 - after its folder is known
+from tests.systems.foreign import install_from_environment
 
 install_from_environment()

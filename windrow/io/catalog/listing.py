@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from windrow.core.errors import SourceError, WindrowError
+from windrow.core.errors import PlanError, SourceError, WindrowError
 from windrow.io.catalog.hub_folders import is_data_file, make_no_files_error
 from windrow.io.storage.credentials import safe_cause, source_error
 from windrow.io.storage.error_causes import is_forbidden
@@ -25,6 +25,8 @@ from windrow.io.storage.retries import DEFAULT_RETRIES, GaveUpError, Retries, ca
 _Infos = dict[str, Mapping[str, Any]]
 
 _MAGIC = re.compile(r"[*?\[]")
+# of Windows; alone it stands for the current folder there
+_DRIVE = re.compile("[A-Za-z]:")
 _LISTING_THREADS = 16
 # The first request to object storage has a short timeout: a mistyped endpoint should not take minutes to be
 # reported, and clients alone wait for minutes.
@@ -84,7 +86,7 @@ def _lexical_root(path: str, known: Collection[str]) -> str:
     parts = path.split("/")
     for cut in range(1, len(parts)):
         if "/".join(parts[cut:]) in known:
-            return "/".join(parts[:cut]) or "/"
+            return _as_root("/".join(parts[:cut])) or "/"
     return path
 
 
@@ -233,18 +235,30 @@ def _list_all(method: Callable[..., Any], path: str, **options: Any) -> Any:
 def _glob_root(pattern: str) -> str:
     parts = pattern.split("/")
     first = next(place for place, part in enumerate(parts) if _MAGIC.search(part))
-    return "/".join(parts[:first]) or ("/" if pattern.startswith("/") else "")
+    return _as_root("/".join(parts[:first])) or ("/" if pattern.startswith("/") else "")
 
 
 def _above_partitions(directory: str) -> str:
     while "=" in posixpath.basename(directory):
         directory = posixpath.dirname(directory)
-    return directory
+    return _as_root(directory)
+
+
+def _as_root(directory: str) -> str:
+    return f"{directory}/" if _DRIVE.fullmatch(directory) else directory
 
 
 def _common_root(roots: Iterable[str]) -> str:
     unique = sorted(set(roots))
-    return unique[0] if len(unique) == 1 else _above_partitions(posixpath.commonpath(unique))
+    if len(unique) == 1:
+        return unique[0]
+    try:
+        return _above_partitions(posixpath.commonpath(unique))
+    except ValueError as error:
+        # a drive of Windows, and a share of another machine
+        raise PlanError(
+            f"{unique[0]} and {unique[-1]} have no folder in common: read them separately, and join them with union()"
+        ) from error
 
 
 def _relative(path: str, root: str) -> str:

@@ -13,8 +13,6 @@
 
 #include "_pages.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 /* Writes zeros for the nulls of a page, so that what is delivered does not depend on what memory held before. */
 static void clear_nulls(Column *column, const uint32_t *targets, int64_t count) {
     if (!column->nulls) memset(column->valid, 1, column->valid_rows);

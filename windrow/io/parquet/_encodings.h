@@ -4,9 +4,6 @@
 
 #include <stdint.h>
 #include <string.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 #include "_reader.h"
 #include "_values.h"
@@ -91,7 +88,7 @@ static int decode_delta(Reader *r, int64_t count, const Sink *sink) {
     return put(sink, decoded, done - held, held);
 }
 
-#ifdef __SSE2__
+#ifdef HAS_SSE2
 /* Two bytes of each of 8 values. */
 static inline __m128i join_two(const uint8_t *from, int64_t stride) {
     const __m128i low = _mm_loadl_epi64((const __m128i *)from);
@@ -122,7 +119,7 @@ static int decode_split(const Reader *r, int64_t count, const Sink *sink) {
     for (int64_t first = 0; first < count; first += DECODED) {
         const int64_t some = count - first < DECODED ? count - first : DECODED;
         int64_t i = 0;
-#ifdef __SSE2__
+#ifdef HAS_SSE2
         while (i + 8 <= some) i += join_bytes(r->at + first + i, stride, sink->width, decoded + i);
 #endif
         for (; i < some; i++) {

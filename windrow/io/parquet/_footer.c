@@ -7,8 +7,6 @@
 
 #include "_reader.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 enum { FOOTER_FITS, FOOTER_BROKEN, COLUMNS_DIFFER, TYPES_DIFFER, UNKNOWN_CODEC, BAD_STATISTICS, ENCRYPTED };
 enum { TYPE_BOOLEAN, TYPE_INT32, TYPE_INT64, TYPE_INT96, TYPE_FLOAT, TYPE_DOUBLE, TYPE_BYTES, TYPE_FIXED };
 enum { DEPTH = 64, LAST_CODEC = 7 };
@@ -51,17 +49,26 @@ static void read_schema(Reader *r, Footer *footer) {
             else skip_field(r, type, 1);
         }
         while (depth > 0 && levels[depth].left == 0) depth--;
-        if (levels[depth].left-- <= 0) return report_problem(footer, FOOTER_BROKEN);
+        if (levels[depth].left-- <= 0) {
+            report_problem(footer, FOOTER_BROKEN);
+            return;
+        }
         /* the root's repetition type is ignored */
         leaf.definitions = levels[depth].definitions + (i > 0 && (repetition == 1 || repetition == 2));
         leaf.repetitions = levels[depth].repetitions + (i > 0 && repetition == 2);
         if (children > 0) {
-            if (++depth > DEPTH) return report_problem(footer, FOOTER_BROKEN);
+            if (++depth > DEPTH) {
+                report_problem(footer, FOOTER_BROKEN);
+                return;
+            }
             levels[depth].left = children;
             levels[depth].definitions = leaf.definitions;
             levels[depth].repetitions = leaf.repetitions;
         } else if (leaf.type >= 0) {
-            if (footer->count == footer->capacity) return report_problem(footer, FOOTER_BROKEN);
+            if (footer->count == footer->capacity) {
+                report_problem(footer, FOOTER_BROKEN);
+                return;
+            }
             footer->leaves[footer->count++] = leaf;
         }
     }
@@ -127,11 +134,17 @@ static void check_group(Reader *r, Footer *footer) {
             continue;
         }
         uint64_t length = read_list(r, &kind);
-        if (length != (uint64_t)footer->count) return report_problem(footer, COLUMNS_DIFFER);
+        if (length != (uint64_t)footer->count) {
+            report_problem(footer, COLUMNS_DIFFER);
+            return;
+        }
         for (uint64_t i = 0; i < length && !r->bad && !footer->problem; i++, footer->chunk++) {
             const Leaf *leaf = &footer->leaves[i];
             int inner = 0, described = 0;
-            if (leaf->type > TYPE_FIXED || leaf->type_bytes < 0) return report_problem(footer, FOOTER_BROKEN);
+            if (leaf->type > TYPE_FIXED || leaf->type_bytes < 0) {
+                report_problem(footer, FOOTER_BROKEN);
+                return;
+            }
             while (next_field(r, &inner, &type)) {
                 if (type == STRUCT && inner == 3) {
                     check_chunk(r, footer, leaf);

@@ -8,8 +8,6 @@
 
 #include "_pages.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 /* A chunk to decode: the address of its pages, and of pages that lie apart ahead of them, and its properties from the footer, of which `values` counts levels;
  * the maximal repetition and definition level, and the definition level of a list that is not null; the address of the
  * memory of all values of the column and how many fit; of (rows + 1) offsets and (rows) validity bytes of the chunk; the

@@ -4,8 +4,6 @@
 #include "_page_headers.h"
 #include "_runs.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 /* A page, from its header on: fields that the header lacks are -1. */
 typedef struct {
     int64_t start, header_bytes, stored_bytes, raw_bytes, type, values, rows, encoding, levels_encoding;

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "../../core/_compiler.h"
+
 /* The code of what this decoder does not read. */
 #define DECLINED (-1)
 

@@ -72,10 +72,9 @@ static int look_up(Reader *r, int width, int64_t count, const uint8_t *dictionar
 }
 
 /* Stored values can be unaligned, and alias other types. */
-#define UNALIGNED __attribute__((aligned(1), may_alias))
-typedef uint16_t UNALIGNED unaligned2;
-typedef uint32_t UNALIGNED unaligned4;
-typedef uint64_t UNALIGNED unaligned8;
+typedef uint16_t ANY_ALIGNMENT unaligned2;
+typedef uint32_t ANY_ALIGNMENT unaligned4;
+typedef uint64_t ANY_ALIGNMENT unaligned8;
 
 /* Values packed per iteration, through a local buffer since `out` can alias `words`. */
 enum { BATCH = 64 };

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
+from windrow.core.system.files import forward_slashes
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.storage.credentials import check_options, find_secrets, redact, without_user
 from windrow.io.tables.column_mapping import TableColumns
@@ -146,7 +147,7 @@ def _find_columns(table: Any) -> TableColumns:
 
 def _locate(uri: str, options: dict[str, str], snapshot: str, secrets: tuple[str, ...]) -> TableFiles:
     if uri.startswith("file://"):
-        return TableFiles(unquote(urlsplit(uri).path).rstrip("/") or "/", snapshot=snapshot)
+        return TableFiles(forward_slashes(unquote(urlsplit(uri).path)).rstrip("/") or "/", snapshot=snapshot)
     from deltalake.fs import DeltaStorageHandler
     from pyarrow.fs import PyFileSystem
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
+from windrow.core.system.files import forward_slashes
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.storage.credentials import check_options, find_secrets, redact, without_user
 from windrow.io.tables.column_mapping import TableColumns
@@ -89,7 +90,7 @@ def _locate_files(
 def _connect(io: Any, scheme: str, place: str, uris: Sequence[str]) -> tuple[Any, list[str]]:
     """The filesystem that the library uses (None for local disk), and the paths in it."""
     if scheme == "file":
-        return None, [urlsplit(uri).path for uri in uris]
+        return None, [forward_slashes(urlsplit(uri).path) for uri in uris]
     if hasattr(io, "fs_by_scheme"):
         return io.fs_by_scheme(scheme, place), [io.parse_location(uri, io.properties)[2] for uri in uris]
     filesystem = io.get_fs(scheme, place)

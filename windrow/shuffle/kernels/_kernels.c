@@ -144,7 +144,7 @@ EXPORT int64_t windrow_group_joined(int64_t columns, int64_t width, int64_t coun
 static inline uint64_t inverse(uint32_t divisor) { return divisor > 1 ? UINT64_MAX / divisor + 1 : 0; }
 
 static inline uint32_t divide(uint32_t number, uint64_t inverted) {
-    return inverted ? (uint32_t)(((unsigned __int128)inverted * number) >> 64) : number;
+    return inverted ? (uint32_t)multiply_high(inverted, number) : number;
 }
 
 /* Find the run, and the place within it, of rows given by their position in the epoch; the arguments are those of
@@ -333,7 +333,7 @@ EXPORT int64_t windrow_move_validity(int64_t parts, const int64_t *bits, const i
             const int64_t some = 8 - shift < counts[p] - i ? 8 - shift : counts[p] - i;
             uint32_t null = ~((uint32_t)from[bit >> 3] >> shift) & ((1u << some) - 1);
             for (; null; null &= null - 1) {
-                const uint32_t place = at[i + __builtin_ctz(null)] - (uint32_t)first;
+                const uint32_t place = at[i + count_trailing_zeros4(null)] - (uint32_t)first;
                 if (place >= (uint64_t)rows) continue;
                 out[place >> 3] &= (uint8_t)~(1u << (place & 7));
                 nulls++;
@@ -392,7 +392,7 @@ static inline void copy_bytes(char *to, const char *from, int64_t count) {
         if (counts[part]) wrong |= at[0] < 0 || at[counts[part]] > sizes[part] ? -1 : 0; \
         for (int64_t i = 0; i < counts[part]; i++) {                              \
             if (i + PREFETCH_ROWS < counts[part])                                 \
-                __builtin_prefetch(ends + (uint32_t)(to[i + PREFETCH_ROWS] - (uint32_t)first), 1); \
+                PREFETCH_TO_WRITE(ends + (uint32_t)(to[i + PREFETCH_ROWS] - (uint32_t)first)); \
             uint32_t row = to[i] - (uint32_t)first;                               \
             int64_t bytes = (int64_t)((uint64_t)at[i + 1] - (uint64_t)at[i]);     \
             wrong |= bytes;                                                       \
@@ -450,7 +450,7 @@ EXPORT int64_t windrow_checked_offsets(int64_t width, int64_t parts, const int64
         const uint32_t *to = (const uint32_t *)(intptr_t)targets[part];           \
         for (int64_t i = 0; i < counts[part]; i++) {                              \
             if (i + PREFETCH_ROWS < counts[part])                                 \
-                __builtin_prefetch((const WORD *)out_offsets + (uint32_t)(to[i + PREFETCH_ROWS] - (uint32_t)first)); \
+                PREFETCH((const WORD *)out_offsets + (uint32_t)(to[i + PREFETCH_ROWS] - (uint32_t)first)); \
             uint32_t row = to[i] - (uint32_t)first;                               \
             if (row < (uint64_t)rows)                                             \
                 copy_bytes(out + ((const WORD *)out_offsets)[row] * bytes, from + at[i] * bytes, \

@@ -24,7 +24,7 @@ enum { BATCH_ROWS = 512 };
     } while (0)
 
 /* Minimum and maximum of one or more values of `width` bytes (1, 2, 4 or 8), as signed integers. */
-EXPORT VECTORS void windrow_range(int64_t width, int64_t count, const void *words, int64_t *range) {
+EXPORT_VECTORS void windrow_range(int64_t width, int64_t count, const void *words, int64_t *range) {
     switch (width) {
     case 1: RANGE(int8_t); break;
     case 2: RANGE(signed2); break;
@@ -115,7 +115,7 @@ enum { PREFETCH_ROWS = 16 };
     do {                                                                      \
         ROW *to = (ROW *)out;                                                 \
         for (int64_t i = 0; i < count; i++) {                                 \
-            if (i + PREFETCH_ROWS < count) __builtin_prefetch(to + targets[i + PREFETCH_ROWS], 1); \
+            if (i + PREFETCH_ROWS < count) PREFETCH_TO_WRITE(to + targets[i + PREFETCH_ROWS]); \
             to[targets[i]] = VALUE;                                           \
         }                                                                     \
     } while (0)
@@ -138,7 +138,7 @@ static inline int are_together(const uint32_t *targets) {
                 memcpy(to + targets[i], from + i, TOGETHER * sizeof(WORD));   \
             const int64_t stop = i + TOGETHER < count ? i + TOGETHER : count; \
             for (; i < stop; i++) {                                           \
-                if (i + PREFETCH_ROWS < count) __builtin_prefetch(to + targets[i + PREFETCH_ROWS], 1); \
+                if (i + PREFETCH_ROWS < count) PREFETCH_TO_WRITE(to + targets[i + PREFETCH_ROWS]); \
                 to[targets[i]] = from[i];                                     \
             }                                                                 \
             i--;                                                              \
@@ -249,7 +249,7 @@ VECTORS static void unpack_column(int64_t bytes, int64_t width, uint64_t base, i
 /* Prefetch memory that is read or written next. Each batch visits all columns, a pattern that the hardware
  * prefetcher does not predict. */
 static void prefetch(const char *at, int64_t bytes) {
-    for (int64_t k = 0; k < bytes; k += LINE) __builtin_prefetch(at + k);
+    for (int64_t k = 0; k < bytes; k += LINE) PREFETCH(at + k);
 }
 
 typedef struct {

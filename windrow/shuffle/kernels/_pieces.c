@@ -50,7 +50,7 @@ EXPORT int64_t windrow_best_fit(int64_t count, const int32_t *sizes, int64_t cap
             }
             const uint64_t there = levels[level][room / WORD] & (~(uint64_t)0 << room % WORD);
             if (there) {
-                room = room / WORD * WORD + __builtin_ctzll(there);
+                room = room / WORD * WORD + count_trailing_zeros(there);
                 break;
             }
         }
@@ -59,7 +59,7 @@ EXPORT int64_t windrow_best_fit(int64_t count, const int32_t *sizes, int64_t cap
             sequence = sequences++;
             left = capacity - sizes[i];
         } else {
-            while (level--) room = room * WORD + __builtin_ctzll(levels[level][room]);
+            while (level--) room = room * WORD + count_trailing_zeros(levels[level][room]);
             sequence = heads[room];
             heads[room] = next[sequence];
             if (heads[room] < 0)
