@@ -78,7 +78,13 @@ def test_gcc_finds_only_c11(tmp_path: Path) -> None:
 def test_clang_compiles_for_other_systems(target: str, tmp_path: Path) -> None:
     (tmp_path / "string.h").write_text(STRING, encoding="utf-8")
     (tmp_path / "intrin.h").write_text(INTRINSICS, encoding="utf-8")
-    options = [f"--target={target.partition(',')[0]}", "-ffreestanding", "-I", tmp_path, *TARGETS[target]]
+    options: list[str | Path] = [
+        f"--target={target.partition(',')[0]}",
+        "-ffreestanding",
+        "-I",
+        tmp_path,
+        *TARGETS[target],
+    ]
     for source in _sources():
         _compile("clang", *options, "-S", "-o", tmp_path / "out.s", source)
 
@@ -103,7 +109,14 @@ def test_mingw_builds_libraries_that_export_what_python_calls(tmp_path: Path) ->
 @pytest.mark.skipif(shutil.which("clang") is None, reason="needs Clang")
 def test_what_clang_builds_passes_the_tests_of_the_kernels(tmp_path: Path) -> None:
     for module, folder in SOURCES.items():
-        options = ["-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-o", tmp_path / f"{module}.so"]
+        options: list[str | Path] = [
+            "-O3",
+            "-fPIC",
+            "-shared",
+            "-fvisibility=hidden",
+            "-o",
+            tmp_path / f"{module}.so",
+        ]
         _compile("clang", *options, *sorted(folder.glob("*.c")))
     command = [
         sys.executable,

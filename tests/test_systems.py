@@ -87,7 +87,8 @@ def find_problems(source: str, name: str) -> list[str]:
             found.append(f"{name}: {ast.unparse(node)}, without encoding=")
         if (
             isinstance(node, ast.Constant)
-            and str(node.value).startswith(LINUX_PATHS)
+            and isinstance(node.value, str)
+            and node.value.startswith(LINUX_PATHS)
             and name not in DO_WITHOUT
         ):
             found.append(f"{name}: {node.value}, not on macOS")

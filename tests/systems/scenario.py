@@ -54,7 +54,7 @@ def run(folder: Path) -> dict[str, Any]:
     found["looks"] = shown.getvalue()
 
     # a shuffle, read in two parts, with each cache
-    options = {
+    options: dict[str, dict[str, Any]] = {
         "none": {},
         "memory": {"cache": "memory"},
         "disk": {"cache": "disk", "cache_dir": folder / "cache"},
@@ -66,12 +66,12 @@ def run(folder: Path) -> dict[str, Any]:
         pipe = pipe.random_shuffle_each_window(seed=5).options(executor="threads", progress=False, **more)
         with pipe.iterator() as shard:
             batches = iter(shard.iter_batches(batch_size=64))
-            rows = [next(batches)["x"].tolist() for _ in range(5)]
+            read = [next(batches)["x"].tolist() for _ in range(5)]
             state = json.loads(json.dumps(shard.state_dict()))
         with pipe.iterator(state_dict=state) as shard:
-            rows += [batch["x"].tolist() for epoch in shard.iter_epochs() for batch in epoch.iter_batches(64)]
+            read += [batch["x"].tolist() for epoch in shard.iter_epochs() for batch in epoch.iter_batches(64)]
             run = shard.stats().run
-        found[f"rows, cache {name}"] = rows
+        found[f"rows, cache {name}"] = read
         found[f"errors, cache {name}"] = [run.cache_errors, run.cache_corrupt_blocks]
         found[f"hits, cache {name}"] = run.cache_hits > 0
         del batches, shard, pipe

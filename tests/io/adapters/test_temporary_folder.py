@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_sweep_deletes_folders_of_killed_processes_but_not_leased_ones(tmp_path:
 def test_a_sweep_while_a_folder_is_made_does_not_delete_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, swept = locks.try_lock, []
+    lock, swept = locks.try_lock, list[Path]()
 
     def sweep_first(descriptor: int, *, exclusive: bool) -> bool:
         if not exclusive and not swept:
@@ -78,7 +79,7 @@ def test_a_sweep_while_a_folder_is_made_does_not_delete_it(
 def test_a_sweep_that_has_the_lock_when_a_folder_is_made_gets_that_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, sweeping = locks.try_lock, []
+    lock, sweeping = locks.try_lock, list[BinaryIO]()
 
     def lock_second(descriptor: int, *, exclusive: bool) -> bool:
         if not exclusive and not sweeping:
