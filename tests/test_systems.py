@@ -194,6 +194,8 @@ def _run(folder: Path, system: str, libraries: str) -> dict[str, Any]:
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr
+    # temporary folders are removed as the process ends
+    assert list(folder.glob("windrow-*")) == []
     found: dict[str, Any] = json.loads((folder / "found.json").read_text("utf-8"))
     return found
 

@@ -47,6 +47,12 @@ def test_read_into_buffers(descriptor: int, place: int, sizes: list[int]) -> Non
     assert ours == theirs
 
 
+def test_a_read_that_ends_early_fills_no_further_buffer() -> None:
+    buffers = [bytearray(3), bytearray(3)]
+    assert files._fill(buffers, lambda _: b"ab") == 2
+    assert buffers == [b"ab\0", b"\0\0\0"]
+
+
 @given(place=st.integers(0, 30), data=st.binary(min_size=1, max_size=20))
 def test_write_at_an_offset(place: int, data: bytes) -> None:
     found = []

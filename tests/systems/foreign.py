@@ -36,6 +36,8 @@ _MODULES = (
 _MORE_MISSING = {("os", "darwin"): {"preadv"}}
 _HIDDEN = ("/proc", "/sys/")
 _BINARY, _TEMPORARY = 1 << 28, 1 << 29
+# type, whence, start, length, pid
+_LOCK, _UNLOCK = struct.Struct("hhqqi"), 0
 _TOTAL, _FREE = 16 * 2**30, 6 * 2**30
 
 
@@ -66,7 +68,7 @@ def install(system: str) -> None:
             "os": {"O_BINARY": _BINARY, "O_TEMPORARY": _TEMPORARY, "open": _open},
             "mmap": {"mmap": _map},
             "ctypes": {"WinDLL": _Kernel, "CDLL": _load},
-            "msvcrt": {"LK_UNLCK": 0, "LK_LOCK": 1, "LK_NBLCK": 2, "locking": _lock},
+            "msvcrt": {"LK_UNLCK": _UNLOCK, "LK_LOCK": 1, "LK_NBLCK": 2, "locking": _lock},
             "subprocess": {"Popen": _popen},
         }
     stand_ins = {name: _make(name, system, more.get(name, {})) for name in (*_MODULES, "subprocess")}
@@ -138,11 +140,19 @@ def _load(name: str | None, **options: Any) -> ctypes.CDLL:
 
 
 def _lock(descriptor: int, mode: int, count: int) -> None:
-    """`msvcrt.locking`, by locks of open files."""
-    kind = {0: fcntl.F_UNLCK, 2: fcntl.F_WRLCK}[mode]
-    lock = struct.pack("hhqqi", kind, os.SEEK_CUR, 0, count, 0)
+    """`msvcrt.locking`, by locks of open files; on Windows, a descriptor's own locks exclude it too."""
+    place = os.lseek(descriptor, 0, os.SEEK_CUR)
+    other = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR)
     try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, lock)
+        found = fcntl.fcntl(other, fcntl.F_OFD_GETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, count, 0))
+    finally:
+        os.close(other)
+    is_locked = _LOCK.unpack(found)[0] != fcntl.F_UNLCK
+    if is_locked != (mode == _UNLOCK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    kind = fcntl.F_UNLCK if mode == _UNLOCK else fcntl.F_WRLCK
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(kind, os.SEEK_SET, place, count, 0))
     except BlockingIOError as error:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from error
 
@@ -165,8 +175,10 @@ def _make_hook(system: str) -> Callable[[str, tuple[Any, ...]], None]:
             if path.startswith(_HIDDEN) and _is_asked_by_windrow():
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         elif system == "win32" and event in ("os.remove", "os.rename") and _is_asked_by_windrow():
-            for path in args[: 1 if event == "os.remove" else 2]:
-                if _is_open(path):
+            # paths, and then as many descriptors of the folders that they are in
+            count = len(args) // 2
+            for path, folder in zip(args[:count], args[count:], strict=True):
+                if _is_open(path, folder):
                     raise PermissionError(errno.EACCES, "it is open in this process", path)
 
     return hook
@@ -183,8 +195,10 @@ def _is_asked_by_windrow() -> bool:
     return False
 
 
-def _is_open(path: Any) -> bool:
+def _is_open(path: Any, folder: int) -> bool:
     """Whether this process has a file open, or mapped into memory."""
+    if folder >= 0:
+        path = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), path)
     try:
         status = os.stat(path)
     except OSError:
