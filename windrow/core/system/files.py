@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)
+NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 # without it, Windows changes line ends and takes Ctrl-Z for the end of a file
 _OPEN_FLAGS: int = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 # Linux only; without it opening a folder for writing fails with EISDIR

@@ -115,6 +115,11 @@ def is_own(path: Path) -> bool:
     return sys.platform == "win32" or path.stat().st_uid == os.getuid()
 
 
+def is_private(found: os.stat_result) -> bool:
+    """Whether nobody but the user of this process can read or write a file; on Windows, as `is_own`."""
+    return sys.platform == "win32" or (found.st_uid == os.getuid() and not found.st_mode & 0o077)
+
+
 def find_processes(mark: str) -> list[int]:
     """Other processes with a text in their environment; none where the system does not tell."""
     found = []

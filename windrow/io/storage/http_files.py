@@ -25,6 +25,8 @@ from urllib.parse import quote, unquote, urlsplit
 from fsspec import AbstractFileSystem
 
 from windrow.core.errors import PlanError
+from windrow.core.system.files import pread
+from windrow.core.system.processes import call_in_forked_children
 from windrow.io.storage.credentials import is_secret_parameter
 from windrow.io.storage.range_reads import NoRangesError
 
@@ -293,7 +295,7 @@ class _Content:
         weakref.finalize(self, os.close, self._descriptor)
 
     def read(self, start: int, stop: int) -> bytes:
-        return os.pread(self._descriptor, stop - start, start)
+        return pread(self._descriptor, stop - start, start)
 
 
 @dataclass
@@ -345,8 +347,7 @@ class _Downloads:
 
 _DOWNLOADS = _Downloads()
 # another thread can hold a lock when the process is forked
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_DOWNLOADS.forget)
+call_in_forked_children(_DOWNLOADS.forget)
 
 _WARNED: set[str] = set()
 

@@ -11,6 +11,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from windrow.core.system.files import NOFOLLOW, open_file
+from windrow.core.system.processes import is_private
+
 # of the directories that supervisors make
 DIRECTORY_PREFIX = "windrow-ray-"
 _NAME = "job.json"
@@ -27,7 +30,7 @@ class JobFile:
 
     def write(self, directory: Path) -> None:
         """Write the file, which only this user can read."""
-        descriptor = os.open(directory / _NAME, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        descriptor = open_file(directory / _NAME, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(asdict(self), file)
 
@@ -49,8 +52,8 @@ def _read_own(path: Path) -> str:
     With it, another user could have this process connect to a cluster of theirs, and run their code. Ray lets everybody
     write to the directory, but nobody can give a file to this user.
     """
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
+    with open(open_file(path, os.O_RDONLY | NOFOLLOW), encoding="utf-8") as file:
         found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        if not (stat.S_ISREG(found.st_mode) and is_private(found)):
             raise PermissionError(f"{path} is not a file of this user alone")
         return file.read()
