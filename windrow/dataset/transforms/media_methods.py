@@ -286,7 +286,7 @@ class MediaMethods(TextMethods):
         >>> ds.decode_video("clip", frames=4, size=(24, 32)).take_batch()["clip"].shape
         (1, 4, 24, 32, 3)
         """
-        load_av("video")
+        av = load_av("video")
         load_pillow("decode_video()")
         self._check_input(column, "decode_video", describe_wrong_type)
         framing = Framing(
@@ -299,6 +299,8 @@ class MediaMethods(TextMethods):
             interpolation,
         )
         check_bool("apply_rotation", apply_rotation)
+        if apply_rotation and not hasattr(av.VideoFrame, "rotation"):
+            raise PlanError(f"apply_rotation=True needs PyAV 15 or newer, not {av.__version__}: upgrade av")
         fn = DecodeVideo(
             column,
             _output(column, output_column, "decode_video"),

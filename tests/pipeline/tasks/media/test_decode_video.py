@@ -102,6 +102,7 @@ def turned(data: bytes, right: int) -> bytes:
     return data[:start] + matrix + data[start + len(matrix) :]
 
 
+@pytest.mark.skipif(not hasattr(av.VideoFrame, "rotation"), reason="PyAV before 15 tells no rotation")
 @pytest.mark.parametrize("right", range(4))
 def test_pictures_are_turned_as_the_file_notes(right: int) -> None:
     data = turned(VIDEOS[0], right)
@@ -109,6 +110,14 @@ def test_pictures_are_turned_as_the_file_notes(right: int) -> None:
     found = dataset([data]).decode_video("clip", frames=3, apply_rotation=True).take_batch()["clip"]
     assert stored[0].shape == (3, HEIGHT, WIDTH, 3)
     assert np.array_equal(found[0], np.rot90(stored[0], -right, axes=(1, 2)))
+
+
+def test_rotation_needs_a_pyav_that_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(av, "VideoFrame", object)
+    with pytest.raises(
+        PlanError, match=r"apply_rotation=True needs PyAV 15 or newer, not [\d.]+: upgrade av"
+    ):
+        dataset(VIDEOS).decode_video("clip", frames=1, apply_rotation=True)
 
 
 def test_all_frames_of_a_row_are_cropped_and_mirrored_alike() -> None:
