@@ -101,6 +101,26 @@ def test_no_columns_and_no_rows(pool: SharedPool) -> None:
         assert (found.num_rows, found.schema) == (rows.num_rows, rows.schema)
 
 
+def test_a_forked_child_keeps_what_its_parent_gives_back(pool: SharedPool) -> None:
+    shared, _kept = share_batch(_batch(pool), pool)
+    rows = SharedMemory(pool.descriptor).open_batch(shared, lambda: None)
+    expected = rows.to_pydict()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # until the parent has overwritten the memory that it had given back
+        os.close(write)
+        os.read(read, 1)
+        os._exit(rows.to_pydict() != expected)
+    os.close(read)
+    os.pwrite(pool.descriptor, bytes(os.fstat(pool.descriptor).st_size), 0)
+    os.close(write)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    # those of the process that has forked are copies from then on, too
+    assert rows.to_pydict() == expected
+
+
 CHILD = """
 import pickle, sys
 from windrow.core.shared_batches import SharedMemory

@@ -31,6 +31,8 @@ MAP_SHARED: int = getattr(mmap, "MAP_SHARED", 1)
 MAP_PRIVATE: int = getattr(mmap, "MAP_PRIVATE", 2)
 PROT_READ_WRITE: int = getattr(mmap, "PROT_READ", 1) | getattr(mmap, "PROT_WRITE", 2)
 MADV_REMOVE: int | None = getattr(mmap, "MADV_REMOVE", None)
+# of Linux 5.14 and newer, which Python does not name
+MADV_POPULATE_WRITE: int | None = 23 if sys.platform == "linux" else None
 
 
 def anonymous_memory(size: int) -> mmap.mmap:

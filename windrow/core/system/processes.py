@@ -78,6 +78,12 @@ def set_thread_niceness(thread: int, niceness: int) -> None:
         os.setpriority(os.PRIO_PROCESS, thread, niceness)
 
 
+def call_before_forks(function: Callable[[], object]) -> None:
+    """Have a function called before each fork of this process."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=function)
+
+
 def call_in_forked_children(function: Callable[[], object]) -> None:
     """Have a function called in each process that is forked from this one; where none is, there is nothing to do."""
     if hasattr(os, "register_at_fork"):
