@@ -28,7 +28,12 @@ OTHER_TESTS = (
 )  # fmt: skip
 # those of them that test what these systems lack, and those that use Linux's calls themselves
 LINUX_TESTS = {
-    "darwin": (),
+    "darwin": (
+        # processes share no disk cache of a job, nor do they wait for one another's reads
+        "tests/io/s3/test_cache.py::test_epoch_two_makes_no_request",
+        "tests/pipeline/tasks/cache/test_cached_reader.py::test_disk_cache_is_shared_by_readers",
+        "tests/pipeline/tasks/cache/test_faults.py::test_each_call_fails",
+    ),
     "win32": (
         # worker processes, and replicas of a shard
         "tests/dataset/sources/test_mixture.py::test_replicas_get_the_same_batches_also_after_a_change",
@@ -38,6 +43,13 @@ LINUX_TESTS = {
         "tests/dataset/transforms/test_slow_stages.py::test_a_slow_stage_holds_back_a_fast_one",
         "tests/pipeline/shard/test_replicas.py",
         "tests/pipeline/shard/test_token_budget.py::test_replicas_of_which_one_selects_the_lists_alone_get_them_cut",
+        # folders in use cannot be removed
+        "tests/io/adapters/test_temporary_folder.py::test_a_sweep_while_a_folder_is_made_does_not_delete_it",
+        "tests/pipeline/tasks/cache/test_cached_reader.py::test_disk_cache_is_shared_by_readers",
+        "tests/pipeline/tasks/cache/test_disk_cache.py::test_late_task_of_an_ended_job_caches_nothing_and_reports_no_failure",
+        "tests/pipeline/tasks/cache/test_shared_folder.py::test_own_removal_of_the_folder_differs_from_removal_by_others",
+        # shared memory that torch removes while it is open
+        "tests/dataset/test_pack.py::test_dataloader_workers_share_the_sequences",
         # a limit of open files, and sessions of processes
         "tests/cli/test_doctor.py::test_low_limit_of_open_files",
         "tests/cli/test_doctor.py::test_probe_that_hangs_is_killed",
