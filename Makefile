@@ -17,10 +17,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TOGETHER := --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 CLUSTER_FILES = $(shell grep -rlE --include='test_*.py' 'ray_cluster\b|mark\.cluster' tests)
+TRANSFORMERS_FILES := tests/end_to_end/test_frameworks.py tests/pipeline/tasks/media/test_tokenize_text.py \
+	tests/dataset/transforms/test_media_methods.py
 LIBRARIES := $(wildcard windrow/core/*.h windrow/io/parquet/*.[ch] windrow/shuffle/kernels/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint types imports doctests docs tests on-ray on-clusters on-ray-and-clusters without-ray oldest wheel nightly peers format clean
+.PHONY: help venv demo test check lint types imports doctests docs tests on-ray on-clusters on-ray-and-clusters without-ray oldest wheel smoke nightly peers format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -89,18 +91,26 @@ on-clusters: $(STAMP)
 without-ray: $(STAMP)
 	$(BIN)/python -m pytest --quiet -m "not ray and not cluster and not nightly" --numprocesses 2 $(TOGETHER)
 
+# On x86-64 the index has torch for CUDA alone, 3 GB with what it needs; it runs on a CPU.
 # The first line also restores the newest versions where it renews the environment, so the second is always run.
 oldest: ## long: the tests with the oldest supported versions, in .venv-oldest (Python 3.10 to 3.12)
 	$(MAKE) --no-print-directory venv VENV=$(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --no-deps --requirement constraints-oldest.txt
 	$(OLDEST)/bin/python -m pip check
 	$(MAKE) --no-print-directory tests VENV=$(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --no-deps --requirement constraints-oldest-transformers.txt
+	$(OLDEST)/bin/python -m pip check
+	$(OLDEST)/bin/python -m pytest --quiet -m "not cluster" $(TRANSFORMERS_FILES)
 
 wheel: $(STAMP) ## build the sdist and a manylinux wheel into dist/
 	rm -rf build/wheel dist
 	$(BIN)/python -m build --no-isolation --outdir build/wheel
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
 	mv build/wheel/*.tar.gz dist/
+
+# `make nightly` runs these too.
+smoke: $(STAMP) ## build the wheel, and use it with each of Python 3.10 to 3.14 that is on the PATH
+	$(BIN)/python -m pytest -m nightly tests/test_wheel.py
 
 # What neither draws examples nor is marked nightly is the same as in `make test`.
 nightly: $(STAMP) ## long: the laws on many more examples, and what is marked nightly

@@ -7,17 +7,24 @@ import re
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.test_wheel import PYTHONS
 
 # extras for work on windrow itself
 DEVELOPMENT = {"all", "bench", "dev", "docs", "nightly"}
 # tested with builds of another name, or in an environment of its own
 PINNED_AS = {"tensorflow": "tensorflow", "xgboost": "xgboost-cpu"}
 UNPINNED = {"raydp"}
+# the oldest ones need an older huggingface-hub than hf:// paths do
+OLDER_APART = {"tokenizers", "transformers"}
+# no extra installs them
+INSTALLED_BESIDE = {"accelerate", "pytorch-lightning", "torchdata"}
 
 _RANGE = re.compile(r"^\| `([\w-]+)` \| ([\d.]+) \| ([\d.]+) \| (.+) \|$", re.MULTILINE)
 _SINGLE = re.compile(r"^\| `([\w-]+)` \| ([\d.]+) \| ([^|]+) \|$", re.MULTILINE)
 _PIN = re.compile(r"^([\w-]+)==([\w.]+)( ; .*)?$", re.MULTILINE)
 _EXTRA = re.compile(r"^(\w+) = \[(.+)\]$", re.MULTILINE)
+_CLASSIFIER = re.compile(r'"Programming Language :: Python :: (3\.\d+)"')
+_PYTHON = re.compile(r"^\| (3\.\d+)\.\d+ \| \d{4}-\d\d-\d\d \|", re.MULTILINE)
 _REQUIREMENT = re.compile(r'"([\w-]+)(?:\[[^\]]*\])?>=([\d.]+)"')
 
 
@@ -42,7 +49,15 @@ def _required() -> dict[str, tuple[str, set[str]]]:
         for library, oldest in _REQUIREMENT.findall(listed):
             assert found.setdefault(library, (oldest, set()))[0] == oldest, f"{library} has two ranges"
             found[library][1].add(extra)
+    for library, oldest in _development().items():
+        if library in INSTALLED_BESIDE:
+            found[library] = (oldest, set())
     return found
+
+
+def _development() -> dict[str, str]:
+    """The oldest versions that the environment for work on windrow allows."""
+    return dict(_REQUIREMENT.findall(_read("pyproject.toml").partition("\ndev = [")[2].partition("\n]")[0]))
 
 
 REQUIRED = _required()
@@ -60,8 +75,9 @@ def test_every_library_is_in_one_table() -> None:
 def test_ranges_begin_and_end_at_tested_versions(library: str) -> None:
     oldest, newest, extras = RANGES[library]
     assert REQUIRED[library] == (oldest, set(re.findall(r"\w+", extras)))
-    assert _pins("constraints-oldest.txt")[library] == oldest
-    assert _pins("constraints.txt")[library] == newest
+    older = _pins("constraints-oldest-transformers.txt") if library in OLDER_APART else {}
+    assert (_pins("constraints-oldest.txt") | older)[PINNED_AS.get(library, library)] == oldest
+    assert _pins("constraints.txt")[PINNED_AS.get(library, library)] == newest
 
 
 @pytest.mark.parametrize("library", SINGLES)
@@ -70,3 +86,14 @@ def test_other_libraries_are_tested_with_their_pin(library: str) -> None:
     assert REQUIRED[library][1] == set(re.findall(r"\w+", extras))
     assert _pins("constraints.txt")[PINNED_AS.get(library, library)] == tested
     assert library not in _pins("constraints-oldest.txt")
+
+
+@pytest.mark.parametrize("library", sorted(_development().keys() & REQUIRED.keys()))
+def test_the_environment_for_development_allows_the_oldest(library: str) -> None:
+    assert _development()[library] == REQUIRED[library][0]
+
+
+def test_classifiers_and_table_name_the_pythons_that_the_wheel_is_used_with() -> None:
+    project = _read("pyproject.toml")
+    assert [f"python{version}" for version in _CLASSIFIER.findall(project)] == list(PYTHONS)
+    assert [f"python{version}" for version in _PYTHON.findall(PAGE)] == list(PYTHONS)

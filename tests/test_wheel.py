@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,16 +19,10 @@ from tests.conftest import REPOSITORY
 
 SOURCES = ("LICENSE", "Makefile", "README.md", "constraints.txt", "pyproject.toml", "setup.py", "windrow")
 LIBRARIES = {"windrow/io/parquet/_decode.abi3.so", "windrow/shuffle/kernels/_kernels.abi3.so"}
-USE = """
-import pyarrow as pa, pyarrow.parquet as pq, windrow
-from windrow.core.native_libraries import missing_libraries
-pq.write_table(pa.table({"x": range(1_000)}), "x.parquet")
-pipe = windrow.read_parquet("x.parquet").repeat(2).random_shuffle_each_window(seed=7)
-rows = [x for batch in pipe.iter_batches(batch_size=100) for x in batch["x"].tolist()]
-assert sorted(rows) == sorted([*range(1_000), *range(1_000)])
-assert all(hasattr(windrow, name) for name in windrow.__all__) and len(windrow.__all__) > 50
-print(windrow.__file__, missing_libraries())
-"""
+SCRIPT = Path(__file__).with_name("wheel_script.py")
+# those that classifiers in pyproject.toml name
+PYTHONS = ("python3.10", "python3.11", "python3.12", "python3.13", "python3.14")
+RUNS = "import ensurepip, sys, venv; print(*sys.version_info[:2], sep='.')"
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="wheels are built on Linux"),
@@ -85,31 +81,48 @@ def test_sdist_has_all_sources(dist: Path) -> None:
             assert path.relative_to(REPOSITORY).as_posix() in shipped
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.nightly
-def test_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    pip = [
-        str(python),
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--constraint",
-        str(REPOSITORY / "constraints.txt"),
-    ]
-    installed = subprocess.run([*pip, str(wheel)], capture_output=True, text=True, check=False)
-    assert installed.returncode == 0, installed.stderr
+def _find_python(name: str) -> str:
+    """The path of an interpreter that really runs and can make environments; skip the test if there is none."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not on the PATH")
+    tried = subprocess.run([found, "-c", RUNS], capture_output=True, text=True, check=False)
+    if tried.stdout.strip() != name.removeprefix("python"):
+        pytest.skip(f"{name} on the PATH does not run, or has no venv module")
+    return found
+
+
+@pytest.fixture(scope="module")
+def order(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The order of rows here, which is that of every Python."""
+    return _run(Path(sys.executable), tmp_path_factory.mktemp("here"), PYTHONPATH=str(REPOSITORY))["order"]
+
+
+def _run(python: Path, folder: Path, **variables: str) -> Any:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    used = subprocess.run(
-        [python, "-W", "error", "-c", USE],
-        cwd=tmp_path,
-        env=environment,
+    done = subprocess.run(
+        [python, "-W", "error", SCRIPT],
+        cwd=folder,
+        env=environment | variables,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert used.returncode == 0, used.stderr
-    assert used.stdout.startswith(str(tmp_path)), used.stdout
-    assert used.stdout.endswith("()\n"), used.stdout
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", PYTHONS)
+def test_wheel_works_in_an_empty_environment(name: str, wheel: Path, order: Any, tmp_path: Path) -> None:
+    subprocess.run([_find_python(name), "-m", "venv", str(tmp_path / "venv")], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
+    pip += ["--constraint", str(REPOSITORY / "constraints.txt"), str(wheel)]
+    installed = subprocess.run(pip, capture_output=True, text=True, check=False)
+    assert installed.returncode == 0, installed.stderr
+    found = _run(python, tmp_path)
+    assert f"python{'.'.join(map(str, found['python']))}" == name
+    assert found["file"].startswith(str(tmp_path))
+    assert found["order"] == order

@@ -28,9 +28,14 @@ from tests.end_to_end.mesh_models import (
     write_samples,
 )
 from tests.end_to_end.torchrun_jobs import find_leftovers, run_torchrun, start_torchrun, wait_for
+from tests.library_versions import is_older
 
 # the places, slices and columns of ranks are tested on every change; these take longer to import torch than to train
-pytestmark = [pytest.mark.timeout(300), pytest.mark.nightly]
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.nightly,
+    pytest.mark.skipif(is_older("torch", 2, 6), reason="torch before 2.6 has no fully_shard"),
+]
 SCRIPT, CASES, JAX = (Path(__file__).with_name(f"mesh_{name}script.py") for name in ("", "cases_", "jax_"))
 SAVE, DIE, STOP = 12, 17, 30
 

@@ -17,6 +17,7 @@ import pytest
 
 import windrow
 from tests.end_to_end.torchrun_jobs import find_leftovers, run_torchrun, start_torchrun, wait_for
+from tests.library_versions import is_older
 
 SCRIPT = Path(__file__).with_name("torchrun_script.py")
 ROWS = 2_003
@@ -135,6 +136,7 @@ def _join(*parts: list[Any]) -> list[list[int]]:
 
 
 @pytest.mark.nightly
+@pytest.mark.skipif(is_older("torch", 2, 6), reason="torch before 2.6 has no fully_shard")
 def test_fsdp_resumes_from_a_distributed_checkpoint_with_other_ranks(data: str, tmp_path: Path) -> None:
     arguments = [data, str(tmp_path / "state")]
     saved = run_torchrun(SCRIPT, 2, [*arguments, "fsdp_save"])

@@ -12,6 +12,7 @@ import torch
 
 import windrow
 from tests.end_to_end.data import write_numbers
+from tests.library_versions import lightning_fit_options
 from windrow import DatasetPipeline
 
 BATCH_ROWS, STOP = 10, 7
@@ -86,7 +87,7 @@ def test_lightning_checkpoints(path: Path, tmp_path: Path) -> None:
             shard.as_loader(BATCH_ROWS),
             validation.as_loader(BATCH_ROWS),
             ckpt_path=saved,
-            weights_only=True,
+            **lightning_fit_options(),
         )
         assert shard.state_dict()["row"] == 5 * BATCH_ROWS
     assert [len(before.trained), len(after.trained)] == [STOP * BATCH_ROWS, (STEPS + 5 - STOP) * BATCH_ROWS]

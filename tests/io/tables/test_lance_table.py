@@ -13,6 +13,7 @@ import pytest
 
 import windrow
 from tests.io.files import read_all
+from tests.library_versions import is_older
 from windrow.io.tables import lance_table
 from windrow.io.tables.lance_table import LanceSource
 
@@ -91,6 +92,12 @@ def test_blobs_are_read_as_bytes(tmp_path: Path) -> None:
     )
     content = [bytes([row]) * 1_000 for row in range(50)]
     lance.write_dataset(pa.table([range(50), content], schema=schema), str(tmp_path / "t"))
+    if is_older("pylance", 2):
+        with pytest.raises(
+            windrow.SourceError, match=r"t cannot be opened: blobs, as in column 'b'.* upgrade"
+        ):
+            windrow.read_lance(tmp_path / "t")
+        return
     dataset = windrow.read_lance(tmp_path / "t")
     assert dataset.schema().field("b").type == pa.large_binary()
     assert [row["b"] for row in dataset.iter_rows()] == content

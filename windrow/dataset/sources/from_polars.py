@@ -26,7 +26,8 @@ def from_polars(
     """Return a dataset of polars frames; needs the extra ``polars``.
 
     A DataFrame stays in memory; numbers are not copied. For a LazyFrame, polars' streaming engine
-    runs the query once, now, and its rows are staged on disk as in `from_generator`.
+    runs the query once, now, and its rows are staged on disk as in `from_generator`. Before 1.34,
+    polars holds the result of the query in memory while it is staged.
 
     Parameters
     ----------
@@ -69,10 +70,17 @@ def _collect(query: Any) -> Iterator[pa.Table]:
     polars = require("polars", "polars", "from_polars()")
     try:
         yield _to_arrow(polars.DataFrame(schema=query.collect_schema()))
-        for batch in query.collect_batches(maintain_order=True):
+        for batch in _batches(query):
             yield _to_arrow(batch)
     except polars.exceptions.PolarsError as error:
         raise SourceError(f"from_polars: the query failed ({type(error).__name__}: {error})") from error
+
+
+def _batches(query: Any) -> Iterator[Any]:
+    if hasattr(query, "collect_batches"):
+        return iter(query.collect_batches(maintain_order=True))
+    # polars before 1.34 returns a query's result as a whole only
+    return iter([query.collect()])
 
 
 def _to_arrow(frame: Any) -> pa.Table:

@@ -174,8 +174,11 @@ def _read_parquet(file: Any) -> dict[str, list[Ints]]:
 
 
 def _read_puffin(content: bytes) -> dict[str, list[Ints]]:
-    from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
-    from pyiceberg.table.puffin import PuffinFile
+    try:
+        from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
+        from pyiceberg.table.puffin import PuffinFile
+    except ImportError as error:
+        raise NotImplementedError("deletion vectors are not supported before pyiceberg 0.12") from error
 
     found: dict[str, list[Ints]] = {}
     for vector in deletion_vectors_from_puffin_file(PuffinFile(content)):

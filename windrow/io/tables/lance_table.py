@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 # taking one row costs about as much as scanning this many
 _TAKE_COST_ROWS = 16
+# an argument of scanners, and what marks a column of blobs
+_BLOBS, _BLOB_MARK = "blob_handling", b"lance-encoding:blob"
 _FIX = "check the path, the version, the credentials and storage_options="
 _FIXES = {
     "not found": "files of old versions are lost once the table was cleaned up: read the table again, and keep "
@@ -101,9 +104,15 @@ def lance_errors(what: str, secrets: Sequence[str]) -> AbstractContextManager[No
 def scan_rows(fragment: Any, columns: Sequence[str], start: int, rows: int) -> pa.Table:
     """Read columns of a range of a fragment's live rows, in stored order."""
     scanner = fragment.scanner(
-        columns=list(columns), offset=start or None, limit=rows, blob_handling="all_binary"
+        columns=list(columns), offset=start or None, limit=rows, **_blobs_as_bytes(fragment.scanner)
     )
     return scanner.to_table()
+
+
+def _blobs_as_bytes(scanner: Callable[..., Any]) -> dict[str, str]:
+    """The option with which a scanner returns blobs as bytes; none before Lance 2, which returns their places."""
+    known = inspect.signature(scanner).parameters
+    return {_BLOBS: "all_binary"} if _BLOBS in known else {}
 
 
 @dataclass(frozen=True)
@@ -243,7 +252,13 @@ def _load(library: Any, path: str, version: LanceVersion | None, options: dict[s
 
 def _schema(dataset: Any) -> pa.Schema:
     """The columns as read: blobs as bytes, without storage metadata."""
-    projected = dataset.scanner(blob_handling="all_binary").projected_schema
+    options = _blobs_as_bytes(dataset.scanner)
+    for column in dataset.schema:
+        if not options and _BLOB_MARK in (column.metadata or {}):
+            raise NotImplementedError(
+                f"blobs, as in column {column.name!r}, are not supported before Lance 2.0"
+            )
+    projected = dataset.scanner(**options).projected_schema
     return pa.schema([pa.field(column.name, column.type, column.nullable) for column in projected])
 
 
