@@ -33,6 +33,9 @@ EPOCHS = 2
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.distributed is unavailable or uninitialized:UserWarning"),
+    # what older versions of torch do while they write and read checkpoints
+    pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning"),
+    pytest.mark.filterwarnings("ignore:You are using `torch.load` with `weights_only=False`:FutureWarning"),
     pytest.mark.filterwarnings("ignore:a corrupt block is skipped:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:torch.distributed is disabled"),
 ]
