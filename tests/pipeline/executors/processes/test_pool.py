@@ -43,13 +43,14 @@ def _children() -> list[int]:
     """The processes that this one has started to run transforms in."""
     found = []
     for task in Path("/proc/self/task").iterdir():
-        try:
+        pids: list[str] = []
+        # a thread or a process can end meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError):
             pids = (task / "children").read_text().split()
-            found += [
-                int(pid) for pid in pids if b"processes.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-            ]
-        except FileNotFoundError:
-            continue
+        for pid in pids:
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if b"processes.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(int(pid))
     return found
 
 
