@@ -202,7 +202,10 @@ def test_dimension_names_choose_arrays(tmp_path: Path, version: int) -> None:
     [
         (None, r"3 rows in the array 'a' and 4 in 'b': choose .* from 'a' \(3,\) int64, 'b' \(4,\) float64"),
         ({"x": "nowhere"}, r"no array 'nowhere'; it has 'a' \(3,\) int64"),
-        ({"x": "one"}, "no rows in the array 'one', which is a single value"),
+        (
+            {"x": "one"},
+            "no rows in the array 'one', which is a single value: leave it out with a dict of columns=",
+        ),
         ({"x": "complex"}, r"array 'complex' that is of complex128.*save \.real"),
     ],
 )
@@ -215,6 +218,18 @@ def test_what_cannot_be_read_raises(tmp_path: Path, columns: Any, message: str) 
         add(group, "complex", data=np.zeros(3, "c16"))
     with pytest.raises(windrow.SourceError, match=f"{tmp_path}/x .*{message}"):
         windrow.read_zarr(tmp_path / "x", columns=columns)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_fields_of_structured_arrays_are_columns(tmp_path: Path, version: int) -> None:
+    values = np.array([(1, 0.5), (2, 1.5), (3, 2.5)], [("x", "i4"), ("y", "f2")])
+    add(make_group(tmp_path / "x", version), "table", data=values, chunks=(2,))
+    ds = windrow.read_zarr(tmp_path / "x")
+    assert ds.columns() == ["table/x", "table/y"]
+    assert ds.to_arrow().to_pydict() == {"table/x": [1, 2, 3], "table/y": [0.5, 1.5, 2.5]}
+    assert windrow.read_zarr(tmp_path / "x", columns=["table/y"]).take(1) == [{"table/y": 0.5}]
+    chosen = windrow.read_zarr(tmp_path / "x", columns={"row": "table", "x": "table/x"})
+    assert chosen.take(1) == [{"row": {"x": 1, "y": 0.5}, "x": 1}]
 
 
 def test_what_is_not_there_raises(tmp_path: Path) -> None:

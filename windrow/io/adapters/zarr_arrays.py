@@ -221,19 +221,21 @@ def _columns(
     array = known[path]
     if not array.shape:
         raise SourceError(
-            f"{store.url} has no rows in the array {path!r}, which is a single value: leave it out with columns= or "
-            f"dimension=; it has {_describe(known)}"
+            f"{store.url} has no rows in the array {path!r}, which is a single value: leave it out with a dict of "
+            f"columns= or with dimension=; it has {_describe(known)}"
         )
-    inner = array.dtype.names if fields and array.dtype.names else (field,)
+    # zarr makes another dtype of each access
+    dtype = array.dtype
+    of_fields = fields and bool(dtype.names)
     try:
         return [
             ArrayColumn(
-                f"{name}/{each}" if inner is array.dtype.names else name,
+                f"{name}/{each}" if of_fields else name,
                 path,
                 each,
-                array_type(array.dtype[each] if each else array.dtype, array.shape[1:], _leaf_finder(array)),
+                array_type(dtype[each] if each else dtype, array.shape[1:], _leaf_finder(array)),
             )
-            for each in inner
+            for each in (dtype.names if of_fields else (field,))
         ]
     except ValueError as error:
         raise SourceError(f"{store.url} has an array {path!r} that {error}") from error

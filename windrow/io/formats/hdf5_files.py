@@ -166,7 +166,7 @@ class Dataset:
         if self.rows < 0:
             what = "is empty" if handle.shape is None else "is a single value"
             raise ValueError(
-                f"has no rows in the dataset {self.path!r}, which {what}: leave it out with columns="
+                f"has no rows in the dataset {self.path!r}, which {what}: leave it out with a dict of columns="
             )
         others = (
             {source.file_name for source in handle.virtual_sources()} - {"."} if handle.is_virtual else ()
@@ -264,14 +264,14 @@ def _find_leaf(dtype: np.dtype[Any]) -> pa.DataType | None:
         return pa.string() if text.encoding == "utf-8" else pa.binary()
     inner = h5py.check_vlen_dtype(dtype)
     if inner is not None:
-        return pa.list_(array_type(np.dtype(inner), (), _refuse_leaf))
+        return pa.list_(array_type(np.dtype(inner), (), _check_is_number))
     if h5py.check_ref_dtype(dtype) is not None:
-        raise ValueError("holds references, which are no values: leave it out with columns=")
+        raise ValueError("holds references, which are no values: leave it out with a dict of columns=")
     return None
 
 
-def _refuse_leaf(dtype: np.dtype[Any]) -> None:
+def _check_is_number(dtype: np.dtype[Any]) -> None:
     if dtype.hasobject or dtype.names:
         raise ValueError(
-            "holds lists of other values than numbers, which cannot be read: leave it out with columns="
+            "holds lists of other values than numbers, which cannot be read: leave it out with a dict of columns="
         )
