@@ -244,6 +244,61 @@ def test_bad_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) 
         windrow.read_sql("numbers", opened)
 
 
+@pytest.mark.parametrize("key", [None, "x"])
+@pytest.mark.parametrize("adbc", [False, True])
+def test_columns_that_a_query_lacks_raise(tmp_path: Path, key: str | None, adbc: bool) -> None:
+    make_numbers(tmp_path / "x.db", 3)
+    connect = partial(connect_adbc if adbc else sqlite3.connect, tmp_path / "x.db")
+    # SQLite takes "nam" alone for a text
+    with pytest.raises(windrow.SourceError, match=r"no such column: windrow_\w+\.nam"):
+        windrow.read_sql("numbers", connect, partition_column=key, columns=["nam"])
+    with pytest.raises(windrow.PlanError, match=r"columns= names 'NAME'.*it has \['name'.*case counts"):
+        windrow.read_sql("numbers", connect, partition_column=key, columns=["NAME"])
+    with pytest.raises(windrow.SourceError, match=r"no such column: windrow_rows\.z"):
+        windrow.read_sql("numbers", connect, partition_column="z")
+
+
+def test_columns_that_were_renamed_raise(tmp_path: Path) -> None:
+    connect = make_numbers(tmp_path / "x.db", 3)
+    ds = windrow.read_sql("numbers", connect, partition_column="x")
+    run(tmp_path / "x.db", "ALTER TABLE numbers RENAME COLUMN name TO title")
+    with pytest.raises(windrow.SourceError, match=r"no such column: windrow_rows\.name"):
+        read_blocks(ds)
+
+
+@pytest.mark.parametrize("key", [None, "x"])
+def test_queries_end_with_comments(tmp_path: Path, key: str | None) -> None:
+    connect = make_numbers(tmp_path / "x.db", 3)
+    ds = windrow.read_sql("SELECT * FROM numbers -- all", connect, partition_column=key, columns=["x"])
+    assert sorted(row["x"] for row in ds.iter_rows()) == [0, 1, 2]
+
+
+def test_statements_without_rows_raise(tmp_path: Path) -> None:
+    connect = make_numbers(tmp_path / "x.db", 3)
+    with pytest.raises(windrow.SourceError, match="no rows as its result: give a SELECT statement"):
+        windrow.read_sql("DELETE FROM numbers", connect)
+    assert windrow.read_sql("numbers", connect).count() == 3
+
+
+class _Views(sqlite3.Connection):
+    """A connection that returns bytes as views, as psycopg2 does."""
+
+    def cursor(self, *args: Any) -> Any:
+        made = super().cursor(*args)
+        made.row_factory = lambda _, row: tuple(
+            memoryview(value) if isinstance(value, bytes) else value for value in row
+        )
+        return made
+
+
+def test_keys_of_bytes_can_be_views(tmp_path: Path) -> None:
+    run(tmp_path / "x.db", "CREATE TABLE t (k BLOB)", "INSERT INTO t VALUES (x'01'), (x'00'), (x'02')")
+    connect = partial(sqlite3.connect, tmp_path / "x.db", factory=_Views)
+    one, two = (windrow.read_sql("t", connect, partition_column="k", partitions=3) for _ in range(2))
+    assert read_blocks(pickle.loads(pickle.dumps(one)))["k"].to_pylist() == [b"\0", b"\1", b"\2"]
+    assert source_of(one).fingerprint == source_of(two).fingerprint
+
+
 def test_errors_name_the_query_and_no_password(tmp_path: Path) -> None:
     connect = make_numbers(tmp_path / "x.db", 3)
     with pytest.raises(

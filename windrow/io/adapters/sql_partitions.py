@@ -17,7 +17,14 @@ from windrow.core.arrow_support import check_supported
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.source import BlockAddress, BlockTable
 from windrow.core.tracebacks import trims_traceback
-from windrow.io.adapters.sql_queries import SqlQuery, iterate_tables, quote_name, read_table, to_array
+from windrow.io.adapters.sql_queries import (
+    SqlQuery,
+    iterate_tables,
+    quote_column,
+    quote_name,
+    read_table,
+    to_array,
+)
 from windrow.io.adapters.staged_tables import stage_tables
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.safe_casts import conform_table
@@ -58,17 +65,17 @@ class SqlReader(WholeBlockReader):
         """Read one block in the order of its keys; a SourceError if its keys are others than at planning."""
         span: _Range = address.locator
         names = list(dict.fromkeys([*self.schema.names, self.key]))
-        pieces = [f"SELECT {', '.join(map(quote_name, names))} FROM ({self.query.text}) windrow_rows"]
+        pieces = [f"SELECT {', '.join(map(quote_column, names))} FROM {self.query.rows}"]
         values: list[Any] = []
         for word, value, needed in (
             (">=", span.first, not span.is_first),
             ("<", span.after, not span.is_last),
         ):
             if needed:
-                pieces[-1] += f" {'AND' if values else 'WHERE'} {quote_name(self.key)} {word} "
+                pieces[-1] += f" {'AND' if values else 'WHERE'} {quote_column(self.key)} {word} "
                 pieces.append("")
                 values.append(value)
-        pieces[-1] += f" ORDER BY {quote_name(self.key)}"
+        pieces[-1] += f" ORDER BY {quote_column(self.key)}"
         types = {self.key: self.key_type, **dict(zip(self.schema.names, self.schema.types, strict=True))}
         with self.query.execute(address.origin, pieces, values) as cursor:
             table = read_table(cursor, types, address.origin)
@@ -106,7 +113,9 @@ def open_partitions(
     sample = _read_sample(query, key, columns, types)
     names = [name for name in sample.column_names if columns is None or name in columns]
     if key not in sample.column_names:
-        raise SourceError(f"{query.name} has no column {key!r}; it has {', '.join(map(repr, names))}")
+        raise SourceError(
+            f"{query.name} has no column {key!r}; it has {', '.join(map(repr, sample.column_names))}"
+        )
     schema = pa.schema([sample.schema.field(name) for name in (names if columns is None else columns)])
     check_supported(schema, query.name)
     widths = {field.name: _measure(field, sample) for field in schema}
@@ -149,12 +158,13 @@ def stage_query(
     target_block_bytes: int,
 ) -> ListedSource:
     """Run a query once, and stage its rows in the order in which they come."""
-    chosen = "*" if columns is None else ", ".join(map(quote_name, columns))
-    statement = query.text if columns is None else f"SELECT {chosen} FROM ({query.text}) windrow_rows"
+    statement = query.text
+    if columns is not None:
+        statement = f"SELECT {', '.join(map(quote_column, columns))} FROM {query.rows}"
     with query.execute(query.name, [statement]) as cursor:
         tables = iterate_tables(cursor, types, query.name)
         return stage_tables(
-            (_with_types(table, types, query.name) for table in tables),
+            (_with_types(_check_case(table, columns, query.name), types, query.name) for table in tables),
             query.name,
             target_block_bytes,
             cache_dir,
@@ -163,16 +173,14 @@ def stage_query(
 
 def _count_rows(query: SqlQuery, key: str) -> int:
     """Count the rows; a SourceError if keys are null or not unique."""
-    name = quote_name(key)
-    counted = query.fetch(
-        query.name,
-        [f"SELECT COUNT(*), COUNT({name}), COUNT(DISTINCT {name}) FROM ({query.text}) windrow_rows"],
-    )
+    name = quote_column(key)
+    statement = f"SELECT COUNT(*), COUNT({name}), COUNT(DISTINCT {name}) FROM {query.rows}"
+    counted = query.fetch(query.name, [statement])
     rows, valid, distinct = (int(count) for count in counted[0])
     if valid != rows:
         raise SourceError(
             f"{query.name}: partition_column={key!r} is null in {rows - valid:,} of {rows:,} rows: choose a column "
-            f"without nulls, or add WHERE {name} IS NOT NULL to the query"
+            f"without nulls, or add WHERE {quote_name(key)} IS NOT NULL to the query"
         )
     if distinct != rows:
         raise SourceError(
@@ -188,20 +196,31 @@ def _read_sample(
     """The first rows in the order of the keys, in the columns' types."""
     chosen = "*"
     if columns is not None:
-        chosen = ", ".join(map(quote_name, dict.fromkeys([*columns, key])))
+        names = dict.fromkeys([*columns, key])
+        chosen = ", ".join(quote_column(name, "windrow_numbered") for name in names)
     numbered = _number_rows(query, key, "windrow_rows.*")
     where = f"WHERE {_NUMBER} <= {_SAMPLED_ROWS} ORDER BY {_NUMBER}"
     statement = f"SELECT {chosen} FROM ({numbered}) windrow_numbered {where}"
     with query.execute(query.name, [statement]) as cursor:
-        table = read_table(cursor, types, query.name)
+        table = _check_case(read_table(cursor, types, query.name), columns, query.name)
     kept = [name for name in table.column_names if name != _NUMBER]
     return _with_types(table.select(kept), types, query.name)
 
 
 def _number_rows(query: SqlQuery, key: str, columns: str) -> str:
     """A statement for some columns, and the rank of each row in the order of keys."""
-    rank = f"ROW_NUMBER() OVER (ORDER BY {quote_name(key)}) AS {_NUMBER}"
-    return f"SELECT {columns}, {rank} FROM ({query.text}) windrow_rows"
+    rank = f"ROW_NUMBER() OVER (ORDER BY {quote_column(key)}) AS {_NUMBER}"
+    return f"SELECT {columns}, {rank} FROM {query.rows}"
+
+
+def _check_case(table: pa.Table, columns: Sequence[str] | None, name: str) -> pa.Table:
+    """Return a table; a PlanError if the database found its columns by names in another case."""
+    missing = next((column for column in columns or () if column not in table.column_names), None)
+    if missing is not None:
+        raise PlanError(
+            f"columns= names {missing!r}, which is not a column of {name}: it has {table.column_names}; case counts"
+        )
+    return table
 
 
 def _with_types(table: pa.Table, types: Mapping[str, pa.DataType], name: str) -> pa.Table:
@@ -230,14 +249,13 @@ def _find_ranges(query: SqlQuery, key: str, edges: Sequence[int]) -> list[_Range
     spans = [(start, stop) for start, stop in pairwise(edges) if stop > start]
     wanted = sorted({rank for start, stop in spans for rank in (start + 1, stop)})
     found: dict[int, Any] = {}
-    name = quote_name(key)
-    numbered = _number_rows(query, key, f"{name} AS windrow_key")
+    numbered = _number_rows(query, key, f"{quote_column(key)} AS windrow_key")
     for place in range(0, len(wanted), _CUTS_AT_ONCE):
         ranks = ", ".join(map(str, wanted[place : place + _CUTS_AT_ONCE]))
         statement = (
             f"SELECT {_NUMBER}, windrow_key FROM ({numbered}) windrow_numbered WHERE {_NUMBER} IN ({ranks})"
         )
-        found.update({int(rank): value for rank, value in query.fetch(query.name, [statement])})
+        found.update({int(rank): _copy_bytes(value) for rank, value in query.fetch(query.name, [statement])})
     if found.keys() != set(wanted):
         raise SourceError(f"{query.name}: rows were deleted while it was planned; call read_sql() again")
     return [
@@ -251,6 +269,11 @@ def _find_ranges(query: SqlQuery, key: str, edges: Sequence[int]) -> list[_Range
         )
         for start, stop in spans
     ]
+
+
+def _copy_bytes(value: Any) -> Any:
+    """A key; bytes for the views of them that some drivers return, which cannot be pickled."""
+    return bytes(value) if isinstance(value, (memoryview, bytearray)) else value
 
 
 def _measure(field: pa.Field[Any], sample: pa.Table) -> float:

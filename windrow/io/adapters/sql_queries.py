@@ -75,6 +75,15 @@ def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def quote_column(name: str, table: str = "windrow_rows") -> str:
+    """Quote a column of a table; SQLite takes a name alone that no column has for a text.
+
+    >>> quote_column("x")
+    'windrow_rows."x"'
+    """
+    return f"{table}.{quote_name(name)}"
+
+
 def parse_query(query: Any) -> str:
     """Return a SELECT statement for a query or the name of a table.
 
@@ -102,6 +111,11 @@ class SqlQuery:
         line = " ".join(self.text.split())
         shown = line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}..."
         return f"read_sql({self._redact(shown)!r})"
+
+    @property
+    def rows(self) -> str:
+        """The query as the table ``windrow_rows`` of another one; the new line ends a comment at its end."""
+        return f"({self.text}\n) windrow_rows"
 
     @contextmanager
     def execute(self, what: str, pieces: Sequence[str], values: Sequence[Any] = ()) -> Iterator[Any]:
@@ -233,6 +247,8 @@ def _check_names(names: Sequence[str], what: str) -> None:
 
 
 def _to_table(description: Any, rows: Sequence[Any], types: Mapping[str, pa.DataType], what: str) -> pa.Table:
+    if description is None:
+        raise SourceError(f"{what}: the statement has no rows as its result: give a SELECT statement")
     names = [str(column[0]) for column in description]
     _check_names(names, what)
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
