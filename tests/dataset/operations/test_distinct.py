@@ -101,6 +101,20 @@ def test_transforms_run_before_and_are_checked_then() -> None:
         ds.distinct("id").take()
 
 
+@pytest.mark.parametrize("key", ["k", "row"])
+def test_dictionaries_can_hold_nulls_and_repeat_values(key: str) -> None:
+    index = pa.array([0, 1, 2, 3, None] * 20, pa.int8())
+    dictionary = pa.array(["a", "a", None, "b"])
+    table = pa.table({"k": pa.DictionaryArray.from_arrays(index, dictionary), "row": range(100)})
+    ds = in_blocks(table, 100)
+    assert ds.num_blocks() > 3
+    expected = [{"k": "a", "row": 0}, {"k": None, "row": 2}, {"k": "b", "row": 3}]
+    found = ds.distinct(key).to_arrow()
+    assert found.to_pylist() == (expected if key == "k" else table.to_pylist())
+    assert found.schema == table.schema
+    assert ds.sort("row").to_arrow().to_pylist() == table.to_pylist()
+
+
 def test_no_rows() -> None:
     ds = in_blocks(pa.table({"x": pa.array([], pa.int64())}), 10)
     assert ds.distinct().to_arrow().num_rows == 0

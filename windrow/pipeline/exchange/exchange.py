@@ -34,7 +34,7 @@ from windrow.pipeline.exchange.spilled_pieces import (
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.executors.stage_workers import running_stages
 from windrow.pipeline.plan.job import Options
-from windrow.shuffle.kernels.arrow_columns import join_table
+from windrow.shuffle.kernels.arrow_columns import join_table, unify_dictionaries
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -68,7 +68,7 @@ class _Mapper:
         table = join_table(table)
         divided = self.operation.divide(table, task)
         del table
-        return Divided(divided.table.unify_dictionaries(), divided.cuts)
+        return Divided(unify_dictionaries(divided.table), divided.cuts)
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,21 @@ def join(column: pa.Table) -> pa.Array:
         raise _make_unmovable_error(column.field(0).name, column.field(0).type, error) from error
 
 
+def unify_dictionaries(table: pa.Table) -> pa.Table:
+    """Give all chunks of a column one dictionary; encode again those that hold nulls, which Arrow does not unify."""
+    for place, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type) and any(
+            chunk.dictionary.null_count for chunk in column.chunks
+        ):
+            encoded = column.cast(column.type.value_type).dictionary_encode().cast(column.type)
+            table = table.set_column(place, table.field(place), encoded)
+    return table.unify_dictionaries()
+
+
 def join_table(table: pa.Table) -> pa.Table:
     """Concatenate the chunks of every column; unifies dictionaries."""
     try:
-        return table.unify_dictionaries().combine_chunks()
+        return unify_dictionaries(table).combine_chunks()
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         # which column it is, in an error that says what to do
         for name in table.column_names:
