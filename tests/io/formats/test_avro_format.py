@@ -248,6 +248,25 @@ def test_types_without_columns_are_errors_where_they_are_selected(tmp_path: Path
     assert windrow.read_avro(path, columns=["number", "x"]).take() == [{"number": 3.0, "x": 1}]
 
 
+def test_values_that_their_type_does_not_hold_are_not_corrupt(tmp_path: Path) -> None:
+    fields = [{"name": "x", "type": ["double", "long"]}, {"name": "y", "type": "int"}]
+    rows = [{"x": 0.5, "y": 1}, {"x": ("long", 2**53 + 1), "y": 2}]
+    path = write(tmp_path / "x.avro", {"type": "record", "name": "R", "fields": fields}, rows)
+    assert windrow.read_avro(path, columns=["y"]).take() == [{"y": 1}, {"y": 2}]
+    with pytest.raises(
+        windrow.SourceError, match=rf"{path}.*'x' is read as double.*exclude it with columns="
+    ):
+        windrow.read_avro(path).options(on_error="skip").take()
+
+
+def test_null_can_be_written_as_an_object(tmp_path: Path) -> None:
+    null = {"type": "null"}
+    fields = [{"name": "x", "type": [null, "int"]}, {"name": "y", "type": null}]
+    rows = [{"x": None, "y": None}, {"x": 3, "y": None}]
+    path = write(tmp_path / "x.avro", {"type": "record", "name": "R", "fields": fields}, rows)
+    assert windrow.read_avro(path).take() == rows
+
+
 def test_named_types_may_be_defined_in_columns_that_are_not_read(tmp_path: Path) -> None:
     fixed = {"type": "fixed", "name": "F", "size": 2}
     fields = [{"name": "a", "type": fixed}, {"name": "b", "type": {"type": "array", "items": "n.F"}}]

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from windrow.core.errors import SourceError
 from windrow.core.optional_dependencies import require
 from windrow.io.catalog.manifest import FragmentFacts
 from windrow.io.catalog.schemas import MergedSchema
@@ -151,9 +152,10 @@ class AvroFormat(RowGroupFormat):
             variable = {each.name: none for each in schema if fixed_bits(each.type) is None}
             return FragmentFacts(schema, [], [], variable, nulls)
         payload = _read_records(file, header, first)
-        readable = [each.name for each in schema if each.metadata is None]
-        sample = _decode(header, [(first.records, payload)], readable, limit=_SAMPLE_RECORDS)
-        means = {name: max(sample[name].nbytes, 1) / sample.num_rows for name in readable}
+        readable = [each for each in schema if each.metadata is None]
+        wanted = header.select([each.name for each in readable])
+        sample = _decode_rows(header, [(first.records, payload)], wanted, limit=_SAMPLE_RECORDS)
+        means = {each.name: _mean_bytes(each, sample) for each in readable if fixed_bits(each.type) is None}
         variable = {
             each.name: 2 * ([round(count * means.get(each.name, 1)) for count in rows],)
             for each in schema
@@ -172,7 +174,7 @@ class AvroFormat(RowGroupFormat):
             blocks = _iter_blocks(file, header, _find_block(file, header, begin, end), end)
             records = ((block.records, _read_records(file, header, block)) for block in blocks)
             for part in group_by_bytes(records, lambda each: len(each[1])):
-                yield _decode(header, part, schema.names)
+                yield _decode(file.name, header, part, schema.names)
 
 
 def load_fastavro() -> Any:
@@ -306,16 +308,39 @@ def _read_records(file: OpenFile, header: _Header, block: _Block) -> memoryview:
 
 
 def _decode(
-    header: _Header, blocks: Sequence[tuple[int, memoryview]], names: Sequence[str], limit: int | None = None
+    file: str, header: _Header, blocks: Sequence[tuple[int, memoryview]], names: Sequence[str]
 ) -> pa.Table:
-    """Decode some columns of blocks, given as numbers of records and their bytes; the first ``limit`` records alone.
+    """Decode some columns of blocks, given as numbers of records and their bytes.
 
-    A column that the file lacks is left out.
+    A column that the file lacks is left out. A SourceError if a type does not hold all values, since these are intact.
     """
     wanted = header.select(names)
     if not wanted["fields"]:
         return pa.table({"": pa.nulls(sum(records for records, _ in blocks))})
+    rows = _decode_rows(header, blocks, wanted)
+    schema = pa.schema([each for each in header.schema() if each.name in names])
+    columns = []
+    for each in schema:
+        try:
+            columns.append(make_column([row[each.name] for row in rows], each.type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise SourceError(
+                f"{file}: column {each.name!r} is read as {each.type}, which does not hold all values ({error}): "
+                "exclude it with columns="
+            ) from error
+    return pa.table(columns, schema=schema)
+
+
+def _decode_rows(
+    header: _Header,
+    blocks: Sequence[tuple[int, memoryview]],
+    wanted: Mapping[str, Any],
+    limit: int | None = None,
+) -> list[Any]:
+    """Decode the columns of a part of the record; the first ``limit`` records of each block alone."""
     fastavro, record = load_fastavro(), header.record
+    if not wanted["fields"]:
+        return []
     some = (
         None if len(wanted["fields"]) == len(record["fields"]) else plain_schema(wanted, header.named, set())
     )
@@ -324,9 +349,15 @@ def _decode(
         rows += islice(block, limit)
         if limit is None and block.bytes_.read(1):
             raise ValueError(f"is corrupt: a block holds more than its {block.num_records:,} records")
-    schema = pa.schema([each for each in header.schema() if each.name in names])
-    columns = [make_column([row[each.name] for row in rows], each.type) for each in schema]
-    return pa.table(columns, schema=schema)
+    return rows
+
+
+def _mean_bytes(field: pa.Field[Any], rows: Sequence[Any]) -> float:
+    """The mean bytes of a column's values in memory; 1 if its type does not hold all of them."""
+    try:
+        return max(make_column([row[field.name] for row in rows], field.type).nbytes, 1) / len(rows)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return 1
 
 
 def _splice(fastavro: Any, header: _Header, blocks: Sequence[tuple[int, memoryview]]) -> io.BytesIO:

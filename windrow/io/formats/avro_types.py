@@ -76,7 +76,10 @@ def arrow_field(name: str, schema: Any, named: Schemas, within: tuple[str, ...] 
     >>> arrow_field("x", {"type": "array", "items": "string"}, {}).type
     ListType(list<item: string not null>)
     """
-    branches = schema if isinstance(schema, list) else [schema]
+    branches = [
+        "null" if branch == {"type": "null"} else branch
+        for branch in (schema if isinstance(schema, list) else [schema])
+    ]
     kinds = [_arrow_type(branch, named, within) for branch in branches if branch != "null"]
     nullable = "null" in branches
     if len(kinds) < 2:
