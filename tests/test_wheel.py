@@ -98,12 +98,16 @@ def order(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return _run(Path(sys.executable), tmp_path_factory.mktemp("here"), PYTHONPATH=str(REPOSITORY))["order"]
 
 
+def _environment() -> dict[str, str]:
+    """The variables of this process, without those that would show the checkout's modules to another Python."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
 def _run(python: Path, folder: Path, **variables: str) -> Any:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
         [python, "-W", "error", SCRIPT],
         cwd=folder,
-        env=environment | variables,
+        env=_environment() | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -120,7 +124,7 @@ def test_wheel_works_in_an_empty_environment(name: str, wheel: Path, order: Any,
     python = tmp_path / "venv" / "bin" / "python"
     pip = [str(python), "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
     pip += ["--constraint", str(REPOSITORY / "constraints.txt"), str(wheel)]
-    installed = subprocess.run(pip, capture_output=True, text=True, check=False)
+    installed = subprocess.run(pip, env=_environment(), capture_output=True, text=True, check=False)
     assert installed.returncode == 0, installed.stderr
     found = _run(python, tmp_path)
     assert f"python{'.'.join(map(str, found['python']))}" == name
