@@ -53,6 +53,16 @@ def test_snippets_run_on_ray(
     run_snippets(RUN[name])
 
 
+def test_cards_link_to_pages() -> None:
+    cards = re.findall(
+        r"^:::\{grid-item-card\} .*\n((?:[^:].*\n|:\w.*\n)*)", PAGES["index.md"].read_text(), re.MULTILINE
+    )
+    assert cards
+    for card in cards:
+        assert re.match(r":link: (\S+)\n:link-type: doc\n[^:]", card), card
+        assert f"{card.split()[1]}.md" in PAGES
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_displayed_blocks_are_valid_python(name: str) -> None:
     for snippet in find_snippets(PAGES[name], language="py"):
