@@ -17,6 +17,7 @@ from windrow.core.errors import WindrowError
 from windrow.core.optional_dependencies import require
 from windrow.io.formats.array_columns import ArrayColumn, array_type, stored_row_bytes
 from windrow.io.formats.block_files import OpenFile
+from windrow.io.formats.row_group_format import ChoiceError
 from windrow.io.storage.range_reads import join_ranges
 from windrow.io.storage.retries import GaveUpError
 
@@ -165,7 +166,7 @@ class Dataset:
         h5py, handle = load_h5py(), self.handle
         if self.rows < 0:
             what = "is empty" if handle.shape is None else "is a single value"
-            raise ValueError(
+            raise ChoiceError(
                 f"has no rows in the dataset {self.path!r}, which {what}: leave it out with a dict of columns="
             )
         others = (
@@ -232,7 +233,7 @@ def find_dataset(opened: Any, path: str, known: Mapping[str, Dataset]) -> tuple[
     if isinstance(target, load_h5py().Dataset):
         # a soft link, or one more name of a dataset
         return Dataset(path, target), ""
-    raise ValueError(f"has no dataset {path!r}; it has {describe_datasets(known.values())}")
+    raise ChoiceError(f"has no dataset {path!r}; it has {describe_datasets(known.values())}")
 
 
 def _is_link(opened: Any, path: str) -> bool:
@@ -266,12 +267,12 @@ def _find_leaf(dtype: np.dtype[Any]) -> pa.DataType | None:
     if inner is not None:
         return pa.list_(array_type(np.dtype(inner), (), _check_is_number))
     if h5py.check_ref_dtype(dtype) is not None:
-        raise ValueError("holds references, which are no values: leave it out with a dict of columns=")
+        raise ChoiceError("holds references, which are no values: leave it out with a dict of columns=")
     return None
 
 
 def _check_is_number(dtype: np.dtype[Any]) -> None:
     if dtype.hasobject or dtype.names:
-        raise ValueError(
+        raise ChoiceError(
             "holds lists of other values than numbers, which cannot be read: leave it out with a dict of columns="
         )

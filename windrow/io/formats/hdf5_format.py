@@ -21,7 +21,7 @@ from windrow.io.formats.hdf5_files import (
     find_datasets,
     open_hdf5,
 )
-from windrow.io.formats.row_group_format import PART_BYTES, RowGroupFormat, corruption_is_invalid
+from windrow.io.formats.row_group_format import PART_BYTES, ChoiceError, RowGroupFormat, corruption_is_invalid
 
 # the rows by which the size of values of variable length is estimated
 _SAMPLED_ROWS = 16
@@ -107,7 +107,7 @@ class Hdf5Format(RowGroupFormat):
         first, *others = datasets.values()
         for other in others:
             if other.rows != first.rows:
-                raise ValueError(
+                raise ChoiceError(
                     f"has {first.rows:,} rows in the dataset {first.path!r} and {other.rows:,} in {other.path!r}: "
                     f"choose datasets of equal length with columns={{{first.path!r}: {first.path!r}, ...}} from "
                     f"{describe_datasets(known.values())}"

@@ -37,6 +37,10 @@ _COMPRESSED_HEAD_BYTES = 64 * 1024
 _GROWTH = 4
 
 
+class ChoiceError(ValueError):
+    """The columns that were chosen do not suit a file that is sound; the text continues its name, with the fix."""
+
+
 class RowGroupFormat:
     """A `windrow.io.catalog.file_format.Format` whose files are decoded row group by row group.
 
@@ -65,6 +69,8 @@ class RowGroupFormat:
                 # a plain ValueError comes from this package and continues the sentence after the file's name
                 why = str(error) if type(error) is ValueError else f"is truncated or corrupt ({error})"
                 fix = "restore it, write it again, or exclude it"
+                if isinstance(error, ChoiceError):
+                    raise SourceError(f"{file.name} {error}") from files.cause(error)
                 if isinstance(error, NotImplementedError):
                     why, fix = (
                         f"holds what cannot be read here ({error})",
