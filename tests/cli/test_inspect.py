@@ -51,6 +51,17 @@ def test_text_is_aligned(data: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "label" not in text
 
 
+def test_columns_of_arrays_are_chosen_before_their_lengths_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["train/image"], file["train/label"], file["other"] = np.zeros((9, 2)), np.arange(9), np.arange(4)
+    found = inspect_json(capsys, str(tmp_path / "x.h5"), "--columns", "train/label,train/image")
+    assert found["rows"] == 9
+    assert list(found["schema"]) == ["train/label", "train/image"]
+
+
 def test_other_formats_have_no_columns_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "numbers.csv").write_text("x,y\n1,2\n3,4\n")
     assert main(["inspect", str(tmp_path)]) == 0

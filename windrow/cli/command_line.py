@@ -38,6 +38,7 @@ _READERS: dict[str, Callable[..., Dataset]] = {
     "iceberg": windrow.read_iceberg,
     "lance": windrow.read_lance,
 }
+_OF_ARRAYS = ("hdf5", "zarr")
 _SUFFIXES = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
     **dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow"),
@@ -131,7 +132,9 @@ def _find_call(
     name = arguments.format or _guess_format(paths[0])
     keywords: dict[str, Any] = {}
     if arguments.columns:
-        keywords["columns"] = arguments.columns.split(",")
+        names = arguments.columns.split(",")
+        # of arrays, only those that are named must have the same length
+        keywords["columns"] = {path: path for path in names} if name in _OF_ARRAYS else names
     if arguments.storage_option:
         keywords["storage_options"] = parse_options(arguments.storage_option)
     if arguments.target_block_bytes:
