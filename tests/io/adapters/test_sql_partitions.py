@@ -355,3 +355,10 @@ def test_placeholders_are_those_of_the_driver(
     with closing(sqlite3.connect(":memory:")) as connection:
         monkeypatch.setattr(sqlite3, "paramstyle", style)
         assert _bind(connection, [5, "x"]) == (marks, bound)
+
+
+@pytest.mark.parametrize("partition_column", ["x", None])
+def test_a_query_can_end_with_a_comment(tmp_path: Path, partition_column: str | None) -> None:
+    connect = make_numbers(tmp_path / "x.db")
+    ds = windrow.read_sql("SELECT x\nFROM numbers -- all", connect, partition_column=partition_column)
+    assert sorted(row["x"] for row in ds.select_columns(["x"]).iter_rows()) == list(range(100))

@@ -95,7 +95,8 @@ def parse_query(query: Any) -> str:
     text = query.strip().rstrip("; \n\t")
     if _TABLE.fullmatch(text):
         return "SELECT * FROM " + ".".join(map(quote_name, text.split(".")))
-    return text
+    # so that what follows the query is not part of a comment at its end
+    return f"{text}\n" if "--" in text.rpartition("\n")[2] else text
 
 
 @dataclass(frozen=True)
