@@ -10,7 +10,7 @@ import pytest
 import windrow
 from windrow.core.errors import PlanError, SourceError
 from windrow.io.catalog.listing import list_files
-from windrow.io.storage.credentials import find_secrets, redact, url_secrets, without_user
+from windrow.io.storage.credentials import find_secrets, redact, source_error, url_secrets, without_user
 
 
 def test_secrets_are_found_by_option_name() -> None:
@@ -96,3 +96,10 @@ def test_containers_in_urls_of_azure_are_no_credentials() -> None:
     assert without_user(url) == url
     assert url_secrets(url) == ()
     assert url_secrets("sftp://me:pw@host/train") == ("me:pw", "me", "pw")
+
+
+def test_long_texts_of_libraries_are_cut() -> None:
+    error = source_error("hdfs://host/x", OSError("cannot load " * 10_000), "check the path", ())
+    assert str(error).startswith("hdfs://host/x: cannot load cannot load")
+    assert str(error).endswith("...; check the path")
+    assert len(str(error)) < 3_000

@@ -91,7 +91,13 @@ def test_wrong_credentials_are_reported_without_secrets(s3: S3, bucket: str) -> 
 
 @pytest.mark.parametrize(
     ("url", "extra"),
-    [("gs://b/x", "gcs"), ("az://c/x", "azure"), ("https://h/x", "http"), ("sftp://h/x", "sftp")],
+    [
+        ("gs://b/x", "gcs"),
+        ("az://c/x", "azure"),
+        ("https://h/x", "http"),
+        ("sftp://h/x", "sftp"),
+        ("s3://b/x", "s3"),
+    ],
 )
 def test_the_extra_of_a_scheme_is_named_where_its_package_is_missing(
     url: str, extra: str, monkeypatch: pytest.MonkeyPatch

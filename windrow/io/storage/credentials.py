@@ -30,6 +30,8 @@ _SECRET_PARAMETER = re.compile(
 _CONNECTION_PART = re.compile(r"(?:^|;)\s*\w*(?:key|signature|password|secret)=([^;]+)", re.IGNORECASE)
 # A shorter secret can occur inside ordinary words by chance.
 _MIN_LENGTH = 4
+# of a library's text
+_SHOWN_CHARACTERS = 2_000
 _STANDALONE = r"""(?<![^\s'"`=:,;()\[\]{{}}<>&?|]){}(?=[\s'"`=:,;()\[\]{{}}<>&?|]|\.?(?:\s|$))"""
 # attributes of filesystems that wrap another one
 _WRAPPED_ATTRIBUTES = ("fs", "base_fs", "handler")
@@ -174,4 +176,6 @@ def safe_cause(error: BaseException, secrets: Iterable[str]) -> BaseException | 
 def source_error(what: str, error: BaseException, fix: str, secrets: Collection[str]) -> SourceError:
     """Wrap an error of another library in a SourceError that contains no secret."""
     why = redact(str(error) or type(error).__name__, secrets).strip().rstrip(".")
-    return SourceError(f"{without_user(what)}: {why}; {fix}")
+    # libjvm that is missing is a text of 130 lines
+    shown = why if len(why) <= _SHOWN_CHARACTERS else f"{why[:_SHOWN_CHARACTERS]}..."
+    return SourceError(f"{without_user(what)}: {shown}; {fix}")

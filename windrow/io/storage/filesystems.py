@@ -52,10 +52,12 @@ _ARROW_NAMES = {
 }  # fmt: skip
 _SHARED_NAMES = {"endpoint_url", "region"}
 _ARROW_NAME_OF = {"key": "access_key", "secret": "secret_key", "token": "session_token", "anon": "anonymous"}
+_S3_SCHEMES = ("s3", "s3a")
 # the extras that install what a scheme needs
 _EXTRAS = {
     **dict.fromkeys(("abfs", "abfss", "az"), "azure"),
     **dict.fromkeys(("gs", "gcs"), "gcs"),
+    **dict.fromkeys(_S3_SCHEMES, "s3"),
     **dict.fromkeys(("http", "https"), "http"),
     **dict.fromkeys(("sftp", "ssh"), "sftp"),
 }
@@ -314,7 +316,9 @@ def _is_sftp(url: str) -> bool:
 def _connecting_fix(name: str, error: Exception) -> str:
     """What to do where no filesystem can be made for a URL."""
     scheme = name.partition("://")[0]
-    if isinstance(error, (ImportError, ValueError)) and scheme in _EXTRAS:
+    # of an s3:// URL, a ValueError is one of its options
+    kinds = (ImportError,) if scheme in _S3_SCHEMES else (ImportError, ValueError)
+    if isinstance(error, kinds) and scheme in _EXTRAS:
         return f'check storage_options=, and pip install "windrow[{_EXTRAS[scheme]}]"'
     if isinstance(error, GaveUpError):
         return "check the server's address and the network, or try later"
@@ -330,7 +334,7 @@ def _wrap_arrow(names: Sequence[str], filesystem: Any, secrets: tuple[str, ...])
 
 def _is_s3(url: str) -> bool:
     """Whether a URL is an S3 URL."""
-    return url.startswith(("s3://", "s3a://"))
+    return url.startswith(tuple(f"{scheme}://" for scheme in _S3_SCHEMES))
 
 
 def _extract_url_keys(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
