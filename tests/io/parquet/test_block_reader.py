@@ -181,6 +181,11 @@ def path(tmp_path: Path) -> Path:
         (b"", "is not a Parquet file, or is truncated (0 bytes"),
         (b"PAR1", "is not a Parquet file, or is truncated (4 bytes"),
         (b"a,b\n1,2\n" * 20, "is not a Parquet file, or is truncated"),
+        (
+            b"SQLite format 3\0" + bytes(80),
+            "it begins like an SQLite database, which windrow.read_sql() reads",
+        ),
+        (b"Obj\x01" + bytes(80), "windrow.read_avro()"),
         (b"PAR1" + b"x" * 20 + (10**6).to_bytes(4, "little") + b"PAR1", "is truncated: its footer has"),
         (b"PAR1" + b"\xff" * 90 + (80).to_bytes(4, "little") + b"PAR1", "has no readable Parquet footer"),
         (b"PAR1" + b"x" * 20 + (10).to_bytes(4, "little") + b"PARE", "encrypted footer"),

@@ -33,6 +33,15 @@ _INTEGERS = ("INT32", "INT64")
 # for this encoding, Arrow's text byte count leaves out values that repeat the previous one
 _DELTA_BYTE_ARRAY = "DELTA_BYTE_ARRAY"
 _FIX = "name only Parquet files, or write this one again"
+# what files of other formats begin with, and what reads them
+_OTHER_FORMATS = {
+    b"SQLite format 3\0": "an SQLite database, which windrow.read_sql() reads",
+    b"\x89HDF\r\n": "an HDF5 file, which windrow.read_hdf5() reads",
+    b"Obj\x01": "an Avro file, which windrow.read_avro() reads",
+    b"ORC": "an ORC file, which windrow.read_orc() reads",
+    b"ARROW1": "an Arrow file, which windrow.read_arrow() reads",
+}
+_HEAD_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -77,9 +86,10 @@ def _footer_bytes(read: Callable[[int, int], Any], size: int, name: str) -> byte
             f"{name} has an encrypted footer, which windrow does not support: write it unencrypted"
         )
     if len(tail) < _TRAILER_BYTES or tail[-4:] != b"PAR1":
-        raise SourceError(
-            f"{name} is not a Parquet file, or is truncated ({size} bytes, not ending in 'PAR1'): {_FIX}"
-        )
+        what = f"{name} is not a Parquet file, or is truncated ({size} bytes, not ending in 'PAR1')"
+        head = bytes(read(0, min(size, _HEAD_BYTES))) if size else b""
+        found = next((text for magic, text in _OTHER_FORMATS.items() if head.startswith(magic)), None)
+        raise SourceError(f"{what}: {_FIX}" if found is None else f"{what}: it begins like {found}")
     needed = int.from_bytes(tail[-8:-4], "little") + _TRAILER_BYTES
     if needed > size:
         raise SourceError(
