@@ -179,6 +179,8 @@ def test_pages_are_small_and_have_no_colours_of_their_own(pipe: windrow.DatasetP
         assert len(value._repr_html_()) < 6_000
     assert "#" not in notebook_html._STYLE
     assert "white;" not in notebook_html._STYLE
+    # a long name without spaces does not run over the next column
+    assert "overflow-wrap: break-word" in notebook_html._STYLE
 
 
 def test_nothing_is_read(tmp_path: Path) -> None:

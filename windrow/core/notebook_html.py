@@ -18,7 +18,7 @@ div.windrow-value code {font-size: 0.95em; color: inherit; background: none; pad
 div.windrow-value table {border-collapse: collapse; border: 0; margin: 0.4em 0 !important; font-size: 1em}
 div.windrow-value tr {background: none !important; border: 0; border-bottom: 1px solid rgba(128, 128, 128, 0.3)}
 div.windrow-value th, div.windrow-value td {text-align: left !important; vertical-align: top !important; border: 0;
-  white-space: normal; padding: 0.15em 1.2em 0.15em 0; max-width: 56em}
+  white-space: normal; overflow-wrap: break-word; padding: 0.15em 1.2em 0.15em 0; max-width: 56em}
 div.windrow-value th {font-weight: 600}
 div.windrow-value .number {text-align: right !important; white-space: nowrap; font-variant-numeric: tabular-nums}
 div.windrow-value svg, div.windrow-value img {min-width: 640px; max-width: 100%; height: auto}
