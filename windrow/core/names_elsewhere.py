@@ -228,7 +228,8 @@ FUNCTIONS = {
     "scan_ipc read_ipc read_feather load_from_disk from_disk": "call `windrow.read_arrow('rows.arrow')`",
     "read_table": "call `windrow.read_parquet('rows.parquet')`",
     "from_iterator": "call `windrow.from_generator(lambda: iter([{'x': 1}]))`",
-    "load_dataset from_hf": "call `windrow.read_parquet('rows.parquet')`, or from_huggingface() of a datasets.Dataset",
+    "load_dataset from_hf": "call `windrow.read_parquet('rows.parquet')` of files, those of the Hub with "
+    "'hf://datasets/owner/name', or from_huggingface() of a datasets.Dataset",
     "from_tensors from_torch_dataset": "call from_torch() of tensors or a map-style Dataset",
     "concat concatenate concatenate_datasets chain": "call `ds.union(other)`",
     "interleave interleave_datasets sample_from_datasets RandomMix": "call `windrow.mix([ds, other], [0.7, 0.3], "
@@ -240,6 +241,15 @@ FUNCTIONS = {
     "init": "windrow needs no start: it uses Ray where ray.init() was called, else threads",
     "Path data": "all functions are in the module: `windrow.read_parquet('rows.parquet')`",
     "arange": "call `windrow.range(10)`",
+    "read load open": "call `windrow.read_parquet('rows.parquet')`, or the read_ function of another format",
+    "read_h5 read_hdf from_hdf5 open_hdf5": "call read_hdf5() of the paths of files",
+    "open_zarr from_zarr": "call read_zarr() of the path of a store",
+    "read_sqlite read_database read_database_uri read_sql_query read_sql_table from_sql": "call read_sql() with a "
+    "query and a function that connects",
+    "read_tfrecord from_tfrecords from_tfrecord TFRecordDataset": "call read_tfrecords() of the paths of files",
+    "scan_avro from_avro": "call read_avro() of the paths of files",
+    "scan_delta read_deltalake": "call read_delta() of the path of a table",
+    "scan_iceberg": "call read_iceberg() of a table",
     "read_excel read_html read_clipboard": "call from_pandas() of what pandas reads",
 }
 _TABLES = {

@@ -11,6 +11,11 @@ from typing import Any, NoReturn
 
 from windrow.core.errors import PlanError, TransformError
 
+# where other libraries take an expression as text
+_EXAMPLES = {
+    "filter": ", as in filter(lambda row: row['x'] > 0), or an expression, as pyarrow.compute.field('x') > 0"
+}
+
 
 def function_name(fn: Callable[..., Any]) -> str:
     """The name of a function, without `functools.partial` around it."""
@@ -31,7 +36,9 @@ def check_function(fn: object, caller: str) -> None:
                 f"{caller} got the class {fn.__qualname__}, whose objects have no method __call__"
             )
     elif not callable(fn):
-        raise PlanError(f"{caller} got {fn!r}, which cannot be called; give a function")
+        raise PlanError(
+            f"{caller} got {fn!r}, which cannot be called; give a function{_EXAMPLES.get(caller, '')}"
+        )
     else:
         underlying = fn if inspect.isroutine(fn) else getattr(fn, "func", None) or type(fn).__call__
     if any(

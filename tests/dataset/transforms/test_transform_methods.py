@@ -201,6 +201,7 @@ def test_errors_while_reading(build: Any, match: str) -> None:
     ("build", "match"),
     [
         (lambda ds: ds.map(3), "map got 3, which cannot be called"),
+        (lambda ds: ds.filter("x > 1"), "give a function, as in filter.*or an expression"),
         (lambda ds: ds.filter(pc.field("z") > 1), "'z'"),
         (lambda ds: ds.filter(pc.field("x")), "not true or false"),
         (lambda ds: ds.filter(pc.field("x") > 1, fn_args=(1,)), "no arguments of a function"),
