@@ -20,6 +20,7 @@ from tests.io.formats.drawn_arrays import TEXTS, draw_arrays, same_values
 from tests.io.formats.stored import CountingStore, equal, read_blocks, same_order_as_parquet, source_of
 from tests.laws.examples import examples
 from windrow.core.source import CorruptBlockError
+from windrow.io.catalog import listing
 
 zarr = pytest.importorskip("zarr")
 
@@ -294,6 +295,21 @@ def test_only_selected_arrays_are_requested(tmp_path: Path) -> None:
     assert len(read_blocks(ds)) == 10**4
     # `read_blocks` reads each block twice
     assert store.read_bytes < 2 * 8 * 10**4 * 1.1
+
+
+def test_storage_that_does_not_respond_is_reported_after_the_time_of_a_first_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Silent(CountingStore):
+        def info(self, path: str, **options: Any) -> dict[str, Any]:
+            raise ConnectionError("refused")
+
+        def cat_file(self, *_: Any, **__: Any) -> bytes:
+            raise ConnectionError("refused")
+
+    monkeypatch.setattr(listing, "_CONTACT_SECONDS", 0.1)
+    with pytest.raises(windrow.SourceError, match=r"/bucket/x cannot be listed: .*retry budget of 0.1 s"):
+        windrow.read_zarr("/bucket/x", filesystem=Silent(), retry_seconds=2)
 
 
 def test_failed_requests_are_retried(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from windrow.core.tracebacks import trims_traceback
 from windrow.io.adapters.zarr_store import ZarrStore
 from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
+from windrow.io.catalog.listing import check_connection
 from windrow.io.catalog.manifest import digest_parts
 from windrow.io.catalog.value_sizes import fixed_bits, offset_bytes
 from windrow.io.formats.array_columns import (
@@ -110,6 +111,7 @@ def open_zarr(
     """List the arrays of stores, in the order of the paths, and cut their rows into blocks."""
     require("zarr", "zarr", "read_zarr()")
     connection = connect(paths, filesystem, storage_options)
+    check_connection(connection, retries)
     remote = None if connection.opener is None else connection.lister
     stores = [ZarrStore(path, remote, retries) for path in connection.paths]
     layouts = [_lay_out(store, column_paths, dimension, target_block_bytes) for store in stores]

@@ -51,7 +51,7 @@ def list_files(
     """
     connection = _at_commits(connect(paths, filesystem, storage_options), retries)
     connection.lister.invalidate_cache()
-    known = _check_connection(connection, retries) if _needs_check(connection) else {}
+    known = check_connection(connection, retries)
     with ThreadPoolExecutor(_LISTING_THREADS) as threads:
         expand = partial(_expand, connection, retries, known, format_name)
         expanded = list(threads.map(expand, connection.paths))
@@ -115,16 +115,14 @@ def _at_commits(connection: Connection, retries: Retries) -> Connection:
     return replace(connection, paths=tuple(map(pin, connection.paths)))
 
 
-def _needs_check(connection: Connection) -> bool:
-    """Whether nothing tells yet that storage responds: the Hub has told commits."""
-    return connection.opener is not None and not isinstance(connection.opener, HubFiles)
-
-
-def _check_connection(connection: Connection, retries: Retries) -> _Infos:
+def check_connection(connection: Connection, retries: Retries) -> _Infos:
     """Check that object storage responds at all; returns the info of the first path.
 
     An error response counts as a response: the listing that follows handles it.
     """
+    if connection.opener is None or isinstance(connection.opener, HubFiles):
+        # of the Hub, the request for commits was the first
+        return {}
     path = connection.paths[0]
     probed = _glob_root(path) if _MAGIC.search(path) else path
     deadline = time.monotonic() + _CONTACT_SECONDS
