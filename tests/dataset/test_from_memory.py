@@ -380,3 +380,9 @@ def test_altered_staged_file_is_rejected(tmp_path: Path) -> None:
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(SourceError, match="cannot be read"):
         ds.take_batch()
+
+
+@pytest.mark.parametrize("items", [{"x": [1, 2]}, "text"])
+def test_items_are_rows_and_not_the_keys_of_a_dict(items: Any) -> None:
+    with pytest.raises(PlanError, match=r"give a list of rows.*from_numpy"):
+        windrow.from_items(items)

@@ -38,7 +38,7 @@ def from_items(items: Iterable[Any], *, target_block_bytes: int | str = "64MiB")
     Raises
     ------
     PlanError
-        If there are no items, or they cannot be converted to columns.
+        If there are no items, they cannot be converted to columns, or are a dict or text.
 
     Examples
     --------
@@ -48,6 +48,11 @@ def from_items(items: Iterable[Any], *, target_block_bytes: int | str = "64MiB")
     >>> windrow.from_items([{"x": 1, "y": "a"}, {"x": 2}]).take()
     [{'x': 1, 'y': 'a'}, {'x': 2, 'y': None}]
     """
+    if isinstance(items, (Mapping, str)):
+        raise PlanError(
+            f"from_items: the items of a {type(items).__name__} would be its keys or characters; give a list of rows, "
+            "as in [{'x': 1}, {'x': 2}], or a dict of columns to from_numpy()"
+        )
     return dataset_of_tables([table_of_items(items, "from_items")], "from_items", target_block_bytes)
 
 
