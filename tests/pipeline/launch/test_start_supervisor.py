@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from windrow.core.errors import PlanError
 from windrow.pipeline.executors.ray import start_supervisor as starting
+from windrow.pipeline.executors.ray import supervisor
 
 SLOW = {
     "error": "The current node timed out during startup. This could happen because some of the Ray processes"
@@ -51,3 +54,27 @@ def test_a_failed_supervisor_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "_RUN", "import sys; sys.stdin.readline(); sys.exit(3)")
     config = {"path": [], "script": "", "ip": "127.0.0.1"}
     assert starting._start(config, "", is_head=True) == {"error": "the supervisor ended with exit code 3"}
+
+
+def test_a_supervisor_whose_starter_has_ended_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    class Supervisor:
+        def __init__(self, config: object) -> None: ...
+
+        def start(self) -> dict[str, str]:
+            return {"address": "here"}
+
+        def serve(self) -> None:
+            calls.append("serve")
+
+        def end(self) -> None:
+            calls.append("end")
+
+    monkeypatch.setattr(supervisor, "_Supervisor", Supervisor)
+    monkeypatch.setattr(supervisor, "_Config", lambda **given: SimpleNamespace(**given))
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    read, write = os.pipe()
+    os.close(read)
+    supervisor.main({"ready": write})
+    assert calls == ["end"]

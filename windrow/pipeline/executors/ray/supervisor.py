@@ -84,8 +84,12 @@ def main(config: Mapping[str, Any]) -> None:
             ready = supervisor.start()
         except BaseException as error:
             ready = {"error": f"{type(error).__name__}: {error}"}
-        with os.fdopen(parsed.ready, "w", encoding="utf-8") as pipe, suppress(OSError):
-            json.dump(ready, pipe)
+        try:
+            with os.fdopen(parsed.ready, "w", encoding="utf-8") as pipe:
+                json.dump(ready, pipe)
+        except OSError:
+            # the process that waits for this one has ended, as after Ctrl-C
+            return
         if "error" not in ready:
             supervisor.serve()
     finally:
