@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.library_versions import RAY_UNCLOSED
+from tests.library_versions import RAY_UNCLOSED, TORCH_WARNINGS
 
 # imported here, since a module that is first imported in a test would keep what the test has replaced
 from windrow.dataset.sources import from_memory as from_memory
@@ -77,8 +77,8 @@ os.environ.update({"RAY_worker_niceness": "0"})
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Ignore what older versions of Ray leave open."""
-    for warning in RAY_UNCLOSED:
+    """Ignore what older versions of Ray leave open, and of what older versions of torch warn."""
+    for warning in RAY_UNCLOSED + TORCH_WARNINGS:
         config.addinivalue_line("filterwarnings", warning)
 
 

@@ -9,7 +9,15 @@ import pyarrow as pa
 
 from windrow.core.variable_tensors import is_variable_tensor
 
-__all__ = ["ARROW", "FSSPEC", "RAY_UNCLOSED", "is_older", "lightning_fit_options", "parquet_stores_nulls"]
+__all__ = [
+    "ARROW",
+    "FSSPEC",
+    "RAY_UNCLOSED",
+    "TORCH_WARNINGS",
+    "is_older",
+    "lightning_fit_options",
+    "parquet_stores_nulls",
+]
 
 
 def is_older(library: str, *version: int) -> bool:
@@ -33,6 +41,16 @@ RAY_UNCLOSED = (
         r"ignore:unclosed file <_io\.\w+ name='.*/logs/ray-data/:ResourceWarning",
     ]
     if is_older("ray", 2, 57)
+    else []
+)
+
+# filters of warnings: of what newer versions of torch do by themselves
+TORCH_WARNINGS = (
+    [
+        "ignore:You are using `torch.load` with `weights_only=False`:FutureWarning",
+        "ignore:torch.distributed is unavailable or uninitialized:UserWarning",
+    ]
+    if is_older("torch", 2, 6)
     else []
 )
 

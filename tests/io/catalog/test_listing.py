@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.io.files import open_parquet, read_all, write
+from tests.library_versions import FSSPEC
 from windrow.core.errors import PlanError, SourceError
 from windrow.io.catalog import listing
 from windrow.io.catalog.listing import list_files, locate_root
@@ -164,6 +165,9 @@ def _paths_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsspec.implementations.local.os", system)
 
 
+@pytest.mark.skipif(
+    FSSPEC <= (2024, 2), reason="fsspec 2024.2 takes drives for names of files, on other systems"
+)
 @pytest.mark.usefixtures("_paths_of_windows")
 @pytest.mark.parametrize(
     ("given", "path"),

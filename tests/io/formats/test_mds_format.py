@@ -25,6 +25,7 @@ from tests.io.formats.mds_writer import SUFFIXES, encode, encode_list, write_mds
 from tests.io.formats.shuffled_passes import check_passes
 from tests.io.formats.stored import CountingStore, read_blocks, same_order_as_parquet, source_of
 from tests.laws.examples import examples
+from tests.library_versions import FSSPEC
 from windrow.core.source import CorruptBlockError
 from windrow.io.formats import mds_format
 
@@ -273,7 +274,8 @@ def test_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         store.pipe_file(f"/m/{path.name}", path.read_bytes())
     ds = windrow.read_mds("/m", filesystem=store, target_block_bytes=1)
     assert store.read_bytes < 2**18 + 50_000
-    assert store.looks <= 3
+    # fsspec 2024.2 asks for each file that it lists
+    assert store.looks <= (3 if FSSPEC > (2024, 2) else 8)
     source = source_of(ds)
     store.forget()
     source.reader.read(source.addresses([5])[0])
