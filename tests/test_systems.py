@@ -48,7 +48,9 @@ LINUX_TESTS = {
         "tests/pipeline/tasks/cache/test_cached_reader.py::test_disk_cache_is_shared_by_readers",
         "tests/pipeline/tasks/cache/test_disk_cache.py::test_late_task_of_an_ended_job_caches_nothing_and_reports_no_failure",
         "tests/pipeline/tasks/cache/test_shared_folder.py::test_own_removal_of_the_folder_differs_from_removal_by_others",
-        # shared memory that torch removes while it is open
+        # shared memory that torch and Python remove while it is open, and a fork
+        "tests/dataset/test_names_elsewhere.py::test_calls_work_as_written[shard.as_torch_dataset(batch_size=32)]",
+        "tests/io/parquet/test_page_index.py::test_a_forked_process_does_not_wait_for_a_search_of_its_parent",
         "tests/dataset/test_pack.py::test_dataloader_workers_share_the_sequences",
         # a limit of open files, and sessions of processes
         "tests/cli/test_doctor.py::test_low_limit_of_open_files",
