@@ -40,6 +40,7 @@ from windrow.io.formats.row_group_format import (
     group_by_bytes,
 )
 from windrow.io.formats.unreadable_columns import merge_readable, unreadable_field
+from windrow.io.formats.varints import parse_varint
 from windrow.io.storage.footer_cache import FooterCache
 
 # Saved manifests count row groups of this size: `AvroFormat.options` names it.
@@ -245,14 +246,9 @@ def _iter_blocks(file: OpenFile, header: _Header, at: int, stop: int) -> Iterato
 
 
 def _parse_long(data: memoryview, at: int) -> tuple[int, int]:
-    """Parse an integer of variable length, and where it ends; an IndexError if the data ends before it does."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
+    """As `parse_varint`, of an integer whose lowest bit is its sign."""
+    value, at = parse_varint(data, at)
+    return (value >> 1) ^ -(value & 1), at
 
 
 class _Window:

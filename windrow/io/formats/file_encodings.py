@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
+from windrow.io.formats.varints import parse_varint
 
 INFER = "infer"
 
@@ -67,14 +68,11 @@ def decompress(codec: str | None, data: pa.Buffer) -> pa.Buffer:
 
 def decompress_snappy(data: pa.Buffer) -> pa.Buffer:
     """Decompress one block of Snappy without framing, which states its decompressed size first."""
-    size = shift = place = 0
     view = memoryview(data).cast("B")
-    while place < len(view):
-        byte = view[place]
-        size |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 0x80:
-            break
+    try:
+        size, _ = parse_varint(view, 0)
+    except IndexError as error:
+        raise OSError(f"{len(view):,} bytes of Snappy end within the size that they state") from error
     # a copy of 3 bytes makes at most 64, so more is not Snappy and would only take memory
     if size > _SNAPPY_RATIO * len(view):
         raise OSError(f"{len(view):,} bytes of Snappy cannot hold {size:,}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from windrow.core.optional_dependencies import require
 from windrow.io.formats.array_columns import ArrayColumn, array_type, stored_row_bytes
 from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.row_group_format import ChoiceError
-from windrow.io.storage.range_reads import join_ranges
+from windrow.io.storage.range_reads import SeekableFile, join_ranges
 from windrow.io.storage.retries import GaveUpError
 
 # smaller reads, such as those of metadata, are served from pages of this size
@@ -62,40 +61,28 @@ def open_hdf5(file: OpenFile) -> Iterator[tuple[Any, RemoteBytes | None]]:
         raise Hdf5Error(str(error)) from error
 
 
-class RemoteBytes(io.RawIOBase):
+class RemoteBytes(SeekableFile):
     """A remote file for h5py: ranges that were prefetched come from memory, small reads from pages.
 
     h5py calls it while it holds its lock, so `prefetch` waits for the bytes of chunks before.
     """
 
     def __init__(self, file: OpenFile) -> None:
-        self._file, self._offset = file, 0
+        super().__init__(file.size_bytes)
+        self._file = file
         self._spans: list[tuple[int, int]] = []
         self._pages: dict[int, pa.Buffer] = {}
 
     def prefetch(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Read ranges with concurrent requests, and keep them."""
         self._file.fetch(ranges)
-        self._spans = join_ranges(ranges, self._file.size_bytes)
+        self._spans = join_ranges(ranges, self._size)
         for span in self._spans:
             self._file.read_range(*span)
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._offset
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._offset = offset + (0, self._offset, self._file.size_bytes)[whence]
-        return self._offset
-
     def readinto(self, out: Any) -> int:
         """Fill a buffer from the current offset."""
-        start, stop = self._offset, min(self._offset + len(out), self._file.size_bytes)
+        start, stop = self._offset, min(self._offset + len(out), self._size)
         if stop <= start:
             return 0
         if stop - start >= _PAGE_BYTES or any(low <= start and stop <= high for low, high in self._spans):
@@ -111,7 +98,7 @@ class RemoteBytes(io.RawIOBase):
     def _page(self, page: int) -> pa.Buffer:
         if page not in self._pages:
             first = page * _PAGE_BYTES
-            last = min(first + _PAGE_BYTES, self._file.size_bytes)
+            last = min(first + _PAGE_BYTES, self._size)
             self._pages[page] = self._file.read_range(first, last)
         return self._pages[page]
 

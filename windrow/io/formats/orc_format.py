@@ -21,6 +21,7 @@ from windrow.io.catalog.value_sizes import fixed_bits, offset_bytes
 from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.file_encodings import decompress, decompress_snappy
 from windrow.io.formats.row_group_format import RowGroupFormat, corruption_is_invalid
+from windrow.io.formats.varints import parse_varint
 from windrow.io.storage.footer_cache import FooterCache
 
 _MAGIC = b"ORC"
@@ -43,13 +44,13 @@ def _parse(data: bytes | memoryview) -> _Message:
     fields: _Message = {}
     view, at = memoryview(data), 0
     while at < len(view):
-        key, at = _parse_varint(view, at)
+        key, at = parse_varint(view, at)
         number, wire = key >> 3, key & 7
         value: Any
         if wire == 0:
-            value, at = _parse_varint(view, at)
+            value, at = parse_varint(view, at)
         elif wire in (1, 2, 5):
-            size, at = _parse_varint(view, at) if wire == 2 else (8 if wire == 1 else 4, at)
+            size, at = parse_varint(view, at) if wire == 2 else (8 if wire == 1 else 4, at)
             value, at = view[at : at + size], at + size
             if at > len(view):
                 raise ValueError(f"has a footer whose field {number} ends after its message")
@@ -59,20 +60,10 @@ def _parse(data: bytes | memoryview) -> _Message:
     return fields
 
 
-def _parse_varint(view: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = view[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-
-
 def _parse_varints(data: memoryview) -> list[int]:
     values, at = [], 0
     while at < len(data):
-        value, at = _parse_varint(data, at)
+        value, at = parse_varint(data, at)
         values.append(value)
     return values
 

@@ -89,15 +89,39 @@ def _make_short_read_error(start: int, stop: int) -> ShortReadError:
     return ShortReadError(f"received fewer than the {stop - start:,} bytes requested at offset {start:,}")
 
 
-class RemoteFile(io.RawIOBase):
+class SeekableFile(io.RawIOBase):
+    """The position within a file of a known size; reading is up to subclasses."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size, self._offset = size_bytes, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._offset
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        target = offset + (0, self._offset, self._size)[whence]
+        if target < 0:
+            # object storage would count these bytes from the end
+            raise OSError(f"cannot seek to byte {target:,}, before the start of the file")
+        self._offset = target
+        return target
+
+
+class RemoteFile(SeekableFile):
     """A remote file for ``pyarrow.PythonFile``, read by ranges; serves prefetched ranges from memory.
 
     ``failed`` tells whether reading a range has failed.
     """
 
     def __init__(self, read: ReadRange, size_bytes: int, retries: Retries) -> None:
-        self._read_range, self._size, self._retries = read, size_bytes, retries
-        self._offset = 0
+        super().__init__(size_bytes)
+        self._read_range, self._retries = read, retries
         self._clock = current_clock()
         self.failed = False
         self._starts: list[int] = []
@@ -154,23 +178,6 @@ class RemoteFile(io.RawIOBase):
         except Exception:
             self.failed = True
             raise
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._offset
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        target = offset + (0, self._offset, self._size)[whence]
-        if target < 0:
-            # object storage would count these bytes from the end
-            raise OSError(f"cannot seek to byte {target:,}, before the start of the file")
-        self._offset = target
-        return target
 
     def read(self, size: int | None = -1) -> Any:
         """Read from the current offset; from memory if the range was prefetched."""
