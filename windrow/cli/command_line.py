@@ -17,6 +17,7 @@ import windrow
 from windrow.core.errors import PlanError
 from windrow.core.terminal_text import escape_controls
 from windrow.dataset.dataset import Dataset, DatasetPipeline
+from windrow.io.catalog.file_suffixes import SUFFIXES
 
 _READERS: dict[str, Callable[..., Dataset]] = {
     "parquet": windrow.read_parquet,
@@ -39,23 +40,7 @@ _READERS: dict[str, Callable[..., Dataset]] = {
     "lance": windrow.read_lance,
 }
 _OF_ARRAYS = ("hdf5", "zarr")
-_SUFFIXES = {
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    **dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow"),
-    ".avro": "avro",
-    ".orc": "orc",
-    **dict.fromkeys((".csv", ".tsv"), "csv"),
-    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
-    ".txt": "text",
-    **dict.fromkeys((".npy", ".npz"), "numpy"),
-    **dict.fromkeys((".h5", ".hdf5"), "hdf5"),
-    ".zarr": "zarr",
-    **dict.fromkeys((".jpg", ".jpeg", ".png"), "images"),
-    **dict.fromkeys((".tfrecord", ".tfrecords"), "tfrecords"),
-    ".tar": "webdataset",
-    ".mds": "mds",
-    ".lance": "lance",
-}
+_NAMES = {suffix: name for name, reader in _READERS.items() for suffix in SUFFIXES.get(reader.__name__, ())}
 _COMPRESSED = re.compile(r"\.(gz|bz2|zst|lz4|xz)$")
 _WIDTH = 110
 _LABEL = 10
@@ -160,7 +145,7 @@ def _guess_format(path: str) -> str:
             return "mds"
         path = _first_file(folder) if not path.rstrip("/").endswith((".lance", ".zarr")) else path
     suffix = os.path.splitext(_COMPRESSED.sub("", path.rstrip("/").lower()))[1]
-    return _SUFFIXES.get(suffix.rstrip("*"), "parquet")
+    return _NAMES.get(suffix.rstrip("*"), "parquet")
 
 
 def _first_file(folder: Path) -> str:

@@ -7,30 +7,25 @@ from collections import Counter
 from collections.abc import Iterable
 
 from windrow.core.errors import SourceError
+from windrow.io.catalog.file_suffixes import SUFFIXES
 from windrow.io.storage.hub import parse_hub_path
 
-# By the name of the format; of other formats, all files but the descriptions.
-_SUFFIXES = {
-    "Arrow": (".arrow", ".feather", ".ipc"),
-    "CSV": (".csv", ".tsv"),
-    "JSON": (".json", ".jsonl", ".ndjson"),
-    "NumPy": (".npy", ".npz"),
-    "Parquet": (".parquet", ".parq", ".pq"),
-    "TFRecord": (".tfrecord", ".tfrecords", ".tfrec"),
-    "WebDataset": (".tar", ".tgz"),
-    "image": (".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"),
-    "text": (".txt",),
-}
-_COMPRESSED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".snappy", ".br")
+# By the name of the format. A directory read as another one means all files but the descriptions.
 _READERS = {
     "Arrow": "read_arrow",
+    "Avro": "read_avro",
     "CSV": "read_csv",
+    "HDF5": "read_hdf5",
     "JSON": "read_json",
+    "NumPy": "read_numpy",
+    "ORC": "read_orc",
     "Parquet": "read_parquet",
     "TFRecord": "read_tfrecords",
     "WebDataset": "read_webdataset",
     "image": "read_images",
+    "text": "read_text",
 }
+_COMPRESSED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".snappy", ".br")
 _DESCRIPTIONS = {
     "readme.md",
     "license",
@@ -47,14 +42,16 @@ def is_data_file(path: str, format_name: str) -> bool:
 
     >>> is_data_file("data/train.jsonl.gz", "JSON"), is_data_file("dataset_infos.json", "JSON")
     (True, False)
+    >>> is_data_file("data/train.orc", "ORC"), is_data_file("data/train.csv", "ORC")
+    (True, False)
     >>> is_data_file("README.md", "binary"), is_data_file("clips/0.wav", "binary")
     (False, True)
     """
     name = posixpath.basename(path).lower()
     if name in _DESCRIPTIONS:
         return False
-    suffixes = _SUFFIXES.get(format_name)
-    return suffixes is None or _plain_suffix(name) in suffixes
+    reader = _READERS.get(format_name)
+    return reader is None or _plain_suffix(name) in SUFFIXES[reader]
 
 
 def _plain_suffix(name: str) -> str:
@@ -75,7 +72,7 @@ def make_no_files_error(path: str, others: Iterable[str], format_name: str | Non
     fixes = [
         f"{reader} for its {name} files"
         for name, reader in _READERS.items()
-        if not counts.keys().isdisjoint(_SUFFIXES[name])
+        if not counts.keys().isdisjoint(SUFFIXES[reader])
     ]
     if format_name == "Parquet" and place is not None and place.type == "dataset":
         converted = place._replace(path="").at("refs/convert/parquet")
