@@ -115,8 +115,7 @@ def is_forbidden(error: BaseException) -> bool:
     >>> is_forbidden(OSError("AWS Error ACCESS_DENIED during ListObjectsV2 operation"))
     True
     """
-    statuses = {find_status(error)[0], hub_status(error)}
-    if isinstance(error, PermissionError) or not statuses.isdisjoint((401, 403)):
+    if isinstance(error, PermissionError) or find_status(error)[0] in (401, 403):
         return True
     text = str(error).lower()
     return not isinstance(error, FileNotFoundError) and any(part in text for part in _FORBIDDEN_TEXTS)
@@ -132,12 +131,6 @@ def is_hub_error(error: BaseException | None, name: str) -> bool:
             return True
         error = error.__cause__
     return False
-
-
-def hub_status(error: BaseException) -> int | None:
-    """The HTTP status of an error of huggingface_hub; None for other errors."""
-    response = getattr(error, "response", None) if is_hub_error(error, "HfHubHTTPError") else None
-    return getattr(response, "status_code", None)
 
 
 def find_cause(error: BaseException, *, local: bool, filters: bool) -> Cause:
@@ -157,8 +150,7 @@ def find_cause(error: BaseException, *, local: bool, filters: bool) -> Cause:
     if is_unsupported(error):
         return _UNSUPPORTED_FILTER if filters else _UNSUPPORTED
     text = "" if local else str(error).lower()
-    statuses = {find_status(error)[0], hub_status(error)}
-    is_missing = isinstance(error, FileNotFoundError) or not statuses.isdisjoint((404, 410))
+    is_missing = isinstance(error, FileNotFoundError) or find_status(error)[0] in (404, 410)
     if is_missing or any(part in text for part in _MISSING_TEXTS):
         return _MISSING
     if is_forbidden(error):

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 from windrow.core.errors import SourceError
 from windrow.io.storage.credentials import safe_cause
-from windrow.io.storage.error_causes import hub_status, is_hub_error
+from windrow.io.storage.error_causes import is_hub_error
 from windrow.io.storage.hub import HubPath
+from windrow.io.storage.retries import find_status
 
 _TOKEN = "storage_options={'token': ...}, or the variable HF_TOKEN"
 
@@ -48,6 +49,7 @@ def _explain(error: Exception, place: HubPath) -> str | None:
         )
     if is_hub_error(error, "OfflineModeIsEnabled"):
         return "huggingface_hub is in offline mode: unset the variable HF_HUB_OFFLINE"
-    if hub_status(error) in (401, 403):
-        return f"the Hub refuses the token (HTTP status {hub_status(error)}): give a valid one: {_TOKEN}"
+    status, _ = find_status(error)
+    if status in (401, 403):
+        return f"the Hub refuses the token (HTTP status {status}): give a valid one: {_TOKEN}"
     return None
