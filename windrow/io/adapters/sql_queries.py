@@ -95,8 +95,7 @@ def parse_query(query: Any) -> str:
     text = query.strip().rstrip("; \n\t")
     if _TABLE.fullmatch(text):
         return "SELECT * FROM " + ".".join(map(quote_name, text.split(".")))
-    # so that what follows the query is not part of a comment at its end
-    return f"{text}\n" if "--" in text.rpartition("\n")[2] else text
+    return text
 
 
 @dataclass(frozen=True)
