@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windrow
+from tests.io.formats.drawn_tables import drawn_tables
 from tests.io.formats.stored import CountingStore, read_blocks, same_order_as_parquet, source_of
 from tests.laws.examples import examples
 from windrow.core.source import CorruptBlockError
@@ -54,17 +55,6 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 }
 
 
-@st.composite
-def tables(draw: st.DrawFn) -> pa.Table:
-    rows = draw(st.integers(1, 30))
-    kinds = draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=5))
-    columns = {}
-    for number, kind in enumerate(kinds):
-        values = draw(st.lists(st.none() | VALUES[kind], min_size=rows, max_size=rows))
-        columns[f"c{number}"] = pa.array(values, kind)
-    return pa.table(columns)
-
-
 def write(
     path: Path, table: pa.Table, *, stream: bool = False, chunk: int | None = None, **options: Any
 ) -> Path:
@@ -76,7 +66,11 @@ def write(
 
 @examples(30)
 @given(
-    tables(), st.booleans(), st.sampled_from([None, "lz4", "zstd"]), st.integers(1, 12), st.integers(1, 900)
+    drawn_tables(VALUES, least_rows=1),
+    st.booleans(),
+    st.sampled_from([None, "lz4", "zstd"]),
+    st.integers(1, 12),
+    st.integers(1, 900),
 )
 def test_round_trip(
     tmp_path_factory: pytest.TempPathFactory,

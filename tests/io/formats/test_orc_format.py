@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windrow
+from tests.io.formats.drawn_tables import drawn_tables
 from tests.io.formats.shuffled_passes import check_passes
 from tests.io.formats.stored import CountingStore, read_blocks, same_order_as_parquet, source_of
 from tests.laws.examples import examples
@@ -53,17 +54,6 @@ newer = pytest.mark.skipif(
 COMPRESSION = ["uncompressed", "zlib", "snappy", "lz4", "zstd"]
 
 
-@st.composite
-def tables(draw: st.DrawFn) -> pa.Table:
-    rows = draw(st.integers(0, 30))
-    kinds = draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=5))
-    columns = {}
-    for number, kind in enumerate(kinds):
-        values = draw(st.lists(st.none() | VALUES[kind], min_size=rows, max_size=rows))
-        columns[f"c{number}"] = pa.array(values, kind)
-    return pa.table(columns)
-
-
 def write(path: Path, table: pa.Table, stripe_rows: int | None = None, **options: Any) -> Path:
     """Write a table; with ``stripe_rows``, in stripes of so many rows, which end where a batch of the writer does."""
     if stripe_rows is not None:
@@ -73,7 +63,7 @@ def write(path: Path, table: pa.Table, stripe_rows: int | None = None, **options
 
 
 @examples(50)
-@given(tables(), st.sampled_from(COMPRESSION), st.integers(1, 12), st.integers(1, 900))
+@given(drawn_tables(VALUES), st.sampled_from(COMPRESSION), st.integers(1, 12), st.integers(1, 900))
 def test_rows_are_those_of_pyarrow(
     tmp_path_factory: pytest.TempPathFactory, table: pa.Table, compression: str, stripe: int, block_bytes: int
 ) -> None:

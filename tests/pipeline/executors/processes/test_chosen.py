@@ -12,7 +12,7 @@ import pytest
 
 import windrow
 from tests.pipeline.executors.processes import functions
-from tests.pipeline.executors.processes.test_pool import pids_of, read, shuffled
+from tests.pipeline.executors.processes.pools import pids_of, read, shuffled
 from windrow.pipeline.executors.processes import chosen
 from windrow.pipeline.executors.processes.chosen import ChosenWorkers, _CallMeter, may_move
 from windrow.pipeline.tasks.map_batches import Call, MapBatches
