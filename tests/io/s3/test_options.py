@@ -16,7 +16,7 @@ from tests.io.conftest import serve
 from tests.io.files import S3
 from tests.io.s3.conftest import FILES, ROWS, STYLES, options_of
 from windrow.core.errors import PlanError, SourceError
-from windrow.io.storage import filesystems
+from windrow.io.storage import s3_clients
 from windrow.io.storage.filesystems import connect
 
 pytest.importorskip("s3fs")
@@ -68,7 +68,7 @@ def test_keys_in_the_url_are_accepted(s3: S3, data: str) -> None:
 def test_pyarrow_accepts_option_names_of_s3fs_without_s3fs(
     s3: S3, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filesystems, "find_spec", lambda name: None)
+    monkeypatch.setattr(s3_clients, "find_spec", lambda name: None)
     options = options_of("s3fs", s3.endpoint)
     assert isinstance(client(**options), pa_fs.S3FileSystem)
     assert read(data, **options) == FILES * ROWS

@@ -1,4 +1,4 @@
-"""Filesystem access: resolves paths to a filesystem, a root and relative paths; opens files; options of S3 clients."""
+"""Filesystem access: resolves paths to a filesystem, a root and relative paths; opens files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any, Union
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
@@ -36,33 +34,27 @@ from windrow.io.storage.file_versions import (
 from windrow.io.storage.hub import HubFiles, is_hub, is_hub_url, require_hub, with_revision
 from windrow.io.storage.range_reads import RemoteFile, read_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
+from windrow.io.storage.s3_clients import (
+    S3_SCHEMES,
+    extract_url_keys,
+    is_s3,
+    open_arrow_s3,
+    to_s3fs_options,
+    uses_arrow_client,
+)
 
 # URL schemes of pyarrow's filesystems, whose own paths have none
 _SCHEMES = {"s3": "s3", "gcs": "gs"}
 
 Paths = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
-_URL = re.compile(r"(?P<scheme>s3a?://)(?:(?P<key>[^/@:]*):(?P<secret>[^/@]*)@)?(?P<path>.*)", re.DOTALL)
-# names that only pyarrow uses
-_ARROW_NAMES = {
-    "access_key", "secret_key", "session_token", "anonymous", "endpoint_override", "scheme", "role_arn",
-    "session_name", "external_id", "load_frequency", "request_timeout", "connect_timeout",
-    "background_writes", "default_metadata", "proxy_options", "allow_bucket_creation",
-    "allow_bucket_deletion", "allow_delayed_open", "check_directory_existence_before_creation",
-    "retry_strategy", "force_virtual_addressing", "tls_ca_file_path",
-}  # fmt: skip
-_SHARED_NAMES = {"endpoint_url", "region"}
-_ARROW_NAME_OF = {"key": "access_key", "secret": "secret_key", "token": "session_token", "anon": "anonymous"}
-_S3_SCHEMES = ("s3", "s3a")
 # the extras that install what a scheme needs
 _EXTRAS = {
     **dict.fromkeys(("abfs", "abfss", "az"), "azure"),
     **dict.fromkeys(("gs", "gcs"), "gcs"),
-    **dict.fromkeys(_S3_SCHEMES, "s3"),
+    **dict.fromkeys(S3_SCHEMES, "s3"),
     **dict.fromkeys(("http", "https"), "http"),
     **dict.fromkeys(("sftp", "ssh"), "sftp"),
 }
-# aiobotocore's default is 10 connections; blocks are read with more concurrent requests
-_CONNECTIONS = 64
 
 
 def join_path(root: str, relative: str) -> str:
@@ -224,11 +216,11 @@ def _connect_urls(names: Sequence[str], options: dict[str, Any]) -> Connection:
         revision = options.pop("revision", None)
     secrets = (*find_secrets(options), *(secret for name in names for secret in url_secrets(name)))
     try:
-        if all(map(_is_s3, names)):
-            names, options = _extract_url_keys(names, options)
-            if _uses_arrow_client(options):
-                return _wrap_arrow(names, _open_arrow_s3(options), secrets)
-            options = _to_s3fs_options(options)
+        if all(map(is_s3, names)):
+            names, options = extract_url_keys(names, options)
+            if uses_arrow_client(options):
+                return _wrap_arrow(names, open_arrow_s3(options), secrets)
+            options = to_s3fs_options(options)
         if all(map(_is_sftp, names)):
             from windrow.io.storage.sftp_files import CONNECT_RETRIES, TIMEOUTS, connect_sftp
 
@@ -317,7 +309,7 @@ def _connecting_fix(name: str, error: Exception) -> str:
     """What to do where no filesystem can be made for a URL."""
     scheme = name.partition("://")[0]
     # of an s3:// URL, a ValueError is one of its options
-    kinds = (ImportError,) if scheme in _S3_SCHEMES else (ImportError, ValueError)
+    kinds = (ImportError,) if scheme in S3_SCHEMES else (ImportError, ValueError)
     if isinstance(error, kinds) and scheme in _EXTRAS:
         return f'check storage_options=, and pip install "windrow[{_EXTRAS[scheme]}]"'
     if isinstance(error, GaveUpError):
@@ -330,72 +322,3 @@ def _wrap_arrow(names: Sequence[str], filesystem: Any, secrets: tuple[str, ...])
 
     plain = tuple(re.sub(r"^\w+://([^/@]*@)?", "", name).rstrip("/") or name for name in names)
     return Connection(ArrowFSWrapper(filesystem), filesystem, plain, secrets)
-
-
-def _is_s3(url: str) -> bool:
-    """Whether a URL is an S3 URL."""
-    return url.startswith(tuple(f"{scheme}://" for scheme in _S3_SCHEMES))
-
-
-def _extract_url_keys(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """Move the key and secret in URLs to the options; a `PlanError` if URLs contain different ones.
-
-    >>> _extract_url_keys(["s3://me:pass%2Fword@bucket/x"], {"region": "eu-west-1"})
-    (['s3://bucket/x'], {'key': 'me', 'secret': 'pass/word', 'region': 'eu-west-1'})
-    """
-    matches = [_URL.fullmatch(url) for url in urls]
-    found = {(match["key"], match["secret"]) for match in matches if match and match["key"]}
-    if len(found) > 1:
-        raise PlanError("paths contain different keys for S3: read them separately")
-    plain = [
-        match["scheme"] + match["path"] if match else url for match, url in zip(matches, urls, strict=True)
-    ]
-    names = ("access_key", "secret_key") if _uses_arrow_client(options) else ("key", "secret")
-    given = {name: unquote(text) for pair in found for name, text in zip(names, pair, strict=True)}
-    return plain, {**given, **options}
-
-
-def _uses_arrow_client(options: Mapping[str, Any]) -> bool:
-    """Whether to use pyarrow's client: the options have its names, or s3fs is not installed."""
-    arrow = sorted(_ARROW_NAMES & options.keys())
-    others = sorted(options.keys() - _ARROW_NAMES - _SHARED_NAMES)
-    if arrow and others:
-        raise PlanError(
-            f"storage_options= names {', '.join(arrow)} as pyarrow's S3FileSystem does, and {', '.join(others)} as "
-            "s3fs does: give all of them as one of the two"
-        )
-    return bool(arrow) or find_spec("s3fs") is None
-
-
-def _to_s3fs_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate options for s3fs: pass the region to its client, and raise the connection limit.
-
-    >>> _to_s3fs_options({"anon": True, "region": "eu-west-1"})["client_kwargs"]
-    {'region_name': 'eu-west-1'}
-    """
-    named = {name: value for name, value in options.items() if name != "region"}
-    if "region" in options:
-        named["client_kwargs"] = {"region_name": options["region"], **(named.get("client_kwargs") or {})}
-    if "session" not in named:
-        config = named.get("config_kwargs") or {}
-        named["config_kwargs"] = {"max_pool_connections": _CONNECTIONS, **config}
-    return named
-
-
-def _open_arrow_s3(options: Mapping[str, Any]) -> Any:
-    """Create the S3 client of ``pyarrow.fs``; a `PlanError` if pyarrow does not support an option."""
-    named = {_ARROW_NAME_OF.get(name, name): value for name, value in options.items() if value is not None}
-    client = dict(named.pop("client_kwargs", None) or {})
-    # s3fs's names, as far as pyarrow has an equivalent
-    named.setdefault("region", client.pop("region_name", None))
-    endpoint = named.pop("endpoint_url", None) or client.pop("endpoint_url", None)
-    if endpoint is not None:
-        scheme, _, host = str(endpoint).rpartition("://")
-        named = {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https", **named}
-    unknown = sorted({*(named.keys() - _ARROW_NAMES - _SHARED_NAMES), *client})
-    if unknown:
-        raise PlanError(
-            f"storage_options= names {', '.join(unknown)}, which pyarrow's S3FileSystem does not support: use "
-            f'its options, or pip install "windrow[s3]" for s3fs'
-        )
-    return pa_fs.S3FileSystem(**{name: value for name, value in named.items() if value is not None})
