@@ -10,7 +10,7 @@ from typing import Any
 def require_matplotlib() -> None:
     """Raise ValueError before anything is measured if no picture can be drawn."""
     try:
-        import matplotlib  # noqa: F401
+        import matplotlib  # noqa: F401 - only whether it is installed
     except ImportError as error:
         raise ValueError("a picture needs matplotlib: pip install 'windrow[plot]'") from error
 

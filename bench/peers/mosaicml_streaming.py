@@ -68,5 +68,5 @@ def _stand_in_for_torchvision() -> None:
     for name in (*names, "torchvision.transforms.functional"):
         sys.modules[name] = types.ModuleType(name)
         sys.modules[name].__spec__ = importlib.machinery.ModuleSpec(name, None)
-    sys.modules["torchvision.datasets"].VisionDataset = object  # type: ignore[attr-defined]
-    sys.modules["torchvision.transforms.functional"].to_tensor = None  # type: ignore[attr-defined]
+    vars(sys.modules["torchvision.datasets"])["VisionDataset"] = object
+    vars(sys.modules["torchvision.transforms.functional"])["to_tensor"] = None

@@ -168,7 +168,7 @@ def draw_scenario(rng: random.Random) -> Scenario:
         ]
     )
     job = Job(
-        source=dataset,  # type: ignore[arg-type]
+        source=dataset,  # type: ignore[arg-type]  # it has what a program asks of a source
         cut=cut,
         epochs=rng.choice([1, 2, 2, 3]),
         seed=rng.choice([None, 0, rng.getrandbits(32)]),

@@ -11,7 +11,7 @@ from windrow.pipeline.tasks.task import Task, TaskReport
 from windrow.shuffle.order.runs import Run
 
 
-class ObjectLost(Exception):  # noqa: N818
+class ObjectLost(Exception):  # noqa: N818 - an event of the simulation, named as its trace prints it
     """An object is no longer available."""
 
 

@@ -94,7 +94,7 @@ class Faults:
     attach_seconds: float = 0.0
 
 
-class Violation(Exception):  # noqa: N818
+class Violation(Exception):  # noqa: N818 - what a simulation finds, not an error of it
     """A guarantee was violated."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -72,16 +73,16 @@ def test_shares_are_proportional_to_weights() -> None:
 
 
 def test_urgent_work_starts_first() -> None:
-    slots, started, frees = Slots(1), list[str](), []
+    slots, started, frees = Slots(1), list[str](), list[Callable[[], None]]()
     for name, urgency in (("first", 1), ("task", 1), ("run", 0)):
 
-        def start(free: object, name: str = name) -> None:
+        def start(free: Callable[[], None], name: str = name) -> None:
             started.append(name)
             frees.append(free)
 
         slots.submit(start, urgency)
     while frees:
-        frees.pop()()  # type: ignore[operator]
+        frees.pop()()
     assert started == ["first", "run", "task"]
     assert slots.load == 0
 
