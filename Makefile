@@ -19,10 +19,12 @@ TOGETHER := --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 CLUSTER_FILES = $(shell grep -rlE --include='test_*.py' 'ray_cluster\b|mark\.cluster' tests)
 TRANSFORMERS_FILES := tests/end_to_end/test_frameworks.py tests/pipeline/tasks/media/test_tokenize_text.py \
 	tests/dataset/transforms/test_media_methods.py
+NIGHT := night-laws night-orders night-sources night-datasets night-pipeline night-runs night-clusters \
+	night-simulation night-chaos night-links oldest
 LIBRARIES := $(wildcard windrow/core/*.h windrow/io/parquet/*.[ch] windrow/shuffle/kernels/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint types imports doctests docs tests on-ray on-clusters on-ray-and-clusters without-ray oldest wheel smoke nightly peers format clean
+.PHONY: help venv demo test check lint types imports doctests docs tests on-ray on-clusters on-ray-and-clusters without-ray wheel smoke nightly $(NIGHT) night-tools peers format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -112,15 +114,47 @@ wheel: $(STAMP) ## build the sdist and a manylinux wheel into dist/
 smoke: $(STAMP) ## build the wheel, and use it with each of Python 3.10 to 3.14 that is on the PATH
 	$(BIN)/python -m pytest -m nightly tests/test_wheel.py
 
-# What neither draws examples nor is marked nightly is the same as in `make test`.
-nightly: $(STAMP) ## long: the laws on many more examples, and what is marked nightly
+# What neither draws examples nor is marked nightly is the same as in `make test`. Each part can run by itself, and the
+# others run where one fails. `night-runs` has the tests that no other part names.
+NIGHT_TESTS = $(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly --numprocesses 2 $(TOGETHER) \
+	-m "not cluster and (nightly or hypothesis)"
+PARTS_OF_TESTS := tests/laws tests/shuffle tests/core tests/sanitized tests/io tests/dataset tests/pipeline
+
+nightly: ## long: the laws on many more examples, and what is marked nightly, in parts
+	@$(MAKE) --no-print-directory --keep-going $(NIGHT)
+
+night-tools: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --no-build-isolation --editable '.[nightly]'
-	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly --numprocesses 2 $(TOGETHER) -m "not cluster and (nightly or hypothesis)"
+
+night-laws: night-tools
+	$(NIGHT_TESTS) tests/laws
+
+night-orders: night-tools
+	$(NIGHT_TESTS) tests/shuffle tests/core tests/sanitized
+
+night-sources: night-tools
+	$(NIGHT_TESTS) tests/io
+
+night-datasets: night-tools
+	$(NIGHT_TESTS) tests/dataset
+
+night-pipeline: night-tools
+	$(NIGHT_TESTS) tests/pipeline
+
+night-runs: night-tools
+	$(NIGHT_TESTS) tests $(addprefix --ignore ,$(PARTS_OF_TESTS))
+
+night-clusters: night-tools
 	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile nightly -m "cluster and (nightly or hypothesis)" $(CLUSTER_FILES)
+
+night-simulation: $(STAMP)
 	$(BIN)/python -m bench simulate --seeds 100000
+
+night-chaos: $(STAMP)
 	$(BIN)/python -m bench chaos --minutes 10
+
+night-links: $(STAMP)
 	$(BIN)/python -m bench netns
-	$(MAKE) --no-print-directory oldest
 
 peers: $(STAMP) ## long: every rival in an environment of its own (PEERS_ARGS="--size 300MB": less)
 	$(BIN)/python -m bench peers $(PEERS_ARGS)
