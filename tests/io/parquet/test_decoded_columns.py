@@ -92,12 +92,30 @@ def group_file(path: Path, seed: int) -> set[str]:
     return watched.read
 
 
+def find_dense(path: Path) -> set[str]:
+    """The columns with a chunk that is compressed more than pages are that C decodes."""
+    metadata = pq.ParquetFile(path).metadata
+    chunks = [
+        metadata.row_group(number).column(column)
+        for number in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+    ]
+    return {
+        chunk.path_in_schema
+        for chunk in chunks
+        if chunk.compression in decoder_library.CODECS
+        and chunk.total_uncompressed_size
+        > decoder_library.CODECS[chunk.compression].max_ratio * chunk.total_compressed_size
+    }
+
+
 @needs_library
 @given(data=st.data())
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_flat_columns_are_those_that_arrow_reads(tmp_path: Path, data: st.DataObject) -> None:
-    seed = write_columns(tmp_path / "x.parquet", data, FLAT)
-    assert not group_file(tmp_path / "x.parquet", seed)
+    path = tmp_path / "x.parquet"
+    seed = write_columns(path, data, FLAT)
+    assert group_file(path, seed) <= find_dense(path)
 
 
 @needs_library

@@ -24,7 +24,8 @@ from windrow.io.parquet.footers import read_footer
 
 
 def numbers(start: int, stop: int) -> pa.Table:
-    return pa.table({"n": np.arange(start, stop), "text": [str(n) for n in range(start, stop)]})
+    text = pa.array([str(n) for n in range(start, stop)], pa.string())
+    return pa.table({"n": np.arange(start, stop), "text": text})
 
 
 def read_parts(source: Any) -> pa.Table:

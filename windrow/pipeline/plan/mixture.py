@@ -340,7 +340,8 @@ class MixtureLeg:
     def _held(self) -> tuple[Ints, Ints, NDArray[np.float64]]:
         """(pairs,) each round with each window that it needs, and the share of the window that is held then.
 
-        What comes in earlier slices of the window is released: all shards have passed it.
+        What comes in earlier slices of the window is released: all shards have passed it. In the first round, all of it
+        counts: blocks are read whole before it is known which of their rows come, and tasks are expected to hold them.
         """
         rounds = self.rounds
         counts = rounds.last + 1 - rounds.first
@@ -356,7 +357,9 @@ class MixtureLeg:
         )
         first = self._before_rounds[sources[windows], begins - rounds.start]
         left = stops[windows] - np.clip(first, starts[windows], stops[windows])
-        return at + rounds.first[windows], windows, left / (stops - starts)[windows]
+        numbers = at + rounds.first[windows]
+        shares = np.where(numbers == rounds.start, 1.0, left / (stops - starts)[windows])
+        return numbers, windows, shares
 
     @cached_property
     def _before_rounds(self) -> Ints:

@@ -242,6 +242,11 @@ class HostWindows:
         first = min([place for place in places if place is not None])
         if self._facts is not None and self._fetching.window < self._facts.windows:
             first = min(first, self._fetching)
+        while self._open_next(first):
+            pass
+        if self._facts is not None:
+            # of an epoch that is not open yet, nothing: to open it later would take that back
+            first = min(first, Place(self._facts.epoch + 1, 0))
         if first <= self._acknowledged:
             return
         self._acknowledged = first
@@ -256,31 +261,27 @@ class HostWindows:
             for name in list(current.runs):
                 self._drop_taken((first.epoch, first.window), name)
         self._client.acknowledge(first)
-        self._open_next(first)
 
     def _is_held_back(self, state: ReplicaState, behind: Sequence[ReplicaState]) -> bool:
         """Whether windows that a replica has left are kept for one that reads none, so that no others are fetched."""
         keeps = any(other.place is None for other in behind)
         return keeps and state.place is not None and state.place > self._acknowledged
 
-    def _open_next(self, first: Place) -> None:
-        """Open the next epoch at the coordinator once every replica has entered it."""
-        facts = self._facts
+    def _open_next(self, first: Place) -> bool:
+        """Open the next epoch at the coordinator once every replica has entered it; returns whether it is open now."""
+        facts, here = self._facts, [state for state in self._replicas if not state.is_absent]
         assert self._client is not None
-        if facts is None or first.epoch != facts.epoch + 1 or not self._leads_on(facts.epoch):
-            return
-        entered = [
-            state.opening is not None and state.opening.cursor.epoch >= first.epoch
-            for state in self._replicas
-            if not state.is_absent
-        ]
-        if all(entered):
-            openings = [state.opening for state in self._replicas if state.opening and not state.is_absent]
-            # others may wait to open the epoch after it
-            opening = min(openings, key=lambda opening: opening.cursor.epoch)
-            self._facts = facts.next_epoch
-            opened = self._client.open_next(Cursor(first.epoch), opening.batching)
-            opened.add_done_callback(self._note_opened)
+        if facts is None or first.epoch <= facts.epoch or not self._leads_on(facts.epoch):
+            return False
+        openings = [state.opening for state in here if state.opening is not None]
+        if len(openings) < len(here) or any(each.cursor.epoch <= facts.epoch for each in openings):
+            return False
+        # others may wait to open the epoch after it
+        opening = min(openings, key=lambda opening: opening.cursor.epoch)
+        self._facts = facts.next_epoch
+        opened = self._client.open_next(Cursor(self._facts.epoch), opening.batching)
+        opened.add_done_callback(self._note_opened)
+        return True
 
     def _note_opened(self, opened: Future[EpochFacts]) -> None:
         error = None if opened.cancelled() else opened.exception()
