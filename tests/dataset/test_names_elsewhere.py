@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
@@ -56,6 +58,7 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
             "shard": shard,
             "windrow": windrow,
             "table": table,
+            "pc": pc,
             "pickle": pickle,
             "f": lambda batch: batch,
         }
@@ -89,6 +92,39 @@ def test_calls_work_as_written(call: str, names: dict[str, Any]) -> None:
         result.take(1)
     elif isinstance(result, windrow.BatchIterator):
         assert len(list(result)) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("fillna", {"x": [1.0, 2.0, None], "y": [0.0, 5.0, 6.0]}),
+        ("dropna", {"x": [1.0, 2.0], "y": [None, 5.0]}),
+    ],
+)
+def test_calls_for_nulls_keep_the_other_columns(name: str, expected: dict[str, list[float | None]]) -> None:
+    rows = windrow.from_arrow(pa.table({"x": [1.0, 2.0, None], "y": [None, 5.0, 6.0]}))
+    assert eval(_find_call(name), {"ds": rows, "pc": pc}).to_arrow().to_pydict() == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("fill_nan", {"x": [1.0, np.nan], "y": [0.0, 5.0]}),
+        ("drop_nans", {"x": [1.0], "y": [np.nan]}),
+    ],
+)
+def test_calls_for_nan_do_not_take_it_for_null(name: str, expected: dict[str, list[float]]) -> None:
+    rows = windrow.from_numpy({"x": np.array([1.0, np.nan]), "y": np.array([np.nan, 5.0])})
+    found = eval(_find_call(name), {"ds": rows, "pc": pc}).to_numpy()
+    for column, values in expected.items():
+        np.testing.assert_array_equal(found[column], values)
+
+
+def _find_call(name: str) -> str:
+    (call,) = CALL.findall(
+        next(text for keys, text in names_elsewhere.DATASET.items() if name in keys.split())
+    )
+    return str(call)
 
 
 @pytest.mark.parametrize("call", [call for call in CALLS if any(name in call for name in UNRUN)])

@@ -68,6 +68,7 @@ DATASET = {
     "state_dict load_state_dict get_state stats timeline steps_per_epoch": f"a Dataset has no position: {_SHARD} has "
     "state_dict(), stats() and timeline()",
     "explain": "call `ds.repeat(1).explain(batch_size=32)`",
+    "iter_epochs epochs": "a Dataset has no epochs: call `ds.repeat(10).iter_epochs()`",
     "set_epoch epoch with_epoch with_length": "windrow counts epochs: each pass of `ds.repeat(10).iter_epochs()` is "
     "the next one",
     "join merge join_asof join_where cogroup co_group left_join crossJoin": _NO_JOIN,
@@ -83,9 +84,12 @@ DATASET = {
     "`ds.filter(lambda row: row['x'] > 0)` or `ds.limit(5)`",
     "cast cast_column astype": "call `ds.map_batches(lambda batch: {**batch, 'x': batch['x'].astype('float32')})`",
     "where query": "call `ds.filter(lambda row: row['x'] > 0)`",
-    "drop_nulls dropna drop_nans": "call `ds.filter(lambda row: row['x'] is not None)`",
-    "fillna fill_null fill_nan replace": "call `ds.map_batches(lambda table: table.set_column(0, 'x', "
-    "table['x'].fill_null(0)), batch_format='pyarrow')`",
+    "drop_nans": "call `ds.filter(~pc.field('x').is_nan())` with pyarrow.compute as pc; this drops nulls too",
+    "drop_nulls dropna": "call `ds.filter(pc.field('x').is_valid())` with pyarrow.compute as pc",
+    "fill_nan": "call `ds.add_column('y', pc.if_else(pc.is_nan(pc.field('y')), 0, pc.field('y')))` with "
+    "pyarrow.compute as pc",
+    "fillna fill_null replace": "call `ds.add_column('y', pc.coalesce(pc.field('y'), 0))` with "
+    "pyarrow.compute as pc",
     "drop_duplicates dropDuplicates drop_duplicate deduplicate dedup unique_rows": "call `ds.distinct(['x'])`, or "
     "`ds.distinct()` to compare all columns",
     "nunique n_unique approx_count_distinct": "call `len(ds.unique('y'))`",
@@ -154,7 +158,9 @@ PIPELINE = {
     "sort sort_values order_by": "call `pipe.sort_each_window('x')`, or sort the dataset: `ds.sort('x').repeat(1)`",
     "repartition": "call `ds.window().repartition_each_window(4)`",
     "randomize_block_order": "call `ds.repeat(1).randomize_block_order_each_window(seed=7)`",
-    "state_dict load_state_dict stats steps_per_epoch as_loader as_torch_dataset loader dataloader to_dataloader "
+    "steps_per_epoch": "call `pipe.iterator().steps_per_epoch(batch_size=32)`, or "
+    "`pipe.explain(2, equal=True, batch_size=32).steps` for the shards of a launcher with 2 ranks",
+    "state_dict load_state_dict stats as_loader as_torch_dataset loader dataloader to_dataloader "
     "to_iterable_dataset": "call `pipe.iterator()`, whose Shard has state_dict(), stats(), as_loader() and "
     "as_torch_dataset()",
     "streaming_split split_by_node": "call `pipe.split(2, equal=True)`, or `pipe.shard(rank=0, world_size=2)` on each "
