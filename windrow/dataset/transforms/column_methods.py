@@ -11,6 +11,7 @@ from windrow.core.errors import PlanError
 from windrow.core.user_functions import check_function, function_name
 from windrow.dataset.argument_checks import check_names
 from windrow.dataset.logical_plan import LogicalPlan
+from windrow.io.catalog.column_selection import make_unknown_column_error
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_functions import (
     AddColumn,
@@ -163,9 +164,7 @@ class ColumnMethods:
         known = self._known_columns()
         missing = [] if known is None else [name for name in names if name not in known]
         if missing:
-            raise PlanError(
-                f"{caller}: there is no column {missing[0]!r}; there are {', '.join(map(repr, known or ()))}"
-            )
+            raise make_unknown_column_error(missing[0], known or (), caller)
         return names
 
 

@@ -379,7 +379,7 @@ def test_invalid_arguments_are_named(options: dict[str, Any], match: str) -> Non
 
 
 def test_columns_are_checked_where_the_schema_is_known() -> None:
-    with pytest.raises(PlanError, match="decode_images: there is no column 'picture'"):
+    with pytest.raises(PlanError, match="decode_images has no column 'picture': there are 'image', 'row'"):
         dataset().decode_images("picture")
     with pytest.raises(PlanError, match="column 'row' is of type int64"):
         dataset().decode_images("row")

@@ -205,7 +205,7 @@ def test_failing_rows_are_put_aside_one_by_one(tmp_path: Path) -> None:
 def test_columns_of_another_type_are_named() -> None:
     with pytest.raises(PlanError, match="tokenize: column 'row' is of type int64: give a column of text"):
         dataset().tokenize("row", TOKENIZER)
-    with pytest.raises(PlanError, match="there is no column 'words'"):
+    with pytest.raises(PlanError, match="tokenize has no column 'words'"):
         dataset().tokenize("words", TOKENIZER)
     later = dataset().map_batches(lambda batch: {"text": batch["row"]}).tokenize("text", TOKENIZER)
     with pytest.raises(TransformError, match="column 'text' is of type int64: give a column of text"):
