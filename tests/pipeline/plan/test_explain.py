@@ -136,9 +136,16 @@ def test_warnings_of_the_executor() -> None:
     assert str(_explain(Job(TEN_BLOCKS), resources=resources)).endswith("\nwarning  trainers hold all CPUs")
 
 
-def test_window_that_cannot_fit_raises() -> None:
-    job = Job(make_source(10_000_000), seed=1, options=Options(memory_limit="1MiB"))
-    with pytest.raises(PlanError, match=r"use window\(bytes_per_window="):
+@pytest.mark.parametrize(
+    ("limit", "fix"),
+    [
+        ("64MiB", r"use window\(bytes_per_window=.*or raise options\(memory_limit="),
+        ("1MiB", r": raise options\(memory_limit=...\), since no window is small enough$"),
+    ],
+)
+def test_window_that_cannot_fit_raises(limit: str, fix: str) -> None:
+    job = Job(make_source(10_000_000), seed=1, options=Options(memory_limit=limit))
+    with pytest.raises(PlanError, match=fix):
         explain_job(job, MeshPlace(0, 1, 0, 1), RESOURCES, equal=False, batch_rows=None)
 
 

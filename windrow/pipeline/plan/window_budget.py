@@ -201,13 +201,14 @@ def plan_budget(
     windows fit into them; 0 or less if single blocks are too large. ``window_call`` is the method that sets it.
     """
     outside = runs_bytes + tasks_bytes + processes_bytes if limit_covers_all else 0
+    fixed_bytes = runs_bytes + processes_bytes if limit_covers_all else 0
     rest = limit_bytes - outside
     if window_bytes > rest and must_fit:
         raise PlanError(
             f"the largest window takes {'' if exact else 'about '}{format_bytes(window_bytes)} in memory, and "
             f"the memory limit of {format_bytes(limit_bytes)} leaves {format_bytes(max(rest, 0))} for windows"
             f"{_describe_overhead(runs_bytes, tasks_bytes, processes_bytes) if limit_covers_all else ''}: "
-            f"{_fix(size_within(max(rest, 0)), window_call)}, or raise options(memory_limit=...)"
+            f"{_fix(size_within(max(rest, 0)), window_call, can_fit=fixed_bytes < limit_bytes)}"
         )
     rest = max(0, rest)
     fitting = min(max(windows, max_windows), rest // window_bytes) if window_bytes else windows
@@ -242,9 +243,13 @@ def _describe_overhead(runs_bytes: int, tasks_bytes: int, processes_bytes: int) 
     return f" (besides {format_bytes(runs_bytes)} of runs, {format_bytes(tasks_bytes)} of tasks{process})"
 
 
-def _fix(size: int, call: str) -> str:
+def _fix(size: int, call: str, *, can_fit: bool) -> str:
+    """What to do if a window is too large; one of ``size`` bytes would fit, and with ``can_fit``, smaller blocks."""
+    if not can_fit:
+        return "raise options(memory_limit=...), since no window is small enough"
     if size > 0:
-        return f"use {call}(bytes_per_window={size}) or less"
+        return f"use {call}(bytes_per_window={size}) or less, or raise options(memory_limit=...)"
     return (
-        f"give read_parquet a smaller target_block_bytes and use {call}(bytes_per_window=...) of a few blocks"
+        f"give read_parquet a smaller target_block_bytes and use {call}(bytes_per_window=...) of a few blocks, "
+        "or raise options(memory_limit=...)"
     )
