@@ -58,7 +58,8 @@ def test_problems_are_code_1_and_have_a_fix(
     assert main(["doctor", "--quick", "--path", str(tmp_path / "nothing")]) == 1
     text = capsys.readouterr().out
     assert "PROBLEM  path" in text
-    assert "there is nothing at this path" in text
+    assert "there is no such file or directory" in text
+    assert "bucket" not in text
     assert "fix: renew it" in text
     assert text.splitlines()[-1].startswith("1 problem, ")
 

@@ -303,6 +303,8 @@ def check_path(path: str, options: dict[str, Any]) -> list[Check]:
         info = call_within(_PATH_SECONDS, lambda: connection.lister.info(place))
         milliseconds = 1000 * (time.monotonic() - started)
     except FileNotFoundError:
+        if connection.opener is None:  # local files
+            return [Check("PROBLEM", name, "there is no such file or directory", "check the spelling")]
         fix = "check the spelling, and that the credentials may list the bucket"
         return [Check("PROBLEM", name, "the storage answers, and there is nothing at this path", fix)]
     except Exception as error:
