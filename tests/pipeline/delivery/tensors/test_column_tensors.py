@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import gc
 import pickle
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -207,7 +208,13 @@ def test_all_unsupported_columns_are_named_with_fixes() -> None:
     assert "'name' (string), 'when' (timestamp[us])" in message
     assert "'fare' (12,000 nulls)" in message
     assert "'ok'" not in message
-    for fix in ("columns=", "map_batches", "astype('int64')", "collate_fn", "filter="):
+    for fix in (
+        "columns=",
+        "map_batches",
+        "astype('int64')",
+        "collate_fn",
+        "filter(pc.field('fare').is_valid())",
+    ):
         assert fix in message
 
 
@@ -217,10 +224,23 @@ def test_schema_check_ignores_unselected_columns_and_unknown_null_counts() -> No
     check_tensor_schema(schema, {}, ["x"])
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.float32(), pa.bool_()], ids=str)
+@pytest.mark.parametrize("method", ["add_column", "filter"])
+def test_the_fixes_for_nulls_work_as_written(kind: pa.DataType, method: str) -> None:
+    rows = windrow.from_arrow(pa.table({"row": [1, 2, 3], "x": pa.array([1, None, 0]).cast(kind)}))
+    with pytest.raises(PlanError) as caught:
+        next(rows.iter_torch_batches())
+    (call,) = re.findall(rf"{method}\(.*?\)\)?\)", str(caught.value))
+    fixed = eval(f"rows.{call}", {"rows": rows, "pc": pc})
+    assert fixed.schema().field("x").type == kind
+    expected = [True, False, False] if method == "add_column" else [True, False]
+    assert next(fixed.iter_torch_batches())["x"].bool().tolist() == expected
+
+
 @given(arrays(types=[t for t in GOOD_TYPES if t != CODED], nulls=True))
 def test_nulls_in_a_batch_are_an_error(array: pa.Array) -> None:
     if array.null_count:
-        with pytest.raises(PlanError, match=r"column 'x' .* holds [1-9]\d* nulls? in a batch of .*fill them"):
+        with pytest.raises(PlanError, match=r"column 'x' .* holds [1-9]\d* nulls? in \d+ rows.*fill them"):
             to_tensors(batch_of(x=array), SPEC)
     else:
         to_tensors(batch_of(x=array), SPEC)

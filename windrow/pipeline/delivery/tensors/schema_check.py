@@ -91,9 +91,8 @@ def check_tensor_schema(
     if shapes:
         columns = [field for field in columns if not is_tensor_list(field.type)]
     unsupported = [f"{f.name!r} ({f.type})" for f in columns if tensor_dtype(f.type) is None]
-    with_nulls = {f.name: null_counts.get(f.name) for f in columns if tensor_dtype(f.type) is not None}
-    nullable = [f"{name!r} ({_nulls(count)})" for name, count in with_nulls.items() if count]
-    if not unsupported and not nullable:
+    with_nulls = [f for f in columns if null_counts.get(f.name) and tensor_dtype(f.type) is not None]
+    if not unsupported and not with_nulls:
         return
     parts = []
     if unsupported:
@@ -101,12 +100,26 @@ def check_tensor_schema(
             f"tensors cannot hold {', '.join(unsupported)}: leave them out with columns=, "
             "cast them in map_batches (timestamps with .astype('int64')), or convert them in a collate_fn"
         )
-    if nullable:
-        parts.append(f"tensors cannot hold nulls, as in {', '.join(nullable)}: {_NULL_FIX}")
+    if with_nulls:
+        nullable = ", ".join(
+            f"{field.name!r} ({_nulls(null_counts[field.name] or 0)})" for field in with_nulls
+        )
+        fix = _fix_nulls(with_nulls[0].name, with_nulls[0].type)
+        parts.append(f"tensors cannot hold nulls, as in {nullable}: {fix}")
     raise PlanError("; ".join(parts))
 
 
-_NULL_FIX = "filter them out with filter=, fill them in map_batches, or convert them in a collate_fn"
+def _fix_nulls(name: str, kind: pa.DataType) -> str:
+    """How to fix nulls of a column: with a call to copy, where one expression does it."""
+    dtype = fixed_dtype(kind)
+    if dtype is None or dtype.kind not in "bif" or kind == pa.float16():
+        return "fill them in map_batches, leave out their rows with filter=, or convert them in a collate_fn"
+    value = False if dtype.kind == "b" else 0
+    return (
+        f"fill them with add_column({name!r}, pc.coalesce(pc.field({name!r}), {value})), where pc is "
+        f"pyarrow.compute, leave out their rows with filter(pc.field({name!r}).is_valid()), or convert them in a "
+        "collate_fn"
+    )
 
 
 def check_nulls(array: pa.Array, name: str) -> None:
@@ -114,8 +127,8 @@ def check_nulls(array: pa.Array, name: str) -> None:
     count = _count_nulls(array)
     if count:
         raise PlanError(
-            f"column {name!r} ({array.type}) holds {_nulls(count)} in a batch of {len(array):,} rows, "
-            f"and tensors cannot hold nulls: {_NULL_FIX}"
+            f"column {name!r} ({array.type}) holds {_nulls(count)} in {len(array):,} rows, "
+            f"and tensors cannot hold nulls: {_fix_nulls(name, array.type)}"
         )
 
 
