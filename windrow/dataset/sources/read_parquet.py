@@ -79,8 +79,8 @@ def read_parquet(
     Raises
     ------
     SourceError
-        If a path matches nothing, a file cannot be read or is not Parquet, or schemas
-        differ.
+        If a path matches nothing, a file cannot be read or is not Parquet, or no type holds a column's
+        values in all files.
     PlanError
         If an argument is invalid, or ``columns`` or ``filter`` name a column that does not
         exist; the message suggests similar names.
