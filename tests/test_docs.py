@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import windrow
 from tests.conftest import REPOSITORY
 from tests.snippets import find_snippets, run_snippets
 
@@ -61,6 +62,13 @@ def test_cards_link_to_pages() -> None:
     for card in cards:
         assert re.match(r":link: (\S+)\n:link-type: doc\n[^:]", card), card
         assert f"{card.split()[1]}.md" in PAGES
+
+
+def test_the_page_on_states_names_every_key() -> None:
+    keys = re.findall(r"^\| (`.*?`) \|", PAGES["reference/state.md"].read_text(), re.MULTILINE)
+    named = {key for cell in keys for key in re.findall(r"`(\w+)`", cell)}
+    with windrow.range(3).repeat(1).iterator() as shard:
+        assert named == {*shard.state_dict(), "mixture"}
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -53,7 +53,8 @@ def read_arrow(
     Raises
     ------
     SourceError
-        If a path matches nothing, a file cannot be read or is not Arrow IPC, or schemas differ.
+        If a path matches nothing, a file cannot be read or is not Arrow IPC, or no type holds a column's
+        values in all files.
     PlanError
         If an argument is invalid, or ``columns`` or ``filter`` name a column that does not exist.
 

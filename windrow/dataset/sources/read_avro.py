@@ -57,7 +57,8 @@ def read_avro(
     Raises
     ------
     SourceError
-        If a path matches nothing, a file cannot be read or is not Avro, or schemas differ.
+        If a path matches nothing, a file cannot be read or is not Avro, or no type holds a column's
+        values in all files.
     PlanError
         If an argument is invalid, ``columns`` or ``filter`` name a column that does not exist, or the extra is
         not installed.

@@ -51,7 +51,8 @@ def read_orc(
     Raises
     ------
     SourceError
-        If a path matches nothing, a file cannot be read or is not ORC, or schemas differ.
+        If a path matches nothing, a file cannot be read or is not ORC, or no type holds a column's
+        values in all files.
     PlanError
         If an argument is invalid, ``columns`` or ``filter`` name a column that does not exist, or pyarrow was
         built without ORC.
