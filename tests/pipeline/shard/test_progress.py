@@ -68,9 +68,14 @@ def test_progress_shows_the_position_and_what_trainers_wait_for() -> None:
     ]
     text = describe(run, *since, total=10_000, epochs=10, window=40, step=17)
     assert text == (
-        "epoch 3/10 · step 17/25 · window 41/180, next 99 % ready · 3.00 GB/s · trainers wait 30.0%, for decoding"
+        "epoch 3/10 · step 17/25 · window 41/180, next 99 % ready · 3,000.0 MB/s · trainers wait 30.0%, for decoding"
         " · 1.0 GiB of 2.0 GiB"
     )
+
+
+def test_small_rates_are_not_rounded_to_nothing() -> None:
+    since = TrainerStats(0, bytes=4_800_000, work_seconds=1.0)
+    assert " · 4.8 MB/s · " in describe(RunStats(), since, window=0, step=1)
 
 
 def test_no_cause_is_named_where_trainers_hardly_wait() -> None:
@@ -91,7 +96,7 @@ def test_next_window_is_announced_across_epochs(
     ready: dict[tuple[int, int], float], shown: int | None
 ) -> None:
     text = describe(RunStats(windows_ready=ready), window=179, step=1)
-    assert f"window 180/180{'' if shown is None else f', next {shown} % ready'} · 0.00 GB/s" in text
+    assert f"window 180/180{'' if shown is None else f', next {shown} % ready'} · 0.0 MB/s" in text
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -100,7 +100,7 @@ class ProgressView:
         speed = sum(one.bytes_per_second for one in since)
         waited, seconds = sum(one.wait_seconds for one in since), sum(one.seconds for one in since)
         return (
-            f"{speed / 1e9:.2f} GB/s · trainers wait {waited / max(seconds, 1e-9):.1%}{_describe_cause(since)}"
+            f"{speed / 1e6:,.1f} MB/s · trainers wait {waited / max(seconds, 1e-9):.1%}{_describe_cause(since)}"
             f" · {format_bytes(run.held_bytes)} of {format_bytes(run.memory_bytes)}"
         )
 
