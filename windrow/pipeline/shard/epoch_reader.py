@@ -205,8 +205,8 @@ class EpochReader:
             raise TypeError("the mixture is endless, or too long to be counted beforehand: it has no length")
         if total is None:
             raise TypeError(
-                "the number of steps is not known yet: read an epoch first. (count() on the dataset returns "
-                "the number of rows, by reading it once.)"
+                "the number of steps is not known yet: read an epoch from its start first. (count() on the dataset "
+                "returns the number of rows, by reading it once.)"
             )
         return self.start + self.facts.assignment.steps(total, self._consumer.shard)
 

@@ -158,8 +158,8 @@ class Shard(PositionMethods, LoaderMethods, ObservingMethods):
             raise PlanError(
                 "the number of rows of an epoch is not known yet, because a filter, a row-changing transform, pack(), "
                 'on_error="skip" or a format that does not store row counts (such as CSV or JSON) determines it '
-                "while reading: read an epoch first. (count() on the dataset returns the number of rows; it "
-                "reads the data once where the metadata does not suffice.)"
+                "while reading: read an epoch from its start first. (count() on the dataset returns the number of "
+                "rows; it reads the data once where the metadata does not suffice.)"
             )
         return self._program.assignment(Batching(batch_rows, drop_last)).steps(total, self._shard)
 
