@@ -143,15 +143,17 @@ def _find_warnings(program: Program, budget: Budget) -> list[str]:
     if job.mixture is not None:
         return []
     blocks, windows = len(job.source.blocks.rows), _filled_windows(program.plan(0))
+    # all windows but the last hold as many blocks as were asked for, so their mean would be too low
+    held = job.cut.blocks_per_window or blocks / max(1, windows)
     lines = []
     if windows < plan.windows:
         lines.append(
             f"windows consist of whole blocks, and {format_count(blocks, 'block')} fill only {windows:,} of the "
             f"{plan.windows:,} requested windows: give read_parquet a smaller target_block_bytes"
         )
-    elif job.seed is not None and windows > 1 and blocks < _FEW_BLOCKS * windows:
+    elif job.seed is not None and windows > 1 and held < _FEW_BLOCKS:
         lines.append(
-            f"windows hold about {blocks / windows:.2g} of {blocks:,} blocks, too few to mix well: "
+            f"windows hold about {held:.2g} of {blocks:,} blocks, too few to mix well: "
             "use larger windows, or give read_parquet a smaller target_block_bytes"
         )
     if budget.window_bytes > budget.windows_limit_bytes:
