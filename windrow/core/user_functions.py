@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from windrow.core.errors import PlanError, TransformError
@@ -50,21 +51,21 @@ def check_function(fn: object, caller: str) -> None:
         )
 
 
-def raise_function_error(exc: BaseException, where: str) -> NoReturn:
-    """Raise the exception of a user's function as a TransformError.
+def raise_function_error(exc: BaseException, where: str, columns: Sequence[str] = ()) -> NoReturn:
+    """Raise the exception of a user's function, which got these columns, as a TransformError.
 
     What a signal handler raised is raised unchanged: KeyboardInterrupt on Ctrl-C, or SystemExit when the
     job is terminated.
     """
     if not isinstance(exc, Exception) and _can_be_interrupted():
         raise exc
-    raise function_error(exc, where) from exc
+    raise function_error(exc, where, columns) from exc
 
 
-def function_error(exc: BaseException, where: str) -> TransformError:
-    """The TransformError for the exception of a user's function."""
+def function_error(exc: BaseException, where: str, columns: Sequence[str] = ()) -> TransformError:
+    """The TransformError for the exception of a user's function, which got these columns."""
     text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
-    return TransformError(f"{where}: {text}{_advice(exc)}")
+    return TransformError(f"{where}: {text}{_advice(exc, columns)}")
 
 
 def _can_be_interrupted() -> bool:
@@ -73,7 +74,7 @@ def _can_be_interrupted() -> bool:
     return is_main and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
-def _advice(exc: BaseException) -> str:
+def _advice(exc: BaseException, columns: Sequence[str]) -> str:
     if isinstance(exc, (SystemExit, KeyboardInterrupt)):
         return ". A function cannot end the process: raise another exception, such as ValueError"
     if isinstance(exc, ValueError) and "read-only" in str(exc):
@@ -81,6 +82,11 @@ def _advice(exc: BaseException) -> str:
             ". The arrays that a function gets are read-only: assign a new array, "
             "as in batch['x'] = batch['x'] + 1"
         )
+    if isinstance(exc, KeyError) and exc.args and isinstance(exc.args[0], str) and exc.args[0] not in columns:
+        # the key can also be one of the function's own dicts, so only a column of a similar name is suggested
+        by_casefold = {name.casefold(): name for name in columns}
+        near = difflib.get_close_matches(exc.args[0].casefold(), by_casefold, n=1)
+        return f". Did you mean the column {by_casefold[near[0]]!r}?" if near else ""
     # Pillow, which need not be installed
     if type(exc).__name__.startswith("DecompressionBomb"):
         return (

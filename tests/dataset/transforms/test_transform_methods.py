@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,24 @@ def _no(row: Any) -> Any:
 def test_errors_while_reading(build: Any, match: str) -> None:
     ds = windrow.from_numpy({"x": np.arange(10)})
     with pytest.raises(TransformError, match=match):
+        build(ds).to_arrow()
+
+
+@pytest.mark.parametrize(
+    ("build", "ending"),
+    [
+        (lambda ds: ds.map_batches(lambda b: {"y": b["fares"]}), "Did you mean the column 'fare'?"),
+        (lambda ds: ds.filter(lambda row: row["FARE"] > 0), "Did you mean the column 'fare'?"),
+        (lambda ds: ds.map(lambda row: {"y": {"a": 1}["tips"]}), "Did you mean the column 'tip'?"),
+        (lambda ds: ds.map(lambda row: {"y": {"a": 1}["Oslo"]}), "KeyError: 'Oslo'"),
+        (lambda ds: ds.map(lambda row: {"y": {1: 1}[row["tip"]]}), "KeyError: 0"),
+        # of the function's own dict, by the name of a column that it got
+        (lambda ds: ds.map(lambda row: {"y": {"a": 1}["fare"]}), "KeyError: 'fare'"),
+    ],
+)
+def test_unknown_columns_of_functions_are_answered_with_similar_ones(build: Any, ending: str) -> None:
+    ds = windrow.from_numpy({"fare": np.arange(10), "tip": np.arange(10)})
+    with pytest.raises(TransformError, match=f"{re.escape(ending)}$"):
         build(ds).to_arrow()
 
 

@@ -164,7 +164,7 @@ def call_function(stage: MapBatches, fn: Callable[..., Any], call: Call) -> Resu
     if not failing:
         raise error
     kept = np.setdiff1d(rows, [one.row for one in failing])
-    errors = [(one.row, function_error(one.error, call.where)) for one in failing]
+    errors = [(one.row, function_error(one.error, call.where, call.rows.column_names)) for one in failing]
     if not len(kept):
         return call.rows.slice(0, 0), errors
     return _call(stage, fn, take_rows(batch, kept), _restarted(call.rng, kept), call.where), errors
@@ -184,9 +184,9 @@ def _call(
     try:
         result = fn(user_batch, *stage.fn_args, **_kwargs(stage, rng))
     except RowError as exc:
-        raise_function_error(exc.error, f"{where}, row {exc.row} of its batch")
+        raise_function_error(exc.error, f"{where}, row {exc.row} of its batch", batch.schema.names)
     except BaseException as exc:
-        raise_function_error(exc, where)
+        raise_function_error(exc, where, batch.schema.names)
     try:
         if isinstance(result, Mapping):
             counted = count_references(result)

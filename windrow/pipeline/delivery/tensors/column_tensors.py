@@ -152,7 +152,7 @@ def _collate(batch: pa.RecordBatch, collate_fn: Callable[[Any], Any], batch_form
     try:
         return collate_fn(given)
     except BaseException as exc:
-        raise_function_error(exc, f"collate_fn({function_name(collate_fn)})")
+        raise_function_error(exc, f"collate_fn({function_name(collate_fn)})", batch.schema.names)
 
 
 def column_tensors(
