@@ -85,3 +85,13 @@ def test_options_keep_the_text_of_secrets() -> None:
     assert parse_options(given) == {"key": "123", "anon": False, "secret": "a=b", "config": {"retries": 3}}
     with pytest.raises(PlanError, match="--storage-option KEY=VALUE"):
         parse_options(["key"])
+
+
+def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 2
+    printed = capsys.readouterr()
+    assert not printed.out
+    for command in ("inspect", "explain", "tune", "premix", "status", "doctor"):
+        assert f"\n    {command} " in printed.err

@@ -23,7 +23,7 @@ _COMMANDS = {
     "timeline": timeline,
     "doctor": doctor,
 }
-_FAILED, _INTERRUPTED = 1, 130
+_FAILED, _WRONG_ARGUMENTS, _INTERRUPTED = 1, 2, 130
 _CODES = "exit codes: 0 done; 1 it failed, or doctor found a problem; 2 wrong arguments; 130 interrupted"
 
 
@@ -33,7 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     >>> main(["inspect", "no-such-file.parquet"])
     1
     """
-    parsed = _make_parser().parse_args(arguments)
+    parser = _make_parser()
+    given = sys.argv[1:] if arguments is None else arguments
+    if not given:
+        parser.print_help(sys.stderr)
+        parser.exit(_WRONG_ARGUMENTS)
+    parsed = parser.parse_args(given)
     try:
         code: int = parsed.run(parsed)
         sys.stdout.flush()
