@@ -219,6 +219,16 @@ def test_eagerly_converted_batches_equal_lazily_converted_ones(tmp_path: Path, b
     assert np.array_equal(np.sort(np.concatenate(early)), np.arange(ROWS))
 
 
+def test_an_unknown_column_is_answered_with_a_similar_one(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"row": [1], **{f"x{number}": [1] for number in range(20)}}), tmp_path / "rows.parquet"
+    )
+    rows = windrow.read_parquet(tmp_path / "rows.parquet")
+    for iterate in (rows.iter_batches, rows.iter_torch_batches):
+        with pytest.raises(windrow.PlanError, match=r"columns= has no column 'rows': did you mean 'row'\?$"):
+            next(iterate(columns=["rows"]))
+
+
 def test_columns_that_cannot_become_tensors_raise_wherever_batches_are_made(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": np.arange(50)}), tmp_path / "x.parquet")
     pipe = (

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
+from windrow.io.catalog.column_selection import make_unknown_column_error
 from windrow.pipeline.delivery.sequence_chunks import Chunks, cut_column, dimensions
 
 SequenceLayout = Literal["contiguous", "head_tail"]
@@ -186,9 +187,7 @@ class Selection:
         if self.columns is not None:
             missing = [name for name in self.columns if name not in rows.schema.names]
             if missing:
-                raise PlanError(
-                    f"columns={list(self.columns)!r}: batches have no column {missing[0]!r}, only {rows.schema.names}"
-                )
+                raise make_unknown_column_error(missing[0], rows.schema.names, "columns=")
             rows = rows.select(list(self.columns))
         sequence = self.sequence_of(rows.schema)
         return rows if sequence is None else sequence.cut(rows)
