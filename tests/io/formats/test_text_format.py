@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -135,3 +138,17 @@ def test_line_longer_than_a_chunk_raises(tmp_path: Path, monkeypatch: pytest.Mon
     write_files(tmp_path, {"a.txt": b"x" * 30})
     with pytest.raises(windrow.SourceError, match=r"a\.txt.*a line has more than 10 bytes"):
         windrow.read_text(tmp_path).take()
+
+
+@pytest.mark.parametrize("read", [windrow.read_text, windrow.read_csv, windrow.read_json])
+def test_parquet_files_are_not_taken_for_text(tmp_path: Path, read: Any) -> None:
+    pq.write_table(pa.table({"x": range(10_000), "t": ['a "word"'] * 10_000}), tmp_path / "rows.parquet")
+    with pytest.raises(
+        windrow.SourceError, match=r"rows.parquet is not text but Parquet: read it with read_parquet"
+    ):
+        read(tmp_path / "rows.parquet").take()
+
+
+def test_text_may_begin_like_parquet(tmp_path: Path) -> None:
+    (tmp_path / "rows.txt").write_bytes(b"PAR1\tPAR1\n")
+    assert windrow.read_text(tmp_path / "rows.txt").take() == [{"text": "PAR1\tPAR1"}]

@@ -29,6 +29,8 @@ RANGE_BYTES = 16 * 2**20
 _BEYOND_BYTES = 64 * 1024
 _GROWTH = 4
 _NEWLINE = re.compile(rb"\n")
+# the magic number and the header of a page; text has no such control characters
+_PARQUET = re.compile(rb"PAR1[\x00-\x08\x0e-\x1f]")
 
 # Arrow's parsers work block by block, and each line must fit into one block.
 BLOCK_BYTES = 2**20
@@ -70,6 +72,8 @@ class LineFiles:
     def heads(self, file: OpenFile) -> Iterator[Head]:
         """Yield ever longer heads of a file, as UTF-8."""
         for head in read_heads(file, find_codec(self.compression, file.name)):
+            if _PARQUET.match(head.data):
+                raise SourceError(f"{file.name} is not text but Parquet: read it with read_parquet()")
             try:
                 text = decode_head(head.data, self.encoding, whole=head.whole)
             except UnicodeError as error:
