@@ -47,7 +47,10 @@ class BatchIterator(Protocol):
 
     @property
     def start(self) -> int:
-        """Number of steps of the epoch that were consumed before this iterator, as after a resume."""
+        """Number of steps of the epoch that were consumed before this iterator, as after a resume.
+
+        It is rounded down where these steps had other batches or shards.
+        """
         ...
 
     @property

@@ -42,7 +42,7 @@ class EpochBatches(NamesMissing):
 
     @property
     def start(self) -> int:
-        """Number of steps of the epoch that were consumed before this iterator."""
+        """Number of steps of the epoch that were consumed before this iterator, rounded down."""
         return self.epoch_reader.start
 
     @property
