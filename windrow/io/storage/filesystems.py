@@ -31,6 +31,7 @@ from windrow.io.storage.file_versions import (
     read_hub_version,
     read_local_version,
 )
+from windrow.io.storage.forked_filesystems import in_this_process
 from windrow.io.storage.hub import HubFiles, is_hub, is_hub_url, require_hub, with_revision
 from windrow.io.storage.range_reads import RemoteFile, read_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
@@ -132,7 +133,8 @@ class Files:
             read = read_arrow_version
         elif isinstance(self.filesystem, HubFiles):
             read = read_hub_version
-        return self.retries.read(lambda: read(self.filesystem, path), 0)
+        filesystem = in_this_process(self.filesystem)
+        return self.retries.read(lambda: read(filesystem, path), 0)
 
     def stamp(self, relative: str) -> bytes:
         """Bytes that change when the file is rewritten, as far as its filesystem reports that."""
@@ -261,6 +263,7 @@ def _connect_given(names: Sequence[str], filesystem: Any) -> Connection:
         url_credentials = tuple(secret for name in names for secret in url_secrets(name))
         return _wrap_arrow(names, filesystem, (*filesystem_secrets(filesystem), *url_credentials))
     if isinstance(filesystem, AbstractFileSystem):
+        filesystem = in_this_process(filesystem)
         plain = tuple(str(filesystem._strip_protocol(name)) for name in names)
         if is_hub(filesystem):
             return _connect_hub(filesystem, plain, None, filesystem_secrets(filesystem))

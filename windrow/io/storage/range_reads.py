@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from windrow.core.cached_properties import cached_property
 from windrow.core.phase_clock import count_request, counting, current_clock, phase
+from windrow.io.storage.forked_filesystems import in_this_process
 from windrow.io.storage.retries import Retries, ShortReadError, call_ahead
 
 ReadRange = Callable[[int, int], Any]
@@ -46,8 +47,8 @@ def read_ranges(filesystem: Any, path: str) -> ReadRange:
     """Return a thread-safe function that reads a range of a file, completely or not at all."""
     if not hasattr(filesystem, "cat_file"):
         return _ArrowRanges(filesystem, path)
-
-    return partial(_read_exactly, lambda start, stop: filesystem.cat_file(path, start=start, end=stop))
+    own = in_this_process(filesystem)
+    return partial(_read_exactly, lambda start, stop: own.cat_file(path, start=start, end=stop))
 
 
 def _read_exactly(read: ReadRange, start: int, stop: int) -> Any:
