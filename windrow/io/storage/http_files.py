@@ -11,13 +11,8 @@ import logging
 import os
 import posixpath
 import re
-import tempfile
-import threading
-import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
@@ -25,10 +20,9 @@ from urllib.parse import quote, unquote, urlsplit
 from fsspec import AbstractFileSystem
 
 from windrow.core.errors import PlanError
-from windrow.core.system.files import pread
-from windrow.core.system.processes import call_in_forked_children
 from windrow.io.storage.credentials import is_secret_parameter
 from windrow.io.storage.range_reads import NoRangesError
+from windrow.io.storage.whole_downloads import DOWNLOADS, KEPT_DOWNLOADS
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +33,6 @@ _SIGNED_PARAMETERS = re.compile(
     re.IGNORECASE,
 )
 _NO_RANGES = "support range requests"
-_KEPT_DOWNLOADS = 16
 # as sent over the network, so that ranges and sizes are those of the file
 _IDENTITY = {"Accept-Encoding": "identity"}
 
@@ -206,10 +199,10 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
         if start is None or end is None or start == end:
             with _clean_errors(path):
                 return self.fs.cat_file(url, start=start, end=end)
-        if (known := _DOWNLOADS.find(key)) is not None:
+        if (known := DOWNLOADS.find(key)) is not None:
             return known.read(start, end)
         whole = NoRangesError(partial(self._read_downloaded, path))
-        if _DOWNLOADS.is_expected(key):
+        if DOWNLOADS.is_expected(key):
             raise whole
         headers = {**self.fs.kwargs.get("headers", {}), **_IDENTITY}
         try:
@@ -219,7 +212,7 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
         except ValueError as error:
             if _NO_RANGES not in str(error):
                 raise
-            _DOWNLOADS.expect(key)
+            DOWNLOADS.expect(key)
             raise whole from None
         if not data:
             raise HttpStatusError(416, "the file ends before the range")
@@ -235,7 +228,7 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
             with _clean_errors(path):
                 self.fs.get_file(url, file, headers=headers)
 
-        return _DOWNLOADS.get((self._opening, path), download).read(start, stop)
+        return DOWNLOADS.get((self._opening, path), download).read(start, stop)
 
     def _url(self, name: str) -> str:
         host, slash, rest = name.partition("/")
@@ -284,71 +277,6 @@ def _clean_errors(name: str) -> Iterator[None]:
         raise cause from None
 
 
-class _Content:
-    """The bytes of a temporary file without a name, which goes with the last reference to it."""
-
-    def __init__(self, fill: Callable[[IO[bytes]], None]) -> None:
-        with tempfile.TemporaryFile() as file:
-            fill(file)
-            file.flush()
-            self._descriptor = os.dup(file.fileno())
-        weakref.finalize(self, os.close, self._descriptor)
-
-    def read(self, start: int, stop: int) -> bytes:
-        return pread(self._descriptor, stop - start, start)
-
-
-@dataclass
-class _Download:
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    content: _Content | None = None
-
-
-class _Downloads:
-    """Files that were downloaded as a whole; the last ones that were used."""
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[str, str], _Download] = OrderedDict()
-
-    def find(self, key: tuple[str, str]) -> _Content | None:
-        with self._lock:
-            known = self._known.get(key)
-            if known is None:
-                return None
-            self._known.move_to_end(key)
-            return known.content
-
-    def expect(self, key: tuple[str, str]) -> None:
-        """Remember that a file can only be downloaded."""
-        with self._lock:
-            self._known.setdefault(key, _Download())
-            while len(self._known) > _KEPT_DOWNLOADS:
-                self._known.popitem(last=False)
-
-    def is_expected(self, key: tuple[str, str]) -> bool:
-        with self._lock:
-            return key in self._known
-
-    def get(self, key: tuple[str, str], fill: Callable[[IO[bytes]], None]) -> _Content:
-        """The content of a key, which the first call fills."""
-        self.expect(key)
-        with self._lock:
-            known = self._known.setdefault(key, _Download())
-            self._known.move_to_end(key)
-        with known.lock:
-            if known.content is None:
-                known.content = _Content(fill)
-            return known.content
-
-
-_DOWNLOADS = _Downloads()
-# another thread can hold a lock when the process is forked
-call_in_forked_children(_DOWNLOADS.forget)
-
 _WARNED: set[str] = set()
 
 
@@ -360,5 +288,5 @@ def _warn_once(server: str) -> None:
             "process that reads it. The last %d lie in the folder of temporary files (TMPDIR). Copy the dataset to "
             "local disk or object storage if it is large",
             server,
-            _KEPT_DOWNLOADS,
+            KEPT_DOWNLOADS,
         )
