@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -82,6 +83,15 @@ def test_credentials_that_contradict_each_other_raise(urls: list[str], words: st
     with pytest.raises(windrow.PlanError, match=words) as caught:
         connect(urls, None, {})
     assert "hidden" not in str(caught.value)
+
+
+@given(st.lists(st.text("ab =%#+&é日?235F", min_size=1, max_size=6), min_size=1, max_size=3))
+def test_urls_come_back_from_their_names(parts: list[str]) -> None:
+    files, _ = opened("https://me:pw@host/x?sig=abc")
+    url = "https://me:pw@host/" + "/".join(quote(part, safe="") for part in parts)
+    name = split_url(url)[3]
+    assert "?" not in name
+    assert files._url(name) == url
 
 
 @given(st.lists(st.text("ab =%#+&é日", min_size=1, max_size=6), min_size=1, max_size=3))

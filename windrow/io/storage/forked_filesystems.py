@@ -1,4 +1,4 @@
-"""Filesystems after a fork: fsspec's asynchronous ones refuse to work there, as the thread of their event loop is lost."""
+"""Filesystems after a fork: fsspec's asynchronous ones refuse to work there, without the thread of their event loop."""
 
 from __future__ import annotations
 

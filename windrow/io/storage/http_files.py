@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,9 +17,11 @@ from typing import IO, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from fsspec import AbstractFileSystem
+from fsspec.asyn import sync
 
 from windrow.core.errors import PlanError
 from windrow.io.storage.credentials import is_secret_parameter
+from windrow.io.storage.http_pages import find_children
 from windrow.io.storage.range_reads import NoRangesError
 from windrow.io.storage.whole_downloads import DOWNLOADS, KEPT_DOWNLOADS
 
@@ -32,6 +33,10 @@ _SIGNED_PARAMETERS = re.compile(
     r"|s[vsterip]|srt|spr|sip|ses|sdd|scid|sk(oid|tid|t|e|s|v)|[as]uoid|saoid|rs(cc|cd|ce|cl|ct)",
     re.IGNORECASE,
 )
+# in names, an encoded ?, and what would be one if it were not encoded once more
+_MARKS = re.compile(r"%(?:25((?:25)*3F)|3F)")
+_LIKE_MARKS = re.compile(r"(?<=%)(?=(?:25)*3F)")
+_HTML = "text/html"
 _NO_RANGES = "support range requests"
 # as sent over the network, so that ranges and sizes are those of the file
 _IDENTITY = {"Accept-Encoding": "identity"}
@@ -61,8 +66,27 @@ def split_url(url: str) -> tuple[str, str, str, str, str]:
     ]
     own = "&".join(text for text, other in zip(given, is_signature, strict=True) if not other)
     signature = "&".join(text for text, other in zip(given, is_signature, strict=True) if other)
-    name = host + unquote(parts.path) + (f"?{own}" if own else "")
+    name = host + _decode_path(parts.path) + (f"?{own}" if own else "")
     return parts.scheme, login, host, name, signature
+
+
+def _decode_path(path: str) -> str:
+    """Decode a path for a name, in which ``?`` begins the query: that of a path stays encoded.
+
+    >>> _decode_path("a%20b%3Fc"), _decode_path("100%25%253F")
+    ('a b%3Fc', '100%%253F')
+    """
+    return _LIKE_MARKS.sub("25", unquote(path)).replace("?", "%3F")
+
+
+def _encode_path(path: str) -> str:
+    """Encode the path of a name.
+
+    >>> _encode_path("a b%3Fc"), _encode_path("100%%253F")
+    ('a%20b%3Fc', '100%25%253F')
+    """
+    plain = _MARKS.sub(lambda found: f"%{found[1]}" if found[1] else "?", path)
+    return quote(plain)
 
 
 class HttpStatusError(OSError):
@@ -147,21 +171,13 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
         folder = path.rstrip("/")
         url = self._url(f"{folder}/")
         with _clean_errors(folder):
-            links = self.fs.ls(url, detail=False)
-        found = dict(filter(None, (self._find_child(folder, url, link) for link in links)))
-        infos = [{"name": name, "size": None, "type": kind} for name, kind in sorted(found.items())]
+            page = sync(self.fs.loop, _request_page, self.fs, url)
+        kinds = {
+            f"{folder}/{_decode_path(child.rstrip('/'))}": "directory" if child.endswith("/") else "file"
+            for child in find_children(page, url)
+        }
+        infos = [{"name": name, "size": None, "type": kind} for name, kind in sorted(kinds.items())]
         return infos if detail else [info["name"] for info in infos]
-
-    def _find_child(self, folder: str, url: str, link: str) -> tuple[str, str] | None:
-        """The name below a folder that a link leads to, and its type; None for other links, as for sorting."""
-        start = url.rstrip("/") + "/"
-        relative = link[len(start) :] if link.startswith(start) else ""
-        child = posixpath.normpath(unquote(relative)) if relative else "."
-        if re.search("[?#]", relative) or child.startswith((".", "/")):
-            return None
-        if not link.endswith("/"):
-            return f"{folder}/{child}", "file"
-        return None if "/" in child else (f"{folder}/{child}", "directory")
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Size, version and type; a directory is what the server knows with a slash at the end of its URL."""
@@ -236,7 +252,9 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
         login = ":".join(self.credentials["logins"].get(host, ()))
         query = "&".join(filter(None, (own, self._signature(name))))
         address = f"{login}@{host}" if login else host
-        return f"{self._scheme_of(name)}://{address}{slash}{quote(path)}" + (f"?{query}" if query else "")
+        return f"{self._scheme_of(name)}://{address}{slash}{_encode_path(path)}" + (
+            f"?{query}" if query else ""
+        )
 
     def _scheme_of(self, name: str) -> str:
         return (
@@ -254,6 +272,15 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
                 return str(signatures[place])
             place = place.rpartition("/")[0]
         return ""
+
+
+async def _request_page(fs: Any, url: str) -> str:
+    """The text of a page; empty if it is not HTML."""
+    session = await fs.set_session()
+    async with session.get(fs.encode_url(url), **fs.kwargs) as response:
+        response.raise_for_status()
+        kind = response.headers.get("Content-Type", _HTML).partition(";")[0].strip().lower()
+        return str(await response.text(errors="replace")) if kind == _HTML else ""
 
 
 @contextmanager
