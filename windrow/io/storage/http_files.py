@@ -37,7 +37,9 @@ _SIGNED_PARAMETERS = re.compile(
 _MARKS = re.compile(r"%(?:25((?:25)*3F)|3F)")
 _LIKE_MARKS = re.compile(r"(?<=%)(?=(?:25)*3F)")
 _HTML = "text/html"
-_NO_RANGES = "support range requests"
+# to connect, and between two parts of an answer
+_SOCKET_SECONDS = 60.0
+_PART_BYTES = 2**20
 # as sent over the network, so that ranges and sizes are those of the file
 _IDENTITY = {"Accept-Encoding": "identity"}
 
@@ -216,35 +218,27 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
             with _clean_errors(path):
                 return self.fs.cat_file(url, start=start, end=end)
         if (known := DOWNLOADS.find(key)) is not None:
-            return known.read(start, end)
+            return DOWNLOADS.read(key, known, start, end)
         whole = NoRangesError(partial(self._read_downloaded, path))
         if DOWNLOADS.is_expected(key):
             raise whole
-        headers = {**self.fs.kwargs.get("headers", {}), **_IDENTITY}
-        try:
-            with _clean_errors(path), self.fs.open(url, size=end, cache_type="none", headers=headers) as file:
-                file.seek(start)
-                data = file.read(end - start)
-        except ValueError as error:
-            if _NO_RANGES not in str(error):
-                raise
+        with _clean_errors(path):
+            data = sync(self.fs.loop, _request_range, self.fs, url, start, end)
+        if data is None:
             DOWNLOADS.expect(key)
-            raise whole from None
-        if not data:
-            raise HttpStatusError(416, "the file ends before the range")
+            raise whole
         return data
 
     def _read_downloaded(self, path: str, start: int, stop: int) -> bytes:
         """Bytes of a file that is downloaded as a whole, once for each listing and process."""
-        url = self._url(path)
-        headers = {**self.fs.kwargs.get("headers", {}), **_IDENTITY}
+        url, key = self._url(path), (self._opening, path)
 
         def download(file: IO[bytes]) -> None:
             _warn_once(self.unstrip_protocol(path.partition("/")[0]))
             with _clean_errors(path):
-                self.fs.get_file(url, file, headers=headers)
+                sync(self.fs.loop, _download, self.fs, url, file)
 
-        return DOWNLOADS.get((self._opening, path), download).read(start, stop)
+        return DOWNLOADS.read(key, DOWNLOADS.get(key, download), start, stop)
 
     def _url(self, name: str) -> str:
         host, slash, rest = name.partition("/")
@@ -272,6 +266,45 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
                 return str(signatures[place])
             place = place.rpartition("/")[0]
         return ""
+
+
+def _request_options(fs: Any, **headers: str) -> dict[str, Any]:
+    """The options of a client for a request of bytes: without compression, nor aiohttp's limit of 5 minutes in all."""
+    options = {**fs.kwargs, "headers": {**fs.kwargs.get("headers", {}), **_IDENTITY, **headers}}
+    if "timeout" not in {*fs.kwargs, *fs.client_kwargs}:
+        from aiohttp import ClientTimeout
+
+        options["timeout"] = ClientTimeout(
+            total=None, sock_connect=_SOCKET_SECONDS, sock_read=_SOCKET_SECONDS
+        )
+    return options
+
+
+async def _request_range(fs: Any, url: str, start: int, stop: int) -> bytes | None:
+    """The bytes of a range; None if the server sends the file as a whole, and the range is not at its beginning."""
+    session = await fs.set_session()
+    options = _request_options(fs, Range=f"bytes={start}-{stop - 1}")
+    async with session.get(fs.encode_url(url), **options) as response:
+        response.raise_for_status()
+        if response.status == 206:
+            stated = response.headers.get("Content-Range", "")
+            if not re.match(rf"(bytes {start}-|$)", stated):
+                raise OSError(f"the server sent another range than that from byte {start:,}: {stated}")
+            return bytes(await response.read())
+        if start > 0:
+            return None
+        data = bytearray()
+        while len(data) < stop and (part := await response.content.read(stop - len(data))):
+            data += part
+        return bytes(data)
+
+
+async def _download(fs: Any, url: str, file: IO[bytes]) -> None:
+    session = await fs.set_session()
+    async with session.get(fs.encode_url(url), **_request_options(fs)) as response:
+        response.raise_for_status()
+        async for part in response.content.iter_chunked(_PART_BYTES):
+            file.write(part)
 
 
 async def _request_page(fs: Any, url: str) -> str:

@@ -77,6 +77,19 @@ class _Downloads:
                 known.content = _Content(fill)
             return known.content
 
+    def read(self, key: tuple[str, str], content: _Content, start: int, stop: int) -> bytes:
+        """The bytes of a range; a content that lacks some is downloaded anew at its next read.
+
+        Where an answer states no length, a connection that was cut looks like the end of the file.
+        """
+        data = content.read(start, stop)
+        if len(data) < stop - start:
+            with self._lock:
+                known = self._known.get(key)
+                if known is not None and known.content is content:
+                    known.content = None
+        return data
+
 
 DOWNLOADS = _Downloads()
 # another thread can hold a lock when the process is forked
