@@ -106,5 +106,6 @@ def test_the_extra_of_a_scheme_is_named_where_its_package_is_missing(
         raise ImportError("Please install it")
 
     monkeypatch.setattr("fsspec.core.url_to_fs", refuse)
+    monkeypatch.setattr("windrow.io.storage.sftp_files.get_filesystem_class", refuse)
     with pytest.raises(SourceError, match=rf'pip install "windrow\[{extra}\]"'):
         open_parquet(url)

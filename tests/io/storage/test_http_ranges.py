@@ -100,5 +100,5 @@ def test_reads_have_no_limit_of_time_in_all_unless_a_user_gives_one() -> None:
         assert file.read_range(0, 1)
     for options in ({}, {"client_kwargs": {"timeout": ClientTimeout(total=7)}}):
         filesystem: Any = connect("http://host/x", None, options).opener.fs
-        limit = http_files._request_options(filesystem).get("timeout")
+        limit: Any = http_files._request_options(filesystem).get("timeout")
         assert (limit is None) if options else (limit.total is None and limit.sock_read is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -9,9 +10,12 @@ from typing import Any, ClassVar
 
 import pytest
 
+import windrow
 from windrow.io.storage import sftp_files
+from windrow.io.storage.credentials import filesystem_secrets
+from windrow.io.storage.filesystems import connect
 from windrow.io.storage.retries import is_transient
-from windrow.io.storage.sftp_files import SftpFiles
+from windrow.io.storage.sftp_files import SftpFiles, SftpServer
 
 
 class Server:
@@ -61,7 +65,7 @@ def make(server: Server) -> SftpFiles:
                 raise server.fails.pop()
             return {"name": path, "size": 1, "type": "file"}
 
-    files = SftpFiles(Connection(timeout=15))
+    files = SftpFiles.of(Connection(timeout=15))
     server.connections.clear()
     return files
 
@@ -100,9 +104,72 @@ def test_concurrent_calls_have_connections_of_their_own_up_to_a_limit() -> None:
 
 
 def test_a_server_that_hangs_up_while_connecting_is_tried_again() -> None:
-    def connect() -> None:
+    def connect(**_: Any) -> None:
         raise EOFError
 
     with pytest.raises(ConnectionResetError, match="closed the connection") as caught:
-        sftp_files.connect_sftp(connect)
+        SftpFiles(SftpServer(connect)).info("/x")
     assert is_transient(caught.value)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_connection_that_was_interrupted_is_closed(error: type[BaseException]) -> None:
+    server = Server()
+    files = make(server)
+    files.info("/x")
+    closed: list[bool] = []
+    server.connections[0].client.close = lambda: closed.append(True)
+    with pytest.raises(error), files._connection():
+        raise error
+    assert closed == [True]
+    files.info("/x")
+    assert len(server.connections) == 2
+
+
+def test_filesystems_of_a_server_share_connections() -> None:
+    server = Server()
+    files = make(server)
+    for same in (files, SftpFiles(files.server)):
+        same.info("/x")
+    assert len(server.connections) == 1
+
+
+def test_urls_are_split_and_nothing_connects_before_the_first_request() -> None:
+    pytest.importorskip("paramiko")
+    urls = ["sftp://me:p%2Fw%40x@host:22/a b/?.csv", "ssh://me:p%2Fw%40x@host:22/c#d"]
+    connection = connect(urls, None, {"look_for_keys": False})
+    assert connection.paths == ("/a b/?.csv", "/c#d")
+    for files in (connection.opener, pickle.loads(pickle.dumps(connection.opener))):
+        options = {"host": "host", "port": 22, "username": "me", "password": "p/w@x", "look_for_keys": False}
+        assert files.server.options == options
+        assert files.unstrip_protocol("/c") == "sftp://host:22/c"
+        assert {"me", "p/w@x"} <= set(filesystem_secrets(files))
+        assert "p/w@x" not in repr(files.server)
+    with pytest.raises(windrow.PlanError, match="sftp://one/x and sftp://two/y are on different filesystems"):
+        connect(["sftp://one/x", "sftp://me:hidden@two/y"], None, None)
+
+
+def test_connecting_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sftp_files, "_OPEN_SECONDS", 0.05)
+    release = threading.Event()
+    try:
+        with pytest.raises(TimeoutError):
+            SftpFiles(SftpServer(lambda **_: release.wait())).info("/x")
+    finally:
+        release.set()
+
+
+def test_links_to_nothing_do_not_fail_their_folder() -> None:
+    files = make(Server())
+    targets = {"/x/file": "file", "/x/folder": "directory"}
+
+    def info(path: str) -> dict[str, Any]:
+        if path not in targets:
+            raise FileNotFoundError(path)
+        return {"name": path, "type": targets[path]}
+
+    with files._connection() as connection:
+        names = ("/x/file", "/x/folder", "/x/nothing")
+        connection.ls = lambda *_, **__: [{"name": name, "type": "link"} for name in names]
+        connection.info = info
+    assert [found["type"] for found in files.ls("/x")] == ["file", "directory", "link"]

@@ -34,7 +34,7 @@ _MIN_LENGTH = 4
 _SHOWN_CHARACTERS = 2_000
 _STANDALONE = r"""(?<![^\s'"`=:,;()\[\]{{}}<>&?|]){}(?=[\s'"`=:,;()\[\]{{}}<>&?|]|\.?(?:\s|$))"""
 # attributes of filesystems that wrap another one
-_WRAPPED_ATTRIBUTES = ("fs", "base_fs", "handler")
+_WRAPPED_ATTRIBUTES = ("fs", "base_fs", "handler", "server")
 # state, not options
 _STATE_ATTRIBUTES = {"dircache"}
 

@@ -224,15 +224,11 @@ def _connect_urls(names: Sequence[str], options: dict[str, Any]) -> Connection:
                 return _wrap_arrow(names, open_arrow_s3(options), secrets)
             options = to_s3fs_options(options)
         if all(map(_is_sftp, names)):
-            from windrow.io.storage.sftp_files import CONNECT_RETRIES, TIMEOUTS, connect_sftp
+            from windrow.io.storage.sftp_files import connect_sftp
 
-            # the only filesystem that connects here
-            made = {**TIMEOUTS, **options}
-            connected = CONNECT_RETRIES.call(
-                lambda: connect_sftp(lambda: [url_to_fs(name, **made) for name in names])
-            )
-        else:
-            connected = [url_to_fs(name, **options) for name in names]
+            files, plain_paths = connect_sftp(names, options)
+            return Connection(files, files, tuple(plain_paths), secrets)
+        connected = [url_to_fs(name, **options) for name in names]
     except PlanError:
         raise
     except Exception as error:
@@ -300,7 +296,7 @@ def _wrap_fsspec(
     elif "sftp" in protocols and hasattr(filesystem, "ftp"):
         from windrow.io.storage.sftp_files import SftpFiles
 
-        wrapped = SftpFiles(filesystem)
+        wrapped = SftpFiles.of(filesystem)
     return Connection(wrapped, wrapped, paths, secrets)
 
 
@@ -315,8 +311,6 @@ def _connecting_fix(name: str, error: Exception) -> str:
     kinds = (ImportError,) if scheme in S3_SCHEMES else (ImportError, ValueError)
     if isinstance(error, kinds) and scheme in _EXTRAS:
         return f'check storage_options=, and pip install "windrow[{_EXTRAS[scheme]}]"'
-    if isinstance(error, GaveUpError):
-        return "check the server's address and the network, or try later"
     return "check the URL's scheme and storage_options=, and that the scheme's package is installed"
 
 

@@ -1,62 +1,116 @@
 """Files of an SFTP server as a filesystem: several connections, one call at a time on each, and new ones for lost ones.
 
-fsspec has one connection, on which calls from several threads hang, and which it never opens again.
+fsspec has one connection, on which calls from several threads hang, and which it never opens again. All filesystems of
+a server share the connections of their process, since paramiko closes none that is merely forgotten.
 """
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
 
-from fsspec import AbstractFileSystem
+from fsspec import AbstractFileSystem, get_filesystem_class
 
-from windrow.io.storage.retries import Retries
-
-T = TypeVar("T")
+from windrow.core.errors import PlanError
+from windrow.core.system.processes import call_in_forked_children
+from windrow.io.storage.credentials import without_user
+from windrow.io.storage.retries import call_within
 
 # servers refuse more: OpenSSH begins to at 10 that are not yet authenticated
 _MAX_CONNECTIONS = 8
 _CONNECT_SECONDS = 15.0
+# until files can be read, after all steps of connecting; paramiko would wait for the last ones without end
+_OPEN_SECONDS = 30.0
 _REPLY_SECONDS = 60.0
 _RACES = 10
-
 # of paramiko, which has none by default
-TIMEOUTS = {"timeout": _CONNECT_SECONDS, "banner_timeout": _CONNECT_SECONDS, "auth_timeout": _CONNECT_SECONDS}
-CONNECT_RETRIES = Retries(seconds=_CONNECT_SECONDS)
+_TIMEOUTS = {
+    "timeout": _CONNECT_SECONDS,
+    "banner_timeout": _CONNECT_SECONDS,
+    "auth_timeout": _CONNECT_SECONDS,
+}
+
+
+@dataclass(frozen=True)
+class SftpServer:
+    """How to connect to a server: the class of fsspec's filesystem and its arguments, which can hold credentials."""
+
+    kind: Any
+    arguments: tuple[Any, ...] = field(default=(), hash=False, repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
+
+    @property
+    def address(self) -> str:
+        """The host, and the port if one is given."""
+        host, port = self.options.get("host", *self.arguments[:1]), self.options.get("port")
+        return f"{host}:{port}" if port else str(host)
+
+    def connect(self) -> Any:
+        """Open a connection: a filesystem of fsspec that nothing else uses."""
+        options = {**_TIMEOUTS, **self.options, "skip_instance_cache": True}
+        try:
+            connection = call_within(_OPEN_SECONDS, lambda: self.kind(*self.arguments, **options))
+        except EOFError as error:
+            # of paramiko, where the server hangs up in the meantime
+            raise ConnectionResetError("the server closed the connection while it was opened") from error
+        connection.ftp.get_channel().settimeout(_REPLY_SECONDS)
+        return connection
+
+
+def connect_sftp(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[SftpFiles, list[str]]:
+    """The server of some URLs, and the paths of the URLs there; connects to it at the first request."""
+    kind = get_filesystem_class("sftp")
+    parts = [_split_url(kind, url) for url in urls]
+    servers = [SftpServer(kind, (), {**given, **options}) for given, _ in parts]
+    for url, server in zip(urls, servers, strict=True):
+        if server != servers[0]:
+            first, this = without_user(urls[0]), without_user(url)
+            raise PlanError(f"{first} and {this} are on different filesystems: read them separately")
+    return SftpFiles(servers[0]), [path for _, path in parts]
+
+
+def _split_url(kind: Any, url: str) -> tuple[dict[str, Any], str]:
+    """The options that a URL states, and its path, in which ``?`` and ``#`` are part of names."""
+    stated = kind._get_kwargs_from_urls(url)
+    options = {name: stated[name] for name in ("host", "port", "username", "password") if name in stated}
+    for name in {"username", "password"} & options.keys():
+        options[name] = unquote(options[name])
+    return options, "/" + url.partition("://")[2].partition("/")[2]
 
 
 class SftpFiles(AbstractFileSystem):  # type: ignore[misc]
-    """The files of an SFTP server; ``fs`` is a filesystem of fsspec that says how to connect."""
+    """The files of an SFTP server; small and picklable, with the credentials."""
 
     cachable = False
     protocol = ("sftp", "ssh")
 
-    def __init__(self, fs: Any) -> None:
+    def __init__(self, server: SftpServer) -> None:
         super().__init__(use_listings_cache=False)
-        self.fs = fs
-        self._idle: list[Any] = []
-        self._free = threading.BoundedSemaphore(_MAX_CONNECTIONS)
-        self._process = os.getpid()
+        self.server = server
+
+    @classmethod
+    def of(cls, filesystem: Any) -> SftpFiles:
+        """The files of the server that a filesystem of fsspec is connected to."""
+        return cls(SftpServer(type(filesystem), filesystem.storage_args, filesystem.storage_options))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SftpFiles) and bool(self.fs == other.fs)
+        return isinstance(other, SftpFiles) and self.server == other.server
 
     def __hash__(self) -> int:
-        return hash(self.fs)
+        return hash(self.server)
 
     def unstrip_protocol(self, name: str) -> str:
         """The URL of a file without credentials."""
-        port = self.fs.storage_options.get("port")
-        return f"sftp://{self.fs.host}{f':{port}' if port else ''}/{name.lstrip('/')}"
+        return f"sftp://{self.server.address}/{name.lstrip('/')}"
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> Any:
-        """The files and directories of a directory; links count as what they lead to."""
+        """The files and directories of a directory; links count as what they lead to, or stay links if to nothing."""
         with self._connection() as connection:
-            found = connection.ls(path, detail=True)
-            infos = [connection.info(info["name"]) if info["type"] == "link" else info for info in found]
+            infos = [_follow(connection, info) for info in connection.ls(path, detail=True)]
         return infos if detail else [info["name"] for info in infos]
 
     def info(self, path: str, **_: Any) -> Any:
@@ -101,42 +155,74 @@ class SftpFiles(AbstractFileSystem):  # type: ignore[misc]
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
-        """A connection that no other thread uses; it is dropped if it is broken, or if a reply may still come."""
-        if self._process != os.getpid():
-            # the connections of the process that this one was forked from are in use there
-            self._idle, self._free = [], threading.BoundedSemaphore(_MAX_CONNECTIONS)
-            self._process = os.getpid()
+        if self.server not in _POOLS:
+            _POOLS.setdefault(self.server, _Pool(self.server))
+        with _POOLS[self.server].connection() as connection:
+            yield connection
+
+
+class _Pool:
+    """The connections of this process to a server."""
+
+    def __init__(self, server: SftpServer) -> None:
+        self._server = server
+        self._idle: list[Any] = []
+        self._free = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+
+    @contextmanager
+    def connection(self) -> Iterator[Any]:
+        """A connection that no other thread uses; it is closed if it is broken, or if a reply may still come."""
         with self._free:
-            connection = self._open()
+            connection = self._find_idle() or self._server.connect()
             try:
                 yield connection
             except Exception as error:
                 if isinstance(error, TimeoutError) or not _is_alive(connection):
-                    with suppress(Exception):
-                        connection.client.close()
+                    _close(connection)
                     raise ConnectionResetError(f"{type(error).__name__}: {error}") from error
                 self._idle.append(connection)
                 raise
+            except BaseException:
+                _close(connection)
+                raise
             self._idle.append(connection)
 
-    def _open(self) -> Any:
+    def _find_idle(self) -> Any:
         while self._idle:
             with suppress(IndexError):
                 connection = self._idle.pop()
                 if _is_alive(connection):
                     return connection
-        options = {**TIMEOUTS, **self.fs.storage_options, "skip_instance_cache": True}
-        connection = connect_sftp(lambda: type(self.fs)(*self.fs.storage_args, **options))
-        connection.ftp.get_channel().settimeout(_REPLY_SECONDS)
-        return connection
+                _close(connection)
+        return None
 
 
-def connect_sftp(connect: Callable[[], T]) -> T:
-    """Connect; paramiko raises a bare ``EOFError`` where the server hangs up in the meantime."""
+_POOLS: dict[SftpServer, _Pool] = {}
+_OF_PARENTS: list[_Pool] = []
+
+
+def _leave_to_parent() -> None:
+    """Use no connection of the process that this one was forked from, nor forget it: paramiko would then end it."""
+    _OF_PARENTS.extend(_POOLS.values())
+    _POOLS.clear()
+
+
+call_in_forked_children(_leave_to_parent)
+
+
+def _follow(connection: Any, info: dict[str, Any]) -> Any:
+    if info["type"] != "link":
+        return info
     try:
-        return connect()
-    except EOFError as error:
-        raise ConnectionResetError("the server closed the connection while it was opened") from error
+        return connection.info(info["name"])
+    except (FileNotFoundError, PermissionError):
+        # as on local disk, what reads the file raises
+        return info
+
+
+def _close(connection: Any) -> None:
+    with suppress(Exception):
+        connection.client.close()
 
 
 def _is_alive(connection: Any) -> bool:
