@@ -51,6 +51,7 @@ class HubFault:
     cut: int | None = None
     # seconds before the right answer
     delay: float = 0.0
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -142,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.delay:
             time.sleep(fault.delay)
         elif fault is not None and fault.cut is None:
-            return self._send(fault.status, b"{}", {"X-Error-Message": "planned"})
+            return self._send(fault.status, b"{}", {"X-Error-Message": "planned", **fault.headers})
         parts = urlsplit(self.path)
         if parts.path.startswith("/cdn/"):
             return self._cdn(parts.path, parts.query)

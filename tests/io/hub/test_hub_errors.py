@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import logging
 import sys
 import time
@@ -99,6 +101,39 @@ def test_transient_errors_are_retried(hub: Hub, fault: HubFault) -> None:
     hub.faults.append(planned)
     assert rows_of(read(f"{URL}/data/test.parquet", hub)) == list(range(2 * ROWS, 3 * ROWS))
     assert planned.times == 0
+
+
+@pytest.mark.parametrize("headers", [{"Retry-After": "1"}, {"RateLimit": '"resolvers";r=0;t=1'}])
+@pytest.mark.parametrize(("path", "method"), [("/cdn/", "GET"), ("/resolve/", "HEAD")])
+def test_reads_wait_as_long_as_the_hub_says(
+    hub: Hub, path: str, method: str, headers: dict[str, str]
+) -> None:
+    hub.commit(REPO, trips())
+    planned = HubFault(path, 429, 1, method, headers=headers)
+    hub.faults.append(planned)
+    begin = time.monotonic()
+    assert read(f"{URL}/data/test.parquet", hub).count() == ROWS
+    assert time.monotonic() - begin >= 1
+    assert planned.times == 0
+
+
+def test_another_range_is_an_error(hub: Hub) -> None:
+    hub.commit(REPO, trips())
+    ds = read(f"{URL}/data/test.parquet", hub)
+    hub.faults.append(HubFault("/cdn/", 206, float("inf"), headers={"Content-Range": "bytes 7-8/9"}))
+    with pytest.raises(windrow.SourceError, match=r"another range than that from byte [0-9,]+: bytes 7-8/9"):
+        ds.to_numpy()
+
+
+def test_a_file_without_a_size_is_an_error(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    hub.commit(REPO, trips())
+    ask = huggingface_hub.get_hf_file_metadata
+    lacking = functools.partial(dataclasses.replace, size=None)
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *a, **o: lacking(ask(*a, **o)))
+    with pytest.raises(windrow.SourceError, match="does not state the size of the file"):
+        read(f"{URL}/data/test.parquet", hub)
 
 
 def test_a_listing_is_retried(hub: Hub) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,7 +45,7 @@ def opened(answer: Callable[[str], Answer], **options: Any) -> Iterator[tuple[Re
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         connection = connect(f"http://127.0.0.1:{server.server_port}/x", None, options)
-        files = Files("", connection.opener, Retries(seconds=1, first_wait_seconds=0.01))
+        files = Files("", connection.opener, Retries(seconds=3, first_wait_seconds=0.01))
         yield files.open_remote(connection.paths[0], len(CONTENT)), asked
         server.shutdown()
 
@@ -102,3 +103,15 @@ def test_reads_have_no_limit_of_time_in_all_unless_a_user_gives_one() -> None:
         filesystem: Any = connect("http://host/x", None, options).opener.fs
         limit: Any = http_files._request_options(filesystem).get("timeout")
         assert (limit is None) if options else (limit.total is None and limit.sock_read is not None)
+
+
+def test_a_read_waits_as_long_as_the_server_says() -> None:
+    times: list[float] = []
+
+    def answer(header: str) -> Answer:
+        times.append(time.monotonic())
+        return (429, {"Retry-After": "1", "Content-Length": "0"}, b"") if len(times) == 1 else whole(header)
+
+    with opened(answer) as (file, _):
+        assert bytes(file.read_range(0, 9)) == CONTENT[:9]
+    assert times[1] - times[0] >= 1

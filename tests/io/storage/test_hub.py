@@ -45,3 +45,28 @@ def test_what_lies_in_no_repository(path: str) -> None:
 
 def test_texts_of_a_reader_have_no_token() -> None:
     assert "SECRET" not in repr(HubFiles("http://127.0.0.1:1", "hf_SECRET"))
+
+
+@pytest.mark.parametrize(
+    ("location", "is_sent"),
+    [
+        ("https://hub.test/api/resolve-cache/x", True),
+        ("https://cdn.test/x", False),
+        ("https://hub.test.evil/x", False),
+        ("https://hub.test:8443/x", False),
+        ("http://hub.test/x", False),
+    ],
+)
+def test_the_token_is_sent_to_the_endpoint_alone(
+    location: str, is_sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    utils = pytest.importorskip("huggingface_hub.utils")
+    sent: dict[str, str] = {}
+
+    class Session:
+        def get(self, _: str, headers: dict[str, str], **__: object) -> None:
+            sent.update(headers)
+
+    monkeypatch.setattr(utils, "get_session", Session)
+    HubFiles("https://hub.test", "hf_SECRET")._get(location, 0, 10)
+    assert ("authorization" in sent) == is_sent

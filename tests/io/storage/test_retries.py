@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import errno
 import threading
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +13,14 @@ from hypothesis import strategies as st
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.io.storage.range_reads import RemoteFile, join_ranges, read_ranges
-from windrow.io.storage.retries import GaveUpError, Retries, ShortReadError, call_within, is_transient
+from windrow.io.storage.retries import (
+    GaveUpError,
+    Retries,
+    ShortReadError,
+    call_within,
+    find_retry_after,
+    is_transient,
+)
 
 QUICK = Retries(seconds=0.2, first_wait_seconds=0.001, max_wait_seconds=0.01)
 
@@ -157,6 +167,59 @@ def test_waits_are_random_and_bounded() -> None:
     assert 0.3 < sum(drawn[0]) / 200 < 0.7
     assert max(drawn[1]) <= 8
     assert max(drawn[1]) > 1
+
+
+def with_headers(headers: Any) -> Exception:
+    error = TimeoutError("wait")
+    error.__cause__ = from_library("httpx", "HTTPStatusError", response=SimpleNamespace(headers=headers))
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (with_headers({"Retry-After": "7"}), 7),
+        (with_headers({"retry-after": " 0 "}), 0),
+        (with_headers({"Retry-After": "soon"}), 0),
+        (with_headers({"Retry-After": "-3"}), 0),
+        (
+            with_headers(
+                {"Retry-After": format_datetime(datetime.now(timezone.utc) + timedelta(seconds=90))}
+            ),
+            90,
+        ),
+        (with_headers({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}), 0),
+        (with_headers({"ratelimit": '"api";r=0;t=55', "Retry-After": "3"}), 55),
+        (with_headers({"ratelimit": '"api";r=12;t=55'}), 0),
+        (with_headers(None), 0),
+        (from_library("aiohttp", "ClientResponseError", headers={"Retry-After": "8"}), 8),
+        (client_error(503, "SlowDown"), 0),
+        (OSError("no headers"), 0),
+    ],
+)
+def test_the_wait_that_a_response_asks_for(error: BaseException, seconds: float) -> None:
+    assert find_retry_after(error) == pytest.approx(seconds, abs=5 if seconds == 90 else 0)
+
+
+def test_a_retry_waits_as_long_as_asked_within_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("windrow.io.storage.retries.time", clock)
+    retries, asked = Retries(seconds=30, first_wait_seconds=1), []
+
+    def call(stated: str) -> None:
+        asked.append(clock.now)
+        raise with_headers({"Retry-After": stated})
+
+    with pytest.raises(GaveUpError):
+        retries.call(lambda: call("20"))
+    assert 20 <= asked[1] <= 21
+    # the last attempt is at the end of the budget
+    assert asked[2:] == [30]
+    asked.clear()
+    clock.now = 0
+    with pytest.raises(GaveUpError):
+        retries.call(lambda: call("900"))
+    assert asked == [0, 30]
 
 
 @pytest.mark.parametrize("seconds", [-1, float("inf"), float("nan"), "1 min", None])

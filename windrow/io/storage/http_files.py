@@ -22,7 +22,7 @@ from fsspec.asyn import sync
 from windrow.core.errors import PlanError
 from windrow.io.storage.credentials import is_secret_parameter
 from windrow.io.storage.http_pages import find_children
-from windrow.io.storage.range_reads import NoRangesError
+from windrow.io.storage.range_reads import NoRangesError, check_content_range
 from windrow.io.storage.whole_downloads import DOWNLOADS, KEPT_DOWNLOADS
 
 logger = logging.getLogger(__name__)
@@ -92,14 +92,15 @@ def _encode_path(path: str) -> str:
 
 
 class HttpStatusError(OSError):
-    """An HTTP error; unlike that of the client, it holds no URL and no headers."""
+    """An HTTP error; unlike that of the client, it holds no URL, and one header alone."""
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, retry_after: str = "") -> None:
         super().__init__(f"HTTP status {status} {reason}".rstrip())
         self.status, self.reason = status, reason
+        self.headers = {"Retry-After": retry_after}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HttpStatusError, (self.status, self.reason)
+        return HttpStatusError, (self.status, self.reason, self.headers["Retry-After"])
 
 
 def connect_http(filesystem: Any, urls: Sequence[str]) -> tuple[HttpFiles, list[str]]:
@@ -287,9 +288,7 @@ async def _request_range(fs: Any, url: str, start: int, stop: int) -> bytes | No
     async with session.get(fs.encode_url(url), **options) as response:
         response.raise_for_status()
         if response.status == 206:
-            stated = response.headers.get("Content-Range", "")
-            if not re.match(rf"(bytes {start}-|$)", stated):
-                raise OSError(f"the server sent another range than that from byte {start:,}: {stated}")
+            check_content_range(response.headers.get("Content-Range"), start)
             return bytes(await response.read())
         if start > 0:
             return None
@@ -331,7 +330,9 @@ def _clean_errors(name: str) -> Iterator[None]:
             raise PermissionError(f"HTTP status {status}: the server refuses access") from None
         # of a response that was cut, the client states 400
         if isinstance(status, int) and type(cause).__name__ == "ClientResponseError":
-            raise HttpStatusError(status, str(getattr(cause, "message", ""))) from None
+            headers = getattr(cause, "headers", None) or {}
+            reason, retry_after = str(getattr(cause, "message", "")), str(headers.get("Retry-After", ""))
+            raise HttpStatusError(status, reason, retry_after) from None
         if cause is error:
             raise
         raise cause from None

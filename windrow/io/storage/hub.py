@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
+from windrow.io.storage.range_reads import check_content_range
 
 # The Hub's names in URLs; without one, a repository is a model.
 _TYPES = {"datasets/": "dataset", "spaces/": "space", "models/": "model", "": "model"}
@@ -178,8 +179,11 @@ class HubFiles:
             response = self._get(self._ask(path).location, start, end)
         require_hub("huggingface_hub.utils").hf_raise_for_status(response)
         content: bytes = response.content
+        if response.status_code == 206:
+            check_content_range(response.headers.get("Content-Range"), start)
+            return content
         # a server can ignore the range
-        return content if response.status_code == 206 else content[start:end]
+        return content[start:end]
 
     def _ask(self, path: str) -> _Answer:
         """Request the headers of a file, which say where its bytes are."""
@@ -192,6 +196,8 @@ class HubFiles:
         found = hub.get_hf_file_metadata(
             url, token=self.token or False, timeout=_SECONDS, endpoint=self.endpoint
         )
+        if found.size is None:
+            raise OSError("the Hub does not state the size of the file (Content-Length)")
         info = {"name": path, "type": "file", "size": found.size, "etag": found.etag}
         answer = _Answer(info, found.location, time.monotonic() + _LOCATION_SECONDS)
         if len(_ANSWERS) >= _MAX_ANSWERS:
@@ -202,7 +208,7 @@ class HubFiles:
     def _get(self, url: str, start: int, end: int) -> Any:
         utils = require_hub("huggingface_hub.utils")
         # small files lie with the Hub itself; a URL that is signed takes no token
-        is_own = urlsplit(url).netloc == urlsplit(self.endpoint).netloc
+        is_own = urlsplit(url)[:2] == urlsplit(self.endpoint)[:2]
         headers = utils.build_hf_headers(token=(self.token or False) if is_own else False)
         # a compressed range would have other bytes
         headers |= {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}

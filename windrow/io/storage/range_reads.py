@@ -7,6 +7,7 @@ client does, and does not detect short reads.
 from __future__ import annotations
 
 import io
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -41,6 +42,12 @@ class NoRangesError(OSError):
     def __init__(self, read_whole: ReadRange) -> None:
         super().__init__("the server does not support range requests")
         self.read_whole = read_whole
+
+
+def check_content_range(header: str | None, start: int) -> None:
+    """Raise an `OSError` if a response states that it has another range, as some caches send; it may state none."""
+    if header and not re.match(rf"bytes\s+{start}-", header.strip(), re.IGNORECASE):
+        raise OSError(f"the server sent another range than that from byte {start:,}: {header}")
 
 
 def read_ranges(filesystem: Any, path: str) -> ReadRange:

@@ -18,9 +18,10 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar, cast
 
@@ -90,6 +91,7 @@ _ARROW_TRANSIENT = re.compile(
     r"|HTTP status (-1|408|425|429|5\d\d)\b|curlCode: |Response checksums mismatch"
     r"|google::cloud::Status\((UNAVAILABLE|INTERNAL|DEADLINE)"
 )
+_RATE_LIMIT = re.compile(r";\s*r=0\s*;\s*t=([0-9]{1,9})\b")
 _IDLE_SECONDS = 1.0
 
 
@@ -106,7 +108,8 @@ class Retries:
     """How long transient errors are retried, in seconds.
 
     ``first_wait_seconds`` bounds the first wait; the bound doubles with each attempt up to
-    ``max_wait_seconds``. Waits are drawn uniformly from 0 to the bound. A read has a timeout, against clients
+    ``max_wait_seconds``. Waits are drawn uniformly from 0 to the bound, and added to the wait that a response asks for
+    (``Retry-After``), up to the end of the budget. A read has a timeout, against clients
     that hang indefinitely: ``read_seconds`` plus the time that its bytes take at ``read_bytes_per_second``.
     """
 
@@ -138,7 +141,10 @@ class Retries:
                 if not is_transient(error):
                     raise
                 failures.append((at, error))
-            if time.monotonic() - begin + pause > self.seconds:
+            remaining = self.seconds - (time.monotonic() - begin)
+            if stated := find_retry_after(failures[-1][1]):
+                pause = max(pause, min(stated + pause, remaining))
+            if pause > remaining:
                 break
             # not its text, which may contain what a URL or a credential says
             kind = type(failures[-1][1]).__name__
@@ -268,6 +274,32 @@ def find_status(error: BaseException) -> tuple[int | None, str]:
     attributes = ((error, "status"), (error, "status_code"), (error, "code"), (response, "status_code"))
     found = (getattr(holder, name, None) for holder, name in attributes)
     return next((status for status in found if isinstance(status, int) and 400 <= status < 600), None), ""
+
+
+def find_retry_after(error: BaseException) -> float:
+    """The seconds that a response asks to wait, by the headers in an error of its client or its causes; 0 without."""
+    for link in _cause_chain(error):
+        response = getattr(link, "response", None)
+        if isinstance(response, dict):
+            headers = response.get("ResponseMetadata", {}).get("HTTPHeaders")
+        else:
+            headers = getattr(response, "headers", None) or getattr(link, "headers", None)
+        if isinstance(headers, Mapping) and (seconds := _parse_retry_after(headers)):
+            return seconds
+    return 0.0
+
+
+def _parse_retry_after(headers: Mapping[Any, Any]) -> float:
+    named = {str(name).lower(): str(value).strip() for name, value in headers.items()}
+    # of the Hugging Face Hub: no requests remain until then
+    limit = _RATE_LIMIT.search(named.get("ratelimit", ""))
+    stated = limit[1] if limit else named.get("retry-after", "")
+    if re.fullmatch(r"[0-9]{1,9}", stated):
+        return float(stated)
+    try:
+        return max(0.0, parsedate_to_datetime(stated).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
 
 
 def _format_history(failures: list[tuple[float, BaseException]], elapsed: float, budget: float) -> str:
