@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,28 @@ def test_files_may_be_read_after_the_last_is_named(monkeypatch: pytest.MonkeyPat
     loads = list(PathReader().loads([f"memory://many/{number}" for number in range(100)]))
     named.set()
     assert [bytes(load()) for load in loads if load is not None] == [bytes([number]) for number in range(100)]
+
+
+def test_a_caller_that_stops_waits_for_no_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, released, started = fsspec.filesystem("memory"), threading.Event(), []
+    for number in range(3):
+        memory.pipe_file(f"/slow/{number}", b"x")
+
+    def hang(*_: Any) -> None:
+        started.append(1)
+        released.wait(60)
+
+    monkeypatch.setattr(path_contents, "_read_remote", hang)
+    monkeypatch.setattr(path_contents, "_READ_THREADS", 2)
+    try:
+        loads = PathReader().loads([f"memory://slow/{number}" for number in range(3)])
+        next(loads)
+        begin = time.monotonic()
+        loads.close()
+        assert time.monotonic() - begin < 30
+    finally:
+        released.set()
+    assert len(started) <= 2
 
 
 def test_paths_on_two_filesystems_are_not_read() -> None:

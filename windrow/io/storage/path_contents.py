@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from windrow.io.storage.credentials import without_user
 from windrow.io.storage.filesystems import Connection, Files, connect
+from windrow.io.storage.retries import call_ahead
 
 # Remote files that are read concurrently, each with one request for its size and one for its bytes.
 _READ_THREADS = 32
@@ -37,16 +37,16 @@ class PathReader:
             for pair in found:
                 yield None if pair is None else partial(_read_local, *pair)
             return
-        threads = ThreadPoolExecutor(min(_READ_THREADS, len(present)), "windrow-files")
+        calls = [partial(_read_remote, connection, *pair) for pair in found if pair is not None]
+        futures = call_ahead(calls, _READ_THREADS, "windrow-files")
+        remaining = iter(futures)
         try:
-            read = partial(_read_remote, connection)
-            futures = [None if pair is None else threads.submit(read, *pair) for pair in found]
-            for future in futures:
-                yield None if future is None else future.result
+            for pair in found:
+                yield None if pair is None else next(remaining).result
         except BaseException:  # what is left unread when the caller stops
-            threads.shutdown(cancel_futures=True)
+            for future in futures:
+                future.cancel()
             raise
-        threads.shutdown(wait=False)
 
 
 def _read_local(path: str, plain: str) -> bytes:
