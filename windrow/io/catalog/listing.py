@@ -218,7 +218,9 @@ def _list_directory(lister: Any, format_name: str | None, directory: str) -> _In
 def _visible_below(root: str, found: _Infos) -> _Infos:
     """The files that are not hidden, sorted by their path relative to a root."""
     names = {_relative(path, root): info for path, info in found.items()}
-    return {join_path(root, name): names[name] for name in sorted(names) if is_visible(name)}
+    # consoles and Hadoop mark the folders of object storage by empty objects: "folder/"
+    files = sorted(name for name in names if name and not name.endswith("/"))
+    return {join_path(root, name): names[name] for name in files if is_visible(name)}
 
 
 def _list_all(method: Callable[..., Any], path: str, **options: Any) -> Any:
