@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import shutil
 import warnings
@@ -20,7 +21,9 @@ from tests.io.formats.drawn_arrays import TEXTS, draw_arrays, same_values
 from tests.io.formats.stored import CountingStore, equal, read_blocks, same_order_as_parquet, source_of
 from tests.laws.examples import examples
 from windrow.core.source import CorruptBlockError
+from windrow.io.adapters.zarr_store import ZarrStore
 from windrow.io.catalog import listing
+from windrow.io.storage.retries import Retries
 
 zarr = pytest.importorskip("zarr")
 
@@ -326,3 +329,24 @@ def test_failed_requests_are_retried(tmp_path: Path) -> None:
     ) as caught:
         impatient.take()
     assert not isinstance(caught.value, CorruptBlockError)
+
+
+def test_errors_are_retried_and_no_missing_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_group(tmp_path / "a")
+    store = upload(tmp_path / "a")
+    known = ZarrStore("/bucket/a", store, Retries(seconds=5, first_wait_seconds=0.001)).open().store
+    failures: list[Exception] = [TimeoutError("slow"), ConnectionResetError("reset")]
+
+    def fail(self: CountingStore, path: str, **options: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return info(self, path, **options)
+
+    info = CountingStore.info
+    monkeypatch.setattr(CountingStore, "info", fail)
+    assert asyncio.run(known.exists("zarr.json"))
+    assert not failures
+    assert not asyncio.run(known.exists("none"))
+    failures.append(PermissionError("denied"))
+    with pytest.raises(PermissionError):
+        asyncio.run(known.exists("zarr.json"))

@@ -146,8 +146,15 @@ def _remote_class() -> type[Any]:
             return await asyncio.gather(*(self.get(key, prototype, span) for key, span in key_ranges))
 
         async def exists(self, key: str) -> bool:
-            path = join_path(self.where.path, key)
-            return await asyncio.to_thread(lambda: bool(self.where.filesystem.isfile(path)))
+            return await asyncio.to_thread(self._exists, join_path(self.where.path, key))
+
+        def _exists(self, path: str) -> bool:
+            # isfile() of fsspec takes every error for a missing file
+            try:
+                info = self.where.retries.read(lambda: self.where.filesystem.info(path), 0)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return bool(info["type"] == "file")
 
         async def list(self) -> AsyncIterator[str]:
             async for key in self.list_prefix(""):
