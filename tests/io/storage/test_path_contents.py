@@ -79,7 +79,7 @@ def test_a_caller_that_stops_waits_for_no_read(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(path_contents, "_read_remote", hang)
     monkeypatch.setattr(path_contents, "_READ_THREADS", 2)
     try:
-        loads = PathReader().loads([f"memory://slow/{number}" for number in range(3)])
+        loads: Any = PathReader().loads([f"memory://slow/{number}" for number in range(3)])
         next(loads)
         begin = time.monotonic()
         loads.close()
