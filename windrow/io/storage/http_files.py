@@ -119,8 +119,20 @@ def connect_http(filesystem: Any, urls: Sequence[str]) -> tuple[HttpFiles, list[
     # all values below this name are taken for secrets
     credentials = {"logins": logins, "signatures": signatures}
     others = {host: other for host, other in schemes.items() if other != scheme}
-    files = HttpFiles(filesystem, scheme, others, credentials, os.urandom(8).hex())
+    client = filesystem if logins else _bind_login(filesystem)
+    files = HttpFiles(client, scheme, others, credentials, os.urandom(8).hex())
     return files, [part.name for part in parts]
+
+
+def _bind_login(filesystem: Any) -> Any:
+    """A client that sends its login to the host of a URL alone: aiohttp sends that of a session to all redirects."""
+    options = dict(filesystem.storage_options)
+    client = dict(options.pop("client_kwargs", None) or {})
+    login = options.pop("auth", None) or client.pop("auth", None)
+    if login is None:
+        return filesystem
+    headers = {"Authorization": login.encode(), **(options.pop("headers", None) or {})}
+    return type(filesystem)(*filesystem.storage_args, **options, client_kwargs=client, headers=headers)
 
 
 def _with_port(url: _Url) -> _Url:
