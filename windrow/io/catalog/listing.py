@@ -264,7 +264,8 @@ def _common_root(roots: Iterable[str]) -> str:
 def _relative(path: str, root: str) -> str:
     # some filesystems list "a/b" below "/a"
     path, root = path.lstrip("/"), root.lstrip("/")
-    return path[len(root) :].lstrip("/") if path.startswith(root) else path
+    # one slash alone: object storage can have a folder without a name
+    return path[len(root) :].removeprefix("/") if path.startswith(root) else path
 
 
 def _url(connection: Connection, path: str) -> str:
