@@ -20,8 +20,10 @@ def test_secrets_are_found_by_option_name() -> None:
         "client_kwargs": {"aws_session_token": "k2", "endpoint_url": "http://host", "region_name": "here"},
         "credentials": {"deep": {"er": "k3"}},
         "password": "",
+        "headers": {"Cookie": "k4", "Accept": "text/html"},
+        "pwd": "k5",
     }
-    assert sorted(find_secrets(options)) == ["k1", "k2", "k3"]
+    assert sorted(find_secrets(options)) == ["k1", "k2", "k3", "k4", "k5"]
     assert find_secrets(None) == ()
 
 

@@ -306,6 +306,21 @@ def test_every_short_read_is_detected() -> None:
                 read_ranges(LyingStore(sent), "x")(0, stop)
 
 
+class WholeStore:
+    """Ignores the range, and sends the whole file."""
+
+    def cat_file(self, path: str, start: int, end: int) -> bytes:
+        return bytes(100)
+
+
+def test_a_whole_file_is_no_range_and_no_short_read() -> None:
+    file = RemoteFile(read_ranges(WholeStore(), "x"), 100, QUICK)
+    assert file.read_range(0, 100) == bytes(100)
+    with pytest.raises(OSError, match="received 100 bytes, and not the 20 requested at offset 10") as caught:
+        file.read_range(10, 30)
+    assert not is_transient(caught.value)
+
+
 def test_ranges_are_joined_across_small_gaps() -> None:
     hole = 32 * 1024
     ranges = [(10, 20), (0, 5), (hole + 20, hole + 30), (3 * hole, 3 * hole + 1), (15, 18)]

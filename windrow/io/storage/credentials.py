@@ -12,7 +12,7 @@ from urllib.parse import quote, quote_plus, unquote
 from windrow.core.errors import PlanError, SourceError
 
 _SECRET_KEY = re.compile(
-    r"key|secret|token|pass|cred|sas|auth|connection|user|signature|external_id", re.IGNORECASE
+    r"key|secret|token|pass|pwd|cred|sas|auth|cookie|connection|user|signature|external_id", re.IGNORECASE
 )
 # in URLs of Azure's storage, a container stands there
 _USER_INFO = re.compile(r"(?<!abfs://)(?<!abfss://)(?<!wasb://)(?<!wasbs://)(?<=://)[^/@\s]*@")

@@ -60,8 +60,13 @@ def read_ranges(filesystem: Any, path: str) -> ReadRange:
 
 def _read_exactly(read: ReadRange, start: int, stop: int) -> Any:
     data = read(start, stop)
-    if len(data) != stop - start:
+    if len(data) < stop - start:
         raise _make_short_read_error(start, stop)
+    if len(data) > stop - start:
+        # of a server that ignores ranges, whose answer to a retry is the same
+        raise OSError(
+            f"received {len(data):,} bytes, and not the {stop - start:,} requested at offset {start:,}"
+        )
     return data
 
 
