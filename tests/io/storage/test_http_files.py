@@ -70,6 +70,12 @@ def test_servers_of_both_schemes_are_read_together() -> None:
         "http://host:80/y",
         "http://other:8080/z",
     ]
+    # footers are kept by filesystem and name
+    assert names[2] == opened("https://host/x", "https://other:8080/z")[1][1]
+    assert (
+        opened("https://host/x", "http://other:8080/z")[0]
+        != opened("https://host/x", "https://other:8080/z")[0]
+    )
 
 
 @pytest.mark.parametrize(

@@ -168,11 +168,11 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
         self._other_schemes, self._opening = other_schemes, opening
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, HttpFiles) and (self.fs, self.scheme, self.credentials) == (
-            other.fs,
-            other.scheme,
-            other.credentials,
-        )
+        return isinstance(other, HttpFiles) and self._identity == other._identity
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        return self.fs, self.scheme, self._other_schemes, self.credentials
 
     def __hash__(self) -> int:
         return hash((self.fs, self.scheme))
