@@ -63,6 +63,16 @@ def test_a_fork_reads_what_its_parent_planned(url: str) -> None:
     assert planned.count() == 2
 
 
+def test_a_fork_reads_zarr_stores(url: str, tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    pytest.importorskip("aiohttp")
+    group = zarr.create_group(str(tmp_path / "store"))
+    group.create_array("x", shape=(6,), dtype="i8", chunks=(2,))[:] = range(6)
+    planned = windrow.read_zarr(f"{url}store")
+    assert planned.count() == 6
+    assert succeeds_in_fork(lambda: planned.to_numpy()["x"].tolist() == list(range(6)))
+
+
 def test_a_filesystem_is_copied_once_with_what_it_wraps() -> None:
     pytest.importorskip("aiohttp")
     inner = fsspec.filesystem("http", client_kwargs={"trust_env": False})

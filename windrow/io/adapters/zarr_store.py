@@ -6,6 +6,7 @@ import asyncio
 import os
 import zipfile
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,9 +17,11 @@ from windrow.core.optional_dependencies import require
 from windrow.io.storage.credentials import filesystem_secrets, safe_cause, source_error, url_secrets
 from windrow.io.storage.file_versions import version_from_listing
 from windrow.io.storage.filesystems import Files, join_path
+from windrow.io.storage.forked_filesystems import in_this_process
 from windrow.io.storage.range_reads import read_ranges
 from windrow.io.storage.retries import DEFAULT_RETRIES, GaveUpError, Retries
 
+_LISTING_THREADS = 16
 _FIX = "check the path, the credentials and storage_options="
 
 
@@ -39,6 +42,11 @@ class ZarrStore:
         """The path as a user would write it, without credentials."""
         return Files(self.path, self.filesystem).url
 
+    @property
+    def client(self) -> Any:
+        """The filesystem to send requests with in this process."""
+        return in_this_process(self.filesystem)
+
     def open(self) -> Any:
         """The array or group at the root of the store, read-only; opened once in a process."""
         return _open(self)
@@ -57,14 +65,23 @@ class ZarrStore:
                 return sorted((info.filename, info.file_size, f"{info.CRC:08x}") for info in infos)
             if self.filesystem is None:
                 return sorted(self._list_local())
-            self.filesystem.invalidate_cache()
-            found = self.retries.call(lambda: self.filesystem.find(self.path, detail=True))
+            client = self.client
+            client.invalidate_cache()
+            found = self.retries.call(lambda: client.find(self.path, detail=True))
             root = self.path.strip("/") + "/"
+            # pages of web servers have links only
+            with ThreadPoolExecutor(_LISTING_THREADS, "windrow-zarr") as threads:
+                lacking = [path for path, info in found.items() if info.get("size") is None]
+                found.update(zip(lacking, threads.map(self.find_info, lacking), strict=True))
             versions = {path: version_from_listing(info) for path, info in found.items()}
             return sorted(
                 (path.lstrip("/").removeprefix(root), version.size_bytes, f"{version.stamp:016x}")
                 for path, version in versions.items()
             )
+
+    def find_info(self, path: str) -> Any:
+        """What the filesystem tells of an object."""
+        return self.retries.read(lambda: self.client.info(path), 0)
 
     def _list_local(self) -> Iterator[tuple[str, int, str]]:
         for folder, _, names in os.walk(self.path):
@@ -138,9 +155,7 @@ def _remote_class() -> type[Any]:
         def _read(self, key: str, start: int | None, stop: int | None) -> bytes:
             path = join_path(self.where.path, key)
             size = 0 if start is None or stop is None else stop - start
-            return self.where.retries.read(
-                lambda: _read_range(self.where.filesystem, path, start, stop), size
-            )
+            return self.where.retries.read(lambda: _read_range(self.where.client, path, start, stop), size)
 
         async def get_partial_values(self, prototype: Any, key_ranges: Any) -> list[Any]:
             return await asyncio.gather(*(self.get(key, prototype, span) for key, span in key_ranges))
@@ -151,7 +166,7 @@ def _remote_class() -> type[Any]:
         def _exists(self, path: str) -> bool:
             # isfile() of fsspec takes every error for a missing file
             try:
-                info = self.where.retries.read(lambda: self.where.filesystem.info(path), 0)
+                info = self.where.find_info(path)
             except (FileNotFoundError, NotADirectoryError):
                 return False
             return bool(info["type"] == "file")
@@ -168,7 +183,7 @@ def _remote_class() -> type[Any]:
 
         async def list_dir(self, prefix: str) -> AsyncIterator[str]:
             path = join_path(self.where.path, prefix).rstrip("/")
-            ask = self.where.filesystem.ls
+            ask = self.where.client.ls
             try:
                 found = await asyncio.to_thread(
                     lambda: self.where.retries.call(lambda: ask(path, detail=False))
