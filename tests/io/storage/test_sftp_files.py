@@ -149,6 +149,22 @@ def test_urls_are_split_and_nothing_connects_before_the_first_request() -> None:
         connect(["sftp://one/x", "sftp://me:hidden@two/y"], None, None)
 
 
+def test_a_connection_without_login_is_closed() -> None:
+    closed: list[bool] = []
+
+    class Refused:
+        def __init__(self, **_: Any) -> None:
+            self._connect()
+
+        def _connect(self) -> None:
+            self.client = SimpleNamespace(close=lambda: closed.append(True))
+            raise PermissionError("wrong password")
+
+    with pytest.raises(PermissionError):
+        SftpFiles(SftpServer(Refused)).info("/x")
+    assert closed == [True]
+
+
 def test_connecting_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sftp_files, "_OPEN_SECONDS", 0.05)
     release = threading.Event()

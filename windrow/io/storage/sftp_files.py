@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -53,7 +54,7 @@ class SftpServer:
         """Open a connection: a filesystem of fsspec that nothing else uses."""
         options = {**_TIMEOUTS, **self.options, "skip_instance_cache": True}
         try:
-            connection = call_within(_OPEN_SECONDS, lambda: self.kind(*self.arguments, **options))
+            connection = call_within(_OPEN_SECONDS, lambda: _closing(self.kind)(*self.arguments, **options))
         except EOFError as error:
             # of paramiko, where the server hangs up in the meantime
             raise ConnectionResetError("the server closed the connection while it was opened") from error
@@ -71,6 +72,23 @@ def connect_sftp(urls: Sequence[str], options: Mapping[str, Any]) -> tuple[SftpF
             first, this = without_user(urls[0]), without_user(url)
             raise PlanError(f"{first} and {this} are on different filesystems: read them separately")
     return SftpFiles(servers[0]), [path for _, path in parts]
+
+
+@lru_cache(maxsize=8)
+def _closing(kind: Any) -> Any:
+    """The class of fsspec's filesystem; one that cannot log in closes its connection, which nobody else can."""
+    if not hasattr(kind, "_connect"):
+        return kind
+
+    class Closing(kind):  # type: ignore[misc]
+        def _connect(self) -> None:
+            try:
+                super()._connect()
+            except BaseException:
+                _close(self)
+                raise
+
+    return Closing
 
 
 def _split_url(kind: Any, url: str) -> tuple[dict[str, Any], str]:
@@ -202,7 +220,7 @@ _OF_PARENTS: list[_Pool] = []
 
 
 def _leave_to_parent() -> None:
-    """Use no connection of the process that this one was forked from, nor forget it: paramiko would then end it."""
+    """Use no connection of the parent, nor forget one: channels of paramiko that are collected send a message."""
     _OF_PARENTS.extend(_POOLS.values())
     _POOLS.clear()
 
