@@ -63,7 +63,7 @@ def take_late_results(patch: pytest.MonkeyPatch) -> None:
 def leak_reference(patch: pytest.MonkeyPatch) -> None:
     """A map output that arrives after its slice was acknowledged is held until the window ends."""
 
-    def take(self: BufferedWindow, part: int, output: Any, *, ordered: bool, row_bytes: float = 0.0) -> None:
+    def take(self: BufferedWindow, part: int, output: Any, *, ordered: bool, **_: Any) -> None:
         self.tables.pop(part, None)
         (self.outputs if ordered else self.tables)[part] = output
 
