@@ -17,6 +17,7 @@ from windrow.pipeline.coordinator.scheduling.events import Drop
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.coordinator.scheduling.shard_tracker import ShardTracker
 from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
+from windrow.pipeline.coordinator.shard_readers import ShardReaders
 from windrow.pipeline.executors.window_fetch import WindowCollector
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.epoch_shape import EpochCounts
@@ -40,11 +41,11 @@ def lose_wake_up(patch: pytest.MonkeyPatch) -> None:
 def serve_two_readers(patch: pytest.MonkeyPatch) -> None:
     """A reader that has been replaced gets the same rows as its successor."""
 
-    def is_current(self: CoordinatorCore, request: OpenRequest) -> bool:
-        opened = self._opened.get(request.shard)
+    def is_current(self: ShardReaders, request: OpenRequest) -> bool:
+        opened = self.opened.get(request.shard)
         return opened is None or opened.cursor.epoch == request.cursor.epoch
 
-    patch.setattr(CoordinatorCore, "_is_current", is_current)
+    patch.setattr(ShardReaders, "is_current", is_current)
 
 
 def take_late_results(patch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply, group_by_nodes
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.coordinator.shard_readers import ShardReaders
 from windrow.pipeline.coordinator.window_history import Capacity
 from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.plan.job import Resources
@@ -81,16 +82,11 @@ class CoordinatorCore:
         self._here = here
         self._environment = environment
         self._incarnation = ""
-        self._opened: dict[int, OpenRequest] = {}
+        self._readers = ShardReaders()
         # the place of each shard that the current driver knows
         self._acknowledged: dict[int, Place] = {}
         # by shard: the token and place of a reader in an epoch whose opening has not arrived yet
         self._early_acks: dict[int, tuple[str, Place]] = {}
-        self._closed: dict[int, set[str]] = {}
-        # shards first seen through a poll after a restart: their reader may have been replaced meanwhile
-        self._recovered: set[int] = set()
-        # by token of a replaced reader: the epoch that its successor opened
-        self._replaced: dict[str, int] = {}
         self._driver: Driver | None = None
         # where the processes of a launcher share the run: how they disagree, which ends all of them
         self._disagreement: Failure | None = None
@@ -145,7 +141,7 @@ class CoordinatorCore:
 
         Returns whether the current driver serves this reader.
         """
-        opened = self._opened.get(shard)
+        opened = self._readers.opened.get(shard)
         if self._driver is None or opened is None or opened.token != token:
             return False
         if place.epoch > opened.cursor.epoch:
@@ -175,17 +171,12 @@ class CoordinatorCore:
 
     def close_shard(self, shard: int, token: str, stats: TrainerStats | None = None) -> bool:
         """A reader of a shard has closed; returns whether it was the last of the run."""
-        self._closed.setdefault(shard, set()).add(token)
-        opened = self._opened.get(shard)
-        if opened is not None and opened.token != token:
-            return False
-        self._opened.pop(shard, None)
-        if self._driver is None:
+        if not self._readers.close(shard, token) or self._driver is None:
             return False
         last = self._driver.close_shard(shard, stats)
         if last:
             logger.info("the run ends: its last shard, %d, has closed", shard)
-        if not last and not self._opened and self._environment.is_restarted():
+        if not last and not self._readers.opened and self._environment.is_restarted():
             # other shards may have closed with the coordinator that died; any that still reads opens its epoch again
             for other in self._nodes:
                 self._driver.close_shard(other)
@@ -203,7 +194,7 @@ class CoordinatorCore:
 
     def describe(self) -> tuple[Program, dict[int, Place], Failure | None]:
         """The program as it runs, the place of each client that has an epoch open, and what ended the run."""
-        places = {client: self._acknowledged.get(client, Place(0, 0)) for client in self._opened}
+        places = {client: self._acknowledged.get(client, Place(0, 0)) for client in self._readers.opened}
         ended = None if self._driver is None else self._driver.failure
         return self._program, places, self._disagreement or ended
 
@@ -229,15 +220,15 @@ class CoordinatorCore:
             return (self._driver and self._driver.failure) or Failure.capture(error)
 
     def _open(self, request: OpenRequest) -> EpochFacts:
-        opened = self._opened.get(request.shard)
+        opened = self._readers.opened.get(request.shard)
         number = opened.number if opened is not None and opened.token == request.token else -1
         if opened is not None and number > request.number:
             # a retried call, whose answer is no longer awaited
             raise PlanError(f"shard {request.shard} has opened epoch {opened.cursor.epoch} meanwhile")
-        if request.token in self._closed.get(request.shard, ()):
+        if self._readers.has_closed(request):
             raise PlanError(f"shard {request.shard} has been closed meanwhile")
         if request.goes_on:
-            self._check_not_replaced(request)
+            self._readers.check_not_replaced(request)
         if self._driver is not None and request.shard in self._acknowledged and number == request.number:
             # a poll of this epoch arrived before its opening, and opened it
             return self._driver.describe_epoch(request.cursor, request.batching)
@@ -254,10 +245,7 @@ class CoordinatorCore:
             raise
         for client in replaced:
             driver.close_shard(client)
-        self._note_replaced(request)
-        self._opened[request.shard] = request
-        if not request.goes_on:
-            self._recovered.discard(request.shard)
+        self._readers.open(request)
         self._acknowledged[request.shard] = Place(request.cursor.epoch, request.cursor.window)
         token, place = self._early_acks.pop(request.shard, ("", Place(0, 0)))
         if token == request.token:
@@ -283,7 +271,7 @@ class CoordinatorCore:
         """Use the seed that a state gave the shard, unless another shard reads by a different one."""
         if request.seed == self._program.job.seed:
             return
-        others = [other.seed for shard, other in self._opened.items() if shard != request.shard]
+        others = [other.seed for shard, other in self._readers.opened.items() if shard != request.shard]
         if any(seed != request.seed for seed in others):
             raise make_seed_error(request.seed, self._program.job.seed)
         if self._driver is not None:
@@ -295,15 +283,15 @@ class CoordinatorCore:
     def _read_window(
         self, request: OpenRequest, place: Place, key: Key, attempt: str, have: frozenset[int]
     ) -> tuple[str, WindowReply] | None:
-        if not self._is_current(request):
+        if not self._readers.is_current(request):
             return None
-        opened = self._opened.get(request.shard)
-        if request.shard not in self._acknowledged or opened is None or _precedes(opened, request):
+        opened = self._readers.opened.get(request.shard)
+        if request.shard not in self._acknowledged or opened is None or opened.precedes(request):
             # the coordinator or its driver has restarted since the shard opened its epoch
             self._open(request)
             if opened is None or opened.token != request.token:
                 logger.info("shard %d reconnects at epoch %d, window %d", request.shard, *key)
-                self._recovered.add(request.shard)
+                self._readers.recover(request.shard)
             # a shard that polls a window may have rows of all windows before it
             epoch, window = key
             if epoch == request.cursor.epoch:
@@ -321,7 +309,7 @@ class CoordinatorCore:
 
     def _abandon(self, request: OpenRequest, key: Key, lost: str) -> None:
         incarnation, _, attempt = lost.rpartition("-")
-        is_this = incarnation == self._incarnation and self._opened.get(request.shard) == request
+        is_this = incarnation == self._incarnation and self._readers.opened.get(request.shard) == request
         if lost and is_this and self._driver is not None:
             logger.warning("epoch %d, window %d has lost objects: it is prepared again", *key)
             self._driver.abandon(*key, int(attempt))
@@ -330,33 +318,6 @@ class CoordinatorCore:
         if shard in self._acknowledged:
             self._acknowledged[shard] = max(place, self._acknowledged[shard])
         driver.acknowledge(shard, place)
-
-    def _is_current(self, request: OpenRequest) -> bool:
-        """Whether a request is its shard's latest; False if its reader has moved on or closed."""
-        self._check_not_replaced(request)
-        opened = self._opened.get(request.shard)
-        if opened is None:
-            return request.token not in self._closed.get(request.shard, ())
-        return not _precedes(request, opened)
-
-    def _check_not_replaced(self, request: OpenRequest) -> None:
-        opened = self._opened.get(request.shard)
-        replaced = self._replaced.get(request.token)
-        if opened is not None and opened.token != request.token:
-            is_later = request.shard in self._recovered and request.since > opened.since
-            replaced = None if is_later else opened.cursor.epoch
-        if replaced is not None:
-            raise PlanError(
-                f"shard {request.shard} is being iterated elsewhere: another copy of it has opened epoch "
-                f"{replaced}. Send each shard to one reader only"
-            )
-
-    def _note_replaced(self, request: OpenRequest) -> None:
-        """Make the reader of this request the only one of its shard, also after it has closed."""
-        self._replaced.pop(request.token, None)
-        opened = self._opened.get(request.shard)
-        if opened is not None and opened.token != request.token:
-            self._replaced[opened.token] = request.cursor.epoch
 
     def _wait_for_news(
         self, request: OpenRequest, key: Key, waited_seconds: float
@@ -368,7 +329,7 @@ class CoordinatorCore:
             driver = self._driver
             if driver is None or driver.failure is not None:
                 return
-            if driver.is_complete(*key) or self._opened.get(request.shard) != request:
+            if driver.is_complete(*key) or self._readers.opened.get(request.shard) != request:
                 return
             if not changed:
                 return
@@ -395,11 +356,6 @@ class CoordinatorCore:
                 capacity=Capacity(resources.workers, resources.nodes),
                 clients=tuple(self._nodes),
             )
-            for shard in self._closed.keys() - self._opened.keys():
+            for shard in self._readers.closed_shards:
                 self._driver.close_shard(shard)
         return self._driver
-
-
-def _precedes(one: OpenRequest, other: OpenRequest) -> bool:
-    """Whether a shard sent one request before the other: of one reader by number, of successive ones by start time."""
-    return one.number < other.number if one.token == other.token else one.since < other.since

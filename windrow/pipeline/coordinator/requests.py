@@ -41,6 +41,10 @@ class OpenRequest:
     cursor: Cursor
     batching: Batching
     goes_on: bool
+    def precedes(self, other: OpenRequest) -> bool:
+        """Whether a shard sent it before another: of one reader by number, of successive ones by start time."""
+        return self.number < other.number if self.token == other.token else self.since < other.since
+
     seed: int | None
     since: float = 0.0
 
