@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from bench.simulation.actor import Actor
+from windrow.pipeline.coordinator.buffered_windows import BufferedWindow
 from windrow.pipeline.coordinator.core import CoordinatorCore
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import BufferedWindow, OpenRequest
+from windrow.pipeline.coordinator.requests import OpenRequest
 from windrow.pipeline.coordinator.scheduling.events import Drop
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.coordinator.scheduling.shard_tracker import ShardTracker
-from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
 from windrow.pipeline.coordinator.shard_readers import ShardReaders
+from windrow.pipeline.coordinator.skipped_blocks import SkippedBlocks
 from windrow.pipeline.executors.window_fetch import WindowCollector
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.epoch_shape import EpochCounts

@@ -14,16 +14,10 @@ from typing import Any
 from windrow.core.errors import StateError
 from windrow.core.native_libraries import missing_library_warnings
 from windrow.pipeline.coordinator.balanced_epochs import BalancedEpochs
+from windrow.pipeline.coordinator.buffered_windows import BufferedWindows, reply_window
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.memory_cache import JobCache
-from windrow.pipeline.coordinator.requests import (
-    BufferedWindow,
-    EpochFacts,
-    EpochStarts,
-    WindowReply,
-    diagnose,
-    reply_window,
-)
+from windrow.pipeline.coordinator.requests import EpochFacts, EpochStarts, WindowReply, diagnose
 from windrow.pipeline.coordinator.rounds import check_place, check_shares, find_lost, reply_round
 from windrow.pipeline.coordinator.run_measurements import (
     BlockRowCounts,
@@ -57,7 +51,6 @@ from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.task import Task, TaskReport, TaskRunner, Work
-from windrow.shuffle.kernels.map_output import PLACE_BYTES
 from windrow.shuffle.order.batching import Batching
 
 
@@ -86,7 +79,7 @@ class Driver:
         self._runner = runner
         self._clock = clock
         self._rows = BlockRowCounts(program)
-        self._buffered: dict[tuple[int, int], BufferedWindow] = {}
+        self._buffered = BufferedWindows()
         self._running: dict[Work, str] = {}
         self.failure: Failure | None = None
         self._epoch_starts = EpochStarts()
@@ -240,8 +233,6 @@ class Driver:
             left_out_rows=self._left_out.rows + self._balanced.left_out_rows,
             **self._rows.statistics(),
             windows_ready=self._scheduler.windows_ready,
-            corrupt_blocks=self._rows.corrupt.names,
-            corrupt_rows=self._rows.corrupt.rows,
             imbalance=self._balanced.imbalance,
             padding=self._balanced.padding,
         )
@@ -277,13 +268,8 @@ class Driver:
     def _record_output(self, task: Task, report: TaskReport, output: Any) -> None:
         work = task.work
         self._user_warnings += self._rows.record(task, report)
-        buffered = self._buffered.get((work.epoch, work.window))
         rows = self._rows.count(task.blocks)
-        if buffered is not None and buffered.attempt == work.attempt:
-            ordered = task.ordering is not None
-            # what a row takes once it is placed: its place is not part of it
-            row_bytes = max(0.0, (report.unpacked_bytes or 0) / max(1, rows) - PLACE_BYTES * ordered)
-            buffered.add(work.part, output, ordered=ordered, row_bytes=row_bytes, keys=report.keys)
+        self._buffered.add(task, report, output, rows)
         is_counted = self._balanced.has_measured(work.epoch, task.blocks)
         self._handle(Finished(work, rows, report.slice_bytes, report.unpacked_bytes, is_counted))
         self._left_out.count(self._total)
@@ -373,13 +359,8 @@ class Driver:
         counts = self._scheduler.counts(work.epoch)
         stage = counts.shape.stages[work.stage]
         self._running[work] = stage.name
-        key = (work.epoch, work.window)
-        if key not in self._buffered:
-            window = self._scheduler.window(*key)
-            # a window that is prepared again drops slices that every shard has acknowledged
-            released = set(range(window.first_kept)) if window is not None else set()
-            self._buffered[key] = BufferedWindow(work.attempt, released=released)
-        buffered = self._buffered[key]
+        window = self._scheduler.window(work.epoch, work.window)
+        buffered = self._buffered.begin(work, 0 if window is None else window.first_kept)
         if stage.needs_order and buffered.places is None:
             assignment = self._scheduler.assignment(work.epoch)
             assert assignment is not None, "a running epoch has a shard assignment"
@@ -395,7 +376,7 @@ class Driver:
                 measures=None if assignment.balance is None else self._balanced.measures(work.epoch),
                 total=self._total(work.epoch),
             )
-            self._balanced.note(*key, buffered.places)
+            self._balanced.note(work.epoch, work.window, buffered.places)
             buffered.keys.clear()
         measure = self._balanced.column(work.epoch)
         task = self._program.task(work, stage, self._rows.array, buffered.places, measure)
@@ -406,9 +387,6 @@ class Driver:
         self._runner.run(task, buffered.tables.get(work.part), *cached)
 
     def _drop(self, instruction: Drop) -> None:
-        key = (instruction.epoch, instruction.window)
+        self._buffered.drop(instruction)
         if instruction.slices is None:
-            self._buffered.pop(key, None)
-            self.history.drop(key, rebuild=instruction.evicts)
-        elif key in self._buffered:
-            self._buffered[key].release(instruction.slices)
+            self.history.drop((instruction.epoch, instruction.window), rebuild=instruction.evicts)

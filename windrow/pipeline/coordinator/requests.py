@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import pyarrow as pa
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.plan.cursor import Cursor
-from windrow.pipeline.plan.window_places import WindowPlaces
 from windrow.pipeline.statistics.phases import Interval
 from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.runs import WindowRuns
@@ -41,12 +38,12 @@ class OpenRequest:
     cursor: Cursor
     batching: Batching
     goes_on: bool
+    seed: int | None
+    since: float = 0.0
+
     def precedes(self, other: OpenRequest) -> bool:
         """Whether a shard sent it before another: of one reader by number, of successive ones by start time."""
         return self.number < other.number if self.token == other.token else self.since < other.since
-
-    seed: int | None
-    since: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -139,82 +136,6 @@ class WindowReply:
     history: Sequence[Interval] = ()  # once it is complete, what the time until then went to
 
 
-@dataclass
-class BufferedWindow:
-    """The map outputs of one window."""
-
-    attempt: int
-    # where rows go; None until the runs are known
-    places: WindowPlaces | None = None
-    # with a sort, by part the keys of its blocks, until it is known where rows go
-    keys: dict[int, tuple[pa.Table, ...]] = field(default_factory=dict)
-    # by part: the handle of what was read but not placed yet
-    tables: dict[int, Any] = field(default_factory=dict)
-    # by part: the handle of each slice of each destination
-    outputs: dict[int, list[list[Any]]] = field(default_factory=dict)
-    # the slices that every shard has acknowledged
-    released: set[int] = field(default_factory=set)
-    # the largest mean of any part
-    row_bytes: float = 0.0
-
-    def add(
-        self,
-        part: int,
-        output: Any,
-        *,
-        ordered: bool,
-        row_bytes: float = 0.0,
-        keys: tuple[pa.Table, ...] = (),
-    ) -> None:
-        """Hold a task's output; a placed output replaces the tables it was made of."""
-        self.row_bytes = max(self.row_bytes, row_bytes)
-        self.tables.pop(part, None)
-        if not ordered:
-            self.tables[part] = output
-            self.keys[part] = keys
-            return
-        self.outputs[part] = output
-        _clear_slices(output, self.released)
-
-    def release(self, slices: Collection[int]) -> None:
-        """Release slices."""
-        self.released.update(slices)
-        for destinations in self.outputs.values():
-            _clear_slices(destinations, slices)
-
-    def reply(self, shard: int, parts: int, have: Collection[int]) -> WindowReply:
-        """The reply to a shard, without the parts that it has."""
-        if self.places is None:
-            return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
-        layouts = [layout for layout in self.places.layouts if isinstance(layout, (WindowRuns, StepRuns))]
-        destination = next(i for i, layout in enumerate(layouts) if shard in layout.shards)
-        outputs = {part: slices[destination] for part, slices in self.outputs.items() if part not in have}
-        return WindowReply(self.attempt, parts, layouts[destination], outputs, row_bytes=self.row_bytes)
-
-
-def reply_window(
-    shard: int,
-    key: tuple[int, int],
-    scheduler: Scheduler,
-    buffered: BufferedWindow | None,
-    have: Collection[int],
-    corrupt: tuple[int, ...] | None,
-) -> WindowReply:
-    """The reply to a shard that fetches a window, of which it has some parts.
-
-    ``corrupt`` holds the skipped blocks where rows are counted as they are read, else None.
-    """
-    epoch, window = key
-    counts = scheduler.counts(epoch)
-    parts, assignment = len(counts.shape.windows[window]), scheduler.opened_assignment(epoch)
-    if buffered is None:
-        return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
-    reply = buffered.reply(shard, parts, have)
-    if corrupt is None or reply.layout is None or assignment is None:
-        return reply
-    return replace(reply, starts=counts.starts(window, assignment), corrupt=corrupt)
-
-
 def group_by_nodes(places: Iterable[tuple[int, str]]) -> tuple[tuple[int, ...], ...]:
     """Group shards that are consumed on the same nodes; ``places`` has a shard once for each of its nodes."""
     nodes: dict[int, set[str]] = {}
@@ -224,12 +145,6 @@ def group_by_nodes(places: Iterable[tuple[int, str]]) -> tuple[tuple[int, ...], 
     for shard, found in nodes.items():
         groups.setdefault(frozenset(found), []).append(shard)
     return tuple(tuple(group) for group in groups.values())
-
-
-def _clear_slices(destinations: list[list[Any]], slices: Collection[int]) -> None:
-    for handles in destinations:
-        for number in slices:
-            handles[number] = None
 
 
 def diagnose(scheduler: Scheduler, shard: int, now: float) -> str:

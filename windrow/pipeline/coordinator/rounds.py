@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from windrow.core.errors import StateError
-from windrow.pipeline.coordinator.requests import BufferedWindow, WindowReply
+from windrow.pipeline.coordinator.buffered_windows import BufferedWindow
+from windrow.pipeline.coordinator.requests import WindowReply
 from windrow.pipeline.coordinator.scheduling.events import AttemptLost
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key

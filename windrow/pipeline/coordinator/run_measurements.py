@@ -106,6 +106,8 @@ class BlockRowCounts:
         return {
             "epoch_rows": None if total is None else total // self._program.job.sequence_rows,
             "dropped_documents": sum(self._dropped.values()),
+            "corrupt_blocks": self.corrupt.names,
+            "corrupt_rows": self.corrupt.rows,
         }
 
     def count(self, blocks: Sequence[int]) -> int:
