@@ -114,8 +114,8 @@ def reply_window(
     ``corrupt`` holds the skipped blocks where rows are counted as they are read, else None.
     """
     epoch, window = key
-    counts = scheduler.counts(epoch)
-    parts, assignment = len(counts.shape.windows[window]), scheduler.opened_assignment(epoch)
+    counts = scheduler.epochs.counts(epoch)
+    parts, assignment = len(counts.shape.windows[window]), scheduler.epochs.opened_assignment(epoch)
     if buffered is None:
         return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
     reply = buffered.reply(shard, parts, have)

@@ -111,12 +111,12 @@ class Driver:
         self.admit(cursor, cursor.passed(self._program.job.sequence_rows))
         self._rows.epoch = max(self._rows.epoch, cursor.epoch)
         # runs are laid out from the epoch's start, so that a shard can resume at any step
-        opened = self._scheduler.opened_assignment(cursor.epoch)
+        opened = self._scheduler.epochs.opened_assignment(cursor.epoch)
         assignment = rest.whole
         if opened is not None and rest.ends_by_tokens and opened.start_row <= rest.start_row:
             assignment = opened
         self._epoch_starts.open(shard, cursor, rest, opened)
-        measured_from = self._scheduler.counts(cursor.epoch).first_window
+        measured_from = self._scheduler.epochs.counts(cursor.epoch).first_window
         for epoch in self._balanced.open(cursor, batching.balance, measured_from):
             self._handle(Replanned(epoch))
         self._handle(Opened(shard, Place(cursor.epoch, cursor.window), assignment, cursor.window_row))
@@ -151,7 +151,7 @@ class Driver:
             reply = reply_window(shard, key, self._scheduler, self._buffered.get(key), have, corrupt)
         if not self.is_complete(*key):
             return reply
-        needed = self._scheduler.counts(epoch).shape.windows_of(window)
+        needed = self._scheduler.epochs.counts(epoch).shape.windows_of(window)
         return replace(reply, history=self.history.describe([(epoch, each) for each in needed]))
 
     def admit(self, cursor: Cursor, window: int) -> None:
@@ -175,7 +175,7 @@ class Driver:
 
     def is_complete(self, epoch: int, window: int) -> bool:
         """Whether every part of a window, or of what a mixture's round needs, is ready."""
-        windows = self._scheduler.counts(epoch).shape.windows_of(window)
+        windows = self._scheduler.epochs.counts(epoch).shape.windows_of(window)
         states = [self._scheduler.window(epoch, needed) for needed in windows]
         return all(state is not None and state.complete for state in states)
 
@@ -352,17 +352,17 @@ class Driver:
         if self._program.job.mixture is not None:
             return self._program.total_rows(epoch)
         total = self._rows.total(epoch)
-        return self._scheduler.counts(epoch).total if total is None else total
+        return self._scheduler.epochs.counts(epoch).total if total is None else total
 
     def _run(self, instruction: Run) -> None:
         work = instruction.work
-        counts = self._scheduler.counts(work.epoch)
+        counts = self._scheduler.epochs.counts(work.epoch)
         stage = counts.shape.stages[work.stage]
         self._running[work] = stage.name
         window = self._scheduler.window(work.epoch, work.window)
         buffered = self._buffered.begin(work, 0 if window is None else window.first_kept)
         if stage.needs_order and buffered.places is None:
-            assignment = self._scheduler.assignment(work.epoch)
+            assignment = self._scheduler.epochs.assignment(work.epoch)
             assert assignment is not None, "a running epoch has a shard assignment"
             buffered.places = self._program.places(
                 work,

@@ -26,7 +26,7 @@ def check_shares(
         for other, place in scheduler.shards.progress.items()
         if other != shard and place.epoch == cursor.epoch
     ]
-    is_open = scheduler.opened_assignment(cursor.epoch) is not None
+    is_open = scheduler.epochs.opened_assignment(cursor.epoch) is not None
     if others and is_open and legs.differs(cursor, batch_size):
         row = cursor.row // legs.mixture.row_tokens
         raise StateError(
@@ -62,7 +62,7 @@ def reply_round(
     at the round is one at each of them.
     """
     epoch, number = key
-    shape = scheduler.counts(epoch).shape
+    shape = scheduler.epochs.counts(epoch).shape
     needed = shape.windows_of(number)
     counts = [len(shape.windows[window]) for window in needed]
     windows = [buffered.get((epoch, window)) for window in needed]
@@ -95,7 +95,9 @@ def reply_round(
 
 def find_lost(scheduler: Scheduler, epoch: int, number: int, attempt: int) -> Iterator[AttemptLost]:
     """The attempts at windows that an attempt at a round consists of, if it is the latest."""
-    states = [scheduler.window(epoch, window) for window in scheduler.counts(epoch).shape.windows_of(number)]
+    states = [
+        scheduler.window(epoch, window) for window in scheduler.epochs.counts(epoch).shape.windows_of(number)
+    ]
     found = [state for state in states if state is not None]
     if max((state.attempt for state in found), default=-1) == attempt:
         for state in found:

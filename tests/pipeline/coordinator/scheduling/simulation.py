@@ -133,7 +133,7 @@ class Cluster:
         assert attempt.number == work.attempt, "an attempt is dropped before the next one starts"
         assert (work.part, work.stage) not in attempt.started
         attempt.started.add((work.part, work.stage))
-        stages = self.scheduler.counts(work.epoch).shape.stages
+        stages = self.scheduler.epochs.counts(work.epoch).shape.stages
         if work.stage:
             assert work.part in attempt.tables, "placing needs what was read"
         if stages[work.stage].needs_order:
@@ -157,7 +157,10 @@ class Cluster:
         return False
 
     def check_ordered(self, work: Work) -> None:
-        counts, assignment = self.scheduler.counts(work.epoch), self.scheduler.assignment(work.epoch)
+        counts, assignment = (
+            self.scheduler.epochs.counts(work.epoch),
+            self.scheduler.epochs.assignment(work.epoch),
+        )
         assert assignment is not None
         stop = sum(chunk.rows for window in self.shape[: work.window + 1] for chunk in window)
         assert counts.first_row(work.window + 1) == stop
@@ -227,7 +230,7 @@ class Cluster:
             return 1
         if work in self.stale:
             return 2 if work.stage == 0 else 1
-        return len(self.scheduler.counts(work.epoch).shape.stages)
+        return len(self.scheduler.epochs.counts(work.epoch).shape.stages)
 
     # --- shards
 
@@ -235,7 +238,7 @@ class Cluster:
         reader = self.readers[shard]
         assert not reader.closed
         assert reader.window is None
-        opened = self.scheduler.opened_assignment(reader.epoch)
+        opened = self.scheduler.epochs.opened_assignment(reader.epoch)
         assignment = opened or ShardAssignment(len(self.readers), batch_rows)
         reader.window, reader.slice, reader.fetched = 0, 0, False
         self.handle(Opened(shard, Place(reader.epoch, 0), assignment))

@@ -76,13 +76,13 @@ def test_no_extra_read_ahead_where_rows_must_be_counted_first() -> None:
 def test_read_ahead_plans_no_further_epoch() -> None:
     c = cluster(10, epochs=None, slots=8, memory_bytes=100, read_ahead_bytes=30)
     planned = set[int]()
-    shape_of = c.scheduler._shape_of
+    shape_of = c.scheduler.epochs._shape_of
 
     def note(epoch: int) -> EpochShape:
         planned.add(epoch)
         return shape_of(epoch)
 
-    c.scheduler._shape_of = note
+    c.scheduler.epochs._shape_of = note
     c.open(0, 1)
     run_everything(c)
     assert begun(c) == [(0, 10), (1, 10)]
@@ -101,7 +101,7 @@ def test_waiting_shard_evicts_the_farthest_read_ahead() -> None:
     assert [window for window, _ in begun(c)] == [0, 1, 2, 3, 4]
     c.drops.clear()
     # one returns to the first window
-    assignment = c.scheduler.opened_assignment(0)
+    assignment = c.scheduler.epochs.opened_assignment(0)
     assert assignment is not None
     c.readers[1].window, c.readers[1].fetched = 0, False
     c.handle(Opened(1, Place(0, 0), assignment))

@@ -291,7 +291,7 @@ def test_shard_without_an_open_epoch_holds_nothing() -> None:
         c.open(0, 1)
         c.read_all({0}, epochs=epoch + 1)
         assert c.held_bytes == 0
-    assert not c.scheduler._counts
+    assert not c.scheduler.epochs._counts
 
 
 def test_farthest_read_ahead_is_evicted_first() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import chain, count
 
+from windrow.pipeline.coordinator.scheduling.epoch_tracker import EpochTracker
 from windrow.pipeline.coordinator.scheduling.events import (
     Abort,
     Acknowledged,
@@ -30,8 +31,6 @@ from windrow.pipeline.coordinator.scheduling.events import (
 from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryLimit
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, ShardTracker, WindowPriorities
 from windrow.pipeline.coordinator.scheduling.window_state import WindowState
-from windrow.pipeline.plan.cursor import Place
-from windrow.pipeline.plan.epoch_shape import EpochCounts
 from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
@@ -44,17 +43,13 @@ class Scheduler:
 
     def __init__(self, limits: Limits, shape_of: ShapeOf) -> None:
         self._limits = limits
-        self._shape_of = shape_of
-        self._counts: dict[int, EpochCounts] = {}
         self._windows: dict[Key, WindowState] = {}
         self._attempts = count()
         self._stale: dict[Work, int] = {}
-        self.shards = ShardTracker(limits, self._first_slice)
+        self.epochs = EpochTracker(shape_of)
+        self.shards = ShardTracker(limits, self.epochs.first_slice)
         self.memory = MemoryLimit(limits)
-        self._priorities = WindowPriorities(limits, self.shards, self.counts)
-        self._assignments: dict[int, ShardAssignment] = {}
-        self._latest_assignment: ShardAssignment | None = None
-        self._latest_epoch = -1
+        self._priorities = WindowPriorities(limits, self.shards, self.epochs.counts)
         self._instructions: list[Instruction] = []
         self.dropped_windows = 0
         # the first window that could start a task now if there were more memory
@@ -77,27 +72,6 @@ class Scheduler:
     def done(self) -> bool:
         """Whether all shards are closed."""
         return not self.shards.progress
-
-    def counts(self, epoch: int) -> EpochCounts:
-        """The known row counts of an epoch."""
-        if epoch not in self._counts:
-            self._counts[epoch] = EpochCounts(self._shape_of(epoch))
-        return self._counts[epoch]
-
-    def assignment(self, epoch: int) -> ShardAssignment | None:
-        """The shard assignment an epoch was opened with, or the one expected if it is not open yet."""
-        if epoch in self._assignments or self._latest_assignment is None:
-            return self._assignments.get(epoch)
-        return self._latest_assignment.from_row(0, None)
-
-    def _first_slice(self, key: Key, place: Place) -> int | None:
-        counts = self._counts.get(key[0])
-        # an epoch that nobody has opened yet is needed from its first window on
-        return 0 if counts is None else counts.shape.first_kept(key[1], place)
-
-    def opened_assignment(self, epoch: int) -> ShardAssignment | None:
-        """The shard assignment an epoch was opened with, or None."""
-        return self._assignments.get(epoch)
 
     def window(self, epoch: int, window: int) -> WindowState | None:
         """The state of a window that is held or being prepared, or None."""
@@ -146,21 +120,15 @@ class Scheduler:
         elif isinstance(event, Replanned):
             for key in [key for key in self._windows if key[0] == event.epoch]:
                 self._drop(key, rebuild=True)
-            self._counts.pop(event.epoch, None)
+            self.epochs.replan(event.epoch)
         self._start_work(now)
         instructions, self._instructions = self._instructions, []
         return instructions
 
     def _open(self, event: Opened, now: float) -> None:
-        counts = self.counts(event.place.epoch)
-        if event.place.epoch not in self._assignments or event.place.window < counts.first_window:
-            counts.start_at(event.place.window, event.first_row)
-        self._assignments[event.place.epoch] = event.assignment
-        if event.place.epoch >= self._latest_epoch:
-            # a shard that opens an earlier epoch late does not predict the next one's assignment
-            self._latest_epoch, self._latest_assignment = event.place.epoch, event.assignment
+        self.epochs.open(event)
         for (epoch, window), state in list(self._windows.items()):
-            if state.assignment != self.assignment(epoch):
+            if state.assignment != self.epochs.assignment(epoch):
                 self._drop((epoch, window))
         self.shards.open(event.shard, event.place, now)
         self._drop_incomplete()
@@ -177,7 +145,7 @@ class Scheduler:
     def _finish(self, event: Finished, now: float) -> None:
         work = event.work
         if event.is_counted:
-            self._record_rows(work, event.rows)
+            self.epochs.record_rows(work, event.rows, {epoch for epoch, _ in self._windows})
         window = self._take_result(work, now)
         if window is None:
             return
@@ -208,19 +176,6 @@ class Scheduler:
             for window in self._windows.values():
                 window.update_estimates(self.memory)
 
-    def _record_rows(self, work: Work, rows: int) -> None:
-        counts = self._counts.get(work.epoch)
-        # rows of a mixture are known, and a late task can be one of an earlier plan
-        if counts is None or counts.shape.rounds is not None:
-            return
-        was_complete = counts.complete
-        counts.record(work.window, work.part, rows)
-        if counts.complete and not was_complete:
-            # with counts complete, epochs not started yet can skip the counting stage
-            started = {epoch for epoch, _ in self._windows}
-            for epoch in [e for e, other in self._counts.items() if not other.complete and e not in started]:
-                del self._counts[epoch]
-
     # --- releasing
 
     def _release(self) -> None:
@@ -233,10 +188,7 @@ class Scheduler:
                 released = window.release(first_kept)
                 if released:
                     self._instructions.append(Drop(*key, slices=released))
-        oldest = self.shards.oldest_epoch()
-        for epoch in [epoch for epoch in self._counts if oldest is None or epoch < oldest]:
-            del self._counts[epoch]
-            self._assignments.pop(epoch, None)
+        self.epochs.forget_before(self.shards.oldest_epoch())
         self._priorities.forget_passed()
 
     def _drop(self, key: Key, *, rebuild: bool = False, evicts: bool = False) -> None:
@@ -268,7 +220,7 @@ class Scheduler:
 
     def _start_work(self, now: float) -> None:
         self.short_of_memory = None
-        if self._latest_assignment is None:
+        if not self.epochs.is_any_opened:
             return
         urgent = self._priorities.urgent(now)
         near = urgent | dict.fromkeys(self._priorities.ahead(urgent, now))
@@ -280,12 +232,12 @@ class Scheduler:
             started = self._windows.get(key)
             if started is not None and not started.has_waiting and started.complete:
                 continue
-            if key not in urgent and self._is_being_counted(key[0]):
+            if key not in urgent and self.epochs.is_being_counted(key[0]):
                 break
-            assignment = self.assignment(key[0])
+            assignment = self.epochs.assignment(key[0])
             assert assignment is not None, "the epoch of a window to prepare has a shard assignment"
             window = self._window(key, assignment)
-            ordered = self.counts(key[0]).is_ordered(key[1], assignment)
+            ordered = self.epochs.counts(key[0]).is_ordered(key[1], assignment)
             for work, expected_bytes in window.waiting(ordered=ordered, limit=free):
                 if free <= 0:
                     return
@@ -313,7 +265,7 @@ class Scheduler:
         """
         if self.running < self._limits.slots and self._can_read_ahead(1):
             for key in self._priorities.read_ahead(near, now):
-                if not self.counts(key[0]).complete:
+                if not self.epochs.counts(key[0]).complete:
                     return
                 yield key
 
@@ -321,11 +273,6 @@ class Scheduler:
         """Whether the windows started so far leave this many expected bytes for read-ahead."""
         started = sum(window.started_bytes for window in self._windows.values())
         return started + expected_bytes <= self._limits.read_ahead_bytes
-
-    def _is_being_counted(self, epoch: int) -> bool:
-        """Whether an earlier epoch is about to provide the counts that this one lacks."""
-        earlier = (counts for other, counts in self._counts.items() if other < epoch)
-        return not self.counts(epoch).complete and any(not counts.complete for counts in earlier)
 
     def _find_memory(
         self, window: WindowState, work: Work, size_bytes: int, urgent: Mapping[Key, None], now: float
@@ -354,7 +301,7 @@ class Scheduler:
         A run that starts in the middle of an epoch counts what lies before it, too. These reads
         must not wait for memory: the window that holds the memory waits for them.
         """
-        unknown = self.counts(key[0]).unknown_from(0)
+        unknown = self.epochs.counts(key[0]).unknown_from(0)
         if unknown is None:
             return 0
         window = self._window((key[0], unknown[0]), assignment)
@@ -397,7 +344,7 @@ class Scheduler:
 
     def _window(self, key: Key, assignment: ShardAssignment) -> WindowState:
         if key not in self._windows:
-            shape = self.counts(key[0]).shape
+            shape = self.epochs.counts(key[0]).shape
             self._windows[key] = WindowState(
                 *key,
                 next(self._attempts),
