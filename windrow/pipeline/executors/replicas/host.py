@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import wait
 from dataclasses import replace
 
 import pyarrow as pa
@@ -274,21 +274,12 @@ class ReplicaHost(HostWindows):
             shared, placed.kept = share_batch(rows, self.pool)
             return shared
 
-        def ended(submitted: Future[SharedBatch]) -> None:
-            error = None if submitted.cancelled() else submitted.exception()
-            if submitted.cancelled() or isinstance(error, CancelledError):
-                error = PlanError("the shard was closed while its rows were being placed")
-            if error is None:
-                placed.future.set_result(submitted.result())
-            else:
-                placed.future.set_exception(error)
-
         submitted = preparation.submit(
             lambda place: client.submit(place, self._pace),
             lambda: self._place_run(window.data, key, map_outputs, whole, self.pool),
             share,
         )
-        submitted.add_done_callback(ended)
+        submitted.add_done_callback(placed.finish)
         return placed
 
     def released(self, reader: Reader, number: int) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+from windrow.core.errors import PlanError
 from windrow.core.shared_batches import SharedBatch
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.replicas.replica_states import Reader
@@ -28,6 +29,16 @@ class PlacedRun:
     def has_failed(self) -> bool:
         """Whether its rows could not be placed."""
         return self.future.done() and self.future.exception() is not None
+
+    def finish(self, submitted: Future[SharedBatch]) -> None:
+        """Tell those that wait how the work ended that places it."""
+        error = None if submitted.cancelled() else submitted.exception()
+        if submitted.cancelled() or isinstance(error, CancelledError):
+            error = PlanError("the shard was closed while its rows were being placed")
+        if error is None:
+            self.future.set_result(submitted.result())
+        else:
+            self.future.set_exception(error)
 
 
 @dataclass
