@@ -22,7 +22,7 @@ from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import SourceError, WindrowError
 from windrow.core.native_libraries import address_of
 from windrow.core.text_types import offset_width
-from windrow.shuffle.kernels import native
+from windrow.shuffle.kernels import native, row_positions
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.nested_columns import NestedColumn, Targets, move_nested
@@ -305,7 +305,7 @@ def copied(rows: int, map_outputs: int) -> None:
 
 
 def assigned(shards: int, run_rows: int) -> object:
-    return native.assign(NUMBERS, 0, 4, (4, 2, run_rows), words(shards, 3), TARGETS, 0)
+    return row_positions.assign(NUMBERS, 0, 4, (4, 2, run_rows), words(shards, 3), TARGETS, 0)
 
 
 def placed(facts: int, scratch_bytes: int, columns: int = 0, mask_bytes: int = 1) -> None:
@@ -341,8 +341,8 @@ def grouped_runs(runs: Any, first: int) -> object:
         (placed, [3, 9]),
         (placed, [3, 64, 2]),
         (placed, [3, 64, 1, 2]),
-        (native.walk, [20, [1] * 5, [1] * 5, 1000, 0, 1]),
-        (native.walk, [9, [1] * 6, [1] * 6, 1000, 0, 1]),
+        (row_positions.walk, [20, [1] * 5, [1] * 5, 1000, 0, 1]),
+        (row_positions.walk, [9, [1] * 6, [1] * 6, 1000, 0, 1]),
     ],
 )
 def test_arguments_that_do_not_match_raise(call: Callable[..., object], arguments: list[Any]) -> None:

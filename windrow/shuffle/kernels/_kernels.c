@@ -148,7 +148,7 @@ static inline uint32_t divide(uint32_t number, uint64_t inverted) {
 }
 
 /* Find the run, and the place within it, of rows given by their position in the epoch; the arguments are those of
- * native.assign. Run r of shard s has the id ids[r + base of s]. Returns the number of rows in `rest`. */
+ * row_positions.assign. Run r of shard s has the id ids[r + base of s]. Returns the number of rows in `rest`. */
 EXPORT int64_t windrow_assign(int64_t count, const int64_t *rows, int64_t first_row, int64_t stop_row,
                               int64_t step_rows, int64_t batch_rows, int64_t run_rows, const int64_t *shards,
                               int64_t id_bytes, int64_t id_count, const void *ids, int64_t none, void *runs,
@@ -177,7 +177,7 @@ EXPORT int64_t windrow_assign(int64_t count, const int64_t *rows, int64_t first_
     return others;
 }
 
-/* The same for the rows of a source's window in a mixture; the arguments are those of native.assign_rounds. */
+/* The same for the rows of a source's window in a mixture; the arguments are those of row_positions.assign_rounds. */
 EXPORT int64_t windrow_assign_rounds(int64_t count, const int64_t *rows, int64_t first_row, int64_t stop_row,
                                      int64_t base_row, int64_t rest_row, int64_t step_rows, int64_t batch_rows,
                                      int64_t run_rows, int64_t round_row, int64_t round_rows, int64_t shards,
@@ -208,7 +208,7 @@ EXPORT int64_t windrow_assign_rounds(int64_t count, const int64_t *rows, int64_t
     return others;
 }
 
-/* Row numbers of a source, in place, become rows of a mixture; the arguments are those of native.scatter. */
+/* Row numbers of a source, in place, become rows of a mixture; the arguments are those of row_positions.scatter. */
 EXPORT void windrow_scatter(int64_t count, int64_t *rows, int64_t first, int64_t weight, int64_t period,
                             const int32_t *places, int64_t start) {
     const uint64_t inverted = inverse((uint32_t)weight);

@@ -1,4 +1,4 @@
-/* Positions of rows under the keyed permutation; windrow/shuffle/kernels/native.py calls it through ctypes.
+/* Positions of rows under the keyed permutation; windrow/shuffle/kernels/row_positions.py calls it.
  *
  * Its NumPy twin is `windrow.shuffle.order.permutation`, and tests compare the two bit for bit.
  */

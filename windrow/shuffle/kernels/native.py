@@ -1,8 +1,9 @@
-"""ctypes bindings of the C kernels in ``_kernels.c``, ``_pieces.c``, ``_positions.c`` and ``_balance.c``.
+"""ctypes bindings of the C kernels, and the functions that move rows.
 
-Without a C compiler `LIBRARY` is None, and the callers use NumPy instead, with bit-identical results.
+Those that compute positions are in `row_positions`, those that divide steps in `step_bins`. Without a C compiler
+`LIBRARY` is None, and the callers use NumPy instead, with bit-identical results.
 
-The C code trusts its arguments. So each function here checks their types and sizes first, and raises
+The C code trusts its arguments. So each function checks their types and sizes first, and raises
 `ValueError` if they do not fit together. The contents of arrays are not checked: row numbers come from these
 kernels, and the code that uses Arrow's offsets checks them.
 """
@@ -24,8 +25,6 @@ MAX_ROWS = 2**32 - 1
 # of a sequence that documents are placed into whole
 MAX_CAPACITY = 2**24 - 1
 _WIDTHS = (1, 2, 4, 8)
-# ROUNDS in C
-_ROUNDS = 6
 _RUN_TYPES = (np.uint16, np.uint32)
 RunIds = NDArray[np.uint16 | np.uint32]
 
@@ -219,92 +218,6 @@ def group(runs: RunIds, first: int, last: int) -> tuple[NDArray[np.uint32], NDAr
     return targets, starts
 
 
-def assign(
-    rows: NDArray[np.int64],
-    first_row: int,
-    stop_row: int,
-    divisors: tuple[int, int, int],
-    shards: NDArray[np.int64],
-    ids: RunIds,
-    none: int,
-) -> tuple[RunIds, NDArray[np.uint32], NDArray[np.uint32]]:
-    """Find the run of each row; ``rows`` are positions in the epoch, all below 2^32.
-
-    Positions from ``first_row`` to ``stop_row`` form full steps. ``divisors`` are the rows per step, per
-    batch and per run, each at least 1 and below 2^32. ``shards``, (n, 3), has for each shard the offset that
-    turns a run's number in its stream into an index of ``ids`` (outside of it, the row gets the id ``none``),
-    the number of its first run in this window, and how many rows of that run are in earlier windows.
-
-    Returns (rows,) the run id of each row, (rows,) its place, the offset within the run, and the indices in
-    ``rows`` of positions outside the full steps, whose runs and places are not set.
-    """
-    _require(_is(rows, np.int64, len(rows)) and len(rows) <= MAX_ROWS, "rows")
-    _require(all(1 <= each <= MAX_ROWS for each in divisors), "divisors")
-    last_shard = (min(divisors[0], stop_row - first_row) - 1) // divisors[1]
-    _require(_is(shards, np.int64, len(shards), 3) and last_shard < len(shards), "shards")
-    _require(ids.ndim == 1 and ids.dtype in _RUN_TYPES, "ids")
-    runs, places = np.empty(len(rows), ids.dtype), np.empty(len(rows), np.uint32)
-    rest = np.empty(len(rows), np.uint32)
-    bounds, found = (first_row, stop_row, *divisors), (runs, places, rest)
-    others = LIBRARY.windrow_assign(
-        len(rows), rows, *bounds, shards, ids.itemsize, len(ids), ids, none, *found
-    )
-    return runs, places, rest[:others]
-
-
-def assign_rounds(
-    rows: NDArray[np.int64],
-    within: tuple[int, int],
-    steps: tuple[int, int],
-    divisors: tuple[int, int, int],
-    rounds: tuple[int, int],
-    tables: NDArray[np.int64],
-    none: int,
-    ids: type[np.uint16] | type[np.uint32],
-) -> tuple[RunIds, NDArray[np.uint32], NDArray[np.uint32]]:
-    """Find the run of each row of a source's window in a mixture.
-
-    ``rows`` are rows of the mixture. Those outside of ``within`` get the id ``none``. ``steps`` are the row at which
-    a step and a run of each shard begin, at most 2^32 rows before all others, and the one from which on steps are
-    not full. ``divisors`` are the rows per step, batch and run, and ``rounds`` the row at which the first round
-    begins and the rows of each. ``tables``, (rounds, shards, 3), has for each round and shard what, added to the
-    number of a run since the first step, gives its id, or a negative number if it has none; the number of the
-    round's first run; and how many rows of that run are in earlier rounds.
-
-    Returns (rows,) the run id of each row, of the type ``ids``, (rows,) its place, the offset within the run, and
-    the indices in ``rows`` of those in steps that are not full, whose runs and places are not set.
-    """
-    _require(_is(rows, np.int64, len(rows)) and len(rows) <= MAX_ROWS, "rows")
-    (first, stop), (base, rest_row), (round_row, round_rows) = within, steps, rounds
-    _require(all(1 <= each <= MAX_ROWS for each in (*divisors, round_rows)), "divisors")
-    _require(base <= first and round_row <= first and stop - min(base, round_row) <= MAX_ROWS, "within")
-    shape = -(-(stop - round_row) // round_rows), -(-divisors[0] // divisors[1]), 3
-    _require(
-        tables.ndim == 3 and all(has >= needs for has, needs in zip(tables.shape, shape, strict=True)),
-        "tables",
-    )
-    _require(_is(tables, np.int64, *tables.shape[:2], 3), "tables")
-    runs, places = np.empty(len(rows), ids), np.empty(len(rows), np.uint32)
-    rest = np.empty(len(rows), np.uint32)
-    bounds = first, stop, base, rest_row, *divisors, round_row, round_rows, tables.shape[1]
-    found = runs, places, rest
-    others = LIBRARY.windrow_assign_rounds(len(rows), rows, *bounds, tables, runs.itemsize, none, *found)
-    return runs, places, rest[:others]
-
-
-def scatter(
-    numbers: NDArray[np.int64], first: int, period: int, places: NDArray[np.int32], start: int
-) -> None:
-    """Turn row numbers of a source into rows of a mixture, in place.
-
-    ``places`` holds the places of the source's rows in a period of ``period`` rows. The first of these periods begins
-    at the row ``start`` of the mixture and the number ``first`` of the source, at most 2^32 before all others.
-    """
-    _require(_is(numbers, np.int64, len(numbers)), "numbers")
-    _require(places.ndim == 1 and places.dtype == np.int32 and 1 <= len(places) <= MAX_ROWS, "places")
-    LIBRARY.windrow_scatter(len(numbers), numbers, first, len(places), period, places, start)
-
-
 def check_places(places: NDArray[np.int64], counts: NDArray[np.int64], rows: int) -> bool:
     """Whether the places at these addresses are exactly 0 to ``rows - 1``, each once."""
     _require(_is(places, np.int64, len(counts)) and _is(counts, np.int64, len(counts)), "places and counts")
@@ -407,17 +320,3 @@ def move_validity(
     count = rows.stop - rows.start
     _require(_is(out, np.uint8, -(-count // 8)), "out")
     return int(LIBRARY.windrow_move_validity(parts, bits, firsts, places, counts, rows.start, count, out))
-
-
-def walk(
-    bits: int, keys: Sequence[int], multipliers: Sequence[int], size: int, start: int, stop: int
-) -> NDArray[np.int64]:
-    """Positions of rows under the permutation of `windrow.shuffle.order.permutation`, with cycle walking."""
-    _require(
-        len(keys) == len(multipliers) == _ROUNDS and 0 <= start <= stop, "keys, multipliers, start and stop"
-    )
-    _require(0 < bits <= 63 and 0 < size <= 2**bits, "bits and size")
-    out = np.empty(stop - start, np.int64)
-    words = np.array([keys, multipliers], np.uint64)
-    LIBRARY.windrow_walk(bits, (bits + 1) // 2, *words, size - 1, start, stop - start, out)
-    return out

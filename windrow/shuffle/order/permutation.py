@@ -37,7 +37,7 @@ from numpy.random import Philox
 from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
-from windrow.shuffle.kernels import native
+from windrow.shuffle.kernels import native, row_positions
 from windrow.shuffle.order.keys import KEY_BYTES
 
 EXACT_ROWS = 1 << 16
@@ -142,7 +142,7 @@ class Permutation:
             return self._ranks[start:stop].astype(np.int64)
         if native.LIBRARY is not None:
             rounds = self._rounds
-            return native.walk(rounds.bits, rounds.keys, rounds.multipliers, self.size, start, stop)
+            return row_positions.walk(rounds.bits, rounds.keys, rounds.multipliers, self.size, start, stop)
         return self._cycle_walk(start, stop)
 
     def rows_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
-from windrow.shuffle.kernels import native
+from windrow.shuffle.kernels import native, row_positions
 from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.order.permutation import Permutation
 from windrow.shuffle.order.runs import WindowRuns
@@ -175,7 +175,7 @@ class RoundDestinations:
 
     def _find(self, rows: Ints) -> tuple[RunIds, NDArray[np.uint32]]:
         """Use the kernel, except for the rows of an incomplete last step, which have another assignment."""
-        runs, places, rest = native.assign_rounds(
+        runs, places, rest = row_positions.assign_rounds(
             np.ascontiguousarray(rows, np.int64),
             *self._kernel_arguments,  # type: ignore[misc]
         )

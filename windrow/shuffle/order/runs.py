@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
-from windrow.shuffle.kernels import native
+from windrow.shuffle.kernels import native, row_positions
 from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
@@ -229,7 +229,7 @@ class Destinations:
         )
         ids, streams = self._tables
         row_numbers = np.ascontiguousarray(rows, np.int64)
-        runs, places, rest = native.assign(
+        runs, places, rest = row_positions.assign(
             row_numbers, assignment.start_row, stop, divisors, streams, ids, self._ends[-1]
         )
         if len(rest):

@@ -18,7 +18,7 @@ from numpy.random import Philox
 from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
-from windrow.shuffle.kernels import native
+from windrow.shuffle.kernels import native, row_positions
 
 Ints = NDArray[np.int64]
 
@@ -94,7 +94,7 @@ class ShareSequence:
         before += periods * weight
         start += periods * self.period
         if native.LIBRARY is not None and len(numbers) and int(numbers.max()) - before <= native.MAX_ROWS:
-            native.scatter(numbers, before, self.period, self._places[source], start)
+            row_positions.scatter(numbers, before, self.period, self._places[source], start)
         else:
             numbers[:] = self.places(source, numbers - before)
             numbers += start
