@@ -282,7 +282,7 @@ def _compare_with_prediction(
     copies = float(options.replicas)
     if options.divide_columns:
         copies = sum(_share(paths[0], replica, options.replicas) for replica in range(options.replicas))
-    minimum = float(program.output_bytes.sum()) * copies * (1 - 1 / options.nodes)
+    minimum = float(program.estimate.output_bytes.sum()) * copies * (1 - 1 / options.nodes)
     traffic = received / minimum
     print(
         f"bytes over the links in an epoch: {received / 1e6:.1f} MB, {traffic:.3f} of the minimum of "

@@ -148,7 +148,8 @@ class CostlyMachines:
     def _run(self, job: Job, node: int, free: Callable[[], None]) -> None:
         task, program, threads = job.task, self._program, self._cluster.threads
         blocks = program.parts(task.work.epoch, task.work.window)[task.work.part]
-        decoded, held = float(self._decoded_bytes[blocks].sum()), float(program.held_bytes[blocks].sum())
+        decoded = float(self._decoded_bytes[blocks].sum())
+        held = float(program.estimate.held_bytes[blocks].sum())
         # one block is decoded at a time, and the complete output exists before it is put into the object store
         heap = decoded / len(blocks) + (0.0 if threads else held)
         self.ledger.take(node, heap)
@@ -158,7 +159,7 @@ class CostlyMachines:
 
         def finish() -> None:
             self.ledger.take(node, -heap)
-            put = float(program.output_bytes[blocks].sum())
+            put = float(program.estimate.output_bytes[blocks].sum())
             output, slices = self._put(task, node, put)
             rows, sizes = tuple(rows or 0 for rows in task.rows), (int(put / slices),) * slices
             free()
@@ -207,7 +208,7 @@ class CostlyMachines:
     def spend_placing(self, shard: int, run: Run, then: Callable[[], None]) -> None:
         """Place a run on the shard's node as soon as one of its workers is free."""
         node, joined = shard % self._cluster.nodes, run.joined if isinstance(run, JoinedRuns) else 1
-        size = run.rows * self._program.row_bytes
+        size = run.rows * self._program.estimate.row_bytes
 
         self._placed[shard].append(size / joined)
 
@@ -230,7 +231,7 @@ class CostlyMachines:
 
     def consume(self, shard: int, rows: Sequence[int], done: Callable[[], None]) -> None:
         """Let a trainer take rows, as fast as it can or as its limit says."""
-        node, size = shard % self._cluster.nodes, len(rows) * self._program.row_bytes
+        node, size = shard % self._cluster.nodes, len(rows) * self._program.estimate.row_bytes
         least = size / self._cluster.trainer_bytes if self._cluster.trainer_bytes else 0.0
 
         def taken() -> None:

@@ -216,7 +216,7 @@ def _summarize(
     if cluster.threads:
         busy = {name: busy[name] for name in ("CPUs", "trainers")}
     # no correction for prefetched windows: there are as many at the end of the steady state as at its start
-    delivered = (end.rows - begin.rows) * program.row_bytes
+    delivered = (end.rows - begin.rows) * program.estimate.row_bytes
     return Outcome(
         seconds=end.now,
         first_rows_seconds=min(each.first_rows for each in trainers),
@@ -230,7 +230,7 @@ def _summarize(
         slices=slices,
         tasks_per_window=float(np.mean(tasks)),
         objects_per_window=float(np.mean(tasks)) * destinations * slices,
-        object_bytes=float(program.output_bytes.sum()) / (sum(tasks) * destinations * slices),
+        object_bytes=float(program.estimate.output_bytes.sum()) / (sum(tasks) * destinations * slices),
         peak_objects=ledger.peak_objects,
         tasks=coordinator.finished,
         driver_seconds=coordinator.measured_seconds,
@@ -244,6 +244,6 @@ def _summarize(
 def _travelling_share(program: Program) -> float:
     """Bytes sent per decoded byte: below 1 if values are packed."""
     blocks = program.job.source.blocks
-    if not program.packs or blocks.packed_bytes is None:
+    if not program.estimate.packs or blocks.packed_bytes is None:
         return 1.0
     return float(blocks.packed_bytes.sum() / blocks.memory_bytes.sum())

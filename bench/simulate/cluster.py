@@ -311,7 +311,7 @@ class Cluster:
 
     def expected_bytes(self, blocks: Sequence[int]) -> int:
         """Expected output bytes of a task."""
-        return int(self._program.held_bytes[list(blocks)].sum())
+        return int(self._program.estimate.held_bytes[list(blocks)].sum())
 
 
 def _key(task: Task) -> tuple[int, int, int, int]:

@@ -125,8 +125,8 @@ class Scenario:
 
     def output_bytes(self, program: Program) -> NDArray[np.int64]:
         """(blocks,) bytes that each block's map output takes."""
-        growths = np.array(self.dataset.growths or [max(1.0, self.growth)] * len(program.held_bytes))
-        return np.ceil(program.held_bytes * growths).astype(np.int64)
+        growths = np.array(self.dataset.growths or [max(1.0, self.growth)] * len(program.estimate.held_bytes))
+        return np.ceil(program.estimate.held_bytes * growths).astype(np.int64)
 
     def resources(self, program: Program) -> Resources:
         """The resources of a run."""

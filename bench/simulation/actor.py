@@ -272,7 +272,7 @@ class Actor:
 
     def _expect(self, task: Task) -> int:
         # the output of a later stage replaces its input in memory
-        return int(self._program.held_bytes[list(task.blocks)].sum()) if task.reads else 0
+        return int(self._program.estimate.held_bytes[list(task.blocks)].sum()) if task.reads else 0
 
 
 def _pickled(answer: Answer) -> Answer:

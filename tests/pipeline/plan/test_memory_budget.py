@@ -85,7 +85,7 @@ def test_tasks_with_packed_outputs_read_more_for_the_same_object_size() -> None:
         size_parts(spread(make_program([BLOCK] * 400, WindowCut(), packs_to=times), 16), on_cluster(16))
         for times in (1, 4)
     )
-    output = packed.output_bytes.sum() / packed.job.source.blocks.memory_bytes.sum()
+    output = packed.estimate.output_bytes.sum() / packed.job.source.blocks.memory_bytes.sum()
     for program, share in ((plain, 1.0), (packed, output)):
         *all_but_last, _ = part_bytes(program, 0)
         assert min(all_but_last) * share >= 16 * DESTINATION_BYTES
@@ -111,7 +111,7 @@ def test_many_nodes_get_larger_objects_and_fewer_tasks_than_workers() -> None:
 def test_many_nodes_get_packed_objects_of_the_same_size() -> None:
     program = spread(make_program([BLOCK] * 20_000, WindowCut(), packs_to=4), 100)
     sized = size_parts(program, on_cluster(100, workers=1_000))
-    share = sized.output_bytes.sum() / sized.job.source.blocks.memory_bytes.sum()
+    share = sized.estimate.output_bytes.sum() / sized.job.source.blocks.memory_bytes.sum()
     assert share < 0.3
     assert min(part_bytes(sized, 0)[:-1]) * share >= 2.2 * DESTINATION_BYTES * 100
     assert len(sized.parts(0, 0)) >= 100
@@ -192,10 +192,10 @@ def test_cached_blocks_have_priority_over_unrequested_windows() -> None:
 def test_accepted_limit_holds_the_largest_window(rows: int) -> None:
     """Despite rounding in the conversion to the limit of all copies and back."""
     program = spread(make_program([(rows, 101)] * 3, WindowCut()), 3)
-    least = int(largest_window(program, program.held_bytes) * (2 - 1 / 3))
+    least = int(largest_window(program, program.estimate.held_bytes) * (2 - 1 / 3))
     resources = on_cluster(3, memory=least)
     assert budget_program(program, resources, 1).outputs_limit_bytes >= largest_window(
-        program, program.held_bytes
+        program, program.estimate.held_bytes
     )
 
 
@@ -211,7 +211,7 @@ def test_sliced_windows_get_fewer_slices_on_more_nodes(nodes: int, slices: int) 
 
 def test_tasks_shrink_so_that_the_largest_window_fits() -> None:
     program = spread(make_program([(100, 2 * MIB)] * 64, WindowCut()), 1)
-    window_bytes = int(program.held_bytes.sum())
+    window_bytes = int(program.estimate.held_bytes.sum())
 
     def in_process(overhead: int) -> Resources:
         return Resources("simulated", 2, window_bytes + overhead * MIB, limit_covers_all=True)
@@ -231,7 +231,7 @@ def in_process(memory: int, *, workers: int = 1, **more: Any) -> Resources:
 
 def test_budget_includes_batches_of_the_requested_size() -> None:
     program = spread(make_program([(1_000, 2 * MIB)] * 64, WindowCut()), 1)
-    resources = in_process(int(program.held_bytes.sum()) + 200 * MIB, workers=2)
+    resources = in_process(int(program.estimate.held_bytes.sum()) + 200 * MIB, workers=2)
     assert size_parts(program, resources, 1) is program
     sized = size_parts(program, resources, 20_000)
     assert budget_program(sized, resources, 20_000).total_bytes <= resources.memory_bytes
@@ -247,7 +247,7 @@ def test_every_worker_gets_a_task_of_every_window() -> None:
 def test_task_holds_the_largest_block_and_its_output(in_store: bool) -> None:
     program = spread(make_program([(100, MIB)] * 50 + [(100, 100 * MIB)], WindowCut()), 1)
     resources = Resources("simulated", 3, 2**40, limit_covers_all=not in_store)
-    output = int(program.held_bytes.max()) if in_store else 0
+    output = int(program.estimate.held_bytes.max()) if in_store else 0
     assert budget_program(program, resources, 1).tasks_bytes >= 3 * (100 * MIB + output)
 
 
@@ -286,9 +286,11 @@ def test_window_size_named_by_the_error_fits(stated: list[tuple[int, int]], node
 def test_largest_window_includes_later_epochs(seed: int) -> None:
     stated = [(100, mib * MIB) for mib in range(1, 41)]
     program = make_program(stated, WindowCut(blocks_per_window=4), seed=seed)
-    held = program.held_bytes
+    held = program.estimate.held_bytes
     windows = [program.plan(epoch).window_blocks(window) for epoch in range(3) for window in range(10)]
-    assert largest_window(program, program.held_bytes) == max(held[window].sum() for window in windows)
+    assert largest_window(program, program.estimate.held_bytes) == max(
+        held[window].sum() for window in windows
+    )
 
 
 def test_blocks_larger_than_a_task_allow_more_slices() -> None:
@@ -324,7 +326,7 @@ def test_task_that_decodes_by_column_holds_few_columns() -> None:
 @pytest.mark.parametrize("nodes", [1, 2, 4])
 def test_rows_that_are_narrowed_for_replicas_are_counted_where_they_are_sent_from(nodes: int) -> None:
     program = replace(make_program([BLOCK] * 40, WindowCut(blocks_per_window=10)), replicas=4)
-    window_bytes = largest_window(program, program.held_bytes)
+    window_bytes = largest_window(program, program.estimate.held_bytes)
 
     def tasks_bytes(program: Program, nodes: int) -> int:
         return budget_program(program, on_cluster(4).with_replicas(nodes), 1).tasks_bytes

@@ -158,7 +158,7 @@ def test_parts_shape_and_tasks_equal_the_model(
     stated: list[tuple[int, int]], cut: WindowCut, seed: int | None
 ) -> None:
     program = make_program(stated, cut, seed=seed)
-    rows, held = program.stored_rows, program.held_bytes
+    rows, held = program.stored_rows, program.estimate.held_bytes
     for epoch in (0, 1):
         windows = range(program.plan(epoch).windows)
         expected = [model_parts(program, epoch, window) for window in windows]
@@ -207,8 +207,8 @@ def test_row_counts_that_become_known_while_reading(
 def test_largest_window(stated: list[tuple[int, int]], cut: WindowCut) -> None:
     program = make_program(stated, cut)
     windows = [program.plan(0).window_blocks(window) for window in range(program.plan(0).windows)]
-    expected = max((sum(program.held_bytes[window].tolist()) for window in windows), default=0)
-    assert largest_window(program, program.held_bytes) == expected
+    expected = max((sum(program.estimate.held_bytes[window].tolist()) for window in windows), default=0)
+    assert largest_window(program, program.estimate.held_bytes) == expected
 
 
 def test_sums_are_cached_by_array() -> None:
@@ -269,12 +269,14 @@ def test_program_is_pickled_without_its_plans() -> None:
 
 def test_output_bytes_are_packed_only_for_known_untransformed_rows() -> None:
     stated = [(1_000, 64 * MIB), (1_000, 32 * MIB)]
-    plain, packed = (make_program(stated, WindowCut(), packs_to=times).output_bytes for times in (1, 4))
+    plain, packed = (
+        make_program(stated, WindowCut(), packs_to=times).estimate.output_bytes for times in (1, 4)
+    )
     places = 1_000 * (plain[0] - 64 * MIB) / 1_000
     assert (packed - places).tolist() == [16 * MIB, 8 * MIB]
     changed = MapBatches(lambda batch: batch)
     counted, mapped = (
-        make_program(stated, WindowCut(), packs_to=4, **options).output_bytes
+        make_program(stated, WindowCut(), packs_to=4, **options).estimate.output_bytes
         for options in ({"rows_known": False}, {"before": (changed,)})
     )
     assert counted.tolist() == mapped.tolist() == plain.tolist()

@@ -18,7 +18,7 @@ from windrow.dataset.sources.packed_sources import PackedSources, find_packed
 from windrow.pipeline.exchange.layouts import CountedBlocks, WholeBlocks
 from windrow.pipeline.plan.mixed_source import MixedSource, mean_window_rows
 from windrow.pipeline.plan.mixture import Mixture, WhenExhausted
-from windrow.pipeline.plan.program import stored_row_bytes
+from windrow.pipeline.plan.output_bytes import stored_row_bytes
 from windrow.pipeline.plan.shares import Shares, make_shares
 from windrow.pipeline.tasks.map_batches import MapBatches
 

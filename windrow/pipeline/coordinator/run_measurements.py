@@ -231,11 +231,11 @@ def make_window_error(program: Program, budget: Budget, abort: Abort) -> PlanErr
 
 def _suggest_window(program: Program, budget: Budget, abort: Abort) -> str:
     blocks, sizes = program.job.source.blocks, abort.sizes
-    filled = program.estimated_rows > 0
+    filled = program.estimate.rows > 0
     if not filled.any():
         return f"use smaller windows with {program.job.cut.call}(bytes_per_window=...)"
-    rows, decoded = program.estimated_rows[filled], np.maximum(1, blocks.decoded_bytes[filled])
-    held = (program.held_bytes[filled] + rows * sizes.excess_bytes) * _SLACK
+    rows, decoded = program.estimate.rows[filled], np.maximum(1, blocks.decoded_bytes[filled])
+    held = (program.estimate.held_bytes[filled] + rows * sizes.excess_bytes) * _SLACK
     # windows end at block boundaries, so one can exceed its size by almost a block
     size = int(max(0, abort.limit_bytes) * (decoded / held).min()) - int(decoded.max())
     if size > 0:
@@ -246,9 +246,9 @@ def _suggest_window(program: Program, budget: Budget, abort: Abort) -> str:
 def _suggest_blocks(program: Program, budget: Budget, abort: Abort) -> str:
     """Suggest smaller blocks too: a window needs memory for two, and a task for one more."""
     blocks, sizes = program.job.source.blocks, abort.sizes
-    stored = max(1, int(program.estimated_rows.sum()))
+    stored = max(1, int(program.estimate.rows.sum()))
     row_bytes = float(blocks.decoded_bytes.sum()) / stored
-    held_row_bytes = float(program.held_bytes.sum()) / stored + sizes.excess_bytes
+    held_row_bytes = float(program.estimate.held_bytes.sum()) / stored + sizes.excess_bytes
     free = abort.limit_bytes
     overhead = budget.overhead if budget.shared else None
     block_row_bytes = 0.0

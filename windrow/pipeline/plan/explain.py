@@ -54,7 +54,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
     """Explain a program on given resources: a pure function."""
     job = program.job
     blocks = job.source.blocks
-    rows = int(program.estimated_rows.sum()) // job.sequence_rows
+    rows = int(program.estimate.rows.sum()) // job.sequence_rows
     if job.mixture is not None:
         rows = sum(source.pass_rows for source in job.mixture.sources)
     counted = batch_rows and job.rows_known and job.mixture is None

@@ -181,7 +181,7 @@ def _slices(program: Program, resources: Resources) -> int:
 
 def _packing_ratio(program: Program) -> float:
     """Decoded bytes per byte of packed map output; 1 or more."""
-    decoded, output = program.job.source.blocks.memory_bytes.sum(), program.output_bytes.sum()
+    decoded, output = program.job.source.blocks.memory_bytes.sum(), program.estimate.output_bytes.sum()
     return max(1.0, float(decoded / output)) if output else 1.0
 
 
@@ -209,7 +209,7 @@ def budget_program(program: Program, resources: Resources, batch_rows: int) -> C
 def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit_bytes: int) -> Budget:
     job = program.job
     is_certain = _is_exact(job) and job.rows_known
-    once_bytes = largest_window(program, program.held_bytes)
+    once_bytes = largest_window(program, program.estimate.held_bytes)
     # what replicas on other nodes select of a window, at most all of it, also lies where it is sent from
     sent_bytes = 0 if job.after else (resources.replica_nodes - 1) * once_bytes
     overhead = _overhead(program, resources, batch_rows)
@@ -219,7 +219,7 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
         "limit_bytes": max(0, limit_bytes),
         "limit_covers_all": resources.limit_covers_all,
         # packing is estimated from column statistics of the files, which can be wrong
-        "exact": _is_exact(job) and not program.packs,
+        "exact": _is_exact(job) and not program.estimate.packs,
         "size_within": lambda held_bytes: _size_within(program, int(held_bytes / resources.copies)),
         "window_call": job.cut.call,
         "processes_bytes": processes_bytes(program, resources),
@@ -230,7 +230,7 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
         _check_lower_bound(program, resources, overhead, options)
     return plan_budget(
         window_bytes=int(once_bytes * resources.copies),
-        window_rows=largest_window(program, program.estimated_rows),
+        window_rows=largest_window(program, program.estimate.rows),
         runs_bytes=overhead.runs_bytes(overhead.row_bytes),
         tasks_bytes=resources.workers * _task_bytes(program, resources) + sent_bytes,
         overhead=None if is_certain else overhead,
@@ -252,7 +252,7 @@ def _check_lower_bound(
     job, fixed_bytes = program.job, _task_bytes(program, resources) - overhead.block_bytes
     min_bytes = 0
     if job.rows_known and not job.before:
-        decoded = np.minimum(program.held_bytes, job.source.blocks.decoded_bytes)
+        decoded = np.minimum(program.estimate.held_bytes, job.source.blocks.decoded_bytes)
         min_bytes = int(largest_window(program, decoded) * resources.copies)
     # with no memory left, not even one row fits
     min_bytes = max(min_bytes, int(overhead.block_rows > 0))
@@ -263,7 +263,7 @@ def _check_lower_bound(
 
 
 def _overhead(program: Program, resources: Resources, batch_size: int) -> RowOverhead:
-    rows = program.estimated_rows
+    rows = program.estimate.rows
     # no batch is larger than the dataset, whatever the batch size
     batch_rows = min(program.batch_rows(batch_size), int(rows.sum()))
     block_bytes = _decoded_task_bytes(program, resources)
@@ -278,7 +278,7 @@ def _overhead(program: Program, resources: Resources, batch_size: int) -> RowOve
         tasks=resources.workers,
         block_rows=int(rows.max(initial=0)),
         min_block_bytes=min(block_bytes, TASK_BYTES),
-        row_bytes=program.row_bytes,
+        row_bytes=program.estimate.row_bytes,
         block_bytes=block_bytes,
     )
 
@@ -318,7 +318,7 @@ def _size_within(program: Program, held_bytes: int) -> int:
     """The ``bytes_per_window`` whose windows hold at most ``held_bytes``, wherever block boundaries fall."""
     decoded = program.job.source.blocks.decoded_bytes
     filled = decoded > 0
-    share = (decoded[filled] / program.held_bytes[filled]).min(initial=1.0)
+    share = (decoded[filled] / program.estimate.held_bytes[filled]).min(initial=1.0)
     # windows end at block boundaries, so one can exceed its size by almost a block
     return int(held_bytes * share) - int(decoded.max(initial=0))
 
@@ -329,7 +329,7 @@ def prefetch_rounds(program: Program) -> int:
     assert mixture is not None, "the program is of a mixture"
     if not prefetch:
         return 0
-    round_bytes = max(1, mixture.round_rows * mixture.row_tokens * program.row_bytes)
+    round_bytes = max(1, mixture.round_rows * mixture.row_tokens * program.estimate.row_bytes)
     window_bytes = largest_window(program, program.job.source.blocks.memory_bytes)
     return max(1, -(-prefetch * window_bytes // round_bytes))
 
@@ -353,7 +353,7 @@ def _task_bytes(program: Program, resources: Resources) -> int:
     if program.job.packing is not None:
         # tokens beside the documents that they are made of, once more where a token is put behind each, and their rows
         copies = 1 if program.job.packing.eos is None else 2
-        tokens = min(PLACED_TOKENS, int(program.estimated_rows.max(initial=0)))
+        tokens = min(PLACED_TOKENS, int(program.estimate.rows.max(initial=0)))
         fixed_bytes += copies * largest + tokens * _PLACED_TOKEN_BYTES
     return fixed_bytes + _decoded_task_bytes(program, resources)
 
@@ -367,7 +367,7 @@ def _decoded_task_bytes(program: Program, resources: Resources) -> int:
             return int(decoded.max(initial=0))
     if resources.limit_covers_all:
         return int(min(decoded.sum(), max(decoded.max(initial=0), program.task_bytes)))
-    held = program.held_bytes
+    held = program.estimate.held_bytes
     output = max(held.max(initial=0), program.task_bytes)
     return int(min(decoded.sum() + held.sum(), decoded.max(initial=0) + output))
 

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
 from windrow.core.errors import PlanError
-from windrow.core.source import Source
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape, Part, Stage
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.mixture_legs import MixtureLegs
-from windrow.pipeline.plan.output_bytes import estimate_held_bytes, extra_row_bytes
+from windrow.pipeline.plan.output_bytes import OutputEstimate
 from windrow.pipeline.plan.sequence_step_places import CostedSequences
 from windrow.pipeline.plan.step_places import MeasuredRows, WindowTokens
 from windrow.pipeline.plan.window_places import EpochParts, WindowPlaces, WindowPlan, cut_parts, place_window
@@ -55,12 +54,6 @@ _READ_THEN_SORT = (
 _READ_THEN_PLACE = (Stage("read", needs_order=False), Stage("place", needs_order=True))
 # of a mixture, whose tokens are known, but not the documents of a window
 _COUNT_THEN_PLACE = (_READ_THEN_PLACE[0], Stage("place", needs_order=True, needs_window=True))
-
-
-def stored_row_bytes(source: Source) -> int:
-    """The mean bytes of a source's stored rows in memory; at least 1."""
-    rows = int(source.blocks.rows.sum())
-    return max(1, -(-int(source.blocks.memory_bytes.sum()) // rows)) if rows else 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,61 +103,15 @@ class Program:
         return self.part_bytes or TASK_BYTES
 
     @cached_property
-    def row_bytes(self) -> int:
-        """Estimated bytes of a row in memory: the mean of stored rows, or with packing, a token."""
-        source = self.job.source
-        if self.job.packing is not None:
-            return self.job.packing.token_bytes(source.schema)
-        return stored_row_bytes(source)
-
-    @cached_property
-    def estimated_rows(self) -> NDArray[np.int64]:
-        """(blocks,) the rows of each block before any transform changes their number; with packing, tokens."""
-        blocks = self.job.source.blocks
-        if self.job.mixture is not None:
-            return self.job.mixture.block_rows
-        return blocks.rows if self.job.packing is None else blocks.memory_bytes // self.row_bytes
+    def estimate(self) -> OutputEstimate:
+        """The rows and bytes expected of each block's map output for the members' shards."""
+        return OutputEstimate(self.job, share=len(self.members) / self.shards)
 
     @cached_property
     def stored_rows(self) -> NDArray[np.int64]:
         """(blocks,) the rows that each block delivers, `UNKNOWN_ROWS` if unknown."""
         rows = self.job.source.blocks.rows
         return rows if self.job.rows_known else np.full(len(rows), UNKNOWN_ROWS, dtype=np.int64)
-
-    @cached_property
-    def packs(self) -> bool:
-        """Whether map outputs are expected to be smaller than the rows because their values are packed.
-
-        This is frame-of-reference encoding, not `Job.packing`. False with transforms, which can change values, and
-        where blocks are held whole, as read.
-        """
-        blocks = self.job.source.blocks
-        is_packed = blocks.packed_bytes is not None and bool(
-            (blocks.packed_bytes < blocks.memory_bytes).any()
-        )
-        return is_packed and not self.job.holds_blocks and not self.job.before
-
-    @cached_property
-    def held_bytes(self) -> NDArray[np.int64]:
-        """(blocks,) bytes that a window holds of each block for the members' shards.
-
-        Blocks that are held until their rows can be placed are held whole.
-        """
-        return estimate_held_bytes(self.output_bytes)
-
-    @cached_property
-    def output_bytes(self) -> NDArray[np.float64]:
-        """(blocks,) the same without rounding of allocations: the bytes that cross between nodes."""
-        packed = self.job.source.blocks.packed_bytes
-        return self._members_bytes(
-            packed if self.packs and packed is not None else self.job.source.blocks.memory_bytes
-        )
-
-    def _members_bytes(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(blocks,) bytes for the members' shards, given the bytes of all values per block."""
-        share = 1.0 if self.job.holds_blocks else len(self.members) / self.shards
-        rows = values + extra_row_bytes(self.job) * self.estimated_rows
-        return (rows * share).astype(np.float64)
 
     def batch_rows(self, batch_size: int) -> int:
         """Rows of a batch; with packing, the tokens of its sequences."""
@@ -178,11 +125,11 @@ class Program:
     def run_rows(self, batch_size: int) -> int:
         """Rows of a full run: as many whole batches as make about `RUN_BYTES`."""
         batch_rows = self.batch_rows(batch_size)
-        return batch_rows * max(1, RUN_BYTES // (batch_rows * self.row_bytes))
+        return batch_rows * max(1, RUN_BYTES // (batch_rows * self.estimate.row_bytes))
 
     def batch_size(self, budget: TokenBudget) -> int:
         """About how many rows have that many tokens, by the size of rows and four bytes a token."""
-        return max(1, 4 * budget.tokens // max(4, self.row_bytes))
+        return max(1, 4 * budget.tokens // max(4, self.estimate.row_bytes))
 
     def assignment(self, batching: Batching, at: Cursor = Cursor()) -> ShardAssignment:
         """The shard assignment of an epoch, from a cursor on."""
@@ -323,20 +270,18 @@ class Program:
         is_counted = bool(known.all())
         if self.legs is not None:
             # how many rows there are is known before it is known what they measure, or how long documents are
-            rows, known = self.estimated_rows, np.ones_like(known)
+            rows, known = self.estimate.rows, np.ones_like(known)
         counts = [
             count if is_known else None
             for count, is_known in zip(parts.sums(rows).tolist(), known.tolist(), strict=True)
         ]
-        sizes = parts.sums(self.held_bytes).tolist()
+        sizes = parts.sums(self.estimate.held_bytes).tolist()
         unpacked: Iterable[int | None] = repeat(None)
-        if self.packs:
-            unpacked = parts.sums(
-                estimate_held_bytes(self._members_bytes(self.job.source.blocks.memory_bytes))
-            ).tolist()
+        if self.estimate.packs:
+            unpacked = parts.sums(self.estimate.unpacked_bytes).tolist()
         stored: Iterable[int | None] = repeat(None)
         if not (self.job.rows_known and is_counted):
-            stored = parts.sums(self.estimated_rows).tolist()
+            stored = parts.sums(self.estimate.rows).tolist()
         flat = tuple(map(Part, counts, sizes, unpacked, stored))
         borders = parts.windows.tolist()
         windows = tuple(flat[first:stop] for first, stop in pairwise(borders))
@@ -413,7 +358,7 @@ class Program:
     ) -> Task:
         """The task for a piece of work, with the row counts known so far, and where the window's rows go."""
         part = self.parts(work.epoch, work.window)[work.part].tolist()
-        counts = rows if self.legs is None else self.estimated_rows
+        counts = rows if self.legs is None else self.estimate.rows
         expected = tuple(count if count >= 0 else None for count in counts[part].tolist())
         assert places is not None or not stage.needs_order, "placing needs to know where rows go"
         return Task(

@@ -74,7 +74,7 @@ class RayClient:
         self._closed = False
         self._pending_calls = PendingCalls()
         self.pool = BufferPool(
-            RUNS_AHEAD * max(RUN_BYTES, program.batch_rows(batch_rows) * program.row_bytes)
+            RUNS_AHEAD * max(RUN_BYTES, program.batch_rows(batch_rows) * program.estimate.row_bytes)
         )
         # several shards on one machine share its cores
         placers = max(1, min(_PLACERS, available_cores() // program.shards))
