@@ -36,6 +36,7 @@ LONG_FILES = (
     "tests/laws/test_injected.py",
     "tests/laws/test_threads.py",
     "tests/pipeline/loaders/test_torch_dataset.py",
+    "tests/pipeline/loaders/test_balanced_torch_dataset.py",
     "tests/test_wheel.py",
 )
 # their tests start Rays of their own

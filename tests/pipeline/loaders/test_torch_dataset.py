@@ -7,64 +7,25 @@ import os
 import pickle
 import signal
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, get_worker_info
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import windrow
+from tests.pipeline.loaders.torch_streams import (
+    BATCH,
+    LOADER_WARNINGS,
+    ROWS,
+    make_loader,
+    read_stream,
+    take_rows,
+)
 from windrow.core.errors import PlanError
-from windrow.pipeline.loaders import torch_dataset
 
-# torch warns of more workers than cores, windrow of threads workers that each read whole windows
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-    # torchdata calls a function that torch has deprecated
-    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
-    pytest.mark.filterwarnings("ignore:each of the . DataLoader workers:RuntimeWarning"),
-]
-
-ROWS, BATCH = 700, 32
-
-
-@pytest.fixture(scope="module")
-def pipe(tmp_path_factory: pytest.TempPathFactory) -> windrow.DatasetPipeline:
-    folder = tmp_path_factory.mktemp("rows")
-    table = pa.table({"x": range(ROWS), "cost": [row * 7919 % 97 + 1 for row in range(ROWS)]})
-    pq.write_table(table, folder / "x.parquet", row_group_size=100)
-    dataset = windrow.read_parquet(folder, target_block_bytes=1_600).window(blocks_per_window=3)
-    shuffled = dataset.repeat(3).random_shuffle_each_window(seed=7)
-    return shuffled.options(executor="threads", progress=False)
-
-
-def _stream(shard: windrow.Shard, **arguments: Any) -> list[list[Any]]:
-    """By epoch, the rows of each batch."""
-    arguments = {"batch_size": BATCH, **arguments} if "token_budget" not in arguments else arguments
-    with shard:
-        return [_take(epoch.iter_torch_batches(**arguments)) for epoch in shard.iter_epochs()]
-
-
-def _take(batches: Any) -> list[Any]:
-    """The rows of each batch, or of each of its microbatches."""
-    return [_take(batch) if isinstance(batch, list) else batch["x"].tolist() for batch in batches]
-
-
-@pytest.fixture
-def shard(pipe: windrow.DatasetPipeline) -> Iterator[windrow.Shard]:
-    with pipe.split(2, equal=True)[1] as shard:
-        yield shard
-
-
-def _loader(dataset: Any, workers: int, **options: Any) -> Any:
-    return DataLoader(dataset, batch_size=None, num_workers=workers, **options)
+pytestmark = LOADER_WARNINGS
 
 
 @pytest.mark.parametrize(
@@ -90,10 +51,10 @@ def test_stream_does_not_depend_on_workers(
     if "multiprocessing_context" in options and equal is not True:
         pytest.skip("new interpreters are slow, and do not differ")
     for trainer in range(2):
-        expected = _stream(pipe.split(2, equal=equal)[trainer])
+        expected = read_stream(pipe.split(2, equal=equal)[trainer])
         with pipe.split(2, equal=equal)[trainer] as shard:
-            loader = _loader(shard.as_torch_dataset(batch_size=BATCH), workers, **options)
-            assert [_take(loader) for _ in range(3)] == expected
+            loader = make_loader(shard.as_torch_dataset(batch_size=BATCH), workers, **options)
+            assert [take_rows(loader) for _ in range(3)] == expected
             assert len(loader) == len(expected[0])
             if not workers:
                 with pytest.raises(PlanError, match=r"all 3 epochs of shard . have been read"):
@@ -101,20 +62,20 @@ def test_stream_does_not_depend_on_workers(
 
 
 def test_abandoned_pass_counts_as_consumed(pipe: windrow.DatasetPipeline, shard: windrow.Shard) -> None:
-    expected = _stream(pipe.split(2, equal=True)[1])
-    loader = _loader(shard.as_torch_dataset(batch_size=BATCH), 2)
-    assert _take(itertools.islice(loader, 3)) == expected[0][:3]
-    assert _take(loader) == expected[1]
+    expected = read_stream(pipe.split(2, equal=True)[1])
+    loader = make_loader(shard.as_torch_dataset(batch_size=BATCH), 2)
+    assert take_rows(itertools.islice(loader, 3)) == expected[0][:3]
+    assert take_rows(loader) == expected[1]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_state_after_batches_resumes_anywhere(pipe: windrow.DatasetPipeline, workers: int) -> None:
-    whole = _stream(pipe.split(1)[0])
+    whole = read_stream(pipe.split(1)[0])
     with pipe.split(2, equal=True)[0] as shard:
         dataset = shard.as_torch_dataset(batch_size=BATCH)
-        loader = _loader(dataset, workers)
+        loader = make_loader(dataset, workers)
         assert dataset.state_after(0)["epoch"] == 0
-        _take(loader)
+        take_rows(loader)
         for taken, _ in enumerate(loader, 1):
             if taken == 5:
                 break
@@ -128,7 +89,7 @@ def test_state_after_batches_resumes_anywhere(pipe: windrow.DatasetPipeline, wor
         for each in shards:
             with each:
                 taken_rows.append(
-                    [b["x"].tolist() for b in _loader(each.as_torch_dataset(batch_size=batch), other)]
+                    [b["x"].tolist() for b in make_loader(each.as_torch_dataset(batch_size=batch), other)]
                 )
         steps = itertools.zip_longest(*taken_rows, fillvalue=[])
         assert [x for step in steps for part in step for x in part] == rest
@@ -140,20 +101,20 @@ def test_state_after_batches_resumes_anywhere(pipe: windrow.DatasetPipeline, wor
 def test_stateful_loader_resumes_at_any_batch(
     pipe: windrow.DatasetPipeline, workers: int, taken: int
 ) -> None:
-    expected = _stream(pipe.split(2, equal=True)[1])
+    expected = read_stream(pipe.split(2, equal=True)[1])
     with pipe.split(2, equal=True)[1] as shard:
         loader = StatefulDataLoader(
             shard.as_torch_dataset(batch_size=BATCH), batch_size=None, num_workers=workers
         )
-        assert _take(loader) == expected[0]
-        assert _take(itertools.islice(loader, taken)) == expected[1][:taken]
+        assert take_rows(loader) == expected[0]
+        assert take_rows(itertools.islice(loader, taken)) == expected[1][:taken]
         state = pickle.loads(pickle.dumps(loader.state_dict()))
     with pipe.split(2, equal=True)[1] as shard:
         dataset = shard.as_torch_dataset(batch_size=BATCH)
         loader = StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
         loader.load_state_dict(state)
-        assert _take(loader) == expected[1][taken:]
-        assert _take(loader) == expected[2]
+        assert take_rows(loader) == expected[1][taken:]
+        assert take_rows(loader) == expected[2]
 
 
 @pytest.mark.nightly
@@ -161,18 +122,18 @@ def test_stateful_loader_resumes_at_any_batch(
 def test_ray_workers_share_one_run(
     pipe: windrow.DatasetPipeline, ray_local: Any, balance: windrow.Balance | None
 ) -> None:
-    expected = [_stream(shard, balance=balance) for shard in pipe.split(2, equal=True)]
+    expected = [read_stream(shard, balance=balance) for shard in pipe.split(2, equal=True)]
     on_ray = pipe.options(executor="ray", progress=False)
     for trainer, shard in enumerate(on_ray.split(2, equal=True)):
         with shard:
             dataset = shard.as_torch_dataset(BATCH, balance=balance)
-            loader = _loader(dataset, 2, multiprocessing_context="spawn", persistent_workers=True)
-            assert [_take(loader) for _ in range(2)] == expected[trainer][:2]
+            loader = make_loader(dataset, 2, multiprocessing_context="spawn", persistent_workers=True)
+            assert [take_rows(loader) for _ in range(2)] == expected[trainer][:2]
 
 
 def test_fork_of_a_process_on_ray_is_an_error(pipe: windrow.DatasetPipeline, ray_local: Any) -> None:
     with pipe.options(executor="ray", progress=False).iterator() as shard:
-        loader = _loader(shard.as_torch_dataset(BATCH), 1, multiprocessing_context="fork")
+        loader = make_loader(shard.as_torch_dataset(BATCH), 1, multiprocessing_context="fork")
         with pytest.raises(
             PlanError, match=r"forked from one that is connected to Ray.*multiprocessing_context"
         ):
@@ -199,7 +160,7 @@ class _KilledAtSecondBatch(IterableDataset[Any]):
 
 def test_statistics_without_workers_are_those_of_the_shard(shard: windrow.Shard) -> None:
     dataset = shard.as_torch_dataset(batch_size=BATCH)
-    batches = len(_take(_loader(dataset, 0)))
+    batches = len(take_rows(make_loader(dataset, 0)))
     assert (shard.stats().batches, shard.stats().epochs) == (batches, 1)
     assert dataset.stats().rows == shard.stats().rows == ROWS // 2
     assert set(dataset.timeline().idle) == set(shard.timeline().idle) == {1}
@@ -217,7 +178,7 @@ def test_statistics_say_that_workers_read_and_where_their_own_are(
     shard: windrow.Shard, workers: int, who: str
 ) -> None:
     dataset = shard.as_torch_dataset(batch_size=BATCH)
-    read = dict(_loader(dataset, workers, collate_fn=_with_rows_read))
+    read = dict(make_loader(dataset, workers, collate_fn=_with_rows_read))
     assert sum(rows for rows, _ in read.values()) == ROWS // 2
     assert len(read) == workers
     assert all(trainers > 0 for _, trainers in read.values()), "a worker's timeline has its own reader"
@@ -234,19 +195,19 @@ def test_statistics_say_that_workers_read_and_where_their_own_are(
     ):
         shard.timeline()
     # the last pass counts
-    assert len(_take(_loader(dataset, 0)))
+    assert len(take_rows(make_loader(dataset, 0)))
     assert (shard.stats().loader_workers, shard.stats().rows) == (0, ROWS // 2)
 
 
 def test_killed_worker_is_an_error_of_torch(shard: windrow.Shard) -> None:
     dataset = _KilledAtSecondBatch(shard.as_torch_dataset(batch_size=BATCH))
-    batches: Any = iter(_loader(dataset, 2, prefetch_factor=1))
+    batches: Any = iter(make_loader(dataset, 2, prefetch_factor=1))
     # torch's handler raises wherever this thread is, again and again until the worker is reaped: without it, torch
     # looks every few seconds
     handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         with pytest.raises(RuntimeError, match=r"DataLoader worker .* exited unexpectedly"):
-            _take(batches)
+            take_rows(batches)
     finally:
         # the handler would report the killed worker once more, in the middle of something else, when the others end
         batches._shutdown_workers()
@@ -284,153 +245,4 @@ def test_length_is_unknown_before_rows_are_counted(tmp_path: Path) -> None:
         dataset = shard.as_torch_dataset(batch_size=1)
         with pytest.raises(TypeError, match="not known before an epoch was read"):
             len(dataset)
-        assert _take(_loader(dataset, 0)) == [[1], [2]]
-
-
-BALANCES = st.builds(
-    windrow.Balance,
-    st.just("cost"),
-    st.sampled_from(["length", "length ** 2"]),
-    rows=st.sampled_from(["equal", "free"]),
-    microbatches=st.sampled_from([1, 1, 3]),
-)
-
-
-def _divide(shards: list[windrow.Shard], states: list[Any] | None = None, **arguments: Any) -> list[Any]:
-    """The pass of each of some workers of a trainer, which are in this process; worker w reads ``shards[w]``."""
-    passes: list[Any] = []
-    for worker, shard in enumerate(shards):
-        info = partial(SimpleNamespace, id=worker, num_workers=len(shards), seed=worker)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(torch_dataset, "get_worker_info", info)
-            passes.append(iter(shard.as_torch_dataset(**arguments)))
-        if states is not None:
-            passes[-1].load_state_dict(states[worker])
-    return passes
-
-
-def _take_in_turn(passes: list[Any], first: int = 0, count: int = 10**6) -> list[Any]:
-    """As a DataLoader does: batch k is that of worker k mod W, and a worker without one is passed over."""
-    found: list[Any] = []
-    left = list(range(len(passes)))
-    for number in itertools.count(first):
-        if not left or len(found) == count:
-            return found
-        worker = number % len(passes)
-        if worker in left:
-            batch = next(passes[worker], None)
-            found += [] if batch is None else _take([batch])
-            if batch is None:
-                left.remove(worker)
-    raise AssertionError
-
-
-@given(
-    trainers=st.integers(1, 3),
-    workers=st.integers(2, 4),
-    batch_size=st.integers(1, 40),
-    equal=st.sampled_from([True, False, "pad"]),
-    drop_last=st.booleans(),
-    balance=BALANCES,
-    group_steps=st.none() | st.integers(2, 4),
-    data=st.data(),
-)
-def test_workers_divide_balanced_steps(
-    pipe: windrow.DatasetPipeline,
-    trainers: int,
-    workers: int,
-    batch_size: int,
-    equal: Any,
-    drop_last: bool,
-    balance: windrow.Balance,
-    group_steps: int | None,
-    data: st.DataObject,
-) -> None:
-    arguments: dict[str, Any] = {"batch_size": batch_size, "drop_last": drop_last, "balance": balance}
-    arguments["group_by_length"] = group_steps
-    trainer = data.draw(st.integers(0, trainers - 1))
-
-    def split() -> windrow.Shard:
-        return pipe.split(trainers, equal=equal)[trainer]
-
-    with split() as shard:
-        expected = _take(shard.iter_torch_batches(**arguments))
-    taken = data.draw(st.integers(0, len(expected)))
-    divided, again = [split() for _ in range(workers)], [split() for _ in range(workers)]
-    passes = _divide(divided, **arguments)
-    assert _take_in_turn(passes, count=taken) == expected[:taken]
-    states = [each.state_dict() for each in passes]
-    assert _take_in_turn(_divide(again, states, **arguments), first=taken) == expected[taken:]
-    for shard in [*divided, *again]:
-        shard.close()
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize(("microbatches", "group_steps"), [(1, 3), (2, None)])
-def test_balanced_stream_does_not_depend_on_workers(
-    pipe: windrow.DatasetPipeline, workers: int, microbatches: int, group_steps: int | None
-) -> None:
-    arguments: dict[str, Any] = {
-        "batch_size": BATCH,
-        "balance": windrow.Balance("cost", rows="free", microbatches=microbatches),
-        "group_by_length": group_steps,
-    }
-    taken = 4
-    expected = _stream(pipe.split(2, equal=True)[1], **arguments)
-    with pipe.split(2, equal=True)[1] as shard:
-        dataset = shard.as_torch_dataset(**arguments)
-        loader = StatefulDataLoader(dataset, batch_size=None, num_workers=workers)
-        assert _take(loader) == expected[0]
-        assert len(loader) == len(expected[0])
-        assert _take(itertools.islice(loader, taken)) == expected[1][:taken]
-        state, anywhere = loader.state_dict(), dataset.state_after(taken)
-    for resumes_here in (True, False):
-        shards = pipe.split(2, equal=True, state_dict=None if resumes_here else anywhere)
-        with shards[1] as shard:
-            loader = StatefulDataLoader(
-                shard.as_torch_dataset(**arguments), batch_size=None, num_workers=workers
-            )
-            if resumes_here:
-                loader.load_state_dict(state)
-            assert _take(loader) == expected[1][taken:]
-            assert _take(loader) == expected[2]
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_batches_by_tokens_take_one_worker(pipe: windrow.DatasetPipeline, workers: int) -> None:
-    arguments: dict[str, Any] = {"token_budget": 900, "balance": windrow.Balance("cost")}
-    taken = 4
-    expected = _stream(pipe.split(2, equal=True)[1], **arguments)
-    assert len({len(batch) for batch in expected[0]}) > 1
-    with pipe.split(2, equal=True)[1] as shard:
-        loader = StatefulDataLoader(shard.as_torch_dataset(**arguments), batch_size=None, num_workers=workers)
-        assert _take(loader) == expected[0]
-        assert _take(itertools.islice(loader, taken)) == expected[1][:taken]
-        state = loader.state_dict()
-    with pipe.split(2, equal=True)[1] as shard:
-        loader = StatefulDataLoader(shard.as_torch_dataset(**arguments), batch_size=None, num_workers=workers)
-        loader.load_state_dict(state)
-        assert _take(loader) == expected[1][taken:]
-        assert _take(loader) == expected[2]
-
-
-def test_what_a_balanced_dataset_refuses(pipe: windrow.DatasetPipeline) -> None:
-    balance = windrow.Balance("cost", microbatches=2)
-    with pipe.iterator() as shard:
-        with pytest.raises(PlanError, match="token_budget= needs balance="):
-            shard.as_torch_dataset(token_budget=900)
-        with pytest.raises(PlanError, match="batch_size=8 and token_budget=900 exclude each other"):
-            shard.as_torch_dataset(8, token_budget=900, balance=balance)
-        dataset = shard.as_torch_dataset(token_budget=900, balance=balance)
-        divided: Any = iter(_loader(dataset, 2))
-        with pytest.raises(
-            PlanError, match=r"workers cannot divide them\. Use a DataLoader with num_workers=1"
-        ):
-            next(divided)
-        divided._shutdown_workers()
-        with pytest.raises(TypeError, match="the epoch has no length"):
-            len(dataset)
-        with pytest.raises(PlanError, match=r"their number does not tell a state\. Use torchdata's"):
-            dataset.state_after(1)
-        with pytest.raises(PlanError, match="pass it batch_size=None"):
-            next(iter(DataLoader(dataset)))
+        assert take_rows(make_loader(dataset, 0)) == [[1], [2]]
