@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import sys
@@ -27,7 +26,7 @@ from bench.chaos.setting import (
     write_data,
 )
 from bench.chaos.trainers import TrainerGroup
-from bench.system.console import ProgressLine
+from bench.system.console import ProgressLine, add_json, write_json
 from bench.system.machine import describe_machine
 from bench.system.ray_cluster import read_spilled
 
@@ -215,7 +214,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run a transform behind the shuffle on actors, and kill these too",
     )
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the full report as JSON")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -240,7 +239,5 @@ def run(options: argparse.Namespace) -> int:
     )
     line.finish("same rows in the same order" if report.passed else "FAILED")
     print(draw_report(report))
-    if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({**asdict(report), "machine": describe_machine()}, indent=1))
+    write_json(options, {**asdict(report), "machine": describe_machine()})
     return int(not report.passed)

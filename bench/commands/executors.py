@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from bench.data.shapes import SHAPES
 from bench.shapes.command import add_measured, request_shape, start_systems
 from bench.shapes.systems import EXECUTORS, OTHER, PARTS
-from bench.system.console import ProgressLine, align_table, choose_names, read_size
+from bench.system.console import ProgressLine, align_table, choose_names, read_size, write_json
 from bench.system.machine import describe_load, describe_machine
 
 _CACHES = ("none", "memory")
@@ -72,13 +71,10 @@ def run(options: argparse.Namespace) -> int:
     if not errors:
         is_met = _print_tables({executor: _summarize(of) for executor, of in found.items()})
     print(*errors, sep="\n", end="\n" if errors else "")
-    if options.json is not None:
-        all_measured = [
-            {"executor": executor, "shape": name, "cache": cache, **one}
-            for executor, name, cache, one in listed
-        ]
-        content = {"machine": machine, "size": options.size, "measured": all_measured}
-        options.json.write_text(json.dumps(content, indent=1))
+    all_measured = [
+        {"executor": executor, "shape": name, "cache": cache, **one} for executor, name, cache, one in listed
+    ]
+    write_json(options, {"machine": machine, "size": options.size, "measured": all_measured})
     return int(bool(errors) or not is_met)
 
 

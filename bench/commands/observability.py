@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import sys
@@ -12,7 +11,7 @@ from typing import Any
 
 from bench.data.shapes import SHAPES
 from bench.shapes.command import add_measured, choose_executors, request_shape, start_systems
-from bench.system.console import ProgressLine, align_table, choose_names
+from bench.system.console import ProgressLine, align_table, choose_names, write_json
 from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import SystemProcess
 
@@ -56,8 +55,7 @@ def run(options: argparse.Namespace) -> int:
                     cells += [*means, f"{cost:+.2%}", f"{error:.2%}"]
                 rows.append((SHAPES[name].title, process.name, *cells))
     print(align_table(_HEADS, rows, ("shape", "executor")), _NOTE, sep="\n")
-    if options.json is not None:
-        options.json.write_text(json.dumps({"machine": machine, "pairs": found}, indent=1))
+    write_json(options, {"machine": machine, "pairs": found})
     return int(not is_met)
 
 

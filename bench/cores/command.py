@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from bench.cores.systems import SYSTEMS
 from bench.data.shapes import SHAPES
 from bench.shapes.command import add_measured, request_shape
 from bench.shapes.systems import name_process
-from bench.system.console import ProgressLine, align_table, choose_names, write_cell
+from bench.system.console import ProgressLine, align_table, choose_names, write_cell, write_json
 from bench.system.gil import GilSampler
 from bench.system.machine import count_cores, describe_load, describe_machine
 from bench.system.processes import SystemProcess, list_tree, read_command
@@ -49,8 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if options.plot is not None:
         require_matplotlib()
     found = measure_cores(options)
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=1))
+    write_json(options, found)
     if options.plot is not None:
         draw(options.plot, found)
     return int(any("error" in each for each in found["results"]))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from bench.gpu.device import CudaGpu, Gpu, measure_rate, measure_wait
 from bench.gpu.loaders import LOADERS, Reading
-from bench.system.console import ProgressLine, align_table, choose_names, read_size
+from bench.system.console import ProgressLine, add_json, align_table, choose_names, read_size, write_json
 from bench.system.machine import count_cores
 from bench.throughput.options import BenchConfig
 from bench.throughput.report import open_data
@@ -30,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, default=65_536, help="rows of a batch")
     parser.add_argument("--epochs", type=int, default=4, help="epochs, at least 2")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
+    add_json(parser)
 
 
 def find_gpu() -> Gpu | None:
@@ -80,6 +79,5 @@ def run(options: argparse.Namespace) -> int:
         speed = {"bytes_per_second": rates.bytes_per_second, "pcie_share": share}
         found.append({"loader": name, "gpu": gpu.name, **speed, "gpu_waits": waited})
     print(align_table(_HEADS, rows, ("loader",)), _NOTE, *breaches, sep="\n")
-    if options.json is not None:
-        options.json.write_text(json.dumps({"pcie_bytes_per_second": limit, "loaders": found}, indent=1))
+    write_json(options, {"pcie_bytes_per_second": limit, "loaders": found})
     return int(bool(breaches))

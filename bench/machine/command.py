@@ -14,6 +14,7 @@ from typing import Any
 from bench.cores import command as cores
 from bench.cores.plot import draw, require_matplotlib
 from bench.gpu.command import find_gpu
+from bench.system.console import write_json
 
 # what has begun may end later, so the last part of the eight minutes is kept free
 _SECONDS, _GPU_SECONDS, _LAST_SECONDS = 480.0, 240.0, 60.0
@@ -32,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     gpu = _measure_gpu(options)
     print(gpu.get("skipped") or gpu.get("error") or "gpu: measured", flush=True)
     found = {"gpu": gpu, **cores.measure_cores(options, began + _SECONDS - _LAST_SECONDS)}
-    options.json.write_text(json.dumps(found, indent=1))
+    write_json(options, found)
     draw(options.plot, found, gpu.get("loaders", ()))
     print(f"{time.monotonic() - began:.0f} s; results: {options.json}, picture: {options.plot}")
     return int("error" in gpu or any("error" in each for each in found["results"]))

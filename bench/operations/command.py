@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.operations.data import make_files
-from bench.system.console import ProgressLine, align_table, choose_names, read_size, write_cell
+from bench.system.console import (
+    ProgressLine,
+    add_json,
+    align_table,
+    choose_names,
+    read_size,
+    write_cell,
+    write_json,
+)
 from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import SystemProcess
 
@@ -95,7 +103,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--folder", type=Path, default=Path(".bench/operations"), help="folder of generated data"
     )
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -124,10 +132,7 @@ def run(options: argparse.Namespace) -> int:
     print(f" and {_TIMES_RAY_DATA:g} times Ray Data's" if "ray" in peers else "", end=": ")
     print(f"missed by {'; '.join(missed)}" if missed else "met")
     print(*errors, sep="\n", end="\n" if errors else "")
-    if options.json is not None:
-        options.json.write_text(
-            json.dumps({"machine": machine, "size": options.size, "operations": found}, indent=1)
-        )
+    write_json(options, {"machine": machine, "size": options.size, "operations": found})
     return int(bool(missed or [text for text in errors if not text.endswith("is not installed")]))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 from bench.preparation.systems import COMPUTE, SYSTEMS
 from bench.preparation.work import PARTS, make_files
 from bench.shapes.command import start_systems
-from bench.system.console import ProgressLine, align_table, choose_names, write_cell
+from bench.system.console import ProgressLine, add_json, align_table, choose_names, write_cell, write_json
 from bench.system.machine import describe_load, describe_machine
 
 # what windrow has to reach where its functions have processes of their own, of what others reach
@@ -71,7 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--folder", type=Path, default=Path(".bench/preparation"), help="folder of generated data"
     )
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -104,13 +103,12 @@ def run(options: argparse.Namespace) -> int:
     print("; ".join(f"{least:g} x {_TITLES[name]}" for name, least in _LEAST.items()), end="")
     print(f"; waits of at most {_MOST_WAITED:.0%}:", f"missed by {'; '.join(missed)}" if missed else "met")
     print(*errors, sep="\n", end="\n" if errors else "")
-    if options.json is not None:
-        results = [
-            {"part": part, **asdict(case), "rounds": of_case}
-            for part, of_part in found.items()
-            for case, of_case in of_part.items()
-        ]
-        options.json.write_text(json.dumps({"machine": machine, "results": results}, indent=1))
+    results = [
+        {"part": part, **asdict(case), "rounds": of_case}
+        for part, of_part in found.items()
+        for case, of_case in of_part.items()
+    ]
+    write_json(options, {"machine": machine, "results": results})
     return int(bool(missed or errors))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 
 from bench.data.shapes import SHAPES, find_files
 from bench.shapes.systems import EXECUTORS
-from bench.system.console import ProgressLine, align_table, choose_names, read_size
+from bench.system.console import ProgressLine, add_json, align_table, choose_names, read_size, write_json
 from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import SystemProcess
 
@@ -51,7 +50,7 @@ def add_measured(parser: argparse.ArgumentParser, *, shapes: str, executors: boo
         parser.add_argument("--executor", default="threads", help="threads, ray or both")
     parser.add_argument("--window", metavar="SIZE", help="bytes per window (default: one window)")
     parser.add_argument("--folder", type=Path, default=Path(".bench/shapes"), help="folder of generated data")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
+    add_json(parser)
 
 
 def choose_executors(options: argparse.Namespace) -> list[str]:
@@ -120,9 +119,8 @@ def run(options: argparse.Namespace) -> int:
     print(align_table(_HEADS, rows, ("shape", "system", "to")), _NOTE, sep="\n")
     print(f"below what is asked: {', '.join(missed)}" if missed else "every shape reaches what is asked")
     print(*errors, sep="\n", end="\n" if errors else "")
-    if options.json is not None:
-        content = {"machine": machine, "size": options.size, "window": options.window, "shapes": found}
-        options.json.write_text(json.dumps(content, indent=1))
+    about = {"machine": machine, "size": options.size, "window": options.window}
+    write_json(options, {**about, "shapes": found})
     return int(bool(missed or errors))
 
 

@@ -1,12 +1,14 @@
-"""What the terminal shows and takes: a progress line, tables, and the values of options."""
+"""What the terminal shows and takes: a progress line, tables, the values of options, and where results are written."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import time
 from collections.abc import Collection, Sequence
-from typing import TextIO
+from pathlib import Path
+from typing import Any, TextIO
 
 _WIDTH = 24
 _LOG_SECONDS = 15.0
@@ -103,6 +105,18 @@ def choose_names(option: str, text: str, known: Sequence[str]) -> list[str]:
     if unknown:
         raise ValueError(f"{option} {unknown[0]}: choose from {', '.join(known)}")
     return [name for name in known if name in names]
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The option that names the file of `write_json`."""
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
+
+
+def write_json(options: argparse.Namespace, content: dict[str, Any]) -> None:
+    """Write results to the file that ``--json`` names, if it names one."""
+    if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(content, indent=1))
 
 
 class OptionHelp(argparse.HelpFormatter):
