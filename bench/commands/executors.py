@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.data.shapes import SHAPES
-from bench.shapes.command import add_measured, request_shape, start_systems
+from bench.shapes.command import add_measured, request_shape
 from bench.shapes.systems import EXECUTORS, OTHER, PARTS
 from bench.system.console import ProgressLine, align_table, choose_names, read_size, write_json
 from bench.system.machine import describe_load, describe_machine
+from bench.system.processes import start_systems
 
 _CACHES = ("none", "memory")
 _MIN_SHARE = 0.9
@@ -50,7 +51,8 @@ def run(options: argparse.Namespace) -> int:
     # by executor, shape and cache
     found: dict[str, dict[tuple[str, str], list[dict[str, Any]]]] = {name: {} for name in EXECUTORS}
     line, is_met = ProgressLine(sys.stderr), False
-    with start_systems(EXECUTORS, options, read_size(options.store, "--store")) as processes:
+    store_bytes = str(read_size(options.store, "--store"))
+    with start_systems("bench.shapes.systems", EXECUTORS, options.folder, store_bytes) as processes:
         for name in names:
             request = {**request_shape(name, options), "trainers": options.trainers}
             for number in range(options.rounds):

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.data.shapes import SHAPES
-from bench.shapes.command import add_measured, choose_executors, request_shape, start_systems
+from bench.shapes.command import STORE_BYTES, add_measured, choose_executors, request_shape
 from bench.system.console import ProgressLine, align_table, choose_names, write_json
 from bench.system.machine import describe_load, describe_machine
-from bench.system.processes import SystemProcess
+from bench.system.processes import SystemProcess, start_systems
 
 _MAX_COST = 0.01
 _RESAMPLES = 1_000
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     print(describe_load(machine), flush=True)
     rows, found, is_met = [], {}, True
     for executor in executors:
-        with start_systems([executor], options) as (process,):
+        with start_systems("bench.shapes.systems", [executor], options.folder, STORE_BYTES) as (process,):
             for name in names:
                 on, off = _measure_pairs(name, request_shape(name, options), process, options.pairs)
                 found[f"{name} {process.name}"] = {"on": on, "off": off}

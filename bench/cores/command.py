@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -20,10 +20,9 @@ from bench.shapes.systems import name_process
 from bench.system.console import ProgressLine, align_table, choose_names, write_cell, write_json
 from bench.system.gil import GilSampler
 from bench.system.machine import count_cores, describe_load, describe_machine
-from bench.system.processes import SystemProcess, list_tree, read_command
+from bench.system.processes import list_tree, read_command, start_systems
 
-_TIMEOUT_SECONDS = 120.0
-_STORE_BYTES = 4 * 10**9
+_STORE_BYTES = str(4 * 10**9)
 _TURNS = 2
 _HEADS = ("shape", "cores", "system", "rows/s", "of the scan", "of one core", "CPU s", "GIL")
 _NOTE = (
@@ -89,19 +88,15 @@ def _measure_systems(
     line = ProgressLine(sys.stderr)
     line.start(f"{shape}, {cores} {'core' if cores == 1 else 'cores'}")
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    with ExitStack() as stack:
-        processes = []
-        for name in names:
-            arguments = ["bench.cores.systems", name, str(cores), str(_STORE_BYTES)]
-            log = options.folder / f"cores-{name}.log"
-            process = stack.enter_context(closing(SystemProcess(name, arguments, log, _TIMEOUT_SECONDS)))
-            sampler = GilSampler(partial(_find_trainer, name, process.id))
+    started = start_systems("bench.cores.systems", names, options.folder, str(cores), _STORE_BYTES)
+    with started as processes, ExitStack() as stack:
+        samplers = [GilSampler(partial(_find_trainer, process.name, process.id)) for process in processes]
+        for sampler in samplers:
             stack.callback(sampler.stop)
-            processes.append((process, sampler))
         # the first turn shows how many epochs fit, and does not count
         epochs = dict.fromkeys(names, 1)
         for _ in range(1 + _TURNS):
-            for process, sampler in processes:
+            for process, sampler in zip(processes, samplers, strict=True):
                 count = epochs[process.name]
                 answer = process.run({**request, "epochs": count})
                 if "error" not in answer:

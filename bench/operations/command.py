@@ -8,7 +8,6 @@ import math
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,14 +23,13 @@ from bench.system.console import (
     write_json,
 )
 from bench.system.machine import describe_load, describe_machine
-from bench.system.processes import SystemProcess
+from bench.system.processes import start_systems
 
 _TIMES_RAY_DATA = 2.0
 _PEERS = ("polars", "ray")
 _EXECUTORS = ("threads", "ray")
 # their work is done in other processes, whose CPU time is not counted
 _ELSEWHERE = ("windrow-ray", "ray")
-_TIMEOUT_SECONDS = 300.0
 _HEADS = ("operation", "system", "s", "of the reference", "by CPU", "times Ray Data")
 _TITLES = {"plain": "plain loop", "polars": "Polars", "ray": "Ray Data"}
 _NOTE = (
@@ -146,21 +144,11 @@ def _measure(
     """The measurements by operation and system, and the systems that did not start."""
     line = ProgressLine(sys.stderr)
     found: dict[str, dict[str, list[dict[str, Any]]]] = {operation: {} for operation in operations}
-    errors = []
-    with ExitStack() as stack:
-        running = []
-        for name in names:
-            if not any(_takes_part(name, operation) for operation in operations):
-                continue
-            line.start(f"{name} starts")
-            arguments = ["bench.operations.systems", name, json.dumps(list(paths))]
-            process = SystemProcess(name, arguments, options.folder / f"{name}.log", _TIMEOUT_SECONDS)
-            stack.callback(process.close)
-            line.finish(process.error or "")
-            if process.error:
-                errors.append(f"{name}: {process.error}")
-            else:
-                running.append(process)
+    needed = [name for name in names if any(_takes_part(name, operation) for operation in operations)]
+    files = json.dumps(list(paths))
+    with start_systems("bench.operations.systems", needed, options.folder, files) as processes:
+        errors = [f"{process.name}: {process.error}" for process in processes if process.error]
+        running = [process for process in processes if not process.error]
         for operation in operations:
             taking_part = [process for process in running if _takes_part(process.name, operation)]
             for number in range(options.rounds + 1):

@@ -14,9 +14,10 @@ from typing import Any
 
 from bench.preparation.systems import COMPUTE, SYSTEMS
 from bench.preparation.work import PARTS, make_files
-from bench.shapes.command import start_systems
+from bench.shapes.command import STORE_BYTES
 from bench.system.console import ProgressLine, add_json, align_table, choose_names, write_cell, write_json
 from bench.system.machine import describe_load, describe_machine
+from bench.system.processes import start_systems
 
 # what windrow has to reach where its functions have processes of their own, of what others reach
 _LEAST = {"processes": 0.9, "torch": 1.2, "ray": 5.0}
@@ -87,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         part: {case: [] for case in cases} for part in parts
     }
     names = list(dict.fromkeys(case.system for case in cases))
-    with start_systems(names, options, module="bench.preparation.systems") as processes:
+    with start_systems("bench.preparation.systems", names, options.folder, STORE_BYTES) as processes:
         running = {process.name: process for process in processes}
         for part, number, case in product(parts, range(options.rounds), cases):
             line.start(f"{part}, round {number + 1}: {case}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,10 @@ from bench.data.shapes import SHAPES, find_files
 from bench.shapes.systems import EXECUTORS
 from bench.system.console import ProgressLine, add_json, align_table, choose_names, read_size, write_json
 from bench.system.machine import describe_load, describe_machine
-from bench.system.processes import SystemProcess
+from bench.system.processes import SystemProcess, start_systems
 
-_TIMEOUT_SECONDS = 600.0
+# of Ray's object store
+STORE_BYTES = str(2 * 10**9)
 _HEADS = ("shape", "system", "to", "s", "CPU s", "of the scan", "by CPU", "asked", "plan s")
 _NOTE = (
     "scan: pyarrow decodes every row group, file by file on a thread a core, and keeps nothing. of the scan: its "
@@ -68,26 +68,6 @@ def request_shape(name: str, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def start_systems(
-    names: Sequence[str],
-    options: argparse.Namespace,
-    store_bytes: int = 2 * 10**9,
-    *,
-    module: str = "bench.shapes.systems",
-) -> Iterator[list[SystemProcess]]:
-    """Each system in a process of its own, until the context ends."""
-    options.folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        processes = []
-        for name in names:
-            log = options.folder / f"{name}.log"
-            arguments = [module, name, str(store_bytes)]
-            processes.append(SystemProcess(name, arguments, log, _TIMEOUT_SECONDS))
-            stack.callback(processes[-1].close)
-        yield processes
-
-
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if every shape reaches what is asked."""
     names = list(SHAPES) if options.all else choose_names("--shapes", options.shapes, tuple(SHAPES))
@@ -101,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     )
     print(describe_load(machine), flush=True)
     found, rows, missed, errors = {}, [], [], []
-    with start_systems(systems, options) as processes:
+    with start_systems("bench.shapes.systems", systems, options.folder, STORE_BYTES) as processes:
         for name in names:
             request = request_shape(name, options)
             if not request["paths"]:

@@ -12,7 +12,6 @@ tree has open.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -21,7 +20,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ _MOST_OF_A_CORE = 0.02
 _REFRESH_SECONDS = 0.5
 _SHARED = ("/dev/shm/", "/memfd:")
 _END_SECONDS = 30.0
+_ANSWER_SECONDS = 600.0
 
 
 def list_tree(root: int) -> list[int]:
@@ -99,7 +100,7 @@ class ProcessTree:
 
 def _kill(processes: list[int]) -> None:
     for process in processes:
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
 
 
@@ -280,7 +281,7 @@ class SystemProcess:
         """Let the process end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
+        with suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
             self._process.wait(_END_SECONDS)
@@ -302,6 +303,21 @@ class SystemProcess:
             return {"error": f"the process ended, or took more than {self._timeout:g} s"}
         found: dict[str, Any] = json.loads(line)
         return found
+
+
+@contextmanager
+def start_systems(
+    module: str, names: Sequence[str], folder: Path, *arguments: str
+) -> Iterator[list[SystemProcess]]:
+    """Each system in a process of its own, which runs ``module NAME`` with the arguments, until the context ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        processes = []
+        for name in names:
+            log = folder / f"{name}.log"
+            processes.append(SystemProcess(name, [module, name, *arguments], log, _ANSWER_SECONDS))
+            stack.callback(processes[-1].close)
+        yield processes
 
 
 def run_for_json(command: Sequence[str], timeout_seconds: float | None = None) -> dict[str, Any]:
