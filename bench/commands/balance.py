@@ -51,16 +51,12 @@ _STEP_NOTE = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``balance``."""
-    parser.add_argument("--epochs", type=int, default=20, help="orders of each corpus (default: 20)")
-    parser.add_argument(
-        "--steps", type=int, default=24, help="of training, each in all ways (default: 24); 0: no training"
-    )
+    parser.add_argument("--epochs", type=int, default=20, help="orders of each corpus")
+    parser.add_argument("--steps", type=int, default=24, help="of training, each in all ways; 0: no training")
     parser.add_argument(
         "--rows", type=int, default=160_000, help="of what its cost is measured on; 0: not measured"
     )
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="measurements of its cost, in turns (default: 3)"
-    )
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of its cost, in turns")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -47,8 +47,8 @@ class _Reading:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of ``mixture``."""
-    parser.add_argument("--size", default="1.4GB", help="decoded size of the data (default: 1.4GB)")
-    parser.add_argument("--sources", default="3,50", help="numbers of sources (default: 3,50)")
+    parser.add_argument("--size", default="1.4GB", help="decoded size of the data")
+    parser.add_argument("--sources", default="3,50", help="numbers of sources")
     parser.add_argument("--memory-limit", help="that of each pipeline (default: windrow's)")
     parser.add_argument("--epochs", type=int, default=3, help="rows of each run, as epochs of the data")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each kind, in turns")

@@ -13,7 +13,7 @@ from typing import Any
 from bench.formats.case import BATCH_ROWS, Case
 from bench.formats.records import RECORDS, ROWS
 from bench.formats.tables import ARRAYS, TABLES
-from bench.system.console import read_size
+from bench.system.console import choose_names, read_size
 
 CASES: tuple[Case, ...] = (*ARRAYS, *ROWS, *RECORDS, *TABLES)
 # the first epoch pays for first-touch page faults and is excluded
@@ -36,11 +36,9 @@ Taken = tuple[float, float]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     names = ",".join(case.name for case in CASES)
-    parser.add_argument("--formats", default=names, help=f"formats, separated by commas (default: {names})")
-    parser.add_argument(
-        "--size", default="400MB", help="decoded size of the data of each format (default: 400MB)"
-    )
-    parser.add_argument("--rounds", type=int, default=3, help="measurements per format (default: 3)")
+    parser.add_argument("--formats", default=names, help="formats, separated by commas")
+    parser.add_argument("--size", default="400MB", help="decoded size of the data of each format")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements per format")
     parser.add_argument(
         "--folder", type=Path, default=Path(".bench/formats"), help="folder of generated data"
     )
@@ -49,10 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure each format, alternating between the library alone and windrow."""
     known = {case.name: case for case in CASES}
-    chosen = options.formats.split(",")
-    unknown = [name for name in chosen if name not in known]
-    if unknown:
-        raise ValueError(f"--formats: {unknown[0]!r} is not one of {', '.join(known)}")
+    chosen = choose_names("--formats", options.formats, tuple(known))
     size_bytes = read_size(options.size, "--size")
     print("".join(f"{title:>{width}}" for title, width in _TITLES.items()))
     for name in chosen:
