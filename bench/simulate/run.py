@@ -16,7 +16,6 @@ from bench.simulate.trainer import Trainer
 from bench.simulate.trainer_group import TrainerGroup
 from bench.simulation.actor import Actor
 from bench.simulation.world import Violation, World
-from windrow.pipeline.coordinator.core import CoordinatorCore
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.plan.cursor import Cursor
 
@@ -49,16 +48,8 @@ class Outcome:
     trace: list[str] | None = None
 
 
-def simulate(
-    seed: int, *, keep_trace: bool = False, core_type: type[CoordinatorCore] = CoordinatorCore
-) -> Outcome:
-    """Run one seed.
-
-    Parameters
-    ----------
-    core_type
-        Class that serves the shards; tests pass one with a planted fault.
-    """
+def simulate(seed: int, *, keep_trace: bool = False) -> Outcome:
+    """Run one seed."""
     rng = random.Random(seed)
     scenario = draw_scenario(rng)
     world = World(rng, keep_trace=keep_trace)
@@ -69,7 +60,7 @@ def simulate(
     gc_was_enabled = gc.isenabled()
     gc.disable()
     try:
-        _run_stream(world, scenario, core_type, outcome)
+        _run_stream(world, scenario, outcome)
     except Violation as broken:
         outcome.failure = str(broken)
     except Exception:
@@ -83,27 +74,21 @@ def simulate(
     return outcome
 
 
-def _run_stream(world: World, scenario: Scenario, core_type: type[CoordinatorCore], outcome: Outcome) -> None:
+def _run_stream(world: World, scenario: Scenario, outcome: Outcome) -> None:
     reference = ReferenceOrder(scenario.job, scenario.dataset)
     cursor: Cursor | None = Cursor()
     while cursor is not None:
         split = draw_split(world.rng)
         outcome.runs += 1
         resizes = split.resize_at is not None and outcome.runs < _RUNS
-        cursor = _Run(world, scenario, split, reference, cursor, core_type).run(resizes=resizes)
+        cursor = _Run(world, scenario, split, reference, cursor).run(resizes=resizes)
 
 
 class _Run:
     """One run: its coordinator, its trainers, and the faults that hit them."""
 
     def __init__(
-        self,
-        world: World,
-        scenario: Scenario,
-        split: Split,
-        reference: ReferenceOrder,
-        start: Cursor,
-        core_type: type[CoordinatorCore],
+        self, world: World, scenario: Scenario, split: Split, reference: ReferenceOrder, start: Cursor
     ) -> None:
         self._world, self._split, self._reference, self._start = world, split, reference, start
         world.record("RUN", split, start)
@@ -112,7 +97,7 @@ class _Run:
         nodes = {shard: f"node {world.rng.randrange(4)}" for shard in program.members}
         check = partial(check_held_bytes, scenario)
         resources = scenario.resources(program)
-        self._actor = Actor(world, program, resources, self._cluster, nodes, core_type, check)
+        self._actor = Actor(world, program, resources, self._cluster, nodes, check)
         self._group = TrainerGroup(world, self._actor, self._cluster, reference, split, start, scenario.job)
         self._ended = self._resized = False
         self._trainers = [Trainer(self._group, shard) for shard in program.members]

@@ -62,10 +62,9 @@ class Actor:
         resources: Resources,
         machines: Machines,
         nodes: dict[int, str],
-        core_type: type[CoordinatorCore] = CoordinatorCore,
         check: Callable[[Actor], None] = lambda _: None,
     ) -> None:
-        self._world, self._check, self._core_type = world, check, core_type
+        self._world, self._check = world, check
         self._program, self._machines, self._nodes, self._resources = program, machines, nodes, resources
         self._calls: dict[_Call, None] = {}
         self._up = True
@@ -83,7 +82,7 @@ class Actor:
         # the driver that runs tasks, and the expected output bytes of those that are running
         self.driver: Driver | None = None
         self.running_bytes = 0
-        self.core = self._core_type(self._program, self._resources, dict(self._nodes), self)
+        self.core = CoordinatorCore(self._program, self._resources, dict(self._nodes), self)
 
     # --- failures and restarts
 

@@ -236,12 +236,12 @@ class Computing:
         except (OSError, IndexError, ValueError):
             return 0.0
 
-    def time_launch_alone(self, settle_seconds: float = _SETTLE_SECONDS) -> float:
+    def time_launch_alone(self) -> float:
         """Seconds of one launch, measured after the engine has become idle.
 
-        If the engine is still busy after ``settle_seconds``, the reported slowdown is too small.
+        If the engine is still busy after `_SETTLE_SECONDS`, the reported slowdown is too small.
         """
-        until = time.monotonic() + settle_seconds
+        until = time.monotonic() + _SETTLE_SECONDS
         while time.monotonic() < until:
             self.run(_LAUNCHES)
         times = [self.run(_LAUNCHES)]

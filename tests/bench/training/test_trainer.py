@@ -31,7 +31,7 @@ class _Steps(Computing):
     def core_wait(self) -> float:
         return _Steps.waited
 
-    def time_launch_alone(self, settle_seconds: float = 0.0) -> float:
+    def time_launch_alone(self) -> float:
         return 0.001
 
 
