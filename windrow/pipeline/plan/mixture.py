@@ -234,8 +234,10 @@ class MixtureLeg:
             return self.point
         stretch = self.stretch_at(row)
         steps = self.point.steps + (row - self.point.steps_row) // self._step_rows
-        counts = tuple(stretch.counts.tolist())
-        return MixturePoint(counts, stretch.start, self.point.shares, steps, row)
+        if row == stretch.stop and any(begin == row for begin, _, _ in self._phases()):
+            # the leg ends where shares change
+            return MixturePoint(tuple(stretch.counts_at(row).tolist()), row, self.point.shares, steps, row)
+        return MixturePoint(tuple(stretch.counts.tolist()), stretch.start, self.point.shares, steps, row)
 
     def places(self, source: int, numbers: Ints) -> Ints:
         """(rows,) where the rows of a source that have these numbers come in the mixture."""
