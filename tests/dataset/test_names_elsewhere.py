@@ -194,6 +194,20 @@ def test_methods_of_datasets_and_pipelines_are_named_where_they_are(names: dict[
         names["pipe"].value_counts  # noqa: B018
 
 
+def test_methods_of_pipelines_are_named_on_datasets() -> None:
+    ds: Any = windrow.range(3)
+    for name in {*dir(windrow.DatasetPipeline)} - {*dir(windrow.Dataset)}:
+        if not name.startswith("_"):
+            with pytest.raises(AttributeError, match=f"'Dataset' object has no attribute '{name}': "):
+                getattr(ds, name)
+    with pytest.raises(
+        AttributeError, match=r"'pack': call it on the pipeline, behind window\(\) or repeat\(\)$"
+    ):
+        ds.pack(256, "tokens")
+    with pytest.raises(AttributeError, match=r"'iter_epochs': call ds\.repeat\(2\)\.iter_epochs\(\)$"):
+        ds.iter_epochs()
+
+
 def test_unknown_formats_name_those_that_exist() -> None:
     ds: Any = windrow.range(3)
     with pytest.raises(

@@ -283,6 +283,11 @@ class Dataset(CombineMethods, OrderMethods, GroupMethods, DistinctMethods, Boost
             options = replace(options, executor="threads")
         return replace(job, options=options, on_demand=True)
 
+    def _describe_missing(self, name: str) -> str | None:
+        return (
+            "call it on the pipeline, behind window() or repeat()" if hasattr(DatasetPipeline, name) else None
+        )
+
 
 @dataclass(frozen=True, repr=False)
 class DatasetPipeline(WindowMethods, ShardMethods):
