@@ -93,6 +93,12 @@ def test_wrong_arguments(arguments: Any, message: str) -> None:
         ("u", None, {"t": [[1]]}, "there is no column 'u' to pack, but there are 't'"),
         ("t", None, {"t": [1]}, "none of the columns 't' to pack has lists of tokens"),
         (
+            ["text", "id"],
+            None,
+            {"text": ["a"], "id": [1]},
+            r"column 'text' is string: pack\(\) takes lists of tokens; make them with tokenize\('text', tokenizer\)",
+        ),
+        (
             ["t", "id"],
             None,
             {"t": [[1]], "id": ["a"]},

@@ -39,6 +39,12 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type is one of text."""
+    checks = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(check(kind) for check in checks)
+
+
 def join_chunks(name: str, column: pa.ChunkedArray, where: str) -> pa.Array:
     """A column's chunks as one array; ``where`` begins the message of the error if its lists do not fit into one."""
     if column.num_chunks == 1:

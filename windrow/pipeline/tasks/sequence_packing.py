@@ -21,6 +21,7 @@ from windrow.pipeline.tasks.document_columns import (
     common_lengths,
     is_list,
     is_number,
+    is_text,
     join_chunks,
     repeat_values,
     tokens_of,
@@ -130,6 +131,11 @@ class SequencePacking:
                 raise error(
                     f"{origin}column {name!r} is {kind}: pack() takes lists of numbers; "
                     "convert it with map_batches before"
+                )
+            if not lists and is_text(kind):
+                raise error(
+                    f"{origin}column {name!r} is {kind}: pack() takes lists of tokens; make them with "
+                    f"tokenize({name!r}, tokenizer) before the shuffle"
                 )
             if name not in lists and not pa.types.is_primitive(kind):
                 raise error(

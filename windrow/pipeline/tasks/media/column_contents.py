@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.io.storage.path_contents import Load, PathReader
+from windrow.pipeline.tasks.document_columns import is_text
 
 _BYTES, _PATH = "bytes", "path"
 
@@ -24,7 +25,7 @@ class Content(NamedTuple):
 def describe_wrong_type(kind: pa.DataType) -> str | None:
     """Why a column of a type cannot hold compressed media; None if it can."""
     plain = _plain_type(kind)
-    if _is_bytes(plain) or _is_text(plain):
+    if _is_bytes(plain) or is_text(plain):
         return None
     names = [field.name for field in plain] if pa.types.is_struct(plain) else []
     if _BYTES in names and _is_bytes(plain.field(_BYTES).type):
@@ -44,7 +45,7 @@ def read_contents(column: pa.ChunkedArray, paths: PathReader) -> Iterator[Conten
 def _chunk_contents(chunk: pa.Array, paths: PathReader) -> Iterator[Content]:
     if _is_bytes(chunk.type):
         yield from (Content(load, None) for load in _loads_of_bytes(chunk))
-    elif _is_text(chunk.type):
+    elif is_text(chunk.type):
         names = chunk.to_pylist()
         yield from map(Content, paths.loads(names), names)
     else:
@@ -55,7 +56,7 @@ def _struct_contents(chunk: pa.Array, paths: PathReader) -> Iterator[Content]:
     # flatten() gives null fields to null structs
     fields = dict(zip((field.name for field in chunk.type), chunk.flatten(), strict=True))
     loads = list(_loads_of_bytes(_plain_array(fields[_BYTES])))
-    has_paths = _PATH in fields and _is_text(_plain_type(fields[_PATH].type))
+    has_paths = _PATH in fields and is_text(_plain_type(fields[_PATH].type))
     names = _plain_array(fields[_PATH]).to_pylist() if has_paths else [None] * len(chunk)
     # paths count where there are no bytes
     read = paths.loads([None if load else name for load, name in zip(loads, names, strict=True)])
@@ -82,11 +83,6 @@ def _is_bytes(kind: pa.DataType) -> bool:
         pa.types.is_binary_view,
         pa.types.is_fixed_size_binary,
     )
-    return any(check(kind) for check in checks)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    checks = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     return any(check(kind) for check in checks)
 
 
