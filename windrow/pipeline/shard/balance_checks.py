@@ -49,7 +49,8 @@ def _check_mixture_balance(mixture: Mixture, balance: Balance) -> None:
     """Raise PlanError if the rows of a mixture cannot be divided by cost."""
     if mixture.seq_len is not None:
         raise PlanError(
-            "balance= cannot be combined with a mixture of sources that pack(): leave one of them out"
+            "balance= cannot be combined with a mixture of sources that pack(): leave balance= out, mix rows that are "
+            "not packed, or pack what windrow.mix() makes of the datasets"
         )
     if not balance.divides_evenly or balance.group_steps is not None:
         raise PlanError(
