@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -248,15 +248,23 @@ def _digest(body: Mapping[str, Any]) -> str:
 
 def describe_differences(then: State, now: State, labels: tuple[str, str] = ("then", "now")) -> str:
     """A table of what differs, and how to fix it; empty if the streams are the same."""
+    of_mixtures = (then.mixture is not None, now.mixture is not None)
+    if any(of_mixtures) and not all(of_mixtures):
+        # their data and windows do not compare, and the same data does not help
+        before, after = ("mixture" if is_mixture else "no mixture" for is_mixture in of_mixtures)
+        return _format_differences([("", *labels), ("pipeline", before, after)])
     rows = [*_compare_data(then, now), *_compare_order(then, now)]
     if then.mixture is not None and now.mixture is not None:
         rows += find_changed(then.mixture, now.mixture)
     if not rows:
         return ""
-    table = [("", *labels), *rows]
+    table = _format_differences([("", *labels), *rows])
+    return "".join([table, *(f"\n{fix}" for fix in _suggest_fixes(then, now))])
+
+
+def _format_differences(table: Sequence[tuple[str, str, str]]) -> str:
     names, values = (max(len(row[column]) for row in table) for column in (0, 1))
-    lines = [f"\n  {name:{names}}  {before:{values}}  {after}" for name, before, after in table]
-    return "".join([*lines, *(f"\n{fix}" for fix in _suggest_fixes(then, now))])
+    return "".join(f"\n  {name:{names}}  {before:{values}}  {after}" for name, before, after in table)
 
 
 def _compare_data(then: State, now: State) -> Iterator[tuple[str, str, str]]:
