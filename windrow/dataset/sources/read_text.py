@@ -35,7 +35,7 @@ def read_text(
 
     Lines end at ``\n`` or ``\r\n``, which are removed. Uncompressed files are divided at newlines
     into ranges of 16 MiB that are read independently; compressed files are read as a whole. The
-    number of rows is unknown until they are read.
+    number of rows is unknown until they are read. `read_binary_files` makes a row of a whole file.
 
     Parameters
     ----------
