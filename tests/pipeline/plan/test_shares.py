@@ -55,6 +55,13 @@ def test_a_ramp_has_the_mean_of_its_ends() -> None:
     assert sum(values) / 200 == pytest.approx(0.5)
 
 
+def test_long_schedules_are_printed_in_part() -> None:
+    ramp = Shares.linear({"a": 1}, {"b": 1}, stop=100, stairs=8)
+    shown = repr(ramp)
+    assert shown.startswith("Shares.steps({0: {'a': 0.9375, 'b': 0.0625}, 12: ")
+    assert shown.endswith("}, ... 6 more ..., 100: {'b': 1}}, unit='steps')")
+
+
 @pytest.mark.parametrize(
     "shares",
     [

@@ -20,6 +20,7 @@ Unit = Literal["steps", "rows", "tokens"]
 # Shares whose common denominator is larger are rounded to parts of this.
 _PARTS = 2**18
 _DEFAULT_STAIRS = 100
+_SHOWN_PHASES = 6
 
 
 @dataclass(frozen=True)
@@ -219,12 +220,13 @@ class Shares:
 
     @cached_property
     def _text(self) -> str:
-        shown = [
-            (phase.start, {name: _shown(share) for name, share in phase.shares}) for phase in self.phases
-        ]
-        if len(shown) == 1:
-            return f"Shares.constant({shown[0][1]})"
-        return f"Shares.steps({dict(shown)}, unit={self.unit!r})"
+        shares = [{name: _shown(share) for name, share in phase.shares} for phase in self.phases]
+        if len(shares) == 1:
+            return f"Shares.constant({shares[0]})"
+        shown = [f"{phase.start}: {given}" for phase, given in zip(self.phases, shares, strict=True)]
+        if len(shown) > _SHOWN_PHASES:
+            shown[2:-1] = [f"... {len(shown) - 3} more ..."]
+        return f"Shares.steps({{{', '.join(shown)}}}, unit={self.unit!r})"
 
     def __repr__(self) -> str:
         return self._text
