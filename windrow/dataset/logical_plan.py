@@ -40,6 +40,7 @@ DEFAULT_WINDOW_BYTES = 2**30
 # where blocks are large, so many of them make a window by default, which mixes within 2 % of a full shuffle
 _DEFAULT_WINDOW_BLOCKS = 50
 _MAX_DEFAULT_WINDOW_BYTES = 2**32
+_SHOWN_DATASETS = 8
 # Without a shuffle, windows do not affect the order; they are only units of work, and small ones save memory.
 UNSHUFFLED_WINDOW_BYTES = 256 * 2**20
 # JSON readers that parse numbers as doubles keep integers of up to 53 bits exact.
@@ -333,8 +334,17 @@ def check_columns(plans: Sequence[LogicalPlan], call: str) -> None:
 def rearranged_plan(plans: Sequence[LogicalPlan], layout: Layout, call: str) -> LogicalPlan:
     """Return the plan whose rows a layout takes from other plans; the first one's options hold."""
     parents = tuple(make_parent(plan) for plan in plans)
-    source = RearrangedSource(parents, call, f"{plans[0]}\n  .{call}", layout)
+    source = RearrangedSource(parents, call, _describe_rearranged(plans, call), layout)
     return _plan_of(source, plans[0])
+
+
+def _describe_rearranged(plans: Sequence[LogicalPlan], call: str) -> str:
+    """How the first of some datasets is printed, with a call at its end, and the others below."""
+    shown = [str(plan).replace("\n", "\n    ") for plan in plans[1 : 1 + _SHOWN_DATASETS]]
+    lines = [str(plans[0]), f"  .{call}", *(f"    with {text}" for text in shown)]
+    if len(plans) > 1 + _SHOWN_DATASETS:
+        lines.append(f"    and {len(plans) - 1 - _SHOWN_DATASETS} more")
+    return "\n".join(lines)
 
 
 def windowed_plan(plans: Sequence[LogicalPlan], layout: WindowLayout, call: str) -> LogicalPlan:

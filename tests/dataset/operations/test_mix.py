@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from fractions import Fraction
 from typing import Any
@@ -124,3 +125,10 @@ def test_bad_mixtures(build: Any, match: str) -> None:
 def test_columns_have_to_unify() -> None:
     with pytest.raises(SourceError, match="row"):
         windrow.mix([dataset(0, 10), windrow.from_items([{"of": 1, "row": "x"}])])
+
+
+def test_all_datasets_are_printed() -> None:
+    first, second = windrow.range(3), windrow.range(4).rename_columns({"id": "id"})
+    mixed = repr(windrow.mix([first, second], seed=7))
+    assert re.search(r"(?m)^  \.mix\(.*\)\n    with range\(4\): .*\n      \.rename_columns", mixed)
+    assert repr(first.union(*[second] * 10)).endswith("\n    and 2 more")
