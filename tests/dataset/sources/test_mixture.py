@@ -287,3 +287,17 @@ def test_ten_sources_have_a_state_of_less_than_a_kilobyte() -> None:
             next(batches)
             shard.set_shares({name: at + 1 + number for number, name in enumerate(sources)})
         assert len(json.dumps(shard.state_dict())) < 1024
+
+
+def test_a_renamed_source_is_warned_about() -> None:
+    pipe = windrow.range(8).repeat().random_shuffle_each_window(seed=1)
+    with windrow.mixture({"web": pipe}, {"web": 1}, seed=7).iterator() as shard:
+        next(shard.iter_batches(batch_size=3))
+        state = shard.state_dict()
+    renamed = windrow.mixture({"pages": pipe}, {"pages": 1}, seed=7)
+    with pytest.warns(
+        RuntimeWarning, match="'pages' starts at its first row: .* name 'web', of which 3 rows were"
+    ):
+        renamed.iterator(state_dict=state).close()
+    with windrow.mixture({"web": pipe, "pages": pipe}, {"web": 1}, seed=7).iterator(state_dict=state):
+        pass

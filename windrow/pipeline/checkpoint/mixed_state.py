@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -120,6 +121,21 @@ def find_changed(then: MixedState, now: MixedState) -> Iterator[tuple[str, str, 
     for name, source in now.sources:
         if name in before and before[name].digest != source.digest:
             yield f"source {name!r}", before[name].digest[:8], source.digest[:8]
+
+
+def warn_about_renamed(then: MixedState, now: MixedState) -> None:
+    """Warn of new sources with the data and order of one that was left out, since they start at their first row."""
+    before, names = dict(then.sources), [name for name, _ in now.sources]
+    left_out = {each.digest: name for name, each in before.items() if name not in names and each.rows}
+    for name, source in now.sources:
+        if name not in before and source.digest in left_out:
+            old = left_out[source.digest]
+            warnings.warn(
+                f"the source {name!r} starts at its first row: the state has its data and order under the name "
+                f"{old!r}, of which {before[old].rows:,} rows were delivered. Use that name to go on behind them",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 def resume_mixture(mixture: Mixture, state: MixedState, cursor: Cursor) -> Cursor:

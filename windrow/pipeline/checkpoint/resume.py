@@ -8,7 +8,7 @@ from typing import Any
 
 from windrow.core.errors import PlanError, StateError
 from windrow.core.integers import as_integer
-from windrow.pipeline.checkpoint.mixed_state import resume_mixture
+from windrow.pipeline.checkpoint.mixed_state import resume_mixture, warn_about_renamed
 from windrow.pipeline.checkpoint.state import (
     State,
     describe_differences,
@@ -30,6 +30,9 @@ def resume(job: Job, state_dict: Mapping[str, Any], *, allow_appended: bool = Fa
     state = parse_state(state_dict)
     job = _check_state(state, job, allow_appended=allow_appended)
     if job.mixture is not None and state.mixture is not None:
+        now = describe_stream(job).mixture
+        assert now is not None
+        warn_about_renamed(state.mixture, now)
         return job, resume_mixture(job.mixture, state.mixture, state.cursor)
     return job, _check_cursor(state.cursor, Program(job, 1, False, (0,)))
 
