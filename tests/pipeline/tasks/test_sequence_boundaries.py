@@ -59,6 +59,8 @@ def test_tensors() -> None:
     assert windrow.cu_seqlens(positions[:0].numpy())[0].tolist() == [0]
 
 
-def test_slices_of_sequences_are_refused() -> None:
-    with pytest.raises(PlanError, match="whole sequences"):
+def test_what_is_no_whole_sequences_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"cu_seqlens\(dict\): give it .* batch\['position_ids'\]"):
+        windrow.cu_seqlens({"position_ids": np.array([[0, 1]])})
+    with pytest.raises(PlanError, match=r"whole sequences .* leave position_ids out of SequenceSlice"):
         windrow.cu_seqlens(np.array([[0, 1, 2, 3]])[:, 2:])

@@ -92,7 +92,7 @@ def cu_seqlens(position_ids: Any) -> tuple[Any, int]:
     Raises
     ------
     PlanError
-        If a sequence does not begin at position 0, such as a slice of one.
+        If it is not an array, or a sequence does not begin at position 0, such as a slice of one.
 
     Examples
     --------
@@ -101,12 +101,17 @@ def cu_seqlens(position_ids: Any) -> tuple[Any, int]:
     >>> windrow.cu_seqlens(np.array([[0, 1, 0, 1], [0, 1, 2, 0]]))
     (array([0, 2, 4, 7, 8], dtype=int32), 3)
     """
+    if not hasattr(position_ids, "reshape"):
+        raise PlanError(
+            f"cu_seqlens({type(position_ids).__name__}): give it an array or a tensor, such as batch['position_ids']"
+        )
     flat = position_ids.reshape(-1)
     if not len(flat):
         firsts = flat
     elif not bool((position_ids.reshape(len(position_ids), -1)[:, 0] == 0).all()):
         raise PlanError(
-            "cu_seqlens: a sequence does not begin at position 0: give it whole sequences of pack(boundaries=True)"
+            "cu_seqlens: a sequence does not begin at position 0: give it whole sequences of pack(boundaries=True), "
+            "and leave position_ids out of SequenceSlice(columns=...)"
         )
     else:
         firsts = (flat == 0).nonzero()
