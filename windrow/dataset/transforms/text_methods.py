@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from windrow.core.errors import PlanError
@@ -12,7 +13,12 @@ from windrow.dataset.argument_checks import check_count, check_names
 from windrow.dataset.transforms.column_methods import ColumnMethods
 from windrow.pipeline.tasks.actor_pool import Compute, WorkerResources
 from windrow.pipeline.tasks.map_batches import MapBatches
-from windrow.pipeline.tasks.media.tokenize_text import TokenizeText, is_text, load_tokenizer
+from windrow.pipeline.tasks.media.tokenize_text import (
+    TokenizeText,
+    describe_wrong_text,
+    holds_text,
+    load_tokenizer,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,7 +115,7 @@ class TextMethods(ColumnMethods):
         >>> batch["attention_mask"].tolist()
         [[1, 1, 0], [1, 1, 0], [1, 0, 0]]
         """
-        self._check_input(column, "tokenize", _wrong_text_type)
+        self._check_input(column, "tokenize", partial(_wrong_text_type, column))
         for name, given in (("add_special_tokens", add_special_tokens), ("keep_text", keep_text)):
             check_bool(name, given)
         if max_length is not None:
@@ -162,8 +168,8 @@ def check_bool(name: str, value: object) -> None:
         raise PlanError(f"{name}={value!r} must be True or False")
 
 
-def _wrong_text_type(kind: pa.DataType) -> str | None:
-    return None if is_text(kind) else f"is of type {kind}: give a column of text"
+def _wrong_text_type(name: str, kind: pa.DataType) -> str | None:
+    return None if holds_text(kind) else describe_wrong_text(name, kind)
 
 
 def _choose_pad(padding: str, max_length: int | None, pad: int | None, given: object) -> int:

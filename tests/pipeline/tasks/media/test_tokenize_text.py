@@ -210,6 +210,14 @@ def test_columns_of_another_type_are_named() -> None:
     later = dataset().map_batches(lambda batch: {"text": batch["row"]}).tokenize("text", TOKENIZER)
     with pytest.raises(TransformError, match="column 'text' is of type int64: give a column of text"):
         later.to_arrow()
+    files = windrow.from_items([{"bytes": b"a dog"}])
+    message = (
+        "column 'bytes' is of type .*binary: give a column of text, such as map\\(.*'bytes'.*decode\\(\\)"
+    )
+    with pytest.raises(PlanError, match=message):
+        files.tokenize("bytes", TOKENIZER)
+    made = files.map(lambda row: {"text": row["bytes"].decode()}).tokenize("text", TOKENIZER)
+    assert len(made.take(1)[0]["input_ids"]) == 4  # with a token before and one behind
     gone = dataset().map_batches(lambda batch: {"row": batch["row"]}).tokenize("text", TOKENIZER)
     with pytest.raises(TransformError, match="there is no column 'text'"):
         gone.to_arrow()

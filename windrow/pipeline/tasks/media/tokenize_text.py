@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
+from windrow.pipeline.tasks.document_columns import is_text
 from windrow.pipeline.tasks.media.made_columns import FixedColumn, MadeColumn, VariableColumn
 from windrow.pipeline.tasks.row_functions import RowError, RowFunction
 from windrow.pipeline.tasks.row_generator import RowGenerator
@@ -181,8 +182,8 @@ class TokenizeText(RowFunction):
             names = ", ".join(map(repr, table.column_names))
             raise KeyError(f"there is no column {self.column!r}; there are {names}")
         column = table.column(self.column)
-        if not is_text(column.type):
-            raise TypeError(f"column {self.column!r} is of type {column.type}: give a column of text")
+        if not holds_text(column.type):
+            raise TypeError(f"column {self.column!r} {describe_wrong_text(self.column, column.type)}")
         texts: list[str | None] = column.to_pylist()
         return texts
 
@@ -210,8 +211,13 @@ class TokenizeText(RowFunction):
         return fixed.finish()
 
 
-def is_text(kind: pa.DataType) -> bool:
-    """Whether a type holds text, perhaps dictionary-encoded."""
-    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
-    checks = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    return any(check(plain) for check in checks)
+def describe_wrong_text(name: str, kind: pa.DataType) -> str:
+    """Why a column cannot be tokenized, for messages that name it."""
+    is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    decode = f", such as map(lambda row: {{'text': row[{name!r}].decode()}}) makes before" if is_bytes else ""
+    return f"is of type {kind}: give a column of text{decode}"
+
+
+def holds_text(kind: pa.DataType) -> bool:
+    """Whether a type is one of text, perhaps dictionary-encoded."""
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
