@@ -32,7 +32,7 @@ with pipe.shard(mesh=mesh) as shard:
         shard.load_state_dict(saved["data"])
     global_batch, first_row = 256, shard.state_dict()["row"]
     batches = shard.iter_torch_batches(batch_size=global_batch // data_ranks, columns=["x"])
-    for step, batch in enumerate(batches, first_row // global_batch + 1):
+    for step, batch in enumerate(batches, batches.start + 1):
         x = batch["x"].float()[:, None]
         loss = torch.nn.functional.mse_loss(model(x), 2 * x)
         optimizer.zero_grad()
