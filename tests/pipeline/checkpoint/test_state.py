@@ -351,6 +351,10 @@ def test_appended_data_needs_allow_appended(folder: Path) -> None:
     [
         (lambda state: [], r"not a state of windrow: \[\]"),
         (lambda state: {**state, "format": "other"}, "not a state of windrow"),
+        (
+            lambda state: {"step": 3, "data": state},
+            r"not a state of windrow: .* Its 'data' is one: pass that$",
+        ),
         (lambda state: {**state, "version": 2}, "format version 2, and this windrow reads version 1"),
         (lambda state: {k: v for k, v in state.items() if k != "row"}, "'row' is missing"),
         (lambda state: {**state, "row": "150"}, "row='150' is not a count"),

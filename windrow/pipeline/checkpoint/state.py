@@ -165,9 +165,12 @@ def parse_state(state: object) -> State:
     floats, and lists as tuples. The checksum covers the values that they represent.
     """
     if not isinstance(state, Mapping) or state.get("format") != _FORMAT:
-        raise StateError(
-            f"this is not a state of windrow: {_shorten(state)}. Pass what state_dict() returned, unchanged"
+        within = state.items() if isinstance(state, Mapping) else ()
+        held = [key for key, value in within if isinstance(value, Mapping) and value.get("format") == _FORMAT]
+        advice = (
+            f"Its {held[0]!r} is one: pass that" if held else "Pass what state_dict() returned, unchanged"
         )
+        raise StateError(f"this is not a state of windrow: {_shorten(state)}. {advice}")
     body = dict(state)
     version = body.pop("version", None)
     if as_integer(version) != _FORMAT_VERSION:
