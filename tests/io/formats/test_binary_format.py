@@ -59,6 +59,13 @@ def test_paths_partitions_and_directories(tmp_path: Path) -> None:
         tmp_path / "k=0" / "000000.bin", partitioning=None, directory_column="of"
     )
     assert at_root.take() == [{"bytes": rows[0]["bytes"], "of": "k=0"}]
+    for paths in (tmp_path / "k=0", tmp_path / "k=0" / "*.bin", f"{tmp_path}/k=0/"):
+        one = windrow.read_binary_files(paths, partitioning=None, directory_column="of")
+        assert {row["of"] for row in one.take()} == {"k=0"}, paths
+        assert one.filter(pc.field("of") == "k=0").count() == one.count()
+    chosen = pc.field("of") == "k=0"
+    few = windrow.read_binary_files(tmp_path / "k=0", partitioning=None, directory_column="of", filter=chosen)
+    assert few.count() == one.count() > 0
     for name in ("k", "bytes", ""):
         with pytest.raises(windrow.PlanError, match="directory_column="):
             windrow.read_binary_files(tmp_path, directory_column=name)

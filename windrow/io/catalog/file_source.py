@@ -373,7 +373,7 @@ def open_files(
     partitions = find_partitions(listing.paths.to_pylist() if partitioning else [], listing.common_columns)
     from_directories, found = partitions.schema.names, listing.schema.names
     if directory_column is not None:
-        partitions = partitions.with_directories(directory_column, found)
+        partitions = partitions.with_directories(directory_column, files.url, found)
     if include_paths:
         partitions = partitions.with_paths(files.url, found)
     added = [name for name in partitions.schema.names if name not in from_directories]

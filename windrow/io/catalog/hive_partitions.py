@@ -36,8 +36,8 @@ class Partitions:
 
     schema: pa.Schema
     path_column: str = ""  # the column of the path itself; empty for none
-    url: str = ""  # what the paths in it start with
-    directory_column: str = ""  # the column of the directory's name, null at the root; empty for none
+    url: str = ""  # what relative paths start with
+    directory_column: str = ""  # the column of the name of each file's directory; empty for none
 
     def with_paths(self, url: str, file_columns: Collection[str]) -> Partitions:
         """Add a column of file paths; a `PlanError` if there is one of its name."""
@@ -46,11 +46,12 @@ class Partitions:
         schema = self.schema.append(pa.field(PATH_COLUMN, pa.string()))
         return replace(self, schema=schema, path_column=PATH_COLUMN, url=url)
 
-    def with_directories(self, name: str, file_columns: Collection[str]) -> Partitions:
+    def with_directories(self, name: str, url: str, file_columns: Collection[str]) -> Partitions:
         """Add a column of directory names; a `PlanError` if there is one of its name."""
         if not isinstance(name, str) or not name or name in (*file_columns, *self.schema.names):
             raise PlanError(f"directory_column={name!r} must be a name that no other column has")
-        return replace(self, schema=self.schema.append(pa.field(name, pa.string())), directory_column=name)
+        schema = self.schema.append(pa.field(name, pa.string()))
+        return replace(self, schema=schema, directory_column=name, url=url)
 
     def with_types(self, given: pa.Schema | None) -> Partitions:
         """The columns with the types of ``schema=``, where that names them."""
@@ -60,7 +61,8 @@ class Partitions:
 
     def values(self, path: str) -> tuple[Value, ...]:
         """The value of each column for a relative path."""
-        directory = path.rpartition("/")[0].rpartition("/")[2]
+        parent = path.rpartition("/")[0] or self.url.rpartition("://")[2].rstrip("/")
+        directory = parent.rpartition("/")[2]
         from_path = {self.path_column: join_path(self.url, path), self.directory_column: directory or None}
         found: dict[str, str | None] = {**_parse(path), **from_path}
         texts = ((field.type, found.get(field.name)) for field in self.schema)
