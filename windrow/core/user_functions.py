@@ -18,6 +18,10 @@ _EXAMPLES = {
 }
 
 
+class ConstructorError(TransformError):
+    """A class of the user could not make its object: no row is the reason, so no row is put aside for it."""
+
+
 def function_name(fn: Callable[..., Any]) -> str:
     """The name of a function, without `functools.partial` around it."""
     while isinstance(fn, functools.partial):
@@ -51,7 +55,12 @@ def check_function(fn: object, caller: str) -> None:
         )
 
 
-def raise_function_error(exc: BaseException, where: str, columns: Sequence[str] = ()) -> NoReturn:
+def raise_function_error(
+    exc: BaseException,
+    where: str,
+    columns: Sequence[str] = (),
+    kind: type[TransformError] = TransformError,
+) -> NoReturn:
     """Raise the exception of a user's function, which got these columns, as a TransformError.
 
     What a signal handler raised is raised unchanged: KeyboardInterrupt on Ctrl-C, or SystemExit when the
@@ -59,13 +68,18 @@ def raise_function_error(exc: BaseException, where: str, columns: Sequence[str] 
     """
     if not isinstance(exc, Exception) and _can_be_interrupted():
         raise exc
-    raise function_error(exc, where, columns) from exc
+    raise function_error(exc, where, columns, kind) from exc
 
 
-def function_error(exc: BaseException, where: str, columns: Sequence[str] = ()) -> TransformError:
+def function_error(
+    exc: BaseException,
+    where: str,
+    columns: Sequence[str] = (),
+    kind: type[TransformError] = TransformError,
+) -> TransformError:
     """The TransformError for the exception of a user's function, which got these columns."""
     text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
-    return TransformError(f"{where}: {text}{_advice(exc, columns)}")
+    return kind(f"{where}: {text}{_advice(exc, columns)}")
 
 
 def _can_be_interrupted() -> bool:

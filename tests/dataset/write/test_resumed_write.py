@@ -234,6 +234,30 @@ def test_files_that_are_not_whole_are_written_again(numbers: Path, tmp_path: Pat
     assert not list(out.glob("_part*"))
 
 
+class Unmakeable:
+    """A model whose weights are missing, but in the process that looks at the first rows."""
+
+    def __init__(self, maker: int) -> None:
+        if os.getpid() != maker:
+            raise FileNotFoundError("model.pt")
+
+    def __call__(self, batch: Any) -> Any:
+        return batch
+
+
+@pytest.mark.parametrize(
+    ("compute", "only_elsewhere"), [("tasks", False), ("processes", False), ("processes", True)]
+)
+def test_a_class_that_makes_no_object_fails_the_write_and_no_row(
+    numbers: Path, tmp_path: Path, compute: Any, only_elsewhere: bool
+) -> None:
+    ds = windrow.read_parquet(numbers).options(executor="threads")
+    maker = os.getpid() if only_elsewhere else -1
+    ds = ds.map_batches(Unmakeable, fn_constructor_args=(maker,), compute=compute)
+    with pytest.raises(TransformError, match="making an object of the class: FileNotFoundError"):
+        ds.write_parquet(tmp_path / "out", failed_rows=tmp_path / "failed", mode="resume")
+
+
 def test_failed_rows_replace_no_data(numbers: Path, tmp_path: Path) -> None:
     ds = windrow.read_parquet(numbers).map(_invert).options(executor="threads")
     with pytest.raises(PlanError, match="would replace what is being read"):

@@ -12,7 +12,12 @@ import pyarrow as pa
 from windrow.core.errors import PlanError, TransformError
 from windrow.core.integers import as_integer
 from windrow.core.machine import available_cores
-from windrow.core.user_functions import check_function, function_name, raise_function_error
+from windrow.core.user_functions import (
+    ConstructorError,
+    check_function,
+    function_name,
+    raise_function_error,
+)
 from windrow.pipeline.tasks.actor_pool import (
     Compute,
     FunctionWorkers,
@@ -158,7 +163,7 @@ def _make_instance(
         try:
             fn = fn(*args, **kwargs)
         except BaseException as exc:
-            raise_function_error(exc, f"{name}, while making an object of the class")
+            raise_function_error(exc, f"{name}, while making an object of the class", kind=ConstructorError)
     return fn if adapter is None else adapter(fn)
 
 

@@ -16,7 +16,7 @@ from windrow.core.arrow_support import empty_table
 from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import TransformError
 from windrow.core.phase_clock import phase
-from windrow.core.user_functions import function_error, raise_function_error
+from windrow.core.user_functions import ConstructorError, function_error, raise_function_error
 from windrow.core.variable_tensors import is_variable_tensor
 from windrow.pipeline.statistics.phases import TRANSFORM_PREFIX
 from windrow.pipeline.tasks.held_arrays import copy_held, count_references
@@ -112,7 +112,7 @@ class _Batches:
         try:
             result, errors = wait()
         except TransformError as error:
-            if self.failed is None:
+            if self.failed is None or isinstance(error, ConstructorError):
                 raise
             self.failed.add(rows, error)
             return
