@@ -37,7 +37,7 @@ _SAMPLE = 16
 _HEAD_BYTES = 64 * 1024
 # assumed ratio of decoded to file size; affects only how many images form a part
 _GROWTH = 8
-_FIX = "exclude it with a glob, or restore it"
+_FIX = "restore it, or leave it out with include_paths=True and filter= on the column 'path'"
 
 
 @dataclass(frozen=True)

@@ -385,3 +385,12 @@ def test_columns_are_checked_where_the_schema_is_known() -> None:
         dataset().decode_images("row")
     with pytest.raises(TypeError, match="unexpected keyword argument 'sizes'"):
         dataset().decode_images("image", sizes=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("size", [None, (4, 4)])
+def test_pixels_are_not_decoded_again(tmp_path: Path, size: tuple[int, int] | None) -> None:
+    Image.new("RGB", (8, 6)).save(tmp_path / "0.png")
+    with pytest.raises(
+        PlanError, match="decoded already, as read_images does; read_binary_files reads bytes"
+    ):
+        windrow.read_images(tmp_path, size=size).decode_images("image", size=4)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from windrow.core.variable_tensors import is_variable_tensor
 from windrow.io.storage.path_contents import Load, PathReader
 from windrow.pipeline.tasks.document_columns import is_text
 
@@ -30,7 +31,10 @@ def describe_wrong_type(kind: pa.DataType) -> str | None:
     names = [field.name for field in plain] if pa.types.is_struct(plain) else []
     if _BYTES in names and _is_bytes(plain.field(_BYTES).type):
         return None
-    return f"is of type {kind}: give a column of bytes, of structs of bytes and path, or of paths"
+    fix = "give a column of bytes, of structs of bytes and path, or of paths"
+    if isinstance(kind, pa.FixedShapeTensorType) or is_variable_tensor(kind):
+        fix += ". This one is decoded already, as read_images does; read_binary_files reads bytes"
+    return f"is of type {kind}: {fix}"
 
 
 def read_contents(column: pa.ChunkedArray, paths: PathReader) -> Iterator[Content]:
