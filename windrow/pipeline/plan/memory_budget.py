@@ -218,8 +218,9 @@ def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit
         "max_windows": _max_windows(program, resources, int(once_bytes * resources.copies)),
         "limit_bytes": max(0, limit_bytes),
         "limit_covers_all": resources.limit_covers_all,
-        # packing is estimated from column statistics of the files, which can be wrong
-        "exact": _is_exact(job) and not program.estimate.packs,
+        # packing is estimated from column statistics of the files, which can be wrong; and what a round of a mixture
+        # needs changes with its shares
+        "exact": _is_exact(job) and not program.estimate.packs and job.mixture is None,
         "size_within": lambda held_bytes: _size_within(program, int(held_bytes / resources.copies)),
         "window_call": job.cut.call,
         "processes_bytes": processes_bytes(program, resources),

@@ -80,7 +80,7 @@ class Budget:
     # Whole windows that fit at the same time; with 1 the next window is prepared slice by slice
     # as the current one is consumed.
     windows: int
-    exact: bool  # False if block sizes are estimates
+    exact: bool  # False if block sizes are estimates, or later windows can take more
     processes_bytes: int = 0  # what the processes of workers and trainers take, besides data
     copies: float = 1.0  # how many times a window is held
     window_rows: int = 0  # stored rows of the largest window, each counted once
