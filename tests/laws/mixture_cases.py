@@ -170,7 +170,9 @@ class MixedRows:
         # a source that had left and has rows again comes in as with a share
         stays_out = all(counts[name] >= case.limit(name) for name in self.gone & set(case.names))
         # one that has begun passes which it does not have any more has no rows left from here on
-        is_over = any(now[name] and counts[name] > case.limit(name) for name in case.names)
+        is_over = any(
+            now[name] and name not in self.gone and counts[name] > case.limit(name) for name in case.names
+        )
         if case.names == then.names and now == self.weights and stays_out and not is_over:
             found.start, found.began, found.gone = self.start, self.began, self.gone
         return found
