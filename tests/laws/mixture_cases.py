@@ -134,7 +134,7 @@ class MixedRows:
             holding = [0 if name in self.gone else self.weights[name] for name in case.names]
             if not any(holding):
                 return None
-            key = derive_key(case.seed, "shares", 0, 0)
+            key = derive_key(case.seed, "shares", self.start, 0)
             sequence = share_sequence(tuple(holding), key)
             source = case.names[int(sequence.sources[(self.row - self.start) % sequence.period])]
             if self.counts[source] < case.limit(source):

@@ -139,7 +139,7 @@ class MixtureLeg:
 
     def _plan_stretches(self) -> Iterator[Stretch]:
         mixture, at = self.mixture, self.point.row
-        counts, key = np.array(self.point.counts, np.int64), derive_key(self.mixture.seed, "shares", 0, 0)
+        counts = np.array(self.point.counts, np.int64)
         limits = np.array(
             [_MAX_ROWS if source.total_rows is None else source.total_rows for source in mixture.sources],
             np.int64,
@@ -151,7 +151,8 @@ class MixtureLeg:
                 left = np.where(counts < limits, weights, 0)
                 if not left.any() or (mixture.when_exhausted != "drop" and (left != weights).any()):
                     return
-                sequence = share_sequence(tuple(left.tolist()), key)
+                # another choice wherever shares change, so that deviations do not add up
+                sequence = share_sequence(tuple(left.tolist()), derive_key(mixture.seed, "shares", at, 0))
                 has_end = (left > 0) & (limits < _MAX_ROWS)
                 ends = [
                     at + int(sequence.places(source, limits[source : source + 1] - counts[source])[0])

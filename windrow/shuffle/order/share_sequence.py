@@ -26,6 +26,8 @@ Ints = NDArray[np.int64]
 _MIN_PERIOD = 2**14
 # Exchanges of neighbours that make the order random: so many turns, or fewer over long periods, since each takes time.
 _MAX_TURNS, _MIN_TURNS, _EXCHANGES = 32, 6, 2**20
+# How often random beginnings are drawn until one holds the shares: of each source's rows, then of the period.
+_PHASES, _STARTS = 4, 32
 
 
 class ShareSequence:
@@ -62,10 +64,7 @@ class ShareSequence:
     @cached_property
     def sources(self) -> NDArray[np.int32]:
         """(period,) the source of each row of a period."""
-        order = _spread_evenly(self.weights)
-        if not _holds_shares(order, self.weights):
-            order = _earliest_deadline_first(self.weights)
-        return _exchange(order, self.weights, self._key)
+        return _exchange(_begin_anywhere(self.weights, self._key), self.weights, self._key)
 
     @cached_property
     def _places(self) -> list[NDArray[np.int32]]:
@@ -122,12 +121,30 @@ def share_sequence(weights: tuple[int, ...], key: bytes) -> ShareSequence:
     return ShareSequence(weights, key)
 
 
-def _spread_evenly(weights: Ints) -> NDArray[np.int32]:
-    """Each source's rows at equal distances, as far as others leave them room."""
+def _begin_anywhere(weights: Ints, key: bytes) -> NDArray[np.int32]:
+    """An order that holds the shares and begins at random.
+
+    In one that always begins alike, a small share comes in the middle of the rows in which it is due once, and where
+    shares change before that, never.
+    """
+    words = Philox(key=np.frombuffer(key[16:], "<u8"))
+    for _ in range(_PHASES):
+        # 53 bits make a double between 0 and 1
+        order = _spread_evenly(weights, (words.random_raw(len(weights)) >> np.uint64(11)) * 2.0**-53)
+        if _holds_shares(order, weights):
+            return order
+    order = _spread_evenly(weights, np.full(len(weights), 0.5))
+    if not _holds_shares(order, weights):
+        order = _earliest_deadline_first(weights)
+    return _begin_at(order, weights, words.random_raw(_STARTS) % np.uint64(len(order)))
+
+
+def _spread_evenly(weights: Ints, phases: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Each source's rows at equal distances, as far as others leave them room; the first after a part of a distance."""
     sources = np.repeat(np.arange(len(weights), dtype=np.int32), weights)
     starts = np.cumsum(weights) - weights
     numbers = np.arange(len(sources)) - np.repeat(starts, weights)
-    return sources[np.argsort((numbers + 0.5) / weights[sources], kind="stable")]
+    return sources[np.argsort((numbers + phases[sources]) / weights[sources], kind="stable")]
 
 
 def _numbers(order: NDArray[np.int32], weights: Ints) -> Ints:
@@ -165,6 +182,21 @@ def _earliest_deadline_first(weights: Ints) -> NDArray[np.int32]:
         order[place] = source
         if number < weights[source]:
             heapq.heappush(waiting, (number * total // int(weights[source]), source, number + 1))
+    return order
+
+
+def _begin_at(order: NDArray[np.int32], weights: Ints, starts: NDArray[np.uint64]) -> NDArray[np.int32]:
+    """Begin a period at the first of some rows from which on it holds the shares as well, or else where it began."""
+    total, numbers, own = len(order), _numbers(order, weights), weights[order]
+    places = np.arange(total)
+    # how far each source comes to be ahead of its share and behind it, in rows times the period
+    most, least = np.zeros_like(weights), np.zeros_like(weights)
+    np.maximum.at(most, order, numbers * total - own * (places + 1))
+    np.minimum.at(least, order, (numbers - 1) * total - own * places)
+    for start in starts.tolist():
+        ahead = np.bincount(order[:start], minlength=len(weights)) * total - weights * start
+        if (most - ahead < total).all() and (ahead - least < total).all():
+            return np.roll(order, -start)
     return order
 
 
