@@ -78,7 +78,7 @@ class _Downloads:
             return known.content
 
     def read(self, key: tuple[str, str], content: _Content, start: int, stop: int) -> bytes:
-        """The bytes of a range; a content that lacks some is downloaded anew at its next read.
+        """The bytes of a range; a content that lacks some is downloaded again at its next read.
 
         Where an answer states no length, a connection that was cut looks like the end of the file.
         """

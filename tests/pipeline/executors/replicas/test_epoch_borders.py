@@ -1,4 +1,4 @@
-"""What a host tells the coordinator where its replicas go on from one epoch to the next, whoever is first."""
+"""What a host tells the coordinator where its replicas go on from one epoch to the next, whichever comes first."""
 
 from __future__ import annotations
 
