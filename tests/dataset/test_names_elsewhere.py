@@ -204,7 +204,9 @@ def test_methods_of_pipelines_are_named_on_datasets() -> None:
         AttributeError, match=r"'pack': call it on the pipeline, behind window\(\) or repeat\(\)$"
     ):
         ds.pack(256, "tokens")
-    with pytest.raises(AttributeError, match=r"'iter_epochs': call ds\.repeat\(2\)\.iter_epochs\(\)$"):
+    with pytest.raises(
+        AttributeError, match=r"'iter_epochs': a Dataset has no epochs: call ds\.repeat\(10\)"
+    ):
         ds.iter_epochs()
 
 

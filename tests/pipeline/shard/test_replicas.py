@@ -92,8 +92,15 @@ def test_transforms_after_the_shuffle_run_once() -> None:
 
     pipe = make_pipe(200, 20, 5, 1).map_batches(double)
     [replicas] = make_replicas(pipe, 1, 3)
+    # of so little data, a run could end before the last one begins
+    all_read = threading.Barrier(3)
+
+    def wait(batches: int) -> None:
+        if batches == 1:
+            all_read.wait(60)
+
     with ThreadPoolExecutor(3) as pool:
-        one, *others = (each.result(60) for each in [pool.submit(read, each, 50) for each in replicas])
+        one, *others = (each.result(60) for each in [pool.submit(read, each, 50, wait) for each in replicas])
     assert sorted(row for _, batch in one for row in batch) == list(range(0, 400, 2))
     assert others == [one, one]
     assert sum(calls) == 200
