@@ -43,6 +43,23 @@ def test_each_cause_is_named_with_its_fix(cause: str, subject: str, advice: list
     assert found.sentence.endswith(".")
 
 
+@pytest.mark.parametrize("cause", ["transform", "prepare"])
+def test_what_runs_in_processes_gets_more_of_them(cause: str) -> None:
+    facts = replace(RAY, before=("map(f)",), after=("map(g)",), in_processes=("map(f)", "map(g)"))
+    tasks = TaskProfile(functions={"map(f)": 1.0})
+    found = find_bottleneck([trainer(**{cause: 6.0})], facts, tasks)
+    assert "more workers with ActorPool(max_size=)" in found.sentence
+    assert "compute=" not in found.sentence
+    apart = replace(facts, in_processes=())
+    assert 'compute="processes"' in find_bottleneck([trainer(**{cause: 6.0})], apart, tasks).sentence
+
+
+def test_ranks_of_a_launcher_have_no_cpus_of_ray() -> None:
+    launched = find_bottleneck([trainer(cpus=6.0)], replace(RAY, is_launched=True))
+    assert "set_num_threads" in launched.sentence
+    assert "num_cpus" not in launched.sentence
+
+
 def test_every_phase_but_start_and_other_can_be_a_cause() -> None:
     assert {name for name, *_ in CASES} == LABELS.keys() - {"start", "other"}
 

@@ -38,6 +38,8 @@ _CORE_SHARE = 0.5
 _NO_TASKS = TaskProfile()
 _UNCOMPRESSED = "uncompressed"
 _CACHE = 'decoded blocks with options(cache="memory") or options(cache="disk")'
+_PROCESSES = 'compute="processes" or ActorPool(...)'
+_MORE_PROCESSES = "give it more workers with ActorPool(max_size=)"
 _FAST_CODECS = ("lz4", "snappy", _UNCOMPRESSED)
 
 _SUBJECTS = {
@@ -70,6 +72,10 @@ class PipelineFacts:
     # the transforms before and after the shuffle
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    # those of them that run in processes of their own
+    in_processes: tuple[str, ...] = ()
+    # whether its trainers are ranks of a launcher
+    is_launched: bool = False
     # of most of the bytes in its files, such as "zstd" or "uncompressed"; empty if they name none
     codec: str = ""
     # files of tables that it reads, and their mean size as stored; 0 for other sources
@@ -267,9 +273,10 @@ def _advise(
             cpus,
         ]
     elif cause == TRANSFORM:
+        in_processes = slow in facts.in_processes
         advice = [
             f"let {slow} work on more rows at once (map_batches with batch_size=None, and vectorised code)",
-            'run it in processes of its own with compute="processes" or ActorPool(...)',
+            _MORE_PROCESSES if in_processes else f"run it in processes of its own with {_PROCESSES}",
             "write its result once and read that",
         ]
     elif cause == SHUFFLE:
@@ -282,10 +289,12 @@ def _advise(
             "let tasks run where trainers do with split(locality_hints=)",
         ]
     elif cause == PREPARE:
-        what = ", ".join(facts.after) or "them"
+        inside = [name for name in facts.after if name not in facts.in_processes]
+        what = ", ".join(inside) or "them"
         advice = [
-            f'run {what} in processes of their own with compute="processes", which holds no GIL here, or give their '
-            "ActorPool more of them",
+            _MORE_PROCESSES
+            if facts.after and not inside
+            else f"run {what} in processes of their own with {_PROCESSES}, so that the trainer's process keeps its GIL",
             "vectorise",
             "add CPUs, with Ray also on other nodes",
         ]
@@ -299,7 +308,7 @@ def _advise(
         advice = ["move fewer bytes, with narrower dtypes=", "raise prefetch_batches="]
     elif cause == MEMORY:
         advice = ["raise options(memory_limit=...)", "make windows smaller with window(bytes_per_window=...)"]
-    elif facts.executor == "ray":
+    elif facts.executor == "ray" and not facts.is_launched:
         advice = ["let trainers and others hold fewer CPUs (num_cpus=0 for trainers on GPUs)", "add CPUs"]
     else:
         advice = ["let the trainer use fewer threads, such as with torch.set_num_threads()", "add CPUs"]
