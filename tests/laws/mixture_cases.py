@@ -89,6 +89,7 @@ class MixedRows:
             self._follow_schedule("rows", self.row)
             source = self._next_source()
             if source is None:
+                self.steps += bool(found)
                 return found
             found.append(source)
             assert self.counts is not None
@@ -168,7 +169,10 @@ class MixedRows:
         now = found.set_weights or dict(zip(case.names, phase.weights(case.names), strict=True))
         found.begin(now)
         # a source that had left and has rows again comes in as with a share
-        stays_out = all(counts[name] >= case.limit(name) for name in self.gone & set(case.names))
+        gone = self.gone & set(case.names)
+        stays_out = all(counts[name] >= case.limit(name) for name in gone)
+        # and where sources are not left out, one without rows ends the mixture here
+        stays_out = stays_out and (case.when_exhausted == "drop" or not gone)
         # one that has begun passes which it does not have any more has no rows left from here on
         is_over = any(
             now[name] and name not in self.gone and counts[name] > case.limit(name) for name in case.names
@@ -292,7 +296,6 @@ class MixtureReading:
         """Rows at the end that are fewer than shards are left out with the step before them."""
         rest = replace_rows(self.model)
         if len(rest.step(len(self.shards))) < len(self.shards) and row == rest.row * max(1, self.case.packed):
-            rest.steps = self.model.steps
             self.model = rest
 
     def set_shares(self, shares: Mapping[str, Any]) -> None:

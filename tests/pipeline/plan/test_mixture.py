@@ -225,3 +225,16 @@ def test_a_leg_ends_with_a_step_also_where_shares_change_within_one() -> None:
                 assert all(stretch.start < stretch.stop for stretch in leg.stretches)
                 found += sources_of(leg, 200)
         assert found[:100] == expected[:100]
+
+
+def test_a_mixture_can_end_within_the_step_in_which_shares_change() -> None:
+    """What is known at its end is what it has delivered, not what the step's shares before would have given."""
+    ends_within = 0
+    for step_rows in range(2, 40):
+        mixture = plan(_case(Shares.steps({0: {"c": 1}, 1: {"c": 1, "a": 1}}), "stop"))
+        leg = MixtureLeg(mixture, mixture.start, 0, step_rows)
+        ends_within += step_rows < leg.stop < 2 * step_rows
+        again = MixtureLeg(mixture, leg.point_at(leg.stop), leg.stop, step_rows)
+        assert again.counts_at(leg.stop).tolist() == leg.counts_at(leg.stop).tolist()
+        assert leg.agrees(again)
+    assert ends_within

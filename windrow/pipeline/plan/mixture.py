@@ -234,7 +234,9 @@ class MixtureLeg:
         if not self.stretches:
             return self.point
         stretch = self.stretch_at(row)
-        steps = self.point.steps + (row - self.point.steps_row) // self._step_rows
+        steps, rest = divmod(row - self.point.steps_row, self._step_rows)
+        # the mixture can end within a step, which has then been taken
+        steps += self.point.steps + (rest > 0 and row == self.stop)
         if row == stretch.stop and any(begin == row for begin, _, _ in self._phases()):
             # the leg ends where shares change
             return MixturePoint(tuple(stretch.counts_at(row).tolist()), row, self.point.shares, steps, row)
