@@ -117,13 +117,7 @@ class ReplicaHost(HostWindows):
             state = self._find(reader)
             before = state.opening
             goes_on = goes_on or (before is not None and before.cursor.epoch < cursor.epoch)
-            begun, state.opening = Place(cursor.epoch, cursor.window), opening
-            if stays_valid and state.place is not None:
-                # it may have said before that it has taken windows of this epoch
-                state.place = max(state.place, begun)
-            else:
-                state.place = begun
-                state.taken.clear()
+            state.enter(opening, stays_valid=stays_valid)
             self._changed.notify_all()
             state.is_opening = True
             try:

@@ -73,6 +73,15 @@ class ReplicaState:
         self.forget()
         return self.readers
 
+    def enter(self, opening: Opening, *, stays_valid: bool) -> None:
+        """Note that it opens an epoch; whether what it has taken of it, and said of that before, stays valid."""
+        self.opening, begun = opening, Place(opening.cursor.epoch, opening.cursor.window)
+        if stays_valid and self.place is not None:
+            self.place = max(self.place, begun)
+        else:
+            self.place = begun
+            self.taken.clear()
+
     def forget(self) -> None:
         """Note that its process is gone: the next one may start anywhere."""
         self.opening = self.place = None
