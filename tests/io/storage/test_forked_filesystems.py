@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import os
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +11,7 @@ import fsspec
 import pytest
 
 import windrow
+from tests.io.storage.web_server import serving_folder
 from windrow.io.storage.forked_filesystems import in_this_process
 
 pytestmark = [
@@ -37,19 +35,11 @@ def succeeds_in_fork(call: Callable[[], bool]) -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
-class _Silent(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args: object) -> None:
-        """Log nothing on standard error."""
-
-
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "a.txt").write_text("1\n2\n")
-    handler = functools.partial(_Silent, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
+    with serving_folder(tmp_path) as found:
+        yield found
 
 
 def test_a_fork_reads_what_its_parent_planned(url: str) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import html
 import http.server
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -13,6 +11,7 @@ from urllib.parse import quote
 import pytest
 
 import windrow
+from tests.io.storage.web_server import serving_folder
 from windrow.io.storage.http_pages import find_children
 
 URL = "https://me:pw@host/x/y/?sig=0f"
@@ -116,12 +115,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     pytest.importorskip("aiohttp")
     for name in NAMES:
         (tmp_path / name).write_text(f"{name}\n")
-    kind = type("Silent", (request.param,), {"log_message": lambda *_: None})
-    handler = functools.partial(kind, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
+    with serving_folder(tmp_path, request.param) as found:
+        yield found
 
 
 def test_every_file_of_a_folder_is_read(url: str) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 
+from tests.io.storage.web_server import serving
 from windrow.io.storage import http_files
 from windrow.io.storage.filesystems import Files, connect
 from windrow.io.storage.range_reads import RemoteFile
@@ -42,12 +42,10 @@ def opened(answer: Callable[[str], Answer], **options: Any) -> Iterator[tuple[Re
             self.end_headers()
             self.wfile.write(body)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        connection = connect(f"http://127.0.0.1:{server.server_port}/x", None, options)
+    with serving(Handler) as port:
+        connection = connect(f"http://127.0.0.1:{port}/x", None, options)
         files = Files("", connection.opener, Retries(seconds=3, first_wait_seconds=0.01))
         yield files.open_remote(connection.paths[0], len(CONTENT)), asked
-        server.shutdown()
 
 
 def whole(_: str) -> Answer:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple
 
 import pytest
 
+from tests.io.storage.web_server import serving
 from windrow.io.storage.filesystems import Files, connect
 from windrow.io.storage.retries import Retries
 
@@ -55,13 +55,8 @@ def servers() -> Iterator[Servers]:
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-    ports: list[int] = []
     with ExitStack() as stack:
-        for handler in (Target, Redirect):
-            server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), handler))
-            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-            stack.callback(server.shutdown)
-            ports.append(server.server_port)
+        ports = [stack.enter_context(serving(handler)) for handler in (Target, Redirect)]
         yield Servers(ports[1], first, second)
 
 
