@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import windrow
 from tests.laws.examples import examples
 from tests.laws.mixture_cases import MIXTURES, MixedCase, SourceCase
 from tests.pipeline.plan.test_mixture import plan, sources_of
+from windrow.core.errors import StateError
 from windrow.pipeline.checkpoint.mixed_state import (
     MixedState,
     change_shares,
@@ -165,3 +167,12 @@ def test_states_come_back_as_other_numbers_and_sequences() -> None:
     assert found.to_dict() == VALID
     others = {**VALID, "since": np.int64(0), "steps": 1.0, "sources": (("a", "12", np.int32(3), 4, 2),)}
     assert parse_mixed(others) == found
+
+
+def test_states_of_mixtures_and_of_other_pipelines_are_not_interchangeable() -> None:
+    source = windrow.range(20).repeat(2).random_shuffle_each_window(seed=3)
+    mixture = windrow.mixture({"a": source}, {"a": 1}, seed=3)
+    with pytest.raises(StateError, match=r"then +now\n +pipeline +no mixture +mixture$"):
+        mixture.iterator(state_dict=source.iterator().state_dict())
+    with pytest.raises(StateError, match=r"then +now\n +pipeline +mixture +no mixture$"):
+        source.iterator(state_dict=mixture.iterator().state_dict())

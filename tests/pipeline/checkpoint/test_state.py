@@ -251,15 +251,6 @@ def test_states_of_shuffled_and_stored_order_are_not_interchangeable(folder: Pat
         chain(folder, seed=None).iterator(state_dict=save(stored))
 
 
-def test_states_of_mixtures_and_of_other_pipelines_are_not_interchangeable(folder: Path) -> None:
-    source = chain(folder)
-    mixture = windrow.mixture({"a": source}, {"a": 1}, seed=3)
-    with pytest.raises(StateError, match=r"then +now\n +pipeline +no mixture +mixture$"):
-        mixture.iterator(state_dict=save(source))
-    with pytest.raises(StateError, match=r"then +now\n +pipeline +mixture +no mixture$"):
-        source.iterator(state_dict=save(mixture))
-
-
 def test_filters_are_distinguished(folder: Path) -> None:
     def filtered(most: list[int] | int) -> DatasetPipeline:
         given = pc.field("x").isin(most) if isinstance(most, list) else pc.field("x") + pc.field("y") < most
