@@ -143,14 +143,14 @@ def open_block(files: Files, groups: RowGroups, origin: str) -> Iterator[BlockFi
     """Open the file of a block; a `SourceError` if it is not the version that was listed."""
     with files.mapped_errors(origin):
         known = _get_known_file(files, groups, origin)
-        local = files.open(groups.path) if files.local else None
         remote = None if files.local else RemoteFile(known.read_range, groups.size_bytes, files.retries)
-    with local if local is not None else pa.PythonFile(remote, mode="r") as file:
-        block = BlockFile(files, groups, origin, known, file, remote)
-        if files.local:
-            with files.mapped_errors(origin):
-                block.check()
-        yield block
+        opened, version = (
+            files.open_version(groups.path) if remote is None else (pa.PythonFile(remote, mode="r"), None)
+        )
+    with opened as file:
+        if version is not None and version.stamp != known.stamp:
+            raise changed(origin, groups, version)
+        yield BlockFile(files, groups, origin, known, file, remote)
 
 
 def open_bytes(files: Files, groups: RowGroups, origin: str, data: pa.Buffer) -> BlockFile:

@@ -33,6 +33,7 @@ from windrow.io.storage.file_versions import (
 )
 from windrow.io.storage.forked_filesystems import in_this_process
 from windrow.io.storage.hub import HubFiles, is_hub, is_hub_url, require_hub, with_revision
+from windrow.io.storage.mapped_files import MappedFiles
 from windrow.io.storage.range_reads import RemoteFile, read_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
 from windrow.io.storage.s3_clients import (
@@ -82,6 +83,7 @@ class Files:
     retries: Retries = field(default=Retries(), repr=False)
     machine: str = field(default_factory=platform.node, repr=False, compare=False)
     opening: str = field(default_factory=lambda: os.urandom(8).hex(), repr=False, compare=False)
+    mapped: MappedFiles = field(default_factory=MappedFiles, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"Files({self.url!r})"
@@ -119,6 +121,10 @@ class Files:
         """Open a local file for random access."""
         path = self.path(relative)
         return pa.memory_map(path) if os.path.getsize(path) else pa.BufferReader(b"")
+
+    def open_version(self, relative: str) -> tuple[pa.NativeFile, Version]:
+        """The same for a file that will be opened again; returns its version too."""
+        return self.mapped.open(self.path(relative))
 
     def open_remote(self, relative: str, size_bytes: int) -> RemoteFile:
         """Create a range reader for a remote file of known size; sends no request yet."""
