@@ -153,10 +153,12 @@ class MixtureLeg:
                     return
                 # another choice wherever shares change, so that deviations do not add up
                 sequence = share_sequence(tuple(left.tolist()), derive_key(mixture.seed, "shares", at, 0))
-                has_end = (left > 0) & (limits < _MAX_ROWS)
+                rest = limits - counts
                 ends = [
-                    at + int(sequence.places(source, limits[source : source + 1] - counts[source])[0])
-                    for source in np.flatnonzero(has_end).tolist()
+                    at + int(sequence.places(source, rest[source : source + 1])[0])
+                    for source in np.flatnonzero((left > 0) & (limits < _MAX_ROWS)).tolist()
+                    # others have rows enough
+                    if rest[source] < sequence.most(source, stop - at)
                 ]
                 end = min([stop, *ends])
                 begun = max(at, self.row)

@@ -1,7 +1,8 @@
 """ctypes bindings of the C kernels, and the functions that move rows.
 
-Those that compute positions are in `row_positions`, those that divide steps in `step_bins`. Without a C compiler
-`LIBRARY` is None, and the callers use NumPy instead, with bit-identical results.
+Those that compute positions are in `row_positions`, those that divide steps in `step_bins`, and the one that draws
+sources in `source_draws`. Without a C compiler `LIBRARY` is None, and the callers use NumPy or Python instead, with
+bit-identical results.
 
 The C code trusts its arguments. So each function checks their types and sizes first, and raises
 `ValueError` if they do not fit together. The contents of arrays are not checked: row numbers come from these
@@ -66,6 +67,7 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "windrow_balance_steps": ([_INT, _POINTER, *[_INT] * 4, *[_POINTER] * 6], None),
     "windrow_cut": ([*[_INT] * 6, *[_POINTER] * 9], _INT),
     "windrow_find_runs": ([_INT, _POINTER, _INT, _POINTER, _INT, *[_POINTER] * 3], None),
+    "windrow_draw_sources": ([_INT, _POINTER, *[_INT] * 3, *[_POINTER] * 6], None),
     "windrow_number": ([_INT, *[_POINTER] * 3], None),
 }
 LIBRARY: Any = load_library("windrow.shuffle.kernels._kernels", _FUNCTIONS)

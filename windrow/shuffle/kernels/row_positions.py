@@ -106,15 +106,20 @@ def assign_rounds(
 
 
 def scatter(
-    numbers: NDArray[np.int64], first: int, period: int, places: NDArray[np.int32], start: int
+    numbers: NDArray[np.int64],
+    first: int,
+    weight: int,
+    period: int,
+    places: NDArray[np.int32],
+    start: int,
 ) -> None:
     """Turn row numbers of a source into rows of a mixture, in place.
 
-    ``places`` holds the places of the source's rows in a period of ``period`` rows. The first of these periods begins
-    at the row ``start`` of the mixture and the number ``first`` of the source, at most 2^32 before all others.
+    The source has ``weight`` rows in a period of ``period`` rows. ``places`` holds their places, of the first ones alone
+    if no number needs more. The first of these periods begins at the row ``start`` of the mixture and the number
+    ``first`` of the source, at most 2^32 before all others.
     """
     native._require(native._is(numbers, np.int64, len(numbers)), "numbers")
-    native._require(
-        places.ndim == 1 and places.dtype == np.int32 and 1 <= len(places) <= native.MAX_ROWS, "places"
-    )
-    native.LIBRARY.windrow_scatter(len(numbers), numbers, first, len(places), period, places, start)
+    native._require(1 <= weight <= native.MAX_ROWS, "weight")
+    native._require(native._is(places, np.int32, len(places)) and 1 <= len(places) <= weight, "places")
+    native.LIBRARY.windrow_scatter(len(numbers), numbers, first, weight, period, places, start)

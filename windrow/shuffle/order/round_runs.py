@@ -276,10 +276,11 @@ def find_rows(stretches: Sequence[SourceStretch], source: int, numbers: Ints) ->
     rows = np.full(len(numbers), _NOWHERE, np.int64)
     after = np.searchsorted([each.before for each in stretches], numbers, side="right") - 1
     for at, stretch in enumerate(stretches):
-        here = after == at
+        # the source may have no share behind the stretch
+        most = stretch.sequence.most(source, stretch.stop - stretch.start)
+        here = (after == at) & (numbers < stretch.before + most)
         if here.any():
             found = stretch.start + stretch.sequence.places(source, numbers[here] - stretch.before)
-            # the source may have no share behind the stretch
             rows[here] = np.where(found < stretch.stop, found, _NOWHERE)
     return rows
 
@@ -311,8 +312,11 @@ class ScatteredOrder(WindowOrder):
         if len(self.stretches) != 1 or self.first_row < self.stretches[0].before:
             return False
         stretch = self.stretches[0]
-        last = np.array([self.first_row + self.rows - 1 - stretch.before], np.int64)
-        return bool(stretch.start + stretch.sequence.places(self.source, last)[0] < stretch.stop)
+        last = self.first_row + self.rows - 1 - stretch.before
+        if last >= stretch.sequence.most(self.source, stretch.stop - stretch.start):
+            return False
+        (place,) = stretch.sequence.places(self.source, np.array([last], np.int64)).tolist()
+        return bool(stretch.start + place < stretch.stop)
 
     def stored_rows(self, epoch_rows: Ints) -> Ints:
         """(rows,) the stored row numbers of some of the mixture's rows, all of this window."""
