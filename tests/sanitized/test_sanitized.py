@@ -29,6 +29,7 @@ SHORT += [
 OTHERS = ["shuffle/kernels/test_bit_packing", "shuffle/kernels/test_group_rows"]
 OTHERS += ["shuffle/order/test_best_fit", "shuffle/order/test_runs", "shuffle/order/test_permutation"]
 OTHERS += [
+    "shuffle/order/test_source_draws",
     "shuffle/order/test_step_balance",
     "shuffle/order/test_step_runs",
     "shuffle/order/test_token_budget",

@@ -115,8 +115,8 @@ def scatter(
 ) -> None:
     """Turn row numbers of a source into rows of a mixture, in place.
 
-    The source has ``weight`` rows in a period of ``period`` rows. ``places`` holds their places, of the first ones alone
-    if no number needs more. The first of these periods begins at the row ``start`` of the mixture and the number
+    The source has ``weight`` rows in a period of ``period`` rows. ``places`` holds their places, of the first ones
+    alone if no number needs more. The first of these periods begins at the row ``start`` of the mixture and the number
     ``first`` of the source, at most 2^32 before all others.
     """
     native._require(native._is(numbers, np.int64, len(numbers)), "numbers")

@@ -118,7 +118,9 @@ class ShareSequence:
     def count(self, source: int, rows: int) -> int:
         """How many of the first ``rows`` rows come from a source."""
         periods, rest = divmod(rows, self.period)
-        return periods * int(self.weights[source]) + int(np.searchsorted(self._begin(rest).places[source], rest))
+        return periods * int(self.weights[source]) + int(
+            np.searchsorted(self._begin(rest).places[source], rest)
+        )
 
     def most(self, source: int, rows: int) -> int:
         """How many of the first ``rows`` rows can come from a source at the most, whatever the key."""
