@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -238,3 +239,15 @@ def test_a_mixture_can_end_within_the_step_in_which_shares_change() -> None:
         assert again.counts_at(leg.stop).tolist() == leg.counts_at(leg.stop).tolist()
         assert leg.agrees(again)
     assert ends_within
+
+
+def test_no_more_of_a_sequence_is_drawn_than_comes_before_the_next_change() -> None:
+    changes = {at * 16: {"c": 5 + at % 2, "a": 4, "é": 1} for at in range(200)}
+    case = _case(Shares.steps(changes, unit="rows"))
+    # these come to an end, but not soon
+    sources = tuple(replace(source, passes=10_000) for source in case.sources)
+    leg = next(follow(plan(replace(case, sources=sources)), 8))
+    assert len(leg.stretches) > 100
+    assert leg.counts_at(leg.stop).sum() == leg.stop
+    drawn = [len(stretch.sequence._begun.sources) for stretch in leg.stretches[:-1]]
+    assert max(drawn) == 256

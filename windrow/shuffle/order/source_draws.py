@@ -46,7 +46,7 @@ def draw_sources(weights: Ints, rows: int, key: bytes) -> NDArray[np.int32]:
     Examples
     --------
     >>> draw_sources(np.array([3, 1]), 4, bytes(16)).tolist()
-    [0, 1, 0, 0]
+    [0, 0, 1, 0]
     """
     # 53 bits make a double from 0 to less than 1
     words = Philox(key=np.frombuffer(key[:16], "<u8")).random_raw(2 * rows)
