@@ -181,18 +181,16 @@ class EpochReader:
 
     def _has_nothing_left(self) -> bool:
         assignment, total = self.facts.assignment, self.facts.total
-        if assignment.ends_by_tokens:
-            if self._reader.has_more(self._stream_rows):
-                return False
-            return self.steps == self._reader.runs.steps
-        if total is not None:
+        if total is not None and not assignment.ends_by_tokens:
             # no shard has more steps than the first
             return self.steps >= assignment.steps(total, 0)
-        # if rows are counted while reading, all shards agree only on what is certain
-        if self._reader.has_more(self.steps * assignment.batch_rows):
+        # if rows are counted or cut into steps while reading, all shards agree only on what is certain
+        if self._reader.has_more(self._stream_rows):
             return False
-        found = self._reader.runs.total
-        return found is not None and self.steps >= assignment.steps(found, 0)
+        runs = self._reader.runs
+        if assignment.ends_by_tokens:
+            return self.steps == runs.steps
+        return runs.total is not None and self.steps >= assignment.steps(runs.total, 0)
 
     def length(self) -> int:
         """Number of steps of the whole epoch."""
