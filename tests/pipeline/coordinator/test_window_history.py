@@ -16,7 +16,8 @@ from windrow.pipeline.coordinator.window_history import (
     WindowHistory,
     describe_production,
 )
-from windrow.pipeline.statistics.phases import Interval, TaskProfile, add_seconds
+from windrow.pipeline.shard.consumer import Consumer
+from windrow.pipeline.statistics.phases import Interval, TaskProfile, TrainerStats, add_seconds
 from windrow.pipeline.tasks.task import Work
 
 DECODE = TaskProfile({"decode": 3.0, "storage": 1.0})
@@ -192,3 +193,28 @@ def test_spans_tell_when_tasks_were_submitted_and_what_they_did() -> None:
     (span, _) = one.history.spans
     assert (span.submit_time, span.start_time, span.stop_time) == (0.0, 0, 4)
     assert dict(span.phases) == {"decode": 3.0, "storage": 1.0}
+
+
+def make_report(consumer: Consumer, worked: float) -> TrainerStats:
+    """The next report of a consumer that has worked for some more seconds."""
+    consumer.totals.note_short(worked=worked, waited=0.0)
+    consumer.spans.add("work", 0, 0, 0.0, worked, consumer.lane, 0.0)
+    return consumer.report()
+
+
+def test_a_report_that_was_overtaken_replaces_no_later_one() -> None:
+    history, consumer = WindowHistory(Capacity(1)), Consumer(0)
+    reports = [make_report(consumer, seconds) for seconds in (1.0, 2.0, 4.0)]
+    for number in (0, 2, 1):
+        history.note_trainer(reports[number])
+    stats = history.run_stats(spans=True)
+    assert [trainer.work_seconds for trainer in stats.trainers] == [7.0]
+    assert [span.stop_time for span in stats.trainer_spans] == [1.0, 4.0, 2.0]
+
+
+def test_a_late_report_of_a_trainer_that_died_does_not_replace_its_successors() -> None:
+    history, dead, successor = WindowHistory(Capacity(1)), Consumer(0), Consumer(0)
+    reports = [make_report(dead, 5.0), make_report(dead, 5.0), make_report(successor, 1.0)]
+    for number in (0, 2, 1):
+        history.note_trainer(reports[number])
+    assert [trainer.work_seconds for trainer in history.run_stats(spans=False).trainers] == [1.0]

@@ -135,7 +135,7 @@ class WindowHistory:
         self._rebuilt: set[Key] = set()
         self._described: dict[Key, Production] = {}
         self._trainer_spans: deque[Span] = deque(maxlen=_MAX_SPANS)
-        # by shard, as it last reported
+        # by shard and replica: the latest report
         self._trainers: dict[tuple[int, int, str], TrainerStats] = {}
 
     def run_stats(self, *, spans: bool) -> RunStats:
@@ -154,11 +154,14 @@ class WindowHistory:
         )
 
     def note_trainer(self, stats: TrainerStats) -> None:
-        """Note what a shard's consumer has received."""
+        """Note what a shard's consumer has received, unless a later report has already told that."""
+        # of spans, each report has its own
         self._trainer_spans += stats.spans
         if self._sources is not None:
             self._sources.note_waits(stats.spans)
-        self._trainers[stats.key] = replace(stats, spans=())
+        latest = self._trainers.get(stats.key)
+        if latest is None or latest.sent <= stats.sent:
+            self._trainers[stats.key] = replace(stats, spans=())
 
     def submit(self, work: Work) -> None:
         """Note that a task has been handed to the executor."""

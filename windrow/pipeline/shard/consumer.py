@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import starmap
+from itertools import count, starmap
 from typing import Any
 
 from windrow.pipeline.executors.base import Pace
@@ -128,6 +128,10 @@ class Consumer:
     spans: SpanLog = field(init=False)
     log: WaitLog = field(init=False)
     totals: Totals = field(init=False)
+    _began: float = field(init=False, default_factory=time.time)
+    _numbers: Iterator[int] = field(init=False, default_factory=count)
+    # reentrant, for signal handlers that close a shard
+    _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
         spans = SpanLog(self.shard, kept=self.profiled, replica=self.replica)
@@ -144,4 +148,6 @@ class Consumer:
 
     def report(self) -> TrainerStats:
         """Return what the coordinator shall know: the totals, and the spans since the last report."""
-        return replace(self.totals.stats(), spans=self.spans.take_unsent())
+        with self._lock:
+            sent = self._began, next(self._numbers)
+            return replace(self.totals.stats(), spans=self.spans.take_unsent(), sent=sent)

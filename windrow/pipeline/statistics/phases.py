@@ -160,6 +160,9 @@ class TrainerStats:
         before the first one.
     spans
         In a report to the coordinator: what was not reported before.
+    sent
+        In a report to the coordinator: when its reader began, in Unix seconds, and how many reports it had sent before.
+        Reports can overtake each other, and the greatest has the latest totals.
     """
 
     shard: int
@@ -171,6 +174,7 @@ class TrainerStats:
     replica: str = ""
     place: tuple[int, int] | None = None
     spans: tuple[Span, ...] = field(default=(), repr=False, compare=False)
+    sent: tuple[float, int] = field(default=(0.0, 0), repr=False, compare=False)
 
     @property
     def key(self) -> tuple[int, int, str]:
