@@ -18,7 +18,7 @@ from windrow.core.errors import PlanError, StallError, StateError
 from windrow.pipeline.delivery.sequence_slice import Selection
 from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.replicas.host import ReplicaHost
-from windrow.pipeline.plan.cursor import Cursor, Place
+from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.shard import Shard
@@ -298,8 +298,7 @@ def test_the_coordinator_hears_of_all_replicas_at_once() -> None:
     host.disconnect(readers[2])
     report(0)
     assert told[2:] == [["b", "a"]]
-    # the second still reads
-    host._replicas[1].place = Place(0, 0)
+    # the second has not opened an epoch yet, and so still needs what the host has
     host.close(readers[0], TrainerStats(0, replica="a at its end"))
     host.close(readers[1], None)
     assert told[3:] == [["a at its end"], ["closed"]]

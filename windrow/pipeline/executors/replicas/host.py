@@ -365,7 +365,8 @@ class ReplicaHost(HostWindows):
             state = self._replicas[reader.replica]
             state.is_closed = True
             state.forget()
-            last = all(other.is_absent or other.place is None for other in self._replicas)
+            # one that has connected is about to open an epoch, if it has none open
+            last = not self.connected
             if not last:
                 self._advance()
             client, told = self._client, self._take_reports()
