@@ -159,3 +159,16 @@ def test_bad_calls(pipe: DatasetPipeline, call: str) -> None:
 def test_threads_executor_does_not_import_ray(pipe: DatasetPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert _epochs(pipe) == [list(range(7))] * 2
+
+
+@pytest.mark.parametrize("equal", [False, True, "pad"])
+def test_explain_tells_the_steps_of_the_split_that_gets_the_same_arguments(equal: Any) -> None:
+    pipe = windrow.range(103).repeat(1).random_shuffle_each_window(seed=7).options(progress=False)
+    plan = pipe.explain(4, equal=equal, batch_size=5)
+    assert f"4, equal={equal!r}" in str(plan)
+    shards = pipe.split(4, equal=equal)
+    batches = [list(shard.iter_batches(batch_size=5)) for shard in shards]
+    delivered = sum(len(batch["id"]) for own in batches for batch in own)
+    assert (plan.steps, plan.left_out_rows) == (len(batches[0]), max(0, 103 - delivered))
+    for shard in shards:
+        shard.close()

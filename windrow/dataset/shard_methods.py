@@ -281,9 +281,9 @@ class ShardMethods(Readable):
         Parameters
         ----------
         n, equal
-            As in `split`; pass ``equal=True`` for the steps of `shard`, whose default that is. Under a
-            launcher with ``n`` processes, memory and workers are those of the run that they share, or of one
-            process if each reads for itself.
+            As in `split`. A pipeline does not know how it will be split: pass what `split` gets, and
+            ``equal=True`` for `shard`, whose default that is. Under a launcher with ``n`` processes, memory and
+            workers are those of the run that they share, or of one process if each reads for itself.
         batch_size
             Rows per batch, needed to compute the number of steps; None: steps are omitted.
         replicas
@@ -305,6 +305,8 @@ class ShardMethods(Readable):
         2 epochs, seed 7, order v1, executor threads...
         rows     6 an epoch; 1 fragments, 1 row groups; 1 of 1 columns
         ...
+        >>> pipe.explain(4, batch_size=2).steps, pipe.explain(4, equal=True, batch_size=2).left_out_rows
+        (1, 2)
         """
         rows = None if batch_size is None else check_count(batch_size, "batch_size")
         place = MeshPlace(0, check_count(n, "n"), 0, check_count(replicas, "replicas"))
