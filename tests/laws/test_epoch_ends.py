@@ -86,6 +86,9 @@ def test_the_state_behind_the_last_batch_is_the_start_of_the_next_epoch(case: Ca
                         expected = [order[each] for each in due[number][step]]
                         assert take_rows(next(iterator), case.most_items) == expected
             states = [shard.state_dict() for shard, own in zip(shards, due, strict=True) if len(own) >= steps]
+            if steps == last and not (case.balance and case.balance.budget):
+                # all rows are counted by then
+                assert [len(each) - each.start for each in batches] == [len(own) for own in due]
         finally:
             for shard in shards:
                 shard.close()

@@ -352,7 +352,10 @@ class Driver:
         if self._program.job.mixture is not None:
             return self._program.total_rows(epoch)
         total = self._rows.total(epoch)
-        return self._scheduler.epochs.counts(epoch).total if total is None else total
+        if total is None:
+            total = self._scheduler.epochs.counts(epoch).total
+            self._rows.note_total(total)
+        return total
 
     def _run(self, instruction: Run) -> None:
         work = instruction.work

@@ -72,6 +72,8 @@ class BlockRowCounts:
         self.epoch = 0
         # of epochs with padding, which differ
         self._totals: dict[int, int | None] = {}
+        # of an epoch that was read from a state on, which has counted the rows before
+        self._resumed_total: int | None = None
         self.known = program.job.rows_known
         # by column, and by epoch where transforms draw random numbers: those of each block's rows, None until measured
         self._measures: dict[tuple[str, int], list[NDArray[np.float32] | None]] = {}
@@ -81,7 +83,7 @@ class BlockRowCounts:
     def total(self, epoch: int) -> int | None:
         """Rows of an epoch, or None while some are unknown."""
         if not self.known:
-            return None
+            return self._resumed_total
         if not self._program.job.pads_sequences:
             return int(self.array.sum())
         if epoch not in self._totals:
@@ -89,6 +91,15 @@ class BlockRowCounts:
             kept = {other: total for other, total in self._totals.items() if abs(other - epoch) <= 1}
             self._totals = {**kept, epoch: EpochCounts(self.shape(epoch)).total}
         return self._totals[epoch]
+
+    def note_total(self, total: int | None) -> None:
+        """Note the rows of an epoch whose blocks are not all counted, or None: all epochs have as many.
+
+        This does not hold where documents are packed whole, nor where a later epoch may skip a block that was counted.
+        """
+        job = self._program.job
+        if total is not None and not (job.pads_sequences or job.skips_corrupt):
+            self._resumed_total = total
 
     def shape(
         self,

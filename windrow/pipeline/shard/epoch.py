@@ -51,7 +51,7 @@ class EpochBatches(NamesMissing):
         return self.epoch_reader.part
 
     def __len__(self) -> int:
-        """Number of steps of the whole epoch; raises TypeError if row counts are not known yet."""
+        """Number of steps of the whole epoch; raises TypeError until its rows are counted, at the latest at its end."""
         return self.epoch_reader.length()
 
     def __iter__(self) -> Iterator[Any]:

@@ -24,6 +24,14 @@ from windrow.pipeline.shard.step_parts import for_microbatches
 from windrow.pipeline.shard.waits import SHORT_WAIT_SECONDS
 from windrow.pipeline.statistics.phases import DEVICE
 
+# why a number of steps is not known
+UNCOUNTED = (
+    "the number of rows of an epoch is not known yet, because a filter, a row-changing transform, pack(), "
+    'on_error="skip" or a format that does not store row counts (such as CSV or JSON) determines it while reading: '
+    "read an epoch first. (count() on the dataset returns the number of rows; it reads the data once where the "
+    "metadata does not suffice.)"
+)
+
 
 class Owner(Protocol):
     """Is notified when an epoch ends; implemented by the shard's `Position`."""
@@ -194,7 +202,7 @@ class EpochReader:
 
     def length(self) -> int:
         """Number of steps of the whole epoch."""
-        total = self.facts.total
+        total = self._reader.runs.total
         if self.facts.assignment.ends_by_tokens:
             raise TypeError(
                 "with token_budget=, rows are divided into steps as they are read: the epoch has no length"
@@ -202,10 +210,7 @@ class EpochReader:
         if self._program.legs is not None and not self._program.legs.leg(self.epoch).is_last:
             raise TypeError("the mixture is endless, or too long to be counted beforehand: it has no length")
         if total is None:
-            raise TypeError(
-                "the number of steps is not known yet: read an epoch from its start first. (count() on the dataset "
-                "returns the number of rows, by reading it once.)"
-            )
+            raise TypeError(UNCOUNTED)
         return self.start + self.facts.assignment.steps(total, self._consumer.shard)
 
     def next_batch(self) -> Any:

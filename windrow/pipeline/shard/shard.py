@@ -23,7 +23,7 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.connection import Connection
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.epoch import Epoch, EpochBatches, Position
-from windrow.pipeline.shard.epoch_reader import EpochReader
+from windrow.pipeline.shard.epoch_reader import UNCOUNTED, EpochReader
 from windrow.pipeline.shard.observing_methods import ObservingMethods
 from windrow.pipeline.shard.position_methods import PositionMethods
 from windrow.pipeline.shard.worker_shards import WorkerShards
@@ -143,8 +143,9 @@ class Shard(PositionMethods, LoaderMethods, ObservingMethods):
         ------
         PlanError
             If an argument is invalid, or row counts are not known yet: with a filter, a transform that
-            changes row counts, `pack`, ``on_error="skip"`` or a format without row counts, they are known after
-            the first epoch.
+            changes row counts, `pack`, ``on_error="skip"`` or a format without row counts, they are known once an
+            epoch has been read. What is left of a resumed epoch suffices, but not with ``on_error="skip"``, and not
+            where documents are packed whole.
         """
         batch_rows = check_number("batch_size", batch_size, 1)
         check_drop_last(drop_last)
@@ -155,12 +156,7 @@ class Shard(PositionMethods, LoaderMethods, ObservingMethods):
                 "the mixture is endless, or too long to be counted beforehand: it has no number of steps"
             )
         if total is None:
-            raise PlanError(
-                "the number of rows of an epoch is not known yet, because a filter, a row-changing transform, pack(), "
-                'on_error="skip" or a format that does not store row counts (such as CSV or JSON) determines it '
-                "while reading: read an epoch from its start first. (count() on the dataset returns the number of "
-                "rows; it reads the data once where the metadata does not suffice.)"
-            )
+            raise PlanError(UNCOUNTED)
         return self._program.assignment(Batching(batch_rows, drop_last)).steps(total, self._shard)
 
     def step_lineage(self, step: int) -> list[RowOrigin]:
