@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -286,7 +287,8 @@ class FileSource:
         piece = int(cuts.starts[block])
         start, stop = int(pieces.groups[piece]), int(pieces.groups[cuts.stops[block] - 1]) + 1
         first = int(cuts.fragments[block])
-        last = int(np.searchsorted(ends, stop - 1, side="right"))
+        # NumPy gives up the GIL for it, and waits for others to get it back
+        last = bisect_right(ends, stop - 1)
         groups = self._groups(first, last + 1, start, stop)
         if pieces.is_cut[piece]:
             first_row, rows = int(pieces.first_rows[piece]), int(pieces.manifest.rows[piece])

@@ -23,6 +23,7 @@ from windrow.pipeline.coordinator.scheduling.events import (
     Tick,
 )
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
+from windrow.pipeline.coordinator.scheduling.window_state import WindowTotals
 from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.plan.epoch_shape import EpochShape, Part, Stage
 from windrow.pipeline.tasks.task import Work
@@ -343,4 +344,5 @@ class Cluster:
         assert self.scheduler.done
         assert not self.windows
         assert self.scheduler.held_bytes == 0
+        assert self.scheduler._totals == WindowTotals()
         assert self.scheduler.running == 0

@@ -8,7 +8,7 @@ import pytest
 
 from tests.pipeline.coordinator.scheduling.test_memory_limit import memory_budget as make_room
 from windrow.pipeline.coordinator.scheduling.events import Finished, Overflowed
-from windrow.pipeline.coordinator.scheduling.window_state import WindowState
+from windrow.pipeline.coordinator.scheduling.window_state import WindowState, WindowTotals
 from windrow.pipeline.plan.epoch_shape import Part, Stage
 from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
@@ -22,7 +22,11 @@ READ, PLACE, MAP = (
 
 def state(*stages: Stage, slices: int = 2, parts: int = 2) -> WindowState:
     sizes = [Part(3, 10 * (i + 1)) for i in range(parts)]
-    return WindowState(1, 4, 9, parts=sizes, stages=stages, slices=slices, assignment=ShardAssignment(1, 1))
+    assignment = ShardAssignment(1, 1)
+    totals = WindowTotals()
+    return WindowState(
+        1, 4, 9, parts=sizes, stages=stages, slices=slices, assignment=assignment, totals=totals
+    )
 
 
 def test_parts_wait_in_order_and_only_with_an_order() -> None:

@@ -30,7 +30,7 @@ from windrow.pipeline.coordinator.scheduling.events import (
 )
 from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryLimit
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key, ShardTracker, WindowPriorities
-from windrow.pipeline.coordinator.scheduling.window_state import WindowState
+from windrow.pipeline.coordinator.scheduling.window_state import WindowState, WindowTotals
 from windrow.pipeline.tasks.task import Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
@@ -44,6 +44,7 @@ class Scheduler:
     def __init__(self, limits: Limits, shape_of: ShapeOf) -> None:
         self._limits = limits
         self._windows: dict[Key, WindowState] = {}
+        self._totals = WindowTotals()
         self._attempts = count()
         self._stale: dict[Work, int] = {}
         self.epochs = EpochTracker(shape_of)
@@ -61,12 +62,12 @@ class Scheduler:
     @property
     def held_bytes(self) -> int:
         """Bytes of held outputs, and expected bytes of running tasks."""
-        return sum(window.held_bytes for window in self._windows.values()) + sum(self._stale.values())
+        return self._totals.held_bytes + sum(self._stale.values())
 
     @property
     def running(self) -> int:
         """The number of running tasks."""
-        return len(self._stale) + sum(len(window.running) for window in self._windows.values())
+        return self._totals.running + len(self._stale)
 
     @property
     def done(self) -> bool:
@@ -193,7 +194,7 @@ class Scheduler:
 
     def _drop(self, key: Key, *, rebuild: bool = False, evicts: bool = False) -> None:
         window = self._windows.pop(key)
-        self._stale.update(window.running)
+        self._stale.update(window.leave())
         self._instructions.append(Drop(*key, rebuild=rebuild, evicts=evicts))
         self.dropped_windows += rebuild
 
@@ -209,7 +210,7 @@ class Scheduler:
         first = self._priorities.needed_together(next(iter(urgent)))
         later = [other for other in urgent if other not in first] if key in first else []
         for other in (*sorted(ahead, reverse=True), *sorted(lagging), *reversed(later)):
-            if self.held_bytes - sum(self._stale.values()) + size_bytes <= self.memory.limit_bytes():
+            if self._totals.held_bytes + size_bytes <= self.memory.limit_bytes():
                 return
             if other in self._windows and self._windows[other].held_bytes:
                 if self.shards.is_lagging(other, now):
@@ -271,8 +272,7 @@ class Scheduler:
 
     def _can_read_ahead(self, expected_bytes: int) -> bool:
         """Whether the windows started so far leave this many expected bytes for read-ahead."""
-        started = sum(window.started_bytes for window in self._windows.values())
-        return started + expected_bytes <= self._limits.read_ahead_bytes
+        return self._totals.started_bytes + expected_bytes <= self._limits.read_ahead_bytes
 
     def _find_memory(
         self, window: WindowState, work: Work, size_bytes: int, urgent: Mapping[Key, None], now: float
@@ -325,7 +325,7 @@ class Scheduler:
             max_bytes = self.memory.max_output_bytes(
                 size_bytes,
                 held_bytes=self.held_bytes,
-                allowed_bytes=sum(other.allowed_bytes for other in self._windows.values()),
+                allowed_bytes=self._totals.allowed_bytes,
                 running=self.running,
             )
         window.start(work, size_bytes, max_bytes)
@@ -352,6 +352,7 @@ class Scheduler:
                 stages=shape.stages,
                 slices=shape.slices_of(key[1], self._limits.slices),
                 assignment=assignment,
+                totals=self._totals,
             )
             first_kept = self.shards.first_kept(key)
             if first_kept:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from windrow.pipeline.coordinator.scheduling.events import Finished, Overflowed
@@ -16,11 +17,23 @@ from windrow.shuffle.order.shard_assignment import ShardAssignment
 logger = logging.getLogger(__name__)
 
 
+@dataclass
+class WindowTotals:
+    """Sums over the windows of a scheduler, updated with each change: it needs them at every event."""
+
+    held_bytes: int = 0
+    started_bytes: int = 0
+    # the sum of the output limits of running tasks
+    allowed_bytes: int = 0
+    running: int = 0
+
+
 class WindowState:
     """The parts of one window: which wait, run, and are held.
 
     ``assignment`` is the shard assignment that it is prepared for. ``running`` holds the expected
-    output of each task, and ``started_bytes`` the estimates of all parts that have been started.
+    output of each task. Its changes go into ``totals``, of which ``started_bytes`` are the estimates of all parts
+    that have been started.
     """
 
     def __init__(
@@ -33,8 +46,10 @@ class WindowState:
         stages: Sequence[Stage],
         slices: int,
         assignment: ShardAssignment,
+        totals: WindowTotals,
     ) -> None:
         self.assignment = assignment
+        self._totals = totals
         self.epoch, self.window, self.attempt = epoch, window, attempt
         self.parts = parts
         self.stages = stages
@@ -42,14 +57,14 @@ class WindowState:
         # output limits of running tasks that have one
         self._max_bytes: dict[Work, int] = {}
         self.finished_parts = 0  # that have passed their last stage
-        self.started_bytes = 0
+        self._started_bytes = 0
         # lower bounds of parts whose output exceeded its limit
         self._min_bytes: dict[int, int] = {}
         self._waiting = [deque(range(len(parts))), *(deque[int]() for _ in stages[1:])]
         self._unordered: dict[int, int] = {}
         self._slice_bytes = [0] * slices
         self.first_kept = 0  # the first slice that is not released
-        # updated incrementally: the scheduler needs them at every event, with thousands of tasks or many windows
+        # updated incrementally: a window can have thousands of tasks
         self._unplaced_bytes = self._placed_bytes = 0
 
     @property
@@ -71,11 +86,6 @@ class WindowState:
     def measured_bytes(self) -> int:
         """Bytes of held outputs."""
         return self._placed_bytes + sum(self._unordered.values())
-
-    @property
-    def allowed_bytes(self) -> int:
-        """The sum of the output limits of running tasks."""
-        return sum(self._max_bytes.values())
 
     def total_bytes(self, memory: MemoryLimit) -> int:
         """Bytes of the whole window: measured, and expected for parts not read yet."""
@@ -130,11 +140,13 @@ class WindowState:
         """Record that a task was started, with an output limit of ``max_bytes`` if given."""
         self._waiting[work.stage].remove(work.part)
         if work.stage == 0:
-            self.started_bytes += self.parts[work.part].size_bytes
+            self._add_started(self.parts[work.part].size_bytes)
         self.running[work] = size_bytes
+        self._totals.running += 1
         if max_bytes is not None:
             self._max_bytes[work] = max_bytes
-        self._unplaced_bytes += size_bytes
+            self._totals.allowed_bytes += max_bytes
+        self._add_unplaced(size_bytes)
 
     def update_estimates(self, memory: MemoryLimit) -> None:
         """Raise the expected output of running tasks to what is expected now."""
@@ -144,39 +156,62 @@ class WindowState:
                 expected = self.estimate_bytes(work.part, memory)
                 now_bytes = max(size_bytes, expected if max_bytes is None else min(expected, max_bytes))
                 self.running[work] = now_bytes
-                self._unplaced_bytes += now_bytes - size_bytes
+                self._add_unplaced(now_bytes - size_bytes)
 
     def finish(self, event: Finished) -> None:
         """Record a task's output."""
         work = event.work
-        self._unplaced_bytes -= self._end(work) + self._unordered.pop(work.part, 0)
+        self._add_unplaced(-self._end(work) - self._unordered.pop(work.part, 0))
         if work.stage + 1 < len(self.stages):
             self._unordered[work.part] = sum(event.slice_bytes)
-            self._unplaced_bytes += self._unordered[work.part]
+            self._add_unplaced(self._unordered[work.part])
             self._waiting[work.stage + 1].append(work.part)
             return
         self.finished_parts += 1
         for i, size in enumerate(event.slice_bytes):
             self._slice_bytes[i] += size
-        self._placed_bytes += sum(event.slice_bytes[self.first_kept :])
+        self._add_placed(sum(event.slice_bytes[self.first_kept :]))
 
     def overflow(self, event: Overflowed) -> None:
         """A task stopped at its output limit: its part waits again."""
         work = event.work
-        self._unplaced_bytes -= self._end(work)
-        self.started_bytes -= self.parts[work.part].size_bytes
+        self._add_unplaced(-self._end(work))
+        self._add_started(-self.parts[work.part].size_bytes)
         self._min_bytes[work.part] = max(self.min_bytes(work.part), event.min_bytes)
         self._waiting[work.stage].appendleft(work.part)
         text = "epoch %d, window %d, part %d: its task stopped at its output limit and is repeated, with %d bytes"
         logger.debug(text, work.epoch, work.window, work.part, self.min_bytes(work.part))
 
     def _end(self, work: Work) -> int:
-        self._max_bytes.pop(work, None)
+        self._totals.allowed_bytes -= self._max_bytes.pop(work, 0)
+        self._totals.running -= 1
         return self.running.pop(work)
+
+    def leave(self) -> dict[Work, int]:
+        """Take the window out of the totals; returns the tasks that run on, with their expected output."""
+        self._add_started(-self._started_bytes)
+        self._add_unplaced(-self._unplaced_bytes)
+        self._add_placed(-self._placed_bytes)
+        left = dict(self.running)
+        for work in left:
+            self._end(work)
+        return left
 
     def release(self, first_kept: int) -> tuple[int, ...]:
         """Release the slices before ``first_kept``; returns those that were still held."""
         released = tuple(range(self.first_kept, first_kept))
-        self._placed_bytes -= sum(self._slice_bytes[self.first_kept : first_kept])
+        self._add_placed(-sum(self._slice_bytes[self.first_kept : first_kept]))
         self.first_kept = max(self.first_kept, first_kept)
         return released
+
+    def _add_started(self, size_bytes: int) -> None:
+        self._started_bytes += size_bytes
+        self._totals.started_bytes += size_bytes
+
+    def _add_unplaced(self, size_bytes: int) -> None:
+        self._unplaced_bytes += size_bytes
+        self._totals.held_bytes += size_bytes
+
+    def _add_placed(self, size_bytes: int) -> None:
+        self._placed_bytes += size_bytes
+        self._totals.held_bytes += size_bytes
