@@ -61,7 +61,7 @@ EQUAL: st.SearchStrategy[Equal] = st.sampled_from([False, False, True, "pad"])
 
 
 @st.composite
-def _changed(draw: st.DrawFn, case: MixedCase) -> MixedCase:
+def changed(draw: st.DrawFn, case: MixedCase) -> MixedCase:
     """The mixture with which a job goes on: the same, or with other shares, or other sources."""
     how = draw(st.sampled_from(["same", "same", "shares", "sources", "exhaustion"]))
     if how == "same":
@@ -88,7 +88,7 @@ def scripts(draw: st.DrawFn, cases: st.SearchStrategy[MixedCase] = MIXTURES, mos
         elif action == "leave":
             batch_rows = draw(st.integers(1, 20))
         elif action == "resume":
-            case, batch_rows = draw(_changed(case)), draw(st.integers(1, 20))
+            case, batch_rows = draw(changed(case)), draw(st.integers(1, 20))
             turn = replace(turn, case=case, shards=draw(st.integers(1, 5)), equal=draw(EQUAL))
         script.turns.append(turn)
     return script
