@@ -40,7 +40,7 @@ class Leg:
 
 def read(shard: Shard, leg: Leg) -> list[list[Any]]:
     """The rows of each batch of a leg, by stretch."""
-    found = []
+    found: list[list[Any]] = []
     for number in range(leg.stretches):
         if number:
             shard.set_shares(leg.shares)
