@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.laws.cases import CUTS
 from tests.laws.mixed_sources import SourceCase
+from tests.laws.mixture_balance import MixedStep
 from tests.laws.reading import take_rows
 from tests.laws.reference import Assigned, assign_as_lists
 from windrow import Shares, mixture
@@ -25,7 +26,6 @@ from windrow.shuffle.order.epoch_plan import WindowCut
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.shard_assignment import Equal
 from windrow.shuffle.order.share_sequence import share_sequence
-from windrow.shuffle.order.step_balance import balance_steps
 
 __all__ = ["MIXTURES", "PACKED", "MixedCase", "MixedRows", "MixtureReading", "SourceCase", "draw_shares"]
 
@@ -224,13 +224,13 @@ class MixtureReading:
         n, B = len(self.shards), self.batch_rows
         expected = self.expect(n * B)
         found = [next(iterator, None) for iterator in self.iterators]
-        batches = [[] if batch is None else take_rows(batch) for batch in found]
+        batches = [_take_batch(batch) for batch in found]
         assert batches == expected
         if len(self.latest) < n * B:
             self.has_ended, self.iterators = True, []
 
-    def expect(self, rows: int) -> list[list[int]]:
-        """The batches of the next step."""
+    def expect(self, rows: int) -> list[list[Any]]:
+        """The batches of the next step; with microbatches, lists of these."""
         n, B = len(self.shards), self.batch_rows
         before, first = dict(self.model.counts or dict.fromkeys(self.case.names, 0)), self.model.row
         self.latest = self.model.step(rows)
@@ -242,13 +242,16 @@ class MixtureReading:
         values = [next(order[name]) for name in self.latest]
         assigned = assign_as_lists(len(values), n, B, self.equal)
         if self.balance is not None:
-            values = self._exchange(values, before, first, assigned)
+            divided = self._divide(values, before, first, assigned)
+            if self.balance.microbatches > 1:
+                return divided
+            return [[row for part in batch for row in part] for batch in divided]
         return [[values[row] for batch in shard for row in batch] for shard in assigned.batches]
 
-    def _exchange(
+    def _divide(
         self, values: list[Any], before: Mapping[str, int], first: int, assigned: Assigned
-    ) -> list[Any]:
-        """The rows of a step by law 11: those of a source's window, and of a round, change places."""
+    ) -> list[list[list[Any]]]:
+        """The microbatches of each shard."""
         assert self.balance is not None
         mixture = self.shards[0]._program.job.mixture
         assert mixture is not None
@@ -257,30 +260,18 @@ class MixtureReading:
             for name, count in before.items()
             if name in self.latest
         }
-        owners: dict[int, int] = {}
-        for shard, batches in enumerate(assigned.batches):
-            for place in (row for batch in batches for row in batch):
-                # padding repeats places of shards before
-                owners.setdefault(place, shard)
-        groups: dict[Any, list[int]] = {}
-        for place, name in enumerate(self.latest):
-            key = name, next(windows[name]), (first + place) // mixture.round_rows
-            if place in owners:
-                groups.setdefault(key, []).append(place)
-        found = list(values)
-        for places in groups.values():
-            rows = [values[place] for place in places]
-            measures = [row % 2 if self.balance.column == "flag" else row for row in rows]
-            of_shard = [owners[place] for place in places]
-            room = np.bincount(of_shard, minlength=len(self.shards)).astype(np.int64)
-            costs = self.balance.costs(np.array(measures, np.float32))
-            to = balance_steps(costs, np.array([0, len(rows)]), len(self.shards), room).tolist()
-            for shard in range(len(self.shards)):
-                own = [row for row, owner in zip(rows, to, strict=True) if owner == shard]
-                targets = [place for place, owner in zip(places, of_shard, strict=True) if owner == shard]
-                for place, row in zip(targets, own, strict=True):
-                    found[place] = row
-        return found
+        column = self.balance.column
+        step = MixedStep(
+            values,
+            [self.case.names.index(name) for name in self.latest],
+            [next(windows[name]) for name in self.latest],
+            [(first + place) // mixture.round_rows for place in range(len(values))],
+            [[place for batch in batches for place in batch] for batches in assigned.batches],
+            len(self.shards) * self.batch_rows,
+            self.equal,
+            lambda row: row % 2 if column == "flag" else row,
+        )
+        return step.divide(self.balance)
 
     def save(self) -> dict[str, Any]:
         states = [shard.state_dict() for shard in self.shards]
@@ -320,6 +311,12 @@ class MixtureReading:
         self.iterators = []
         for shard in self.shards:
             shard.close()
+
+
+def _take_batch(batch: Any) -> list[Any]:
+    if isinstance(batch, list):
+        return [take_rows(part) for part in batch]
+    return [] if batch is None else take_rows(batch)
 
 
 def replace_rows(model: MixedRows) -> MixedRows:

@@ -56,7 +56,13 @@ class Script:
     turns: list[Turn]
 
 
-BALANCES = st.builds(Balance, st.sampled_from(["x", "flag"]), st.sampled_from(["length", "length ** 2"]))
+BALANCES = st.builds(
+    Balance,
+    st.sampled_from(["x", "flag"]),
+    st.sampled_from(["length", "length ** 2"]),
+    st.sampled_from(["equal", "free"]),
+    st.integers(1, 4),
+)
 EQUAL: st.SearchStrategy[Equal] = st.sampled_from([False, False, True, "pad"])
 
 
@@ -158,7 +164,12 @@ ON_RAY: tuple[SourceCase, ...] = (
 
 @pytest.mark.parametrize(
     ("packed", "balance"),
-    [(0, None), (0, Balance("x", "length ** 2")), pytest.param(5, None, marks=pytest.mark.nightly)],
+    [
+        (0, None),
+        (0, Balance("x", "length ** 2", "free", 3)),
+        pytest.param(0, Balance("x", "length ** 2"), marks=pytest.mark.nightly),
+        pytest.param(5, None, marks=pytest.mark.nightly),
+    ],
 )
 def test_changes_on_ray(packed: int, balance: Balance | None, ray_local: None) -> None:
     sources = ON_RAY

@@ -48,9 +48,14 @@ class BalancedEpochs:
         """Note how uneven the steps are that end in a window, and how many of its rows no shard gets."""
         if places.left_out:
             self._left_out[epoch, window] = places.left_out
-        imbalances = places.imbalances
+        self.note_steps(epoch, window, places.imbalances, places.padded_lengths)
+
+    def note_steps(
+        self, epoch: int, window: int, imbalances: Sequence[float], padded_lengths: tuple[float, float]
+    ) -> None:
+        """Note how uneven the steps are that end in a window, or in a mixture's round."""
         self._figures.setdefault(epoch, {})[window] = _Figures(
-            sum(imbalances), len(imbalances), *places.padded_lengths
+            sum(imbalances), len(imbalances), *padded_lengths
         )
 
     @property

@@ -15,6 +15,7 @@ from windrow.core.errors import StateError
 from windrow.core.native_libraries import missing_library_warnings
 from windrow.pipeline.coordinator.balanced_epochs import BalancedEpochs
 from windrow.pipeline.coordinator.buffered_windows import BufferedWindows, reply_window
+from windrow.pipeline.coordinator.divided_steps import DividedSteps
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.memory_cache import JobCache
 from windrow.pipeline.coordinator.requests import EpochFacts, EpochStarts, WindowReply, diagnose
@@ -96,6 +97,7 @@ class Driver:
         )
         limits = make_limits(program, budget, workers, clients or program.members)
         self._balanced = BalancedEpochs(self._rows, measures_rows=job.packing is None)
+        self._divided = DividedSteps(self._balanced.note_steps)
         self._scheduler = Scheduler(limits, self._balanced.shape)
 
     # --- requests of shards
@@ -145,7 +147,7 @@ class Driver:
             self.failure.rethrow()
         key, shard = (epoch, window), self._program.shard_of(shard)
         if self._program.job.mixture is not None:
-            reply = reply_round(shard, key, self._scheduler, self._buffered, have)
+            reply = reply_round(shard, key, self._scheduler, self._buffered, have, self._divided)
         else:
             corrupt = None if self._program.job.rows_known else self._rows.corrupt.blocks
             reply = reply_window(shard, key, self._scheduler, self._buffered.get(key), have, corrupt)
@@ -379,7 +381,8 @@ class Driver:
                 measures=None if assignment.balance is None else self._balanced.measures(work.epoch),
                 total=self._total(work.epoch),
             )
-            self._balanced.note(work.epoch, work.window, buffered.places)
+            if self._program.legs is None:
+                self._balanced.note(work.epoch, work.window, buffered.places)
             buffered.keys.clear()
         measure = self._balanced.column(work.epoch)
         task = self._program.task(work, stage, self._rows.array, buffered.places, measure)

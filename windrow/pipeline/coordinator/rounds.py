@@ -7,6 +7,7 @@ from typing import Any
 
 from windrow.core.errors import StateError
 from windrow.pipeline.coordinator.buffered_windows import BufferedWindow
+from windrow.pipeline.coordinator.divided_steps import DividedSteps
 from windrow.pipeline.coordinator.requests import WindowReply
 from windrow.pipeline.coordinator.scheduling.events import AttemptLost
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
@@ -14,7 +15,10 @@ from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.mixture_legs import MixtureLegs
 from windrow.pipeline.statistics.phases import TrainerStats
+from windrow.shuffle.order.divided_rounds import DividedRounds
 from windrow.shuffle.order.round_runs import RoundRuns
+from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.step_runs import StepRuns
 
 
 def check_shares(
@@ -55,6 +59,7 @@ def reply_round(
     scheduler: Scheduler,
     buffered: Mapping[Key, BufferedWindow],
     have: Collection[int],
+    divided: DividedSteps,
 ) -> WindowReply:
     """The reply to a shard that fetches a round, of which it has some parts.
 
@@ -69,7 +74,8 @@ def reply_round(
     found = [window for window in windows if window is not None and window.places is not None]
     if not found or len(found) < len(needed):
         return WindowReply(attempt=-1, parts=sum(counts), layout=None, outputs={})
-    layout, first_part = None, 0
+    first_part = 0
+    layout: WindowRuns | StepRuns | None = None
     outputs: dict[int, list[Any]] = {}
     runs: dict[int, tuple[int, int]] = {}
     for count, window in zip(counts, found, strict=True):
@@ -77,6 +83,8 @@ def reply_round(
         layouts = [each for each in window.places.layouts if isinstance(each, RoundRuns)]
         destination = next(i for i, each in enumerate(layouts) if shard in each.shards)
         own = layouts[destination]
+        if layout is None and isinstance(own, DividedRounds):
+            layout = divided.merge(key, [window.places for window in found]).for_shard(shard, own.shards)
         layout = layout or own.layout(number)
         for part, slices in window.outputs.items():
             if first_part + part not in have:

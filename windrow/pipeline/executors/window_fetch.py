@@ -17,6 +17,7 @@ from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.statistics.phases import Interval
+from windrow.shuffle.kernels.close_gaps import close_gaps
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.ordered_rows import OrderedOutputs, OrderedRows
@@ -195,6 +196,9 @@ class WindowCollector:
         for part in sorted(self.outputs):
             (map_outputs,) = self.outputs[part]
             found += [map_output.of_runs(*self._runs[part]) for map_output in map_outputs or ()]
+        layout = self.layout
+        if isinstance(layout, StepRuns):
+            found = close_gaps(found, layout.own_runs, layout.assignment.sequence_rows, layout.moves)
         return MapOutputs(found)
 
 

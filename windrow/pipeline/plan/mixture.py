@@ -226,6 +226,18 @@ class MixtureLeg:
             return np.array(self.point.counts, np.int64)
         return self.stretch_at(row).counts_at(row)
 
+    def rows_before(self, rows: Ints) -> Ints:
+        """(sources, rows) the rows of each source before some rows of the leg, or of the step in which it begins."""
+        found = np.zeros((len(self.mixture.sources), len(rows)), np.int64)
+        if self.stretches:
+            at = np.searchsorted([each.start for each in self.stretches[1:]], rows, side="right")
+            for number in np.unique(at).tolist():
+                (inside,), stretch = np.nonzero(at == number), self.stretches[number]
+                # what lies before the first stretch has been delivered
+                ahead = np.maximum(rows[inside] - stretch.start, 0)
+                found[:, inside] = stretch.counts[:, None] + stretch.sequence.table(ahead)
+        return found
+
     def weights_at(self, row: int) -> Ints:
         """(sources,) the weights of the phase that holds at a row, those of exhausted sources included."""
         phases = list(self._phases())
@@ -372,12 +384,7 @@ class MixtureLeg:
     def _before_rounds(self) -> Ints:
         """(sources, rounds) the rows of each source before each round, or before the leg."""
         rows = np.arange(self.rounds.start, self.rounds.stop, dtype=np.int64) * self.mixture.round_rows
-        rows = np.maximum(rows, self.row)
-        found = np.zeros((len(self.mixture.sources), len(rows)), np.int64)
-        for stretch in self.stretches:
-            inside = (rows >= stretch.start) & (rows <= stretch.stop)
-            found[:, inside] = stretch.counts[:, None] + stretch.sequence.table(rows[inside] - stretch.start)
-        return found
+        return self.rows_before(np.maximum(rows, self.row))
 
     def largest_round(self, sizes: Ints) -> int:
         """The largest sum, over what is held of the windows that a round needs, of a value given for each block."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.plan.cursor import Cursor, MixturePoint
+from windrow.pipeline.plan.mixed_step_places import divide_rows_of_source, find_measures
 from windrow.pipeline.plan.mixture import KEPT_LEGS, Mixture, MixtureLeg
 from windrow.pipeline.plan.window_places import (
     EpochParts,
@@ -22,7 +23,6 @@ from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.permutation import Permutation
 from windrow.shuffle.order.round_runs import RoundRuns, scatter_window
 from windrow.shuffle.order.runs import WindowRuns
-from windrow.shuffle.order.scattered_balance import balance_scattered
 from windrow.shuffle.order.sequence_places import SequencePlaces
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.window_order import WindowOrder
@@ -175,13 +175,12 @@ class MixtureLegs:
             order = scatter_window(key, int(before[-1]), window.start, needed.source, stretches)
             if measures is None:
                 return WindowPlaces(plan, order, layouts, before)
-            found = [measures[block] for block in plan.blocks.tolist()]
-            known = [each for each in found if each is not None]
-            assert len(known) == len(found), "rows are measured before they are placed"
-            rows_of = order.epoch_rows(0, order.rows)
-            balanced = balance_scattered(assignment, rows_of, np.concatenate(known), stop_row, size)
-            given = tuple(np.split(balanced, before[1:-1]))
-            return WindowPlaces(plan, order, layouts, before, given_rows=given)
+            of_rows = order.epoch_rows(0, order.rows)
+            divided, keys = divide_rows_of_source(
+                leg, needed, of_rows, find_measures(plan, measures), assignment, layouts
+            )
+            given = tuple(np.split(keys, before[1:-1]))
+            return WindowPlaces(plan, order, divided, before, given_rows=given)
         # documents lie end to end as in the source's own pipeline; the sequences that they are cut into are scattered
         counted = find_documents(plan, lengths)
         count = sum(map(len, counted))

@@ -15,6 +15,7 @@ from windrow.pipeline.plan.job import Job
 from windrow.pipeline.tasks.list_limit import ListLimit
 from windrow.pipeline.tasks.task import Documents, Ordering
 from windrow.shuffle.order.best_fit import count_sequences, pack_documents, sequences_key
+from windrow.shuffle.order.divided_rounds import DividedRounds
 from windrow.shuffle.order.epoch_plan import EpochPlan
 from windrow.shuffle.order.round_runs import RoundRuns
 from windrow.shuffle.order.runs import WindowRuns
@@ -139,7 +140,8 @@ class WindowPlaces:
     def task_layouts(self) -> tuple[WindowRuns, ...] | tuple[RoundRuns, ...] | tuple[StepRuns, ...]:
         """The layouts without what only shards need."""
         of_steps = [layout.for_tasks for layout in self.layouts if isinstance(layout, StepRuns)]
-        return tuple(of_steps) if of_steps else self.layouts
+        of_rounds = [layout.for_tasks for layout in self.layouts if isinstance(layout, DividedRounds)]
+        return tuple(of_steps) or tuple(of_rounds) or self.layouts
 
     def ordering(self, part: int) -> Ordering:
         """Where the rows of a part go."""

@@ -52,10 +52,10 @@ def _check_mixture_balance(mixture: Mixture, balance: Balance) -> None:
             "balance= cannot be combined with a mixture of sources that pack(): leave balance= out, mix rows that are "
             "not packed, or pack what windrow.mix() makes of the datasets"
         )
-    if not balance.divides_evenly or balance.group_steps is not None:
+    if balance.budget is not None or balance.group_steps is not None:
         raise PlanError(
-            'with a mixture, balance= takes rows="equal" and microbatches=1, and neither token_budget= nor '
-            "group_by_length=: each source keeps its rows in the batches of each shard"
+            "with a mixture, balance= takes neither token_budget= nor group_by_length=: which rows a step has follows "
+            "from the shares"
         )
 
 

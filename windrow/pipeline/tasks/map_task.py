@@ -48,6 +48,7 @@ from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.pieces import Pieces, group_pieces
 from windrow.shuffle.order.ordered_rows import OrderedRows, are_in_order, check_movable, cut_into_runs
+from windrow.shuffle.order.divided_rounds import DividedDestinations
 from windrow.shuffle.order.round_runs import RoundDestinations, RoundRuns
 from windrow.shuffle.order.runs import Destinations, WindowRuns
 from windrow.shuffle.order.step_runs import StepDestinations, StepRuns, find_destinations
@@ -313,7 +314,7 @@ def _group_part(
     at: int,
     first_row: int,
     packing: SequencePacking | None,
-    destinations: Destinations | RoundDestinations | StepDestinations,
+    destinations: Destinations | RoundDestinations | DividedDestinations | StepDestinations,
     pool: BufferPool,
     pause: Callable[[], None],
 ) -> Iterator[list[MapOutput]]:

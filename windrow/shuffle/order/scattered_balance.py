@@ -1,4 +1,4 @@
-"""Balances the rows of a source's window in a mixture, between which rows of other sources come.
+"""Exchanges the rows of a source's window in a mixture, between which rows of other sources come.
 
 Which rows of the mixture are a source's follows from the shares. So rows change places with others of the same window
 only: those of one step, and of one round, since a shard fetches rounds one by one. Each shard keeps as many rows of the
@@ -16,8 +16,8 @@ from windrow.shuffle.order.step_balance import balance_steps
 Ints = NDArray[np.int64]
 
 
-def balance_scattered(
-    assignment: ShardAssignment, rows: Ints, measures: NDArray[np.float32], total: int, round_rows: int
+def exchange_rows(
+    assignment: ShardAssignment, rows: Ints, costs: NDArray[np.float64], total: int, round_rows: int
 ) -> Ints:
     """(rows,) where the rows of a window come, so that the shards of each step get about the same cost of them.
 
@@ -25,8 +25,8 @@ def balance_scattered(
     ----------
     rows
         (rows,) the mixture's row of each stored row; -1 for those that do not come.
-    measures
-        (rows,) the number or length of each stored row.
+    costs
+        (rows,) what each stored row costs.
     total
         The row at which the mixture, or the leg, ends.
     round_rows
@@ -34,13 +34,10 @@ def balance_scattered(
 
     Examples
     --------
-    >>> from windrow.shuffle.order.balance import Balance
-    >>> assignment = ShardAssignment(2, 4, balance=Balance("length"))
-    >>> rows, lengths = np.array([1, 2, 4, 7]), np.array([9, 8, 1, 1], np.float32)
-    >>> balance_scattered(assignment, rows, lengths, 8, 8).tolist()
+    >>> rows, costs = np.array([1, 2, 4, 7]), np.array([9.0, 8, 1, 1])
+    >>> exchange_rows(ShardAssignment(2, 4), rows, costs, 8, 8).tolist()
     [1, 4, 7, 2]
     """
-    assert assignment.balance is not None, "rows are divided by cost"
     shards, _ = assignment.assign_rows(rows, total)
     (own,) = np.nonzero(rows >= assignment.start_row)
     if shards is None or not len(own):
@@ -48,13 +45,15 @@ def balance_scattered(
     own = own[shards[own] < assignment.shards]
     own = own[np.argsort(rows[own], kind="stable")]
     places, shards = rows[own], shards[own]
-    steps = (places - assignment.start_row) // assignment.step_rows
+    # worker processes of a trainer take its steps in turn
+    steps = (places - assignment.start_row) // (assignment.step_rows // assignment.workers)
     begins = np.diff(steps, prepend=-1).astype(bool) | np.diff(places // round_rows, prepend=-1).astype(bool)
     starts = np.append(np.flatnonzero(begins), len(own)).astype(np.int64)
     part = np.cumsum(begins) - 1
     room = np.bincount(part * assignment.shards + shards, minlength=(len(starts) - 1) * assignment.shards)
-    costs = assignment.balance.costs(measures[own])
-    to = balance_steps(costs, starts, assignment.shards, room.astype(np.int64).reshape(-1, assignment.shards))
+    to = balance_steps(
+        costs[own], starts, assignment.shards, room.astype(np.int64).reshape(-1, assignment.shards)
+    )
     # the rows of a shard take its places in their order
     found = rows.copy()
     found[own[np.lexsort((to, part))]] = places[np.lexsort((shards, part))]

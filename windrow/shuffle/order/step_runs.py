@@ -17,6 +17,7 @@ from windrow.core.cached_properties import cached_property
 from windrow.core.errors import StateError
 from windrow.shuffle.kernels import native, step_bins
 from windrow.shuffle.kernels.native import RunIds
+from windrow.shuffle.order.divided_rounds import DividedDestinations, DividedRounds
 from windrow.shuffle.order.round_runs import RoundDestinations, RoundRuns
 from windrow.shuffle.order.runs import Destinations, Run, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
@@ -82,11 +83,20 @@ class StepRuns:
     pieces: tuple[Pieces, ...] | None
     # where steps begin, if they end by their tokens; None in a task
     cuts: WindowCuts | None = None
+    # of a mixture's round, (rows,) of the shard that fetches it, with sequences these: where each comes in its run, if
+    # microbatches change the order in which rows are placed
+    moves: Ints | None = None
 
     @property
     def for_tasks(self) -> StepRuns:
         """The same without what only shards need."""
         return replace(self, pieces=None, cuts=None)
+
+    @property
+    def own_runs(self) -> list[int]:
+        """The ids of the runs that hold rows, of a mixture's round: those of the shard that fetches it."""
+        found: list[int] = np.flatnonzero(self.owners >= 0).tolist()
+        return found + [len(self.rows) + at for at, (_, _, rows) in enumerate(self._padding_runs) if rows]
 
     @cached_property
     def _padding_runs(self) -> list[tuple[int, int, int]]:
@@ -234,8 +244,11 @@ class StepDestinations:
 
 def find_destinations(
     layouts: Sequence[WindowRuns] | Sequence[RoundRuns] | Sequence[StepRuns],
-) -> Destinations | RoundDestinations | StepDestinations:
+) -> Destinations | RoundDestinations | DividedDestinations | StepDestinations:
     """What finds the run of each row of a window with these layouts, one for each destination."""
+    divided = [layout for layout in layouts if isinstance(layout, DividedRounds)]
+    if divided:
+        return DividedDestinations(divided)
     of_rounds = [layout for layout in layouts if isinstance(layout, RoundRuns)]
     if of_rounds:
         return RoundDestinations(of_rounds)
