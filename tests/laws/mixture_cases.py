@@ -188,10 +188,16 @@ class MixedRows:
 
 
 class MixtureReading:
-    """Shards of a mixture, read step by step, and compared with the reference."""
+    """Shards of a mixture, or replicas of each, read step by step, and compared with the reference."""
 
-    def __init__(self, case: MixedCase, executor: str | Executor, balance: Balance | None = None) -> None:
-        self.case, self.executor, self.balance = case, executor, balance
+    def __init__(
+        self,
+        case: MixedCase,
+        executor: str | Executor,
+        balance: Balance | None = None,
+        replicas: int | None = None,
+    ) -> None:
+        self.case, self.executor, self.balance, self.replicas = case, executor, balance, replicas
         self.model = MixedRows(case)
         self.shards: list[Shard] = []
         self.iterators: list[Iterator[Any]] = []
@@ -200,7 +206,12 @@ class MixtureReading:
 
     def split(self, shards: int, equal: Equal = False, state: dict[str, Any] | None = None) -> None:
         self.equal, self.iterators = equal, []
-        self.shards = self.case.pipeline(self.executor).split(shards, equal=equal, state_dict=state)
+        self.number, pipe = shards, self.case.pipeline(self.executor)
+        if self.replicas is None:
+            self.shards = pipe.split(shards, equal=equal, state_dict=state)
+            return
+        found = pipe.split(shards, replicas=self.replicas, equal=equal, state_dict=state)
+        self.shards = [replica for of_shard in found for replica in of_shard]
 
     def read(self, steps: int, batch_rows: int) -> None:
         """Read some steps of all shards; the iterators go on if the batch size is the same."""
@@ -221,8 +232,8 @@ class MixtureReading:
         return True
 
     def step(self) -> None:
-        n, B = len(self.shards), self.batch_rows
-        expected = self.expect(n * B)
+        n, B = self.number, self.batch_rows
+        expected = [batch for batch in self.expect(n * B) for _ in range(self.replicas or 1)]
         found = [next(iterator, None) for iterator in self.iterators]
         batches = [_take_batch(batch) for batch in found]
         assert batches == expected
@@ -231,7 +242,7 @@ class MixtureReading:
 
     def expect(self, rows: int) -> list[list[Any]]:
         """The batches of the next step; with microbatches, lists of these."""
-        n, B = len(self.shards), self.batch_rows
+        n, B = self.number, self.batch_rows
         before, first = dict(self.model.counts or dict.fromkeys(self.case.names, 0)), self.model.row
         self.latest = self.model.step(rows)
         order = {}
@@ -267,7 +278,7 @@ class MixtureReading:
             [next(windows[name]) for name in self.latest],
             [(first + place) // mixture.round_rows for place in range(len(values))],
             [[place for batch in batches for place in batch] for batches in assigned.batches],
-            len(self.shards) * self.batch_rows,
+            self.number * self.batch_rows,
             self.equal,
             lambda row: row % 2 if column == "flag" else row,
         )
@@ -286,7 +297,7 @@ class MixtureReading:
     def _leave_out_last(self, row: int) -> None:
         """Rows at the end that are fewer than shards are left out with the step before them."""
         rest = replace_rows(self.model)
-        if len(rest.step(len(self.shards))) < len(self.shards) and row == rest.row * max(1, self.case.packed):
+        if len(rest.step(self.number)) < self.number and row == rest.row * max(1, self.case.packed):
             self.model = rest
 
     def set_shares(self, shares: Mapping[str, Any]) -> None:

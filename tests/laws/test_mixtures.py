@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from typing import Any, Literal
 
 import pytest
@@ -24,6 +25,7 @@ from tests.laws.mixture_cases import (
 )
 from tests.laws.reading import ScrambledThreads
 from windrow.pipeline.executors.base import Executor
+from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.plan import mixture
 from windrow.pipeline.plan.shares import Shares
 from windrow.shuffle.order.balance import Balance
@@ -63,6 +65,8 @@ BALANCES = st.builds(
     st.sampled_from(["equal", "free"]),
     st.integers(1, 4),
 )
+# switched on and off
+MIXED_BALANCES = st.lists(BALANCES | st.none(), min_size=1, max_size=3).filter(any)
 EQUAL: st.SearchStrategy[Equal] = st.sampled_from([False, False, True, "pad"])
 
 
@@ -100,8 +104,15 @@ def scripts(draw: st.DrawFn, cases: st.SearchStrategy[MixedCase] = MIXTURES, mos
     return script
 
 
-def run(script: Script, executor: str | Executor, balance: Balance | None = None) -> None:
-    reading = MixtureReading(script.case, executor, balance)
+def run(
+    script: Script,
+    executor: str | Executor,
+    balances: Sequence[Balance | None] = (None,),
+    replicas: int | None = None,
+) -> None:
+    """Read a mixture; wherever iterators begin again, they have the next of the balances."""
+    turns = cycle(balances)
+    reading = MixtureReading(script.case, executor, next(turns), replicas)
     try:
         reading.split(script.shards, script.equal)
         for turn in script.turns:
@@ -112,11 +123,13 @@ def run(script: Script, executor: str | Executor, balance: Balance | None = None
                     # rows of the last step were left out, or came twice
                     return
                 reading.resume(turn.case, turn.shards, turn.equal)
+                reading.balance = next(turns)
             elif turn.action == "set":
                 reading.set_shares(turn.shares)
                 reading.save()
             elif turn.action == "leave":
                 reading.leave()
+                reading.balance = next(turns)
             else:
                 reading.save()
         reading.read(3, reading.batch_rows if reading.iterators else 4)
@@ -142,10 +155,20 @@ def test_any_mixture_and_any_changes(script: Script, leg_blocks: int, scramble: 
 
 
 @examples(30)
-@given(scripts(), st.sampled_from([0, 1, 6]), st.integers(0, 2**16), BALANCES)
-def test_any_balanced_mixture(script: Script, leg_blocks: int, scramble: int, balance: Balance) -> None:
+@given(scripts(), st.sampled_from([0, 1, 6]), st.integers(0, 2**16), MIXED_BALANCES)
+def test_any_balanced_mixture(
+    script: Script, leg_blocks: int, scramble: int, balances: list[Balance | None]
+) -> None:
     with short_legs(leg_blocks):
-        run(script, ScrambledThreads(2, scramble), balance)
+        run(script, ScrambledThreads(2, scramble), balances)
+
+
+@examples(20)
+@given(scripts(), MIXED_BALANCES, st.integers(1, 3))
+def test_any_balanced_mixture_on_a_mesh(
+    script: Script, balances: list[Balance | None], replicas: int
+) -> None:
+    run(script, ThreadsExecutor(2), balances, replicas)
 
 
 @examples(12)
@@ -197,4 +220,4 @@ def test_changes_on_ray(packed: int, balance: Balance | None, ray_local: None) -
             Turn(4, 4, "save"),
         ],
     )
-    run(script, "ray", balance)
+    run(script, "ray", [balance])

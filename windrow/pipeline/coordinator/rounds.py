@@ -84,7 +84,8 @@ def reply_round(
         destination = next(i for i, each in enumerate(layouts) if shard in each.shards)
         own = layouts[destination]
         if layout is None and isinstance(own, DividedRounds):
-            layout = divided.merge(key, [window.places for window in found]).for_shard(shard, own.shards)
+            places = [each.places for each in found if each.places is not None]
+            layout = divided.merge(key, places).for_shard(shard, own.shards)
         layout = layout or own.layout(number)
         for part, slices in window.outputs.items():
             if first_part + part not in have:

@@ -55,7 +55,7 @@ class BatchIterator(Protocol):
 
     @property
     def part(self) -> StepPart | None:
-        """With ``balance=``, what this shard has of the latest step, as a `StepPart`; else, and in a mixture, None."""
+        """With ``balance=``, what this shard has of the latest step, as a `StepPart`; else None."""
         ...
 
     def __iter__(self) -> Iterator[Any]: ...

@@ -88,10 +88,10 @@ class RunStats:
         The blocks that ``on_error="skip"`` skips, by path and row group, and their stored rows.
     imbalance
         With ``balance=``, by epoch: the cost of the most expensive shard over the mean of all, as the mean over the
-        steps prepared so far. 1 is even. Empty for a mixture.
+        steps prepared so far. 1 is even.
     padding
         With ``balance=``, by epoch: the share of padding if each batch, or microbatch, of the steps prepared so far is
-        padded to its longest row, by the column of the balance. Empty for packed sequences and mixtures.
+        padded to its longest row, by the column of the balance. Empty for packed sequences.
     sources
         Of a mixture: what was done for each source, in the mixture's order.
     missing_libraries

@@ -47,8 +47,8 @@ from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.pieces import Pieces, group_pieces
-from windrow.shuffle.order.ordered_rows import OrderedRows, are_in_order, check_movable, cut_into_runs
 from windrow.shuffle.order.divided_rounds import DividedDestinations
+from windrow.shuffle.order.ordered_rows import OrderedRows, are_in_order, check_movable, cut_into_runs
 from windrow.shuffle.order.round_runs import RoundDestinations, RoundRuns
 from windrow.shuffle.order.runs import Destinations, WindowRuns
 from windrow.shuffle.order.step_runs import StepDestinations, StepRuns, find_destinations

@@ -42,7 +42,8 @@ def close_gaps(
 
 
 def _rank(places: NDArray[np.uint32], sequence_rows: int) -> NDArray[np.uint32]:
-    """
+    """(places,) the number of lower ones, where each ``sequence_rows`` stand for one.
+
     >>> _rank(np.array([9, 3, 2, 8], np.uint32), 1).tolist(), _rank(np.array([9, 3, 2, 8], np.uint32), 2).tolist()
     ([3, 1, 0, 2], [3, 1, 0, 2])
     """

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 class RoundParts(NamedTuple):
-    """What a round has of each microbatch, in the order of shard, unit, microbatch; without rows that padding repeats."""
+    """What a round has of each microbatch, by shard and unit; rows that padding repeats are not counted."""
 
     shards: Ints
     units: Ints
@@ -144,7 +144,9 @@ class MergedRound:
         layout, assignment = self.layout, self.layout.assignment
         begin = max(0, self.number * layout.round_rows - assignment.start_row)
         # where a run goes on with a step of the round before, it begins behind that part
-        within = np.where(begin > groups * layout.run_steps * assignment.step_rows, begin % assignment.step_rows, 0)
+        within = np.where(
+            begin > groups * layout.run_steps * assignment.step_rows, begin % assignment.step_rows, 0
+        )
         steps = np.maximum(groups * layout.run_steps, begin // assignment.step_rows)
         found: Ints = steps * assignment.place_stride + np.minimum(
             within, assignment.place_stride - assignment.sequence_rows
@@ -154,8 +156,8 @@ class MergedRound:
     def _whole_costs(self, own: RoundParts) -> Floats:
         if self.whole is self.parts:
             return own.costs
-        keys = [_make_keys(each, self.whole) for each in (self.whole, own)]
-        found: Floats = self.whole.costs[np.searchsorted(*keys)]
+        at = np.searchsorted(_make_keys(self.whole, self.whole), _make_keys(own, self.whole))
+        found: Floats = self.whole.costs[at]
         return found
 
 
@@ -176,7 +178,8 @@ def merge_round(number: int, layouts: Sequence[DividedRounds], before: RoundPart
         assert each.placed is not None, "a task does not know the rows of other shards"
         low, high = np.searchsorted(each.placed.rows, np.array([number, number + 1]) * round_rows)
         found.append(each.placed.select(slice(low, high)))
-    rows = _join(assignment, PlacedRows(*map(np.concatenate, zip(*found, strict=True))))
+    columns: list[Any] = [np.concatenate(each) for each in zip(*found, strict=True)]
+    rows = _join(assignment, PlacedRows(*columns))
     units = (rows.rows - assignment.start_row) // (assignment.step_rows // assignment.workers)
     parts = np.zeros(len(units), np.int64)
     (own,) = np.nonzero(~rows.is_copy)
@@ -198,7 +201,8 @@ def merge_round(number: int, layouts: Sequence[DividedRounds], before: RoundPart
     copied = rows.select(rows.is_copy)
     whole = counted
     if before is not None:
-        whole = _sum(RoundParts(*map(np.concatenate, zip(before, counted, strict=True))))
+        joined: list[Any] = [np.concatenate(each) for each in zip(before, counted, strict=True)]
+        whole = _sum(RoundParts(*joined))
     moves = None
     if _microbatches(assignment) > 1:
         moves = _find_moves(layout, rows, units // assignment.workers, parts)
@@ -243,8 +247,8 @@ def _divide_batches(
     else:
         begins = assignment.start_row + units[first] * (trainers * assignment.batch_rows)
         begun = np.maximum(0, round_row - begins) // trainers
-    found: Ints = (to + np.repeat(begun, np.diff(starts))) % microbatches
-    return found
+    found = (to + np.repeat(begun, np.diff(starts))) % microbatches
+    return found.astype(np.int64)
 
 
 def _find_moves(layout: DividedRounds, rows: PlacedRows, steps: Ints, parts: Ints) -> tuple[Ints, ...]:

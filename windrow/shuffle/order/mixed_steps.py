@@ -44,9 +44,7 @@ class DividedRows:
     shards: Ints
 
 
-def divide_source(
-    assignment: ShardAssignment, own: SourceRows, total: int, round_rows: int
-) -> DividedRows:
+def divide_source(assignment: ShardAssignment, own: SourceRows, total: int, round_rows: int) -> DividedRows:
     """Divide the rows of a source's window.
 
     Parameters
