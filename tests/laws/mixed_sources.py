@@ -15,7 +15,7 @@ from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking
 from windrow.shuffle.order.epoch_plan import WindowCut, plan_epoch
 
-__all__ = ["SourceCase"]
+__all__ = ["SourceCase", "measure_documents"]
 
 # by which the numbers of sources differ: exact as float32, halved too
 _APART = 100_000
@@ -86,12 +86,12 @@ class SourceCase:
         found = [row for one in passes for row in self._pass(number, one)]
         return found[first - passes.start * size :][:count] if passes else []
 
-    def windows(self, number: int, first: int, count: int) -> list[tuple[int, int]]:
-        """The pass and the window of each of these rows."""
-        source = self.source(number)
-        found: list[tuple[int, int]] = []
-        one = first // sum(self.sizes)
-        skipped = first - one * sum(self.sizes)
+    def windows(self, number: int, first: int, count: int) -> list[tuple[int, ...]]:
+        """The pass and the window of each of these rows; of a sequence that several windows hold, all of these."""
+        source, size = self.source(number), self.pass_rows(number)
+        found: list[tuple[int, ...]] = []
+        one = first // size
+        skipped = first - one * size
         while len(found) < skipped + count:
             plan = plan_epoch(
                 source.blocks,
@@ -100,11 +100,20 @@ class SourceCase:
                 epoch=one,
                 sorts_windows=not (self.shuffles_blocks and self.seed is not None),
             )
+            tokens: list[int] = []
             for window in range(plan.windows):
-                rows = sum(self.sizes[block] for block in plan.window_blocks(window))
-                found += [(one, window)] * rows
+                for block in plan.window_blocks(window).tolist():
+                    tokens += [window] * self._tokens_of(range(*source.stored(block)))
+            length = max(1, self.packed)
+            found += [(one, *sorted(set(tokens[at : at + length]))) for at in range(0, size * length, length)]
             one += 1
         return found[skipped : skipped + count]
+
+    def _tokens_of(self, rows: range) -> int:
+        """The tokens of some rows, or these."""
+        if not self.packed:
+            return len(rows)
+        return sum(len(found) + self.has_eos for x in rows if (found := tokens_of(x)))
 
     def _pass(self, number: int, one: int) -> tuple[Any, ...]:
         return _order_pass(self, number, one)
@@ -126,3 +135,16 @@ def _order_pass(case: SourceCase, number: int, one: int) -> tuple[Any, ...]:
     end = [EOS] if case.has_eos else []
     tokens = [token for x in found if (document := tokens_of(x)) for token in (*document, *end)]
     return tuple(tokens[at : at + case.packed] for at in range(0, len(tokens) - case.packed + 1, case.packed))
+
+
+def measure_documents(sequence: list[int]) -> list[int]:
+    """The tokens of each part of a document in a sequence."""
+    sizes, latest = [0], None
+    for token in sequence:
+        if sizes[-1] and latest is not None and token != EOS and token // 8 != latest:
+            sizes.append(0)
+        sizes[-1] += 1
+        if token == EOS:
+            sizes.append(0)
+        latest = None if token == EOS else token // 8
+    return [size for size in sizes if size]

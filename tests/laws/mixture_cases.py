@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +12,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tests.laws.cases import CUTS
-from tests.laws.mixed_sources import SourceCase
+from tests.laws.mixed_sources import SourceCase, measure_documents
 from tests.laws.mixture_balance import MixedStep
-from tests.laws.reading import take_rows
+from tests.laws.reading import take_microbatches
 from tests.laws.reference import Assigned, assign_as_lists
 from windrow import Shares, mixture
 from windrow.dataset.dataset import DatasetPipeline
@@ -234,8 +235,13 @@ class MixtureReading:
     def step(self) -> None:
         n, B = self.number, self.batch_rows
         expected = [batch for batch in self.expect(n * B) for _ in range(self.replicas or 1)]
-        found = [next(iterator, None) for iterator in self.iterators]
-        batches = [_take_batch(batch) for batch in found]
+        if self.replicas is None:
+            found = [next(iterator, None) for iterator in self.iterators]
+        else:
+            # a replica that others wait for must not wait for them
+            with ThreadPoolExecutor(len(self.iterators)) as pool:
+                found = list(pool.map(lambda iterator: next(iterator, None), self.iterators))
+        batches = [take_microbatches(batch) for batch in found]
         assert batches == expected
         if len(self.latest) < n * B:
             self.has_ended, self.iterators = True, []
@@ -271,16 +277,23 @@ class MixtureReading:
             for name, count in before.items()
             if name in self.latest
         }
-        column = self.balance.column
+        column, of_rows = self.balance.column, [next(windows[name]) for name in self.latest]
+
+        def measure(row: Any) -> Any:
+            if self.case.packed:
+                return measure_documents(row)
+            return row % 2 if column == "flag" else row
+
         step = MixedStep(
             values,
             [self.case.names.index(name) for name in self.latest],
-            [next(windows[name]) for name in self.latest],
+            of_rows,
             [(first + place) // mixture.round_rows for place in range(len(values))],
             [[place for batch in batches for place in batch] for batches in assigned.batches],
             self.number * self.batch_rows,
             self.equal,
-            lambda row: row % 2 if column == "flag" else row,
+            measure,
+            [len(held) > 2 for held in of_rows],
         )
         return step.divide(self.balance)
 
@@ -322,12 +335,6 @@ class MixtureReading:
         self.iterators = []
         for shard in self.shards:
             shard.close()
-
-
-def _take_batch(batch: Any) -> list[Any]:
-    if isinstance(batch, list):
-        return [take_rows(part) for part in batch]
-    return [] if batch is None else take_rows(batch)
 
 
 def replace_rows(model: MixedRows) -> MixedRows:

@@ -86,6 +86,13 @@ class Reading:
         return epoch.iter_batches(case.batch_rows, drop_last=case.drop_last, balance=case.balance)
 
 
+def take_microbatches(batch: Any) -> list[Any]:
+    """The row numbers of a batch, with microbatches those of each; none if there is no batch."""
+    if isinstance(batch, list):
+        return [take_rows(part) for part in batch]
+    return [] if batch is None else take_rows(batch)
+
+
 def take_rows(batch: Any, most_items: int | None = None) -> Rows:
     """The row numbers of a batch; checks that the other columns belong to the same rows.
 

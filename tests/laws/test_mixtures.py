@@ -178,6 +178,19 @@ def test_any_mixture_of_packed_sources(script: Script, leg_blocks: int, scramble
         run(script, ScrambledThreads(2, scramble))
 
 
+# what packed sources have, and the sequences of a row's documents
+PACKED_BALANCES = st.builds(replace, BALANCES, column=st.just("x"))
+
+
+@examples(20)
+@given(scripts(PACKED), st.sampled_from([0, 1, 6]), st.integers(0, 2**16), PACKED_BALANCES)
+def test_any_balanced_mixture_of_packed_sources(
+    script: Script, leg_blocks: int, scramble: int, balance: Balance
+) -> None:
+    with short_legs(leg_blocks):
+        run(script, ScrambledThreads(2, scramble), [balance, None])
+
+
 ON_RAY: tuple[SourceCase, ...] = (
     SourceCase((40, 3, 25), WindowCut(blocks_per_window=1), 7, None, shuffles_blocks=False),
     SourceCase((6, 8, 6, 5, 11, 0), WindowCut(blocks_per_window=2), 8, 3, shuffles_blocks=False),
@@ -192,6 +205,7 @@ ON_RAY: tuple[SourceCase, ...] = (
         (0, Balance("x", "length ** 2", "free", 3)),
         pytest.param(0, Balance("x", "length ** 2"), marks=pytest.mark.nightly),
         pytest.param(5, None, marks=pytest.mark.nightly),
+        (5, Balance("x", "length ** 2", "free", 3)),
     ],
 )
 def test_changes_on_ray(packed: int, balance: Balance | None, ray_local: None) -> None:

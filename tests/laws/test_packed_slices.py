@@ -173,9 +173,15 @@ def test_replicas_of_a_packed_mixture_get_their_slices() -> None:
 @pytest.mark.usefixtures("small_runs")
 @pytest.mark.parametrize("microbatches", [1, 2])
 @pytest.mark.parametrize("seed", [2, 5])
-def test_all_replicas_select_the_same_half_of_balanced_sequences(microbatches: int, seed: int) -> None:
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_all_replicas_select_the_same_half_of_balanced_sequences(
+    microbatches: int, seed: int, is_mixed: bool
+) -> None:
     """So that the other half does not cross, also of sequences that lie in two windows."""
     pipe = make_pipe([31, 2, 7, 19, 40, 3, 12, 5] * 6, 3, 1, seed)
+    if is_mixed:
+        sources = {"a": pipe, "b": make_pipe([31, 0, 7, 19, 40, 3, 12] * 5, 2, 1, seed)}
+        pipe = windrow.mixture(sources, {"a": 2, "b": 1}, seed=7).options(executor="threads", progress=False)
     balance = windrow.Balance("tokens", "length ** 2", microbatches=microbatches)
     chosen: Slices = (["tokens"], SequenceSlice(1, 0, 2, "head_tail"))
     with ThreadPoolExecutor(2) as pool:

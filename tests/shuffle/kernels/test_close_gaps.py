@@ -37,7 +37,7 @@ def test_places_are_ranks(rows: list[tuple[int, int]], sequence_rows: int, is_sp
     ]
     closed = close_gaps(outputs, [0, 2], sequence_rows)
     for run in (0, 2):
-        found = {}
+        found: dict[int, int] = {}
         for before, after in zip(outputs, closed, strict=True):
             own = slice(*before.run_starts[run : run + 2].tolist())
             found.update(zip(before.places[own].tolist(), after.places[own].tolist(), strict=True))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.plan.mixture import MixtureLeg, NeededWindow
 from windrow.pipeline.plan.window_places import WindowPlan
+from windrow.pipeline.tasks.task import Documents
 from windrow.shuffle.order.divided_rounds import DividedRounds, lay_out_rounds
 from windrow.shuffle.order.mixed_steps import SourceRows, divide_source
-from windrow.shuffle.order.round_runs import RoundRuns
+from windrow.shuffle.order.round_runs import RoundRuns, find_rows
 from windrow.shuffle.order.shard_assignment import ShardAssignment
+from windrow.shuffle.order.step_sequences import find_sequences, sequence_costs
+from windrow.shuffle.order.window_order import cut_documents
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -40,6 +44,51 @@ def divide_rows_of_source(
     )
     divided = divide_source(assignment, own, leg.stop, leg.mixture.round_rows)
     return lay_out_rounds(_as_divided(layouts), divided, own.costs, measures.astype(np.float64), None)
+
+
+def divide_sequences_of_source(
+    leg: MixtureLeg,
+    needed: NeededWindow,
+    documents: Sequence[Documents],
+    assignment: ShardAssignment,
+    layouts: Sequence[RoundRuns],
+) -> tuple[tuple[DividedRounds, ...], tuple[Documents, ...]]:
+    """Divide the packed sequences of a source's window by what the documents cost that it has in them.
+
+    Returns the layouts, and the documents with the keys of their pieces.
+    """
+    assert assignment.balance is not None, "sequences are divided by cost"
+    seq_len = assignment.sequence_rows
+    source, window, stretches = leg.mixture.sources[needed.source], needed.window, leg.stretches_of(needed)
+    starts = np.concatenate([np.zeros(0, np.int64), *(each.starts for each in documents)])
+    lengths = np.concatenate([np.zeros(0, np.int32), *(each.lengths for each in documents)])
+    span = window.before, window.before + int(lengths.sum())
+    low, high = find_sequences(span, seq_len)
+    numbers = np.arange(low, high, dtype=np.int64)
+    begins = numbers * seq_len
+    tokens = np.minimum(begins + seq_len, span[1]) - np.maximum(begins, span[0])
+    rows = find_rows(stretches, needed.source, numbers + window.epoch * source.pass_rows)
+    # the last few tokens of a pass are in no sequence
+    rows[numbers >= source.pass_rows] = -1
+    own = SourceRows(
+        needed.source,
+        leg.rows_before,
+        rows,
+        costs=sequence_costs(assignment.balance, span, starts, lengths, seq_len),
+        is_shared=tokens < seq_len,
+    )
+    divided = divide_source(assignment.of_sequences, own, leg.stop, leg.mixture.round_rows)
+    found, keys = lay_out_rounds(
+        _as_divided(layouts), divided, own.costs, np.zeros(len(rows), np.float64), tokens
+    )
+    return found, tuple(_number_pieces(each, keys, low, seq_len) for each in documents)
+
+
+def _number_pieces(documents: Documents, keys: Ints, low: int, seq_len: int) -> Documents:
+    """Documents with the key of the first token of each piece, given those of sequences from number ``low`` on."""
+    rows, _, sequences = cut_documents(documents.starts, documents.lengths, seq_len)
+    found = keys[sequences - low]
+    return replace(documents, numbers=np.where(found < 0, found, found + rows % seq_len))
 
 
 def find_measures(plan: WindowPlan, measures: Sequence[Floats | None]) -> Floats:

@@ -8,7 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.plan.cursor import Cursor, MixturePoint
-from windrow.pipeline.plan.mixed_step_places import divide_rows_of_source, find_measures
+from windrow.pipeline.plan.mixed_step_places import (
+    divide_rows_of_source,
+    divide_sequences_of_source,
+    find_measures,
+)
 from windrow.pipeline.plan.mixture import KEPT_LEGS, Mixture, MixtureLeg
 from windrow.pipeline.plan.window_places import (
     EpochParts,
@@ -193,6 +197,9 @@ class MixtureLegs:
             count=source.pass_rows,
         )
         documents = place_all_documents(laid_out, counted)
+        if assignment.balance is not None:
+            divided, numbered = divide_sequences_of_source(leg, needed, documents, assignment, layouts)
+            return WindowPlaces(plan, laid_out, divided, before, numbered)
         return WindowPlaces(plan, laid_out, layouts, before, documents, sequences=sequences)
 
 

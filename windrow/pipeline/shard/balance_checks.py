@@ -7,7 +7,6 @@ import pyarrow as pa
 from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.plan.mixture import Mixture
 from windrow.pipeline.tasks.document_columns import is_list
 from windrow.pipeline.tasks.list_limit import check_lists
 from windrow.pipeline.tasks.row_measure import check_measurable
@@ -25,7 +24,7 @@ def check_balance(job: Job, balance: Balance) -> None:
         if is_used:
             raise PlanError(f"balance= cannot be combined with {name}: leave one of them out")
     if job.mixture is not None:
-        _check_mixture_balance(job.mixture, balance)
+        _check_mixture_balance(balance)
     if job.packing is not None:
         _check_packed_balance(job.packing, balance, None if job.before else job.source.schema)
     elif not job.before:
@@ -45,13 +44,8 @@ def check_groups(at: Cursor, balance: Balance | None) -> None:
         )
 
 
-def _check_mixture_balance(mixture: Mixture, balance: Balance) -> None:
+def _check_mixture_balance(balance: Balance) -> None:
     """Raise PlanError if the rows of a mixture cannot be divided by cost."""
-    if mixture.seq_len is not None:
-        raise PlanError(
-            "balance= cannot be combined with a mixture of sources that pack(): leave balance= out, mix rows that are "
-            "not packed, or pack what windrow.mix() makes of the datasets"
-        )
     if balance.budget is not None or balance.group_steps is not None:
         raise PlanError(
             "with a mixture, balance= takes neither token_budget= nor group_by_length=: which rows a step has follows "
