@@ -43,3 +43,11 @@ def test_places_are_ranks(rows: list[tuple[int, int]], sequence_rows: int, is_sp
             found.update(zip(before.places[own].tolist(), after.places[own].tolist(), strict=True))
         expected = sorted(place for other, place in placed if other == run)
         assert found == {place: rank for rank, place in enumerate(expected)}
+
+
+def test_rows_move_within_their_runs() -> None:
+    """Also where tokens that no reader wants are left out of sequences."""
+    output = _make_output([0, 0, 0, 1, 1], [4, 5, 9, 0, 7], 2)
+    (closed,) = close_gaps([output], [0, 1], 2, np.array([1, 0, 1, 0]))
+    places = dict(zip(output.places.tolist(), closed.places.tolist(), strict=True))
+    assert places == {4: 2, 5: 3, 9: 1, 0: 2, 7: 1}

@@ -43,7 +43,7 @@ def divide_rows_of_source(
         is_shared=np.zeros(len(rows), np.bool_),
     )
     divided = divide_source(assignment, own, leg.stop, leg.mixture.round_rows)
-    return lay_out_rounds(_as_divided(layouts), divided, own.costs, measures.astype(np.float64), None)
+    return lay_out_rounds(_as_divided(layouts), divided, own.costs, measures, None)
 
 
 def divide_sequences_of_source(
@@ -79,7 +79,7 @@ def divide_sequences_of_source(
     )
     divided = divide_source(assignment.of_sequences, own, leg.stop, leg.mixture.round_rows)
     found, keys = lay_out_rounds(
-        _as_divided(layouts), divided, own.costs, np.zeros(len(rows), np.float64), tokens
+        _as_divided(layouts), divided, own.costs, np.zeros(len(rows), np.float32), tokens
     )
     return found, tuple(_number_pieces(each, keys, low, seq_len) for each in documents)
 

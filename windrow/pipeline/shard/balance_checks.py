@@ -23,11 +23,12 @@ def check_balance(job: Job, balance: Balance) -> None:
     for name, is_used in refused.items():
         if is_used:
             raise PlanError(f"balance= cannot be combined with {name}: leave one of them out")
-    if job.mixture is not None:
-        _check_mixture_balance(balance)
     if job.packing is not None:
         _check_packed_balance(job.packing, balance, None if job.before else job.source.schema)
-    elif not job.before:
+        return
+    if job.mixture is not None:
+        _check_mixture_balance(balance)
+    if not job.before:
         check_measurable(job.source.schema, balance.column, PlanError, "")
         if balance.budget is not None and balance.budget.long_rows == "truncate":
             check_lists(job.source.schema, balance.column, PlanError, "")
@@ -46,10 +47,16 @@ def check_groups(at: Cursor, balance: Balance | None) -> None:
 
 def _check_mixture_balance(balance: Balance) -> None:
     """Raise PlanError if the rows of a mixture cannot be divided by cost."""
-    if balance.budget is not None or balance.group_steps is not None:
+    if balance.budget is not None:
         raise PlanError(
-            "with a mixture, balance= takes neither token_budget= nor group_by_length=: which rows a step has follows "
-            "from the shares"
+            "token_budget= cannot be combined with a mixture: where a step ends would depend on rows of all sources, "
+            "and so on windows that are read much later. Give batch_size=, or pack() each source, whose sequences all "
+            "have as many tokens"
+        )
+    if balance.group_steps is not None:
+        raise PlanError(
+            "group_by_length= cannot be combined with a mixture: a state counts the rows of each source, which would "
+            "not tell which of them have come out of a group. Leave it out, or pack() each source"
         )
 
 

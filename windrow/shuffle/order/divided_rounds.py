@@ -29,12 +29,12 @@ class PlacedRows(NamedTuple):
     """The rows of a window, in the order of the mixture's rows; with sequences, these."""
 
     rows: Ints  # the mixture's row
-    shards: Ints
-    ranks: Ints  # within the step; of copies that padding makes, the place in the batch
+    shards: NDArray[np.int32]
+    ranks: NDArray[np.int32]  # within the step; of copies that padding makes, the place in the batch
     is_copy: NDArray[np.bool_]
-    sizes: Ints  # 1, or the tokens of a sequence that lie in the window
+    sizes: NDArray[np.int32]  # 1, or the tokens of a sequence that lie in the window
     costs: NDArray[np.float64]
-    lengths: NDArray[np.float64]
+    lengths: NDArray[np.float32]
 
     def select(self, at: Any) -> PlacedRows:
         """Some of them."""
@@ -115,7 +115,7 @@ def lay_out_rounds(
     layouts: Sequence[DividedRounds],
     divided: DividedRows,
     costs: NDArray[np.float64],
-    lengths: NDArray[np.float64],
+    lengths: NDArray[np.float32],
     tokens: Ints | None,
 ) -> tuple[tuple[DividedRounds, ...], Ints]:
     """Lay out the runs of a source's window, given its rows.
@@ -145,7 +145,9 @@ def lay_out_rounds(
     own = np.flatnonzero(is_here)
     own = own[np.argsort(rows[own], kind="stable")]
     sizes = np.ones(len(rows), np.int64) if tokens is None else tokens[at]
-    placed = PlacedRows(rows, shards, ranks, is_copy, sizes, costs[at], lengths[at]).select(own)
+    # windows are held for long, so this takes no more memory than it needs
+    owners, of_step, counts = (each.astype(np.int32) for each in (shards, ranks, sizes))
+    placed = PlacedRows(rows, owners, of_step, is_copy, counts, costs[at], lengths[at]).select(own)
     # all layouts know all copies
     found = tuple(replace(each, copies=copies, placed=placed) for each in layouts)
     return found, keys[: len(divided.rows)]

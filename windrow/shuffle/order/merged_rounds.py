@@ -184,18 +184,19 @@ def merge_round(number: int, layouts: Sequence[DividedRounds], before: RoundPart
     parts = np.zeros(len(units), np.int64)
     (own,) = np.nonzero(~rows.is_copy)
     of_rows = rows.select(own)
+    lengths = of_rows.lengths.astype(np.float64)
     if _microbatches(assignment) > 1:
         total = layout.stop_row // layout.assignment.sequence_rows
         parts[own] = _divide_batches(assignment, of_rows, units[own], number * round_rows, total)
     counted = _sum(
         RoundParts(
-            of_rows.shards,
+            of_rows.shards.astype(np.int64),
             units[own],
             parts[own],
-            of_rows.sizes,
+            of_rows.sizes.astype(np.int64),
             of_rows.costs,
-            of_rows.lengths,
-            of_rows.lengths,
+            lengths,
+            lengths,
         )
     )
     copied = rows.select(rows.is_copy)
@@ -206,7 +207,7 @@ def merge_round(number: int, layouts: Sequence[DividedRounds], before: RoundPart
     moves = None
     if _microbatches(assignment) > 1:
         moves = _find_moves(layout, rows, units // assignment.workers, parts)
-    copies = np.stack([copied.shards, copied.ranks, copied.sizes], axis=1)
+    copies = np.stack([copied.shards, copied.ranks, copied.sizes], axis=1).astype(np.int64)
     return MergedRound(number, layout, counted, whole, moves, copies)
 
 
@@ -216,17 +217,23 @@ def _microbatches(assignment: ShardAssignment) -> int:
 
 
 def _join(assignment: ShardAssignment, found: PlacedRows) -> PlacedRows:
-    """The rows by shard, in the order in which they are placed; a sequence of two windows is one."""
+    """The rows by shard, in the order in which they are placed, copies last; a sequence of two windows is one."""
+    if not len(found.rows):
+        return found
     steps = (found.rows - assignment.start_row) // assignment.step_rows
-    found = found.select(np.lexsort((found.ranks, steps, found.is_copy, found.shards)))
-    is_first = np.diff(found.rows, prepend=-1).astype(np.bool_)
-    for each in (found.shards, found.ranks, found.is_copy):
-        is_first |= np.diff(each.astype(np.int64), prepend=-1).astype(np.bool_)
+    # one key sorts much faster than several
+    first = int(steps.min())
+    span = (int(steps.max()) + 1 - first) * assignment.step_rows
+    keys = (steps - first) * assignment.step_rows + found.ranks
+    keys += (found.shards * np.int64(2) + found.is_copy) * span
+    order = np.argsort(keys, kind="stable")
+    found = found.select(order)
+    is_first = np.diff(keys[order], prepend=-1) != 0
     if is_first.all():
         return found
-    (first,) = np.nonzero(is_first)
-    sums = {name: np.add.reduceat(getattr(found, name), first) for name in ("sizes", "costs", "lengths")}
-    return found.select(first)._replace(**sums)
+    (firsts,) = np.nonzero(is_first)
+    sums = {name: np.add.reduceat(getattr(found, name), firsts) for name in ("sizes", "costs", "lengths")}
+    return found.select(firsts)._replace(**sums)
 
 
 def _divide_batches(
@@ -255,9 +262,11 @@ def _find_moves(layout: DividedRounds, rows: PlacedRows, steps: Ints, parts: Int
     """By shard, the place in its run of each row, given them in the order in which they are placed."""
     # copies have runs of their own
     runs = np.where(rows.is_copy, -2, steps // layout.run_steps)
-    order = np.lexsort((rows.ranks, parts, steps, rows.is_copy, rows.shards))
-    is_first = np.diff(rows.shards, prepend=-1).astype(bool) | np.diff(runs, prepend=-1).astype(bool)
-    (first,) = np.nonzero(is_first)
+    begins_run = np.diff(rows.shards, prepend=-1).astype(bool) | np.diff(runs, prepend=-1).astype(bool)
+    begins_step = begins_run | np.diff(steps, prepend=-1).astype(bool)
+    keys = np.cumsum(begins_step) * _microbatches(layout.assignment) + parts
+    order = np.argsort(keys, kind="stable")
+    (first,) = np.nonzero(begins_run)
     sizes = np.diff(np.append(first, len(runs)))
     moved = np.empty(len(runs), np.int64)
     moved[order] = np.arange(len(runs)) - np.repeat(first, sizes)
