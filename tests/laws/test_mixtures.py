@@ -199,16 +199,16 @@ ON_RAY: tuple[SourceCase, ...] = (
 
 
 @pytest.mark.parametrize(
-    ("packed", "balance"),
+    ("packed", "balance", "replicas"),
     [
-        (0, None),
-        (0, Balance("x", "length ** 2", "free", 3)),
-        pytest.param(0, Balance("x", "length ** 2"), marks=pytest.mark.nightly),
-        pytest.param(5, None, marks=pytest.mark.nightly),
-        (5, Balance("x", "length ** 2", "free", 3)),
+        (0, None, None),
+        (0, Balance("x", "length ** 2", "free", 3), 2),
+        pytest.param(0, Balance("x", "length ** 2"), None, marks=pytest.mark.nightly),
+        pytest.param(5, None, None, marks=pytest.mark.nightly),
+        (5, Balance("x", "length ** 2", "free", 3), None),
     ],
 )
-def test_changes_on_ray(packed: int, balance: Balance | None, ray_local: None) -> None:
+def test_changes_on_ray(packed: int, balance: Balance | None, replicas: int | None, ray_local: None) -> None:
     sources = ON_RAY
     if packed:
         # the last one has no token in its only row
@@ -234,4 +234,4 @@ def test_changes_on_ray(packed: int, balance: Balance | None, ray_local: None) -
             Turn(4, 4, "save"),
         ],
     )
-    run(script, "ray", [balance])
+    run(script, "ray", [balance], replicas)

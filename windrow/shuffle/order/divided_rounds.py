@@ -49,7 +49,7 @@ class DividedRounds(RoundRuns):
     with rows that padding repeats.
     """
 
-    # (repeated, 3): of rows that padding repeats, the key of their first row, and that of the copy; see `number_rows`
+    # (repeated, 2): the key of each row that padding repeats, and that of its copy; see `lay_out_rounds`
     copies: Ints
     # None in a task
     placed: PlacedRows | None = None
@@ -94,7 +94,7 @@ class DividedRounds(RoundRuns):
 
     @cached_property
     def first_runs(self) -> Ints:
-        """(rounds,) what is added to the number of a run in its shard's stream, for the shard's first id."""
+        """(rounds,) added to the number of a run in the stream of the first shard, gives its id."""
         groups = [self.groups_of(number)[0] for number in range(self.first_round, self.stop_round)]
         found: Ints = self.starts[:-1] - np.array(groups, np.int64)
         return found
