@@ -97,3 +97,22 @@ def test_microbatches_are_even_over_all_sources(pipe: windrow.DatasetPipeline) -
             uneven += max(part.costs) > 1.1 * sum(part.costs) / 3
     # where one row costs more than a third of its batch, and where a step lies in two rounds
     assert uneven < 50
+
+
+@pytest.mark.parametrize("rows", ["equal", "free"])
+def test_many_sources_do_not_favour_a_shard(rows: Any) -> None:
+    """Each has few rows in a step, of which not always the same shard gets the most expensive one."""
+    random = np.random.default_rng(5)
+    sources = {
+        f"source {number}": windrow.from_arrow(
+            pa.table({"length": random.lognormal(3, 1, 100).astype(np.int64)})
+        ).repeat(1)
+        for number in range(20)
+    }
+    pipe = windrow.mixture(sources, dict.fromkeys(sources, 1), seed=7)
+    spent = np.zeros(SHARDS)
+    shards = pipe.options(executor="threads", progress=False).split(SHARDS)
+    balance = windrow.Balance("length", rows=rows)
+    for batches in zip(*(shard.iter_batches(10, balance=balance) for shard in shards), strict=True):
+        spent += [batch["length"].sum() for batch in batches]
+    assert spent.max() / spent.mean() < 1.1

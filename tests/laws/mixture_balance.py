@@ -86,12 +86,16 @@ class MixedStep:
         """The rows of a window, in a round, change places."""
         found = list(self.values)
         shards = len(self.batches)
-        for places in self._group(sorted(owners)):
+        in_turn = sorted(owners, key=lambda place: (self.rounds[place], self.sources[place], place))
+        for places in self._group(in_turn):
+            first = in_turn.index(places[0]) % shards
             rows, of_shard = [self.values[place] for place in places], [owners[place] for place in places]
             room = np.bincount(of_shard, minlength=shards).astype(np.int64)
-            to = balance_steps(self._costs(balance, rows), np.array([0, len(rows)]), shards, room).tolist()
+            to = balance_steps(
+                self._costs(balance, rows), np.array([0, len(rows)]), shards, np.roll(room, -first)
+            ).tolist()
             for shard in range(shards):
-                own = [row for row, owner in zip(rows, to, strict=True) if owner == shard]
+                own = [row for row, owner in zip(rows, to, strict=True) if (owner + first) % shards == shard]
                 targets = [place for place, owner in zip(places, of_shard, strict=True) if owner == shard]
                 for place, row in zip(targets, own, strict=True):
                     found[place] = row

@@ -62,7 +62,8 @@ def divide_source(assignment: ShardAssignment, own: SourceRows, total: int, roun
     rows = own.rows
     if balance.rows == "equal":
         movable = np.where(own.is_shared, -1, own.rows)
-        exchanged = exchange_rows(assignment, movable, own.costs, total, round_rows)
+        find_slots = _Groups(assignment, own, total, round_rows).find_slots
+        exchanged = exchange_rows(assignment, movable, own.costs, total, round_rows, find_slots)
         rows = np.where(own.is_shared, own.rows, exchanged)
         shards = _assign(assignment, rows, total)
     else:
@@ -104,16 +105,11 @@ class _Groups:
         """(rows,) the shards of the rows ``at``, where these are free."""
         rows, start = self._own.rows[at], self._assignment.start_row
         units = (rows - start) // self._unit
-        begins = start + units * self._unit
-        kept, rest = self._total, self._total - self._rest
-        if self._assignment.equal is True:
-            kept -= rest % self._trainers
-        stops = np.minimum(begins + self._unit, kept)
-        to = self._divide(at, begins, stops)
+        to = self._divide(at, start + units * self._unit)
         return units % self._assignment.workers * self._trainers + to
 
-    def _divide(self, at: Ints, begins: Ints, stops: Ints) -> Ints:
-        """(rows,) the bin of each row ``at``, given where its unit begins and stops."""
+    def _divide(self, at: Ints, begins: Ints) -> Ints:
+        """(rows,) the bin of each row ``at``, given where its unit begins."""
         own = self._own
         rows = own.rows[at]
         rounds = rows // self._round_rows
@@ -125,15 +121,21 @@ class _Groups:
             is_first |= np.diff(each[order], prepend=-2).astype(np.bool_)
         (firsts,) = np.nonzero(is_first)
         first = order[firsts]
-        slots = self._find_slots(rows[first], begins[first], stops[first], rounds[first])
+        slots = self.find_slots(rows[first])
         starts = np.append(firsts, len(order)).astype(np.int64)
         to = balance_steps(own.costs[at][order], starts, self._trainers, None)
         found = np.empty(len(at), np.int64)
         found[order] = (to + np.repeat(slots, np.diff(starts))) % self._trainers
         return found
 
-    def _find_slots(self, rows: Ints, begins: Ints, stops: Ints, rounds: Ints) -> Ints:
+    def find_slots(self, rows: Ints) -> Ints:
         """(groups,) how many rows of its unit come in groups before, given the first row of each group."""
+        start, rounds = self._assignment.start_row, rows // self._round_rows
+        begins = start + (rows - start) // self._unit * self._unit
+        kept = self._total
+        if self._assignment.equal is True:
+            kept -= (self._total - self._rest) % self._trainers
+        stops = np.minimum(begins + self._unit, kept)
         low = np.maximum(begins, rounds * self._round_rows)
         high = np.minimum(stops, (rounds + 1) * self._round_rows)
         counts, source = self._own.counts, self._own.source
