@@ -115,4 +115,6 @@ def test_many_sources_do_not_favour_a_shard(rows: Any) -> None:
     balance = windrow.Balance("length", rows=rows)
     for batches in zip(*(shard.iter_batches(10, balance=balance) for shard in shards), strict=True):
         spent += [batch["length"].sum() for batch in batches]
+    for shard in shards:
+        shard.close()
     assert spent.max() / spent.mean() < 1.1

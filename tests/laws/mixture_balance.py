@@ -18,12 +18,14 @@ Batches = list[list[list[Any]]]
 
 @dataclass(frozen=True)
 class MixedStep:
-    """A step: its rows, and by row the number of its source, the window of that, and the round in which it comes.
+    """A step: the mixture's row at which it begins, and its rows.
 
+    By row, it has the number of its source, the window of that, and the round in which it comes.
     ``batches`` are the places in the step of each shard's rows without a balance, some of them repeated. ``full``: the
     rows that such a step has at most.
     """
 
+    first: int
     values: Sequence[Any]
     sources: Sequence[int]
     windows: Sequence[Hashable]
@@ -82,13 +84,17 @@ class MixedStep:
             groups.setdefault(key, []).append(place)
         return list(groups.values())
 
+    def _spread(self, places: Sequence[int]) -> int:
+        """By how many bins those of a group are turned."""
+        return (self.first + places[0]) * 0x9E3779B97F4A7C15 % 2**64 >> 33
+
     def _exchange(self, balance: Balance, owners: dict[int, int]) -> list[Any]:
         """The rows of a window, in a round, change places."""
         found = list(self.values)
         shards = len(self.batches)
         in_turn = sorted(owners, key=lambda place: (self.rounds[place], self.sources[place], place))
         for places in self._group(in_turn):
-            first = in_turn.index(places[0]) % shards
+            first = self._spread(places) % shards
             rows, of_shard = [self.values[place] for place in places], [owners[place] for place in places]
             room = np.bincount(of_shard, minlength=shards).astype(np.int64)
             to = balance_steps(
@@ -111,8 +117,13 @@ class MixedStep:
         for places in self._group(in_turn):
             costs = self._costs(balance, [self.values[place] for place in places])
             to = balance_steps(costs, np.array([0, len(places)]), shards, None).tolist()
-            before = in_turn.index(places[0])
-            found.update({place: (each + before) % shards for place, each in zip(places, to, strict=True)})
+            before, turn, bins = in_turn.index(places[0]), self._spread(places), min(shards, len(places))
+            found.update(
+                {
+                    place: ((each + turn) % bins + before) % shards
+                    for place, each in zip(places, to, strict=True)
+                }
+            )
         return found
 
     def _cut(self, balance: Balance, own: list[int], values: Sequence[Any]) -> list[list[int]]:

@@ -285,6 +285,7 @@ class MixtureReading:
             return row % 2 if column == "flag" else row
 
         step = MixedStep(
+            first,
             values,
             [self.case.names.index(name) for name in self.latest],
             of_rows,

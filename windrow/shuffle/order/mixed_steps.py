@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from windrow.shuffle.order.scattered_balance import exchange_rows
+from windrow.shuffle.order.scattered_balance import exchange_rows, spread
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_balance import balance_steps
 
@@ -62,8 +62,7 @@ def divide_source(assignment: ShardAssignment, own: SourceRows, total: int, roun
     rows = own.rows
     if balance.rows == "equal":
         movable = np.where(own.is_shared, -1, own.rows)
-        find_slots = _Groups(assignment, own, total, round_rows).find_slots
-        exchanged = exchange_rows(assignment, movable, own.costs, total, round_rows, find_slots)
+        exchanged = exchange_rows(assignment, movable, own.costs, total, round_rows)
         rows = np.where(own.is_shared, own.rows, exchanged)
         shards = _assign(assignment, rows, total)
     else:
@@ -121,14 +120,19 @@ class _Groups:
             is_first |= np.diff(each[order], prepend=-2).astype(np.bool_)
         (firsts,) = np.nonzero(is_first)
         first = order[firsts]
-        slots = self.find_slots(rows[first])
+        slots = self._find_slots(rows[first])
         starts = np.append(firsts, len(order)).astype(np.int64)
         to = balance_steps(own.costs[at][order], starts, self._trainers, None)
+        sizes = np.diff(starts)
+        # a group of few rows has the first bins, of which another one gets the most expensive row each time
+        turned = (to + np.repeat(spread(rows[first]), sizes)) % np.repeat(
+            np.minimum(sizes, self._trainers), sizes
+        )
         found = np.empty(len(at), np.int64)
-        found[order] = (to + np.repeat(slots, np.diff(starts))) % self._trainers
+        found[order] = (turned + np.repeat(slots, sizes)) % self._trainers
         return found
 
-    def find_slots(self, rows: Ints) -> Ints:
+    def _find_slots(self, rows: Ints) -> Ints:
         """(groups,) how many rows of its unit come in groups before, given the first row of each group."""
         start, rounds = self._assignment.start_row, rows // self._round_rows
         begins = start + (rows - start) // self._unit * self._unit

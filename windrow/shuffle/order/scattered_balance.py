@@ -7,8 +7,6 @@ source as without balance, and nothing of other sources has to be known.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +15,17 @@ from windrow.shuffle.order.step_balance import balance_steps
 
 Ints = NDArray[np.int64]
 
+# 2**64 over the golden ratio: products of neighbours are far apart
+_FACTOR, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(33)
+
+
+def spread(rows: Ints) -> Ints:
+    """(rows,) by how many bins to turn those of rows that change places, given the first row: as good as at random.
+
+    Otherwise, the first bin would always get the most expensive row of each source.
+    """
+    return (rows.astype(np.uint64) * _FACTOR >> _SHIFT).astype(np.int64)
+
 
 def exchange_rows(
     assignment: ShardAssignment,
@@ -24,7 +33,6 @@ def exchange_rows(
     costs: NDArray[np.float64],
     total: int,
     round_rows: int,
-    find_slots: Callable[[Ints], Ints],
 ) -> Ints:
     """(rows,) where the rows of a window come, so that the shards of each step get about the same cost of them.
 
@@ -38,14 +46,11 @@ def exchange_rows(
         The row at which the mixture, or the leg, ends.
     round_rows
         Of the mixture.
-    find_slots
-        Gives the number of rows of a step that come before those that change places, given the first one of these. So
-        many shards further, another one is the first to get an expensive row: else it would always be the same.
 
     Examples
     --------
     >>> rows, costs = np.array([1, 2, 4, 7]), np.array([9.0, 8, 1, 1])
-    >>> exchange_rows(ShardAssignment(2, 4), rows, costs, 8, 8, np.zeros_like).tolist()
+    >>> exchange_rows(ShardAssignment(2, 4), rows, costs, 8, 8).tolist()
     [1, 4, 7, 2]
     """
     shards, _ = assignment.assign_rows(rows, total)
@@ -61,8 +66,7 @@ def exchange_rows(
     starts = np.append(np.flatnonzero(begins), len(own)).astype(np.int64)
     part = np.cumsum(begins) - 1
     room = np.bincount(part * assignment.shards + shards, minlength=(len(starts) - 1) * assignment.shards)
-    slots = find_slots(places[starts[:-1]])[:, None]
-    turned = (np.arange(assignment.shards) + slots) % assignment.shards
+    turned = (np.arange(assignment.shards) + spread(places[starts[:-1]])[:, None]) % assignment.shards
     room = np.take_along_axis(room.reshape(-1, assignment.shards), turned, axis=1)
     found_bins = balance_steps(costs[own], starts, assignment.shards, room.astype(np.int64))
     to = turned[part, found_bins]
