@@ -333,8 +333,7 @@ class MixtureLeg:
             return
         windows = self.mixture.sources[source].windows(first)
         found = list(takewhile(lambda window: window.start < last, windows))
-        starts = np.array([window.start for window in found], np.int64)
-        stops = np.array([window.stop for window in found], np.int64)
+        starts, stops = np.array([(each.start, each.stop) for each in found], np.int64).reshape(-1, 2).T
         first_rows = self.places(source, np.maximum(starts, first)).tolist()
         last_rows = self.places(source, np.minimum(stops, last) - 1).tolist()
         for window, first_row, last_row in zip(found, first_rows, last_rows, strict=True):
@@ -370,14 +369,12 @@ class MixtureLeg:
         # the first round of the slice of each
         begins = -(-(at * slices // counts[windows]) * counts[windows] // slices) + rounds.first[windows]
         sources = np.array([needed.source for needed in self.windows], np.int64)
-        starts, stops = (
-            np.array([getattr(needed.window, name) for needed in self.windows], np.int64)
-            for name in ("start", "stop")
-        )
+        spans = [(needed.window.start, needed.window.stop) for needed in self.windows]
+        starts, stops = np.array(spans, np.int64).reshape(-1, 2)[windows].T
         first = self._before_rounds[sources[windows], begins - rounds.start]
-        left = stops[windows] - np.clip(first, starts[windows], stops[windows])
+        left = stops - np.clip(first, starts, stops)
         numbers = at + rounds.first[windows]
-        shares = np.where(numbers == rounds.start, 1.0, left / (stops - starts)[windows])
+        shares = np.where(numbers == rounds.start, 1.0, left / (stops - starts))
         return numbers, windows, shares
 
     @cached_property
@@ -390,8 +387,7 @@ class MixtureLeg:
         """The largest sum, over what is held of the windows that a round needs, of a value given for each block."""
         before = np.append(0, np.cumsum(sizes[self.plan.blocks]))[self.plan.starts]
         rounds, windows, shares = self._held
-        sums = np.bincount(rounds - self.rounds.start, np.diff(before)[windows] * shares)
-        return ceil(sums.max(initial=0))
+        return ceil(np.bincount(rounds - self.rounds.start, np.diff(before)[windows] * shares).max(initial=0))
 
 
 @dataclass(frozen=True, eq=False)
