@@ -86,7 +86,12 @@ class MixedStep:
 
     def _spread(self, places: Sequence[int]) -> int:
         """By how many bins those of a group are turned."""
-        return (self.first + places[0]) * 0x9E3779B97F4A7C15 % 2**64 >> 33
+        return _mix(self.first + places[0])
+
+    def _order(self, places: Sequence[int]) -> list[int]:
+        """The shards in the order in which they get rows of a group."""
+        shards = len(self.batches)
+        return sorted(range(shards), key=lambda shard: _mix((self.first + places[0]) * shards + shard))
 
     def _exchange(self, balance: Balance, owners: dict[int, int]) -> list[Any]:
         """The rows of a window, in a round, change places."""
@@ -94,14 +99,14 @@ class MixedStep:
         shards = len(self.batches)
         in_turn = sorted(owners, key=lambda place: (self.rounds[place], self.sources[place], place))
         for places in self._group(in_turn):
-            first = self._spread(places) % shards
+            order = self._order(places)
             rows, of_shard = [self.values[place] for place in places], [owners[place] for place in places]
             room = np.bincount(of_shard, minlength=shards).astype(np.int64)
             to = balance_steps(
-                self._costs(balance, rows), np.array([0, len(rows)]), shards, np.roll(room, -first)
+                self._costs(balance, rows), np.array([0, len(rows)]), shards, room[order]
             ).tolist()
             for shard in range(shards):
-                own = [row for row, owner in zip(rows, to, strict=True) if (owner + first) % shards == shard]
+                own = [row for row, owner in zip(rows, to, strict=True) if order[owner] == shard]
                 targets = [place for place, owner in zip(places, of_shard, strict=True) if owner == shard]
                 for place, row in zip(targets, own, strict=True):
                     found[place] = row
@@ -140,3 +145,10 @@ class MixedStep:
             for place, part in zip(places, to, strict=True):
                 parts[(part + before) % balance.microbatches].append(place)
         return [part for part in parts if part]
+
+
+def _mix(word: int) -> int:
+    """The finalizer of splitmix64, and of that the upper 63 bits."""
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
+    return (word ^ word >> 31) >> 1

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_balance import balance_steps
+from windrow.shuffle.order.value_hash import mix_words
 
 Ints = NDArray[np.int64]
-
-# 2**64 over the golden ratio: products of neighbours are far apart
-_FACTOR, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(33)
 
 
 def spread(rows: Ints) -> Ints:
@@ -24,7 +22,16 @@ def spread(rows: Ints) -> Ints:
 
     Otherwise, the first bin would always get the most expensive row of each source.
     """
-    return (rows.astype(np.uint64) * _FACTOR >> _SHIFT).astype(np.int64)
+    return (mix_words(rows.astype(np.uint64)) >> np.uint64(1)).astype(np.int64)
+
+
+def order_bins(rows: Ints, bins: int) -> Ints:
+    """(rows, bins) the order in which bins get rows that change places, given the first row: as good as at random.
+
+    Where only some bins have room, turning them would favour those behind the others.
+    """
+    found: Ints = np.argsort(spread(rows[:, None] * bins + np.arange(bins)), axis=1, kind="stable")
+    return found
 
 
 def exchange_rows(
@@ -51,7 +58,7 @@ def exchange_rows(
     --------
     >>> rows, costs = np.array([1, 2, 4, 7]), np.array([9.0, 8, 1, 1])
     >>> exchange_rows(ShardAssignment(2, 4), rows, costs, 8, 8).tolist()
-    [1, 4, 7, 2]
+    [4, 1, 2, 7]
     """
     shards, _ = assignment.assign_rows(rows, total)
     (own,) = np.nonzero(rows >= assignment.start_row)
@@ -66,10 +73,9 @@ def exchange_rows(
     starts = np.append(np.flatnonzero(begins), len(own)).astype(np.int64)
     part = np.cumsum(begins) - 1
     room = np.bincount(part * assignment.shards + shards, minlength=(len(starts) - 1) * assignment.shards)
-    turned = (np.arange(assignment.shards) + spread(places[starts[:-1]])[:, None]) % assignment.shards
-    room = np.take_along_axis(room.reshape(-1, assignment.shards), turned, axis=1)
-    found_bins = balance_steps(costs[own], starts, assignment.shards, room.astype(np.int64))
-    to = turned[part, found_bins]
+    ordered = order_bins(places[starts[:-1]], assignment.shards)
+    room = np.take_along_axis(room.reshape(-1, assignment.shards), ordered, axis=1)
+    to = ordered[part, balance_steps(costs[own], starts, assignment.shards, room.astype(np.int64))]
     # the rows of a shard take its places in their order
     found = rows.copy()
     found[own[np.lexsort((to, part))]] = places[np.lexsort((shards, part))]

@@ -82,15 +82,15 @@ def _hash_array(array: pa.Array) -> Words:
     if pt.is_dictionary(kind):
         return _hash_array(array.dictionary_decode())
     if pt.is_null(kind):
-        return np.full(len(array), _mix(np.array([_NULL]))[0])
+        return np.full(len(array), mix_words(np.array([_NULL]))[0])
     with np.errstate(over="ignore"):
         hashes = _hash_bytes(array) if _is_bytes(kind) or pt.is_decimal(kind) else _hash_words(array)
     if array.null_count:
-        hashes[array.is_null().to_numpy(zero_copy_only=False)] = _mix(np.array([_NULL]))[0]
+        hashes[array.is_null().to_numpy(zero_copy_only=False)] = mix_words(np.array([_NULL]))[0]
     return hashes
 
 
-def _mix(words: Words) -> Words:
+def mix_words(words: Words) -> Words:
     """The finalizer of splitmix64 (Steele, Lea and Flood, 2014)."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -98,7 +98,7 @@ def _mix(words: Words) -> Words:
 
 
 def _add(hashes: Words, words: Words) -> Words:
-    return _mix((hashes ^ words) + _STEP)
+    return mix_words((hashes ^ words) + _STEP)
 
 
 def _hash_words(array: pa.Array) -> Words:
