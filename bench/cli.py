@@ -52,7 +52,6 @@ _COMMANDS: dict[str, ModuleType] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m bench", description="Benchmarks of windrow and comparable libraries."
     )

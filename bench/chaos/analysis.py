@@ -19,7 +19,6 @@ _SHOWN = 20
 
 
 def compare(incarnations: Sequence[Incarnation], stream: Expected, trainers: int) -> list[str]:
-    """Describe every difference from the undisturbed stream."""
     differences = []
     for shard in range(trainers):
         own = sorted(
@@ -110,17 +109,7 @@ def _key(incarnation: Incarnation, step: Step) -> tuple[int, int, int]:
 
 @dataclass
 class Report:
-    """Results of a chaos run.
-
-    Attributes
-    ----------
-    recovery_seconds
-        By kind of kill: seconds until each affected shard received its next batch.
-    ray_seconds
-        By kind of kill: seconds until Ray had restarted a plain task with retries.
-    longest_wait_seconds
-        Longest wait of a trainer for one batch.
-    """
+    """By kind of kill, ``ray_seconds`` are those until Ray had restarted a plain task with retries."""
 
     seed: int
     kills: dict[str, int]
@@ -138,12 +127,10 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether there were no differences and no errors."""
         return not self.differences and not self.errors
 
     @property
     def killed(self) -> int:
-        """Number of kills, memory pressure excluded."""
         return sum(times for kind, times in self.kills.items() if kind != "pressure")
 
 
@@ -157,7 +144,6 @@ def make_report(
     baseline: tuple[float, float],
     disturbed: tuple[float, float],
 ) -> Report:
-    """Compare with the undisturbed stream and measure recovery and throughput."""
     steps = [_key(incarnation, step) for incarnation in incarnations for step in incarnation.steps]
     return Report(
         seed=seed,
@@ -184,7 +170,6 @@ def _write_seconds(seconds: Sequence[float] | None) -> tuple[str, str]:
 
 
 def draw_report(report: Report) -> str:
-    """Kills, recovery, throughput and differences."""
     rows = [
         (
             kind,

@@ -24,13 +24,7 @@ _NODE_KINDS = ("raylet", "objects")
 
 
 class ChaosCluster:
-    """A head node with the driver, nodes with trainers, and nodes that only run data tasks.
-
-    Attributes
-    ----------
-    head, trainer_nodes
-        Id of the node with the driver and the coordinator, and ids of the nodes with trainers.
-    """
+    """A head node with the driver and the coordinator, nodes with trainers, and nodes that only run data tasks."""
 
     def __init__(self, setting: Setting) -> None:
         import ray
@@ -58,7 +52,6 @@ class ChaosCluster:
 
     @property
     def data_nodes(self) -> list[str]:
-        """Ids of the nodes without trainers."""
         return [str(node.node_id) for node in self._data_nodes]
 
     def find_map_workers(self) -> list[tuple[int, str]]:
@@ -68,11 +61,9 @@ class ChaosCluster:
         return busy or [(process, node) for process, node, title in workers if title.startswith("ray::IDLE")]
 
     def find_actors(self) -> list[tuple[int, str]]:
-        """The actors that run a transform, and their nodes."""
         return [found for found in self._workers() if "ray::_Worker" in read_command(found[0])]
 
     def find_coordinators(self) -> list[tuple[int, str]]:
-        """The coordinator's process and the id of its node, if it is running."""
         return [found for found in self._workers() if "Coordinator" in read_command(found[0])]
 
     def kill_starting(self, rng: random.Random, *, anywhere: bool) -> str | None:
@@ -113,12 +104,10 @@ class ChaosCluster:
         return str(node.node_id)
 
     def add_data_node(self) -> str:
-        """Start a replacement; returns the id of its node."""
         self._data_nodes.append(self._cluster.add_node(**self._node))
         return str(self._data_nodes[-1].node_id)
 
     def fill_store(self, rng: random.Random, share: float, seconds: float) -> None:
-        """Fill a share of the object store of a node with trainers for some seconds."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -185,15 +174,7 @@ class _StandbyKill:
 
 
 class StandbyTasks:
-    """Tasks with retries that only sleep: one on each node, and a second one on each node that may be killed.
-
-    Parameters
-    ----------
-    folder
-        Folder of the logs of their starts.
-    nodes, killable_nodes
-        Ids of the nodes that are never killed, and of those that may be.
-    """
+    """Tasks with retries that only sleep: one on each node, and a second one on each node that may be killed."""
 
     def __init__(self, folder: Path, nodes: Sequence[str], killable_nodes: Sequence[str]) -> None:
         self._folder = folder
@@ -206,7 +187,6 @@ class StandbyTasks:
             self.begin(node)
 
     def begin(self, node: str) -> None:
-        """Start the tasks of a node that may be killed."""
         self._begin(node, "worker")
         self._begin(node, "node")
 
@@ -245,7 +225,6 @@ class StandbyTasks:
 
 
 def _read_begins(log: Path) -> list[tuple[float, int]]:
-    """Time and process id of each start of a node's task."""
     lines = log.read_text().split("\n")[:-1] if log.exists() else []
     return [(float(moment), int(process)) for moment, process in (line.split() for line in lines)]
 

@@ -57,7 +57,6 @@ def _run_plan(
     baseline_seconds: float,
     report_progress: ProgressCallback,
 ) -> Report:
-    """Execute ``kills`` kills within about ``seconds`` seconds, and compare the delivered rows."""
     import ray
 
     with tempfile.TemporaryDirectory(prefix="windrow-chaos-") as name, ChaosCluster(setting) as cluster:
@@ -98,8 +97,6 @@ def _run_plan(
 
 
 class _KillExecutor:
-    """Executes planned kills."""
-
     def __init__(
         self,
         cluster: ChaosCluster,
@@ -121,7 +118,6 @@ class _KillExecutor:
             self._trainers.look()
 
     def wait_for_steps(self, steps: int, seconds: float) -> None:
-        """Wait until every trainer has completed some further steps."""
         wanted = [before + steps for before in self._trainers.progress.steps()]
         until = time.monotonic() + seconds
         while any(now < due for now, due in zip(self._trainers.progress.steps(), wanted, strict=True)):
@@ -135,7 +131,6 @@ class _KillExecutor:
                 return
 
     def execute(self, planned: PlannedKill) -> None:
-        """Execute a kill as soon as there is a target of its kind."""
         act = getattr(self, f"_kill_{planned.kind}")
         until = time.monotonic() + _TARGET_SECONDS
         while not self._trainers.errors:
@@ -194,7 +189,6 @@ class _KillExecutor:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``chaos``."""
     parser.add_argument("--minutes", type=float, default=2.0, help="duration of the phase with kills")
     parser.add_argument("--seed", type=int, default=0, help="seed of the kill plan")
     parser.add_argument("--kills", type=int, help="number of kills (default: one per 5 s)")

@@ -33,62 +33,36 @@ _MIN_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Setting:
-    """The data, the pipeline and the cluster.
-
-    Attributes
-    ----------
-    groups, group_rows
-        Row groups of the file, and rows of each.
-    window_groups
-        Row groups of a window.
-    block_seconds
-        Duration of a transform per block, so that map tasks are often killed while they run.
-    counted
-        Whether rows are filtered, so that row counts are unknown until blocks are read.
-    prepared
-        Whether a transform behind the shuffle runs on a pool of actors, anywhere in the cluster.
-    trainers, batch_rows
-        Number of trainers, and rows of a batch.
-    lead
-        Maximum number of steps by which a trainer may lead the others, as if they exchanged gradients.
-    max_rollback_steps
-        Maximum number of steps by which the state that a trainer restarts from is older than its last step.
-    nodes
-        Number of nodes with trainers and without, in addition to the driver's node.
-    cpus
-        Logical CPUs of each raylet.
-    store_bytes
-        Size of each raylet's object store.
-    """
-
     seed: int = 7
     groups: int = 48
     group_rows: int = 12_500
     window_groups: int = 16
+    # of a transform per block, so that map tasks are often killed while they run
     block_seconds: float = 0.04
+    # rows are filtered, so that row counts are unknown until blocks are read
     counted: bool = False
+    # a transform behind the shuffle runs on a pool of actors
     prepared: bool = False
     trainers: int = 3
     batch_rows: int = 1_000
+    # steps by which a trainer may lead the others, as if they exchanged gradients
     lead: int = 100
     max_rollback_steps: int = 8
+    # with trainers and without, in addition to the driver's
     nodes: tuple[int, int] = (2, 1)
     cpus: int = 2
     store_bytes: int = 120 * 2**20
 
     def keys_of(self, group: int) -> NDArray[np.int64]:
-        """The keys that a row group delivers, in stored order."""
         keys = np.arange(group * self.group_rows, (group + 1) * self.group_rows)
         return keys[keys % _FILTER_MODULUS != 0] if self.counted else keys
 
 
 def derive(keys: NDArray[np.int64], number: int) -> NDArray[np.int64]:
-    """Column ``number`` of the rows with these keys."""
     return (keys * np.int64(2 * number + 1)) ^ np.int64(_FACTOR >> 2)
 
 
 def write_data(setting: Setting, path: Path) -> None:
-    """Write a file whose columns are functions of its keys."""
     names = ["key", *(f"c{number}" for number in range(1, COLUMNS))]
     schema = pa.schema([(name, pa.int64()) for name in names])
     with pq.ParquetWriter(path, schema, use_dictionary=False, compression="none") as writer:
@@ -99,8 +73,6 @@ def write_data(setting: Setting, path: Path) -> None:
 
 
 class _SlowTransform:
-    """A transform that sleeps."""
-
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
@@ -135,8 +107,6 @@ def _filter_keys(batch: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True)
 class PlannedKill:
-    """A planned kill, ``after_seconds`` after the previous one."""
-
     after_seconds: float
     kind: str
 
@@ -165,29 +135,23 @@ def plan_kills(seed: int, kills: int, seconds: float, kinds: Sequence[str] = KIN
 
 
 def digest_keys(keys: NDArray[np.int64]) -> str:
-    """A short digest of the keys of a batch, in their order."""
     return hashlib.blake2b(np.ascontiguousarray(keys, "<i8").tobytes(), digest_size=8).hexdigest()
 
 
 class Expected:
-    """The undisturbed stream of a setting."""
-
     def __init__(self, setting: Setting, path: Path) -> None:
         self._setting = setting
         self._job = make_pipeline(setting, path)._job()
         self._order = lru_cache(4)(self._make_order)
 
     def rows(self) -> int:
-        """Rows of an epoch."""
         return sum(len(self._setting.keys_of(group)) for group in range(self._setting.groups))
 
     def steps(self, shard: int) -> int:
-        """Batches of a shard in an epoch."""
         full, rest = divmod(self.rows(), self._setting.trainers * self._setting.batch_rows)
         return full + (rest // self._setting.trainers + (shard < rest % self._setting.trainers) > 0)
 
     def keys(self, epoch: int, step: int, shard: int) -> NDArray[np.int64]:
-        """The keys of one batch."""
         n, B = self._setting.trainers, self._setting.batch_rows
         order = self._order(epoch)
         full = len(order) // (n * B)
@@ -199,7 +163,6 @@ class Expected:
         return rest[first : first + share + (shard < more)]
 
     def digest(self, epoch: int, step: int, shard: int) -> str:
-        """The digest of one batch's keys."""
         return digest_keys(self.keys(epoch, step, shard))
 
     def _make_order(self, epoch: int) -> NDArray[np.int64]:

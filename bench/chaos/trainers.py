@@ -23,17 +23,7 @@ _POLL_SECONDS = 0.005
 
 @dataclass(frozen=True)
 class Step:
-    """One batch that a trainer received.
-
-    Attributes
-    ----------
-    began, time
-        Times at which it was requested and received.
-    digest
-        Hash of its keys; None if its other columns do not match its keys.
-    state
-        The ``state_dict()`` after the batch.
-    """
+    """A batch that a trainer received, and the state after it; no digest if its other columns do not match its keys."""
 
     began: float
     time: float
@@ -45,7 +35,6 @@ class Step:
 
     @property
     def wait_seconds(self) -> float:
-        """How long the trainer waited for it."""
         return self.time - self.began
 
 
@@ -60,7 +49,6 @@ class Incarnation:
 
 
 def write_step(file: IO[str], step: Step) -> None:
-    """Append a step to the log."""
     file.write(json.dumps(vars(step)) + "\n")
     file.flush()
 
@@ -87,31 +75,24 @@ class SharedProgress:
         self._steps: NDArray[np.int64] = np.memmap(path, "<i8", "r+", shape=(trainers + 1,))
 
     def set(self, shard: int, steps: int) -> None:
-        """Set the steps that a trainer has completed over all epochs."""
         self._steps[shard] = steps
 
     def minimum(self) -> int:
-        """Steps of the slowest trainer."""
         return int(self._steps[:-1].min())
 
     def steps(self) -> list[int]:
-        """Steps of every trainer."""
         return self._steps[:-1].tolist()
 
     def stop(self) -> None:
-        """Stop all trainers."""
         self._steps[-1] = 1
 
     @property
     def stopped(self) -> bool:
-        """Whether the trainers shall stop."""
         return bool(self._steps[-1])
 
 
 @dataclass(frozen=True)
 class TrainerSpec:
-    """What a trainer reads, the state it starts from, and the files that it writes to."""
-
     setting: Setting
     number: int
     state: dict[str, Any] | None
@@ -124,11 +105,9 @@ class Trainer:
     """An actor that reads one shard until the run is stopped."""
 
     def process(self) -> int:
-        """The process id of this actor."""
         return os.getpid()
 
     def train(self, shard: Shard, spec: TrainerSpec) -> None:
-        """Read the shard, from a state if there is one, until the run stops."""
         progress = SharedProgress(spec.progress, spec.setting.trainers)
         if spec.state is not None:
             shard.load_state_dict(spec.state)
@@ -154,15 +133,12 @@ class Trainer:
 
 
 def _columns_match(batch: Mapping[str, Any]) -> bool:
-    """Whether the other columns match the keys."""
     keys = batch["key"]
     return all((batch[f"c{number}"] == derive(keys, number)).all() for number in range(1, COLUMNS, 6))
 
 
 @dataclass
 class _LiveTrainer:
-    """The current incarnation of one trainer."""
-
     actor: Any
     running: Any
     log: Path
@@ -215,7 +191,6 @@ class TrainerGroup:
         return shard, live.node
 
     def look(self) -> None:
-        """Record trainers that ended on their own as errors."""
         import ray
 
         for shard, live in enumerate(self._live):
@@ -224,7 +199,6 @@ class TrainerGroup:
                 self.errors.append(f"trainer {shard}: {_describe_end(live.running)}")
 
     def finish(self, seconds: float) -> list[Incarnation]:
-        """Let all trainers end; returns all incarnations."""
         import ray
 
         self.progress.stop()

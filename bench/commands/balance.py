@@ -50,7 +50,6 @@ _STEP_NOTE = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``balance``."""
     parser.add_argument("--epochs", type=int, default=20, help="orders of each corpus")
     parser.add_argument("--steps", type=int, default=24, help="of training, each in all ways; 0: no training")
     parser.add_argument(

@@ -43,7 +43,6 @@ _BUDGET_NOTE = (
 
 
 def make_lengths(rows: int, median: float, longest: float = np.inf) -> Lengths:
-    """Log-normal lengths of sigma 1."""
     drawn = np.exp(np.random.default_rng(0).normal(np.log(median), 1, rows))
     return np.clip(drawn, 1, longest).astype(np.int64)
 

@@ -10,7 +10,6 @@ from bench.throughput.options import BenchConfig
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``demo``."""
     parser.add_argument("--small", action="store_true", help="a tenth of the data, for CI")
 
 

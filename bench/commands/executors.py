@@ -28,7 +28,6 @@ _Medians = Mapping[tuple[str, str], Mapping[str, float]]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``executors``."""
     add_measured(parser, shapes="plain,tokens", executors=False)
     parser.add_argument("--trainers", type=int, default=2, help="trainers")
     parser.add_argument("--caches", default="none,memory", help="of none, memory")

@@ -107,7 +107,6 @@ def _pass_bytes(path: str) -> int:
 
 
 def read_pass(endpoint: str, folder: str, window: str) -> None:
-    """One rank's part of one epoch from an S3 server."""
     import windrow
 
     dataset = windrow.read_parquet(f"s3://{folder}", storage_options=make_storage_options(endpoint))

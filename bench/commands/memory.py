@@ -30,7 +30,6 @@ _NOTE = "limit: of the object store on Ray, of all memory on threads; peak: abov
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``memory``; other settings are the defaults of ``throughput``."""
     add_data(parser)
     group = parser.add_argument_group("run")
     group.add_argument("--object-store", default="140MB", help="size of Ray's object store")

@@ -61,7 +61,6 @@ class _Run:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``mesh``."""
     parser.add_argument("--size", default="1.4GB", help="decoded size of the data")
     parser.add_argument("--shards", type=int, default=2, help="shards: the data-parallel size")
     parser.add_argument("--replicas", default="2,4", help="replicas of each shard, one or more numbers")
@@ -114,8 +113,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Medians:
-    """Medians of several runs."""
-
     def __init__(self, runs: Sequence[_Run]) -> None:
         self.seconds = statistics.median(second for run in runs for second in run.seconds)
         self.tasks = statistics.median(run.tasks for run in runs)
@@ -155,7 +152,6 @@ class _Trainer:
     """Reads a shard; returns when it has ended each epoch."""
 
     def read(self, shard: Any) -> list[float]:
-        """Read all epochs."""
         ends = []
         for epoch in shard.iter_epochs():
             for _ in epoch.iter_torch_batches(batch_size=_BATCH_ROWS):

@@ -37,8 +37,6 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class _Reading:
-    """What one process has measured."""
-
     rows_per_second: float
     first_seconds: float
     memory_bytes: int
@@ -46,7 +44,6 @@ class _Reading:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``mixture``."""
     parser.add_argument("--size", default="1.4GB", help="decoded size of the data")
     parser.add_argument("--sources", default="3,50", help="numbers of sources")
     parser.add_argument("--memory-limit", help="that of each pipeline (default: windrow's)")

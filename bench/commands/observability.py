@@ -26,7 +26,6 @@ _NOTE = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``observability``."""
     add_measured(parser, shapes="plain,tokens,text")
     parser.add_argument("--pairs", type=int, default=80, help="pairs of each shape")
     parser.add_argument("--epochs", type=int, default=12, help="epochs in each half")

@@ -13,7 +13,6 @@ from bench.throughput.report import describe_breaches, draw_table, open_data, su
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``throughput``."""
     add_throughput(parser)
     group = parser.add_argument_group("launcher")
     group.add_argument(
@@ -25,7 +24,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure what the options say."""
     config = read_throughput(options)
     return measure_launched(config, _read_ranks(options.ranks)) if options.launcher else measure(config)
 

@@ -33,7 +33,6 @@ _NOTE = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``cores``."""
     add_measured(parser, shapes="plain", executors=False)
     parser.set_defaults(size="1GB")
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="what is measured")
@@ -54,7 +53,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def choose_counts(most: int) -> list[int]:
-    """1, 2, 4 and so on, and ``most`` itself."""
     return [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
 
 
@@ -84,7 +82,6 @@ def measure_cores(options: argparse.Namespace, ends_at: float = float("inf")) ->
 def _measure_systems(
     shape: str, names: Sequence[str], cores: int, request: dict[str, Any], options: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """The systems on some cores, in turns."""
     line = ProgressLine(sys.stderr)
     line.start(f"{shape}, {cores} {'core' if cores == 1 else 'cores'}")
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
@@ -130,7 +127,6 @@ def _take_medians(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _compare(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add the ratios to those that were measured."""
     measured = [each for each in results if "error" not in each]
     seconds = {(each["shape"], each["cores"], each["system"]): each["seconds"] for each in measured}
     for each in measured:

@@ -40,7 +40,6 @@ class Layout:
     groups_per_file: int = 4
 
     def files(self) -> list[range]:
-        """The rows of every file, in order."""
         step = self.group_rows * self.groups_per_file
         return [range(first, min(first + step, self.rows)) for first in range(0, self.rows, step)]
 
@@ -73,23 +72,7 @@ def make_data(
     progress: Callable[[int, int], None],
     group_rows: int = GROUP_ROWS,
 ) -> list[Path]:
-    """Generate the missing files, and return all files in order.
-
-    Parameters
-    ----------
-    kind
-        One of `KINDS`.
-    size_bytes
-        Decoded bytes; rounded to complete row groups if there are eight or more.
-    folder
-        Parent folder; each dataset has a subfolder named after its parameters.
-    workers
-        Number of writer processes.
-    progress
-        Called with (files done, total files).
-    group_rows
-        The most rows of a row group.
-    """
+    """Generate the missing files, and return all files in order; ``progress`` gets the files done, and all."""
     layout = plan_layout(size_bytes, _MAKERS[kind][0], group_rows)
     groups = "" if group_rows == GROUP_ROWS else f"-groups-of-{group_rows}"
     home = folder / f"{kind}-{layout.rows}-rows{groups}-seed-{_SEED}-v{_FORMAT}"
@@ -127,5 +110,4 @@ def write_file(kind: str, rows: range, group_rows: int, path: Path) -> None:
 
 
 def make_table(kind: str, first_row: int, rows: int, group: int, seed: int) -> pa.Table:
-    """Generate one row group."""
     return _MAKERS[kind][1](first_row, rows, group, seed)

@@ -73,7 +73,6 @@ DLRM_ROW_BYTES = 8 * (len(CARDINALITIES) + 2)
 
 
 def make_dlrm(first_row: int, rows: int, group: int, seed: int) -> pa.Table:
-    """Make the rows of one row group."""
     columns: dict[str, NDArray[np.generic]] = {"key": np.arange(first_row, first_row + rows, dtype=np.int64)}
     for number, (name, high) in enumerate(CARDINALITIES.items()):
         columns[name] = draw_integers(draw_raw(seed, group, number, rows), high)
@@ -91,7 +90,6 @@ def _signal(columns: dict[str, NDArray[np.generic]]) -> NDArray[np.float64]:
 
 
 def make_taxi(first_row: int, rows: int, group: int, seed: int) -> pa.Table:
-    """Make the rows of one row group."""
     raw = [draw_raw(seed, group, number, rows) for number in range(14)]
     key = np.arange(first_row, first_row + rows, dtype=np.int64)
     seconds = 60 + (-np.log1p(-draw_unit(raw[1])) * 720).astype(np.int64)
@@ -145,7 +143,6 @@ _WORDS = [f"word {number:05d} {'.' * (number % 30)}" for number in range(5_000)]
 
 
 def make_wide(first_row: int, rows: int, group: int, seed: int) -> pa.Table:
-    """A key and a thousand float columns."""
     floats = {
         f"float{number}": draw_unit(draw_raw(seed, group, number, rows)).astype(np.float32)
         for number in range(_WIDE_COLUMNS)
@@ -154,13 +151,11 @@ def make_wide(first_row: int, rows: int, group: int, seed: int) -> pa.Table:
 
 
 def make_narrow(first_row: int, rows: int, group: int, seed: int) -> pa.Table:
-    """A key and one double."""
     value = draw_unit(draw_raw(seed, group, 0, rows))
     return pa.table({"key": np.arange(first_row, first_row + rows, dtype=np.int64), "value": value})
 
 
 def make_text(first_row: int, rows: int, group: int, seed: int) -> pa.Table:
-    """A key and five columns of 11 to 40 letters."""
     words = pa.array(_WORDS)
     texts = {
         f"text{number}": words.take(pa.array(draw_integers(draw_raw(seed, group, number, rows), len(_WORDS))))

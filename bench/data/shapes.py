@@ -28,61 +28,24 @@ MakeGroup = Callable[[int, int], pa.Table]
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows of a shape are divided into files.
-
-    Attributes
-    ----------
-    files
-        The number of files.
-    groups
-        Row groups of a file.
-    rows
-        Rows of a row group; None: as many as the size asked for has.
-    parts
-        The number of tables that a row group is made from, so that not all of it is in memory.
-    folders
-        The number of Hive folders, ``day=0`` and so on; 0: the files are in one folder.
-    """
-
     files: int = 8
     groups: int = 2
+    # of a row group; None: as many as the size asked for has
     rows: int | None = None
+    # tables that a row group is made from, so that not all of it is in memory
     parts: int = 1
+    # Hive folders, ``day=0`` and so on
     folders: int = 0
 
     def path(self, part: int) -> str:
-        """The path of a file below the folder of its shape."""
         folder = f"day={part * self.folders // self.files}/" if self.folders else ""
         return f"{folder}part-{part}.parquet"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of data.
-
-    Attributes
-    ----------
-    title
-        What the table calls it.
-    asked
-        The share of the scan's speed, by CPU time on threads to Arrow, that windrow has to reach.
-    row_bytes
-        Decoded bytes of a row.
-    make
-        Makes a row group.
-    write
-        Options for ``pyarrow.parquet.write_table``.
-    layout
-        How rows are divided into files.
-    by_default
-        Whether it is measured if no shapes are named.
-    window
-        Bytes per window, if none are asked for; None: one window.
-    memory_limit
-        The limit of the reader's memory.
-    """
-
     title: str
+    # the share of the scan's speed, by CPU time on threads to Arrow, that windrow has to reach
     asked: float
     row_bytes: int
     make: MakeGroup
@@ -116,7 +79,6 @@ def _numbers_with_nulls(rows: int, group: int) -> pa.Table:
 
 
 def _measures(rows: int, group: int) -> pa.Table:
-    """Ten counters and ten doubles, as logs of measurements have them."""
     first = np.cumsum(draw_integers(_raw(rows, group, 0), 1_000))
     counters = {f"counter{k}": first * (k + 1) + draw_integers(_raw(rows, group, k), 50) for k in range(10)}
     doubles = {f"value{k}": 20 + draw_unit(_raw(rows, group, 50 + k)) for k in range(10)}
@@ -163,7 +125,6 @@ def make_sentences(rows: int, group: int, column: int, words: int) -> pa.Array:
 
 
 def _text(rows: int, group: int) -> pa.Table:
-    """A body, a title, an address, and a language."""
     languages = pa.array(["en", "de", "fr", "es", "zh", "ja", "pt", "it"])
     return pa.table(
         {

@@ -20,33 +20,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Case:
-    """A format.
-
-    Attributes
-    ----------
-    name
-        Name on the command line.
-    make
-        Writes about this many bytes of data into a folder.
-    alone
-        Reads the folder once into memory with the library alone and its defaults, on all cores;
-        returns the number of rows.
-    read
-        Opens the folder as a windrow Dataset.
-    mapped
-        Like ``alone``, but by memory-mapping files and copying batch by batch, for libraries that
-        support it.
-    """
-
     name: str
     make: Callable[[Path, int], None]
+    # reads the folder once into memory with the library alone, on all cores; returns the number of rows
     alone: Callable[[Path], int]
     read: Callable[[Path], Any]
+    # the same, but by memory-mapping files and copying batch by batch
     mapped: Callable[[Path], int] | None = None
 
 
 def on_all_cores(work: Callable[[T], int], items: Sequence[T]) -> int:
-    """Process the items on one thread per core, and sum the results."""
     with ThreadPoolExecutor(count_cores()) as threads:
         return sum(threads.map(work, items))
 

@@ -34,7 +34,6 @@ Taken = tuple[float, float]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
     names = ",".join(case.name for case in CASES)
     parser.add_argument("--formats", default=names, help="formats, separated by commas")
     parser.add_argument("--size", default="400MB", help="decoded size of the data of each format")
@@ -73,7 +72,6 @@ def _median(taken: Iterable[Taken]) -> Taken:
 
 
 def _make(case: Case, folder: Path, size_bytes: int) -> None:
-    """Generate the data unless that was done before."""
     # a marker next to the folder; the folder cannot be renamed into place, because Iceberg's paths are absolute
     made = folder.with_name(folder.name + ".made")
     if made.exists():
@@ -103,8 +101,6 @@ def _time(work: Callable[[], object]) -> Taken:
 
 
 def _measure_epochs(case: Case, pipe: Any, rows: int) -> Taken:
-    """Time of an epoch, without the first."""
-
     def read(epochs: Iterable[Any]) -> None:
         for epoch in epochs:
             found = _count(epoch)

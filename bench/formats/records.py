@@ -27,7 +27,6 @@ _AT_ONCE = 64
 
 
 def _table(rows: int, seed: int) -> pa.Table:
-    """Half integers, half floats, and a short text."""
     bits = np.random.Generator(np.random.PCG64(seed))
     columns: dict[str, Any] = {f"i{at}": bits.integers(0, 10**6, rows) for at in range(_NUMBERS // 2)}
     columns |= {f"f{at}": bits.random(rows) for at in range(_NUMBERS // 2)}

@@ -18,7 +18,6 @@ _ROW_BYTES = 8 * 16
 
 
 def make_table(rows: int, seed: int) -> pa.Table:
-    """Columns of random doubles."""
     bits = np.random.Generator(np.random.PCG64(seed))
     return pa.table({f"x{number}": bits.random(rows) for number in range(_COLUMNS)})
 

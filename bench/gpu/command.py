@@ -23,7 +23,6 @@ _NOTE = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``gpu``."""
     parser.add_argument("--loaders", default=",".join(LOADERS), help="what to compare")
     parser.add_argument("--size", default="2GB", help="decoded size of the data")
     parser.add_argument("--batch-size", type=int, default=65_536, help="rows of a batch")
@@ -33,7 +32,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def find_gpu() -> Gpu | None:
-    """The GPU of this machine, if torch finds one."""
     import torch
 
     return CudaGpu() if torch.cuda.is_available() else None

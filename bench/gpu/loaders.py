@@ -13,8 +13,6 @@ Epochs = Iterator[Iterator[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Reading:
-    """What to read, and where to put it."""
-
     paths: tuple[str, ...]
     columns: tuple[str, ...]
     batch_size: int
@@ -25,7 +23,6 @@ class Reading:
 
 
 def read_windrow(reading: Reading) -> Epochs:
-    """windrow's threads, shuffled."""
     pipe = windrow.read_parquet(list(reading.paths), columns=list(reading.columns)).repeat(reading.epochs)
     if reading.window is not None:
         pipe = pipe.window(bytes_per_window=reading.window)
@@ -35,7 +32,6 @@ def read_windrow(reading: Reading) -> Epochs:
 
 
 def read_torch(reading: Reading) -> Epochs:
-    """torch's DataLoader with pinned memory; row groups in a random order, their rows as stored."""
     from bench.gpu.torch_loader import load_row_groups
 
     pins = reading.device != "cpu"
@@ -48,7 +44,6 @@ def read_torch(reading: Reading) -> Epochs:
 
 
 def read_ray(reading: Reading) -> Epochs:
-    """Ray Data, shuffled, which copies to the device by itself."""
     import ray
 
     ray.data.DataContext.get_current().enable_progress_bars = False

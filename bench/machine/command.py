@@ -21,7 +21,6 @@ _SECONDS, _GPU_SECONDS, _LAST_SECONDS = 480.0, 240.0, 60.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``machine``."""
     cores.add_options(parser)
     parser.set_defaults(seconds=4.0, json=Path("machine.json"), plot=Path("machine.png"))
 

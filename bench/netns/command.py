@@ -71,7 +71,6 @@ class _Job:
     agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def epochs(self) -> list[list[dict[str, Any]]]:
-        """What each rank has reported of each epoch."""
         ranks = []
         for rank in range(len(self.network.addresses)):
             path = self.folder / f"{rank}.jsonl"
@@ -80,12 +79,10 @@ class _Job:
         return ranks
 
     def done(self) -> int:
-        """The number of epochs that all ranks have ended."""
         return min(len(epochs) for epochs in self.epochs())
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``netns``."""
     parser.add_argument("--size", default="700MB", help="decoded size of the data")
     parser.add_argument("--epochs", type=int, default=3, help="epochs over undisturbed links")
     parser.add_argument("--replicas", type=int, default=1, help="nodes that read the same shard: 1, 2 or 4")
@@ -189,7 +186,6 @@ def _run(
     folder: Path,
     line: ProgressLine,
 ) -> list[list[dict[str, Any]]]:
-    """Run torchrun on every node, and set each epoch's condition when it begins."""
     job = _Job(network, folder)
     arguments = [str(Path(paths[0]).parent.resolve()), str(_blocks(paths)), str(len(conditions))]
     batch_rows = _batch_rows(len(network.addresses) // options.replicas)
@@ -262,7 +258,6 @@ def _seconds(epochs: Sequence[Sequence[dict[str, Any]]], number: int) -> float |
 
 
 def _received(epochs: Sequence[Sequence[dict[str, Any]]], first: int, last: int) -> float:
-    """Bytes that all nodes received between the ends of two epochs."""
     return float(sum(rank[last]["rx"] - rank[first]["rx"] for rank in epochs))
 
 

@@ -57,16 +57,13 @@ class Network:
         self.has_netem = False
 
     def command(self, node: int, command: Sequence[str]) -> list[str]:
-        """A command that runs on a node."""
         return ["ip", "netns", "exec", self._node(node), *command]
 
     def set_link(self, node: int, link: Link) -> None:
-        """Set the conditions of a node's link."""
         for namespace, device in ((self._node(node), _DEVICE), (self._switch, f"v{node}")):
             self._set_device(namespace, device, link)
 
     def set_up(self, node: int, *, up: bool) -> None:
-        """Connect or cut a node's link."""
         _run("ip", "-n", self._switch, "link", "set", f"v{node}", "up" if up else "down")
 
     def _set_device(self, namespace: str, device: str, link: Link) -> None:
@@ -86,7 +83,6 @@ class Network:
             _run(*tc, "filter", "add", "dev", device, "egress", "bpf", "da", "bytecode", program)
 
     def open(self, link: Link) -> None:
-        """Make the namespaces, the bridge and the links."""
         _run("ip", "netns", "add", self._switch)
         _run("ip", "-n", self._switch, "link", "add", "bridge0", "type", "bridge")
         _run("ip", "-n", self._switch, "link", "set", "bridge0", "up")
@@ -135,7 +131,6 @@ class Network:
 
 @contextmanager
 def open_network(nodes: int, link: Link) -> Iterator[Network]:
-    """A network of some nodes, all with the same link."""
     network = Network(f"wn{uuid.uuid4().hex[:6]}", nodes)
     try:
         network.open(link)

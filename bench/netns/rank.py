@@ -18,7 +18,6 @@ _COUNTERS = Path("/sys/class/net/eth0/statistics")
 
 
 def make_pipe(paths: str, blocks: int, epochs: int) -> windrow.DatasetPipeline:
-    """The pipeline that all ranks build."""
     pipe = windrow.read_parquet(paths).window(blocks_per_window=blocks).repeat(epochs)
     return pipe.random_shuffle_each_window(seed=7).options(progress=False)
 
@@ -39,7 +38,6 @@ def digest_epoch(epoch: Any, batch_rows: int, columns: list[str] | None = None) 
 
 
 def main() -> None:
-    """Read every epoch."""
     paths, blocks, epochs, batch_rows, folder, replicas, divides = sys.argv[1:]
     rank, target = os.environ["RANK"], Path(folder)
     # ranks side by side read the same shard, each on a node of its own

@@ -41,28 +41,12 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class Operation:
-    """What is measured, and what windrow has to reach.
-
-    Attributes
-    ----------
-    title
-        What the table calls it.
-    reference
-        The system that windrow is compared with.
-    least
-        The share of the reference's speed that windrow has to reach.
-    judged
-        The systems that have to reach it.
-    beside_ray
-        Whether windrow also has to be faster than Ray Data; where all wait for a model, nothing can be.
-    tolerance
-        Relative difference of the totals of two systems.
-    """
-
     title: str
     reference: str
+    # the share of the reference's speed that windrow has to reach, and on what
     least: float
     judged: tuple[str, ...] = ("windrow-threads",)
+    # windrow also has to be faster than Ray Data; where all wait for a model, nothing can be
     beside_ray: bool = True
     tolerance: float = 1e-9
 
@@ -86,7 +70,6 @@ Measurements = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``operations``."""
     names = ",".join(OPERATIONS)
     parser.add_argument("--operations", default=names, help="the operations")
     parser.add_argument("--size", default="200MB", help="decoded size of the table")
@@ -141,7 +124,6 @@ def _takes_part(name: str, operation: str) -> bool:
 def _measure(
     operations: Sequence[str], names: Sequence[str], paths: Sequence[str], options: argparse.Namespace
 ) -> tuple[dict[str, dict[str, list[dict[str, Any]]]], list[str]]:
-    """The measurements by operation and system, and the systems that did not start."""
     line = ProgressLine(sys.stderr)
     found: dict[str, dict[str, list[dict[str, Any]]]] = {operation: {} for operation in operations}
     needed = [name for name in names if any(_takes_part(name, operation) for operation in operations)]

@@ -40,12 +40,10 @@ def make_files(folder: Path, size_bytes: int, seed: int = 7) -> list[str]:
 
 
 def find_files(home: Path) -> list[str]:
-    """The files of a table in order."""
     return sorted(str(path.resolve()) for path in home.glob("*.parquet"))
 
 
 def inference_files(paths: list[str]) -> list[str]:
-    """The files that inference reads."""
     return paths[:_INFERENCE_FILES]
 
 
@@ -62,7 +60,6 @@ def _make_table(rng: np.random.Generator, rows: int) -> pa.Table:
 
 
 def score(batch: dict[str, Any]) -> dict[str, Any]:
-    """A vectorised function of four columns; returns one column."""
     a, b, c, d = (batch[name] for name in INPUTS)
     return {"score": np.tanh(a * b) + np.log1p(np.abs(c)) * np.sqrt(np.abs(d))}
 

@@ -44,10 +44,9 @@ class Measured:
 
 
 class System:
-    """Runs operations on the files.
+    """Runs the operations that are its methods, which return rows and a total that all systems share.
 
-    Its methods are the operations that it takes part in. `inference` measures from the end of its first batch; the
-    others return rows and a total: of scores, of the means of groups, or one that depends on the order of rows.
+    `inference` measures from the end of its first batch.
     """
 
     def __init__(self, paths: list[str]) -> None:
@@ -58,7 +57,6 @@ class System:
         """Start what outlives an operation."""
 
     def run(self, operation: str) -> Measured:
-        """Run an operation once."""
         work: Callable[[], Any] = getattr(self, operation.replace("-", "_"))
         begin, begin_cpu = time.perf_counter(), time.process_time()
         found = work()
@@ -160,8 +158,6 @@ class Windrow(_Datasets):
 
 
 class WindrowOnRay(Windrow):
-    """windrow on a Ray of its own."""
-
     executor = "ray"
 
     def start(self) -> None:
@@ -173,8 +169,6 @@ class WindrowOnRay(Windrow):
 
 
 class RayData(_Datasets):
-    """Ray Data, on a Ray of its own."""
-
     module = "ray.data"
     grouped_columns = ("key", "x")
 

@@ -47,23 +47,19 @@ class RayPeer(Peer):
     """Adapter of a system on a Ray of its own, with as many CPUs as the scan uses."""
 
     def prepare(self) -> None:
-        """Start Ray."""
         context = start_ray(self._request.object_store_bytes, self._request.cores)
         self._session = Path(context.address_info["session_dir"])
 
     def details(self) -> RunDetails:
-        """Report the use of the object store."""
         return RunDetails(store=ObjectStoreUse(self._request.object_store_bytes, read_spilled(self._session)))
 
     def close(self) -> None:
-        """Stop Ray."""
         import ray
 
         ray.shutdown()
 
 
 def load_peer(request: Request, progress: Progress) -> Peer:
-    """Import and create the adapter that a request names."""
     module, _, name = PEERS[request.system].adapter.partition(":")
     return cast(Peer, getattr(importlib.import_module(module), name)(request, progress))
 
@@ -83,10 +79,7 @@ class OneTrainer(Peer):
         return max(1, self._request.rows // BUFFER_SHARE)
 
     def prepare(self) -> None:
-        """Import the library; subclasses also convert the files if necessary.
-
-        Torch gets one thread, because its short operations are slower with several.
-        """
+        """Import the library; torch gets one thread, because its short operations are slower with several."""
         import torch
 
         torch.set_num_threads(1)
@@ -94,7 +87,6 @@ class OneTrainer(Peer):
             importlib.import_module(name)
 
     def run(self) -> Sequence[TrainerResult]:
-        """Deliver every epoch."""
         return [self._trainer.train(self.read_epoch(number) for number in range(self._request.epochs))]
 
     def convert_table(self, table: Any) -> Any:
@@ -103,12 +95,10 @@ class OneTrainer(Peer):
         return TableToTensors(columns)(table) if columns else table
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """The batches of one epoch."""
         raise NotImplementedError
 
 
 def iterate_tables(paths: Sequence[str]) -> Iterator[pa.Table]:
-    """One table per row group, in stored order."""
     for path in paths:
         with pq.ParquetFile(path) as file:
             for number in range(file.num_row_groups):
@@ -164,5 +154,4 @@ def choose_collate(request: Request) -> Callable[[Any], Any] | None:
 
 
 def collate_rows(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """The values of each column in a list."""
     return {name: [row[name] for row in rows] for name in rows[0]}

@@ -10,10 +10,7 @@ from bench.training.tensors import TableToTensors, cut_batches
 
 
 class Daft(OneTrainer):
-    """Reads, shuffles and delivers Arrow data in every epoch."""
-
     def prepare(self) -> None:
-        """Choose the native runner, which needs no cluster."""
         import daft
 
         super().prepare()

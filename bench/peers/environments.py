@@ -37,13 +37,6 @@ def find_version(library: str, environment: str | None) -> str:
 
 
 def find_python(folder: Path, name: str) -> Path:
-    """The Python interpreter of an environment.
-
-    Raises
-    ------
-    ValueError
-        If it was not set up, or with other versions.
-    """
     if not is_ready(folder, name):
         raise ValueError(
             f"there is no environment for {name} in {folder}/venvs yet: run make peers to set it up"
@@ -52,19 +45,11 @@ def find_python(folder: Path, name: str) -> Path:
 
 
 def is_ready(folder: Path, name: str) -> bool:
-    """Whether an environment exists with the current requirements."""
     stamp = _place(folder, name) / ".installed"
     return stamp.exists() and stamp.read_text() == _digest(name)
 
 
 def make_environment(folder: Path, name: str, log: Path) -> None:
-    """Create an environment from scratch; the output of pip goes to the log.
-
-    Raises
-    ------
-    ValueError
-        If the installation fails.
-    """
     place = _place(folder, name)
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet"]
     commands = [[sys.executable, "-m", "venv", "--clear", str(place)]]
@@ -84,13 +69,11 @@ def _place(folder: Path, name: str) -> Path:
 
 
 def _digest(name: str) -> str:
-    """A hash of the pinned versions and of the Python version."""
     pins = b"".join(file.read_bytes() for file in list_requirements(name))
     return hashlib.sha256(sys.version.encode() + pins).hexdigest()
 
 
 def name_files(paths: Sequence[str]) -> str:
-    """A short hash of the paths, sizes and modification times of files."""
     description = "".join(
         f"{path} {Path(path).stat().st_size} {Path(path).stat().st_mtime_ns}\n" for path in paths
     )
@@ -98,11 +81,7 @@ def name_files(paths: Sequence[str]) -> str:
 
 
 def make_sample(paths: Sequence[str], columns: Sequence[str], rows: int, folder: Path) -> list[str]:
-    """Write the sample in 16 files of 4 row groups each, unless it exists.
-
-    It contains only the columns that become tensors, with timestamps as integers, because some
-    rivals do not support other types.
-    """
+    """Write the sample, unless it exists, of only the columns that become tensors, with timestamps as integers."""
     chosen = hashlib.sha256(",".join(columns).encode()).hexdigest()[:8]
     home = folder / "sample" / f"{name_files(paths)}-{chosen}-{rows}-rows"
     if not home.exists():

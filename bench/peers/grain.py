@@ -20,7 +20,6 @@ class Grain(OneTrainer):
         self._layout = np.dtype([])
 
     def prepare(self) -> None:
-        """Convert the files and open the records."""
         from grain.sources import ArrayRecordDataSource
 
         super().prepare()

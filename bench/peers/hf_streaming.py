@@ -18,7 +18,6 @@ class HFStreaming(OneTrainer):
         self._dataset: Any = None
 
     def prepare(self) -> None:
-        """List the files."""
         import datasets
 
         super().prepare()
@@ -38,7 +37,6 @@ class HFStreaming(OneTrainer):
         self._dataset = rows.shuffle(seed=self._request.seed, buffer_size=self.buffer_rows // buffers)
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """The epoch number changes the seed."""
         self._dataset.set_epoch(number)
         return load_by_workers(self._dataset, self._request)
 
@@ -49,7 +47,6 @@ class HFStreamingBatches(HFStreaming):
     workers = False
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """Arrow batches, as tensors without a copy if they are numbers."""
         self._dataset.set_epoch(number)
         batches = self._dataset.with_format("arrow").iter(batch_size=self._request.batch_size)
         return map(self.convert_table, batches)

@@ -15,8 +15,6 @@ from bench.peers.base import OneTrainer, convert_once, iterate_tables
 
 
 class _Lance(OneTrainer):
-    """Opens the converted files."""
-
     libraries = ("lance",)
 
     def __init__(self, *arguments: Any) -> None:
@@ -24,7 +22,6 @@ class _Lance(OneTrainer):
         self._dataset: Any = None
 
     def prepare(self) -> None:
-        """Convert the files and open the dataset."""
         import lance
 
         super().prepare()
@@ -51,7 +48,6 @@ class LanceTake(_Lance):
     """
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """Use a new permutation per epoch."""
         order = np.random.default_rng([self._request.seed, number]).permutation(self._request.rows)
         size = self._request.batch_size
         ahead: deque[Future[Any]] = deque()
@@ -71,7 +67,6 @@ class LanceBatches(_Lance):
     """Its dataset for torch, with the sampler that shuffles: of batches, whose rows stay as they are stored."""
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """Use a new seed per epoch."""
         from lance.sampler import ShardedBatchSampler
         from lance.torch.data import LanceDataset
 

@@ -49,7 +49,6 @@ class Limit(Peer):
     """A system without a trainer: subclasses do the work of an epoch at once."""
 
     def run(self) -> Sequence[TrainerResult]:
-        """Time every epoch."""
         times: list[EpochTimes] = []
         with ThreadPoolExecutor(self._request.cores) as pool:
             start = time.monotonic()
@@ -70,8 +69,6 @@ class Scan(Limit):
     """Row groups on a thread pool, each decoded by one thread from a memory map."""
 
     def run_epoch(self, pool: ThreadPoolExecutor) -> int:
-        """Scan all files once, and keep nothing."""
-
         def scan(group: RowGroup) -> int:
             return int(_read_group(group, self._request.columns).num_rows)
 
@@ -85,7 +82,6 @@ class TorchScan(OneTrainer):
     """Decodes a few row groups ahead; batches that lie within one row group are views."""
 
     def read_epoch(self, number: int) -> Iterable[Tensors]:
-        """All files once."""
         return cut_batches(self._tables(), self._request.batch_size)
 
     def _tables(self) -> Iterator[Tensors]:
@@ -104,8 +100,7 @@ class TorchScan(OneTrainer):
 class FreshMemory(Limit):
     """Reads nothing: allocates blocks, writes one byte per page, and keeps all blocks until the end.
 
-    The first epoch pays for first-touch page faults, which are expensive if a hypervisor has to provide
-    the pages; later epochs write to the same pages.
+    The first epoch pays for first-touch page faults; later epochs write to the same pages.
     """
 
     def run(self) -> Sequence[TrainerResult]:
@@ -116,7 +111,6 @@ class FreshMemory(Limit):
         return super().run()
 
     def run_epoch(self, pool: ThreadPoolExecutor) -> int:
-        """Touch all pages once."""
         return len(list(pool.map(_touch, self._blocks)))
 
 
@@ -128,8 +122,7 @@ class RayStart(RayPeer, Limit):
     """Reads nothing and does not use windrow: an idle actor in place of the coordinator, tasks on all cores that
     put zeros into the object store, at least 1 MiB each, and one actor per trainer that reads each page of its share.
 
-    The first epoch starts the processes, as every system on Ray must without idle workers, and touches new pages
-    of the object store; later epochs hardly do. The trainers are started before the measured time.
+    The first epoch starts the processes and touches new pages of the object store; later epochs hardly do.
     """
 
     def __init__(self, request: Request, progress: Progress) -> None:
@@ -137,7 +130,6 @@ class RayStart(RayPeer, Limit):
         self._takers: list[Any] = []
 
     def prepare(self) -> None:
-        """Start Ray and the trainers."""
         import ray
 
         super().prepare()
@@ -146,7 +138,6 @@ class RayStart(RayPeer, Limit):
         ray.get([taker.ready.remote() for taker in self._takers])
 
     def run(self) -> Sequence[TrainerResult]:
-        """Time every epoch, the start of the coordinator included."""
         import ray
 
         self._coordinator = ray.remote(num_cpus=0)(_Coordinator).remote()

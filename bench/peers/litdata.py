@@ -15,18 +15,13 @@ _SHUFFLED_ROWS = 256
 
 
 class LitData(OneTrainer):
-    """The default shuffle: of chunks, and of rows within the ranges of a chunk that it decodes together.
-
-    It can permute complete chunks (``item_shuffle_window=0``) at a fraction of the speed. Lists are rows of
-    their own length; its ``TokensLoader`` would cut them into blocks of one length.
-    """
+    """The default shuffle: of chunks, and of rows within the ranges of a chunk that it decodes together."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._loader: Any = None
 
     def prepare(self) -> None:
-        """Convert the files and open the chunks."""
         from litdata import StreamingDataLoader, StreamingDataset
 
         super().prepare()
@@ -47,7 +42,6 @@ class LitData(OneTrainer):
         )
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """The loader counts its epochs itself."""
         return self._loader
 
     def _convert(self, home: Path) -> None:

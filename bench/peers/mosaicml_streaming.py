@@ -22,7 +22,6 @@ class MosaicMLStreaming(OneTrainer):
         self._loader: Any = None
 
     def prepare(self) -> None:
-        """Convert the files and open the shards."""
         super().prepare()
         _stand_in_for_torchvision()
         from streaming import StreamingDataset
@@ -40,7 +39,6 @@ class MosaicMLStreaming(OneTrainer):
         self._loader = load_by_workers(dataset, self._request, persistent_workers=True)
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """The dataset counts its epochs itself."""
         return self._loader
 
     def _convert(self, home: Path) -> None:

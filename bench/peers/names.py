@@ -17,14 +17,10 @@ _BUFFER = f"buffer of 1/{BUFFER_SHARE} of the rows"
 class PeerName:
     """Properties of a system.
 
-    ``shuffle`` describes the shuffle that the system claims; the report shows the measured order. A system
-    that ``trains`` does so even if the others only take batches; one that ``streams`` must not spill.
-    A ``rival`` is a system other than windrow. One that is ``by_row`` processes rows one at a time, so it is
-    measured on a sample and with small batches; systems that are ``small_too`` are measured with
-    small batches as well. Systems that are ``variable_too`` also deliver columns of variable width: lists and
-    strings. One that is ``cached`` always caches decoded blocks in memory. ``environment`` names
-    the file in ``bench/peers/requirements`` with the versions that a rival needs if they differ from ours;
-    ``library`` is the library it belongs to.
+    ``shuffle`` is the one that it claims. A system that ``trains`` does so even if the others only take batches; one
+    that ``streams`` must not spill. One that is ``by_row`` is measured on a sample and with small batches, as those
+    are that are ``small_too``. Those that are ``variable_too`` also deliver lists and strings. ``environment`` names the
+    file in ``bench/peers/requirements`` with the versions that a rival needs if they differ from ours.
     """
 
     adapter: str

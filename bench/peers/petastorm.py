@@ -16,7 +16,6 @@ class Petastorm(OneTrainer):
     libraries = ("petastorm.pytorch",)
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """Row groups in a random order, through the queue."""
         from petastorm.pytorch import BatchedDataLoader
 
         loader = BatchedDataLoader(
@@ -26,7 +25,6 @@ class Petastorm(OneTrainer):
             yield from loader
 
     def open_reader(self, number: int) -> Any:
-        """A reader of all files, once."""
         from petastorm import make_batch_reader
 
         return make_batch_reader(
@@ -40,14 +38,11 @@ class Petastorm(OneTrainer):
 
 
 class PetastormMemory(Petastorm):
-    """Reads once, in the first epoch."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._batches: Any = None
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """A permutation of all rows; one loader delivers all epochs."""
         if self._batches is None:
             self._batches = iter(self._load())
         return islice(self._batches, -(-self._request.rows // self._request.batch_size))

@@ -18,14 +18,12 @@ class RayShuffle(RayPeer, OneTrainer):
         self._dataset: Any = None
 
     def prepare(self) -> None:
-        """Start Ray."""
         super().prepare()
         import ray.data
 
         ray.data.DataContext.get_current().enable_progress_bars = False
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """Read, shuffle and deliver."""
         if self._dataset is None:
             self._dataset = self.read()
         shuffled, batch_size = self._dataset.random_shuffle(), self._request.batch_size
@@ -35,7 +33,6 @@ class RayShuffle(RayPeer, OneTrainer):
         return shuffled.iter_torch_batches(batch_size=batch_size, **make_collate(self._request))
 
     def read(self) -> Any:
-        """The dataset that each epoch shuffles."""
         import ray.data
 
         return ray.data.read_parquet(list(self._request.paths), columns=list(self._request.columns))
@@ -45,7 +42,6 @@ class RayMaterialize(RayShuffle):
     """Like `RayShuffle`, but after ``materialize()``, which is part of the first epoch."""
 
     def read(self) -> Any:
-        """Read everything into the object store."""
         return super().read().materialize()
 
 

@@ -19,12 +19,10 @@ class WebDataset(OneTrainer):
         self._shards: list[str] = []
 
     def prepare(self) -> None:
-        """Convert the files."""
         super().prepare()
         self._shards = sorted(map(str, convert_once(self._request, self._convert).glob("*.tar")))
 
     def read_epoch(self, number: int) -> Iterable[Any]:
-        """Use a new seed per epoch."""
         import webdataset
         from torch.utils.data import default_collate
 

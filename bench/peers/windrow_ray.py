@@ -64,7 +64,6 @@ class WindrowRay(RayPeer):
         self._estimate: MemoryEstimate | None = None
 
     def prepare(self) -> None:
-        """Start Ray and the trainers, and import what reading needs."""
         import ray
 
         import_all()
@@ -75,7 +74,6 @@ class WindrowRay(RayPeer):
         ray.get([trainer.ready.remote() for trainer in self._actors])
 
     def run(self) -> Sequence[TrainerResult]:
-        """Plan, split, and let every actor consume its shard; report the slowest trainer's epoch."""
         import ray
 
         pipeline = build_pipeline(self._request, "ray")
@@ -96,5 +94,4 @@ class WindrowRay(RayPeer):
         return results
 
     def details(self) -> RunDetails:
-        """The memory estimate and the object store."""
         return RunDetails(self._estimate, super().details().store)

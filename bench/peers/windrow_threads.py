@@ -25,11 +25,7 @@ _IMPORTS = (
 
 
 def build_pipeline(request: Request, executor: str) -> Any:
-    """Build the pipeline: Parquet, windowed, repeated, shuffled.
-
-    It has one epoch more than are measured, so that the next epoch is prefetched during the last measured
-    one too, as during every other.
-    """
+    """One epoch more than are measured, so that the next one is prefetched during the last too."""
     options: dict[str, Any] = {} if request.block is None else {"target_block_bytes": request.block}
     dataset = windrow.read_parquet(list(request.paths), columns=list(request.columns), **options)
     pipeline: Any = dataset
@@ -55,7 +51,6 @@ class KeepTensorColumns:
         self._columns = list(columns)
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Select the columns of one table without copying."""
         selected = table.select(self._columns)
         fields = [
             field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field
@@ -72,17 +67,13 @@ def import_all() -> None:
 
 
 def estimate_memory(pipeline: Any, request: Request) -> MemoryEstimate:
-    """The memory estimate of ``explain`` for the measured split and batch size."""
     return read_estimate(
         pipeline.explain(request.trainers, equal=request.equal, batch_size=request.batch_size)
     )
 
 
 class ShardEpochs:
-    """A shard's epochs as batches of tensors, or of Arrow for strings, consumed by a trainer in a thread or an actor.
-
-    ``reports_tasks``: whether it reports the map tasks of the run, which is set for one of the shards.
-    """
+    """A shard's epochs as batches of tensors, or of Arrow for strings; one reports the run's map tasks."""
 
     def __init__(self, shard: Any, request: Request, *, reports_tasks: bool) -> None:
         self._shard = shard
@@ -93,7 +84,6 @@ class ShardEpochs:
         self._reports_tasks = reports_tasks
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over epochs, each an iterable of batches."""
         for epoch in islice(self._shard.iter_epochs(), self._epochs):
             if self._is_arrow:
                 yield epoch.iter_batches(batch_size=self._batch_size, batch_format="pyarrow")
@@ -131,14 +121,12 @@ class WindrowThreads(Peer):
         return Trainer(self._request, note)
 
     def prepare(self) -> None:
-        """Import torch and the modules that reading needs."""
         import torch
 
         import_all()
         torch.set_num_threads(1)
 
     def run(self) -> Sequence[TrainerResult]:
-        """Plan, split, and consume every shard in its own thread."""
         pipeline = build_pipeline(self._request, "threads")
         self._estimate = estimate_memory(pipeline, self._request)
         shards = pipeline.split(self._request.trainers, equal=self._request.equal)
@@ -153,5 +141,4 @@ class WindrowThreads(Peer):
                 source.close()
 
     def details(self) -> RunDetails:
-        """The memory estimate."""
         return RunDetails(self._estimate)

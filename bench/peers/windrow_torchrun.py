@@ -24,14 +24,10 @@ _POLL_SECONDS = 0.5
 
 
 class WindrowTorchrun(Peer):
-    """One rank per trainer."""
-
     def prepare(self) -> None:
-        """Import what reading needs; the ranks do so by themselves."""
         import_all()
 
     def run(self) -> Sequence[TrainerResult]:
-        """Start torchrun, wait for all ranks, and collect their results."""
         ranks = self._request.trainers
         with tempfile.TemporaryDirectory(prefix="windrow-bench-") as name:
             folder = Path(name)
@@ -53,7 +49,6 @@ class WindrowTorchrun(Peer):
 
 
 def main() -> None:
-    """Take every batch of this rank's shard."""
     request: Request = pickle.loads(Path(sys.argv[1]).read_bytes())
     folder, rank = Path(sys.argv[2]), int(os.environ["RANK"])
     seen = folder / f"{rank}.seen"

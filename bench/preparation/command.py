@@ -36,8 +36,6 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class Case:
-    """A system, and how it is used."""
-
     system: str
     place: str = ""
     compute: str = ""
@@ -53,7 +51,6 @@ Found = Mapping[Case, Sequence[Mapping[str, Any]]]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``preparation``."""
     parser.add_argument("--parts", default=",".join(PARTS), help="what is prepared")
     parser.add_argument("--images", type=int, default=4_000, help="number of images")
     parser.add_argument("--text", type=int, default=8_000, help="number of documents")
@@ -114,7 +111,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def list_cases(options: argparse.Namespace) -> list[Case]:
-    """All ways to use the chosen systems."""
     places = choose_names("--places", options.places, ("before", "after"))
     computes = choose_names("--compute", options.compute, tuple(COMPUTE))
     trainers = [int(number) for number in options.trainers.split(",")]

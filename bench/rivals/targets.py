@@ -28,8 +28,7 @@ def draw_orders(summaries: Mapping[str, Summary], window: str | None) -> str:
 def shuffles_as_well(one: Summary, other: Summary) -> bool:
     """Whether the first order is as random as the second, but for a twentieth, by every measure of it.
 
-    Those are the distance in storage of rows delivered next to each other, the row groups in a batch compared with
-    a uniform order, and the rows that stay beside a neighbour. An order that was not measured is not as random.
+    An order that was not measured is not as random.
     """
     measured, wanted = _measure_order(one), _measure_order(other)
     if measured is None or wanted is None:
@@ -72,10 +71,9 @@ def _write_groups(one: Summary) -> str:
 
 @dataclass(frozen=True)
 class Target:
-    """A target throughput: ``factor`` times that of the fastest of some rivals.
+    """``factor`` times the throughput of the fastest of some rivals, which one of ``ours`` has to reach.
 
-    It is met if one of the systems in ``ours`` reaches it. Rivals whose measured order is worse than that of
-    every system in ``ours`` do not count if they have to shuffle ``as_well``.
+    Rivals whose order is worse than that of every system in ``ours`` do not count if they have to shuffle ``as_well``.
     """
 
     against: str
@@ -87,8 +85,6 @@ class Target:
 
 @dataclass(frozen=True)
 class TargetResult:
-    """Description of a target, and whether it was met."""
-
     text: str
     met: bool
 

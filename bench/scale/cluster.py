@@ -31,35 +31,18 @@ _SPREAD = 0.1
 class Costs:
     """Unit costs in core seconds; `thread_costs`, `worker_costs` and `ray_costs` measure them.
 
-    Attributes
-    ----------
-    decode, group, put, place, consume
-        Per decoded byte: decoding Parquet; computing positions and grouping; writing
-        into the object store; placing a run; converting to tensors and consuming them.
-    transfer
-        Per byte that crosses nodes, on both the sender and the receiver.
-    task
-        Per map task, in addition to its bytes; on Ray, what the daemons use.
-    run
-        Per run, in addition to its bytes: handing it from thread to thread.
-    get
-        Per object that a shard maps into its process.
-    owner_task, owner_object, owner_handle, owner_call
-        In the coordinator's busiest thread, for Ray itself: per task, per output object,
-        per handle in an answer, per call.
-    call
-        Per call, outside that thread: in the calling process and in the owner's other threads
-        (all of it is charged to the caller's node).
-    wake
-        In the coordinator, per waiting request at every state change.
+    Those of the owner are in the coordinator's busiest thread, and ``call`` is outside of it.
     """
 
+    # per decoded byte
     decode: float = 0.65 / GB
     group: float = 0.25 / GB
     put: float = 0.2 / GB
     place: float = 0.25 / GB
     consume: float = 0.01 / GB
+    # per byte that crosses nodes, on both the sender and the receiver
     transfer: float = 0.6 / GB
+    # in addition to their bytes; per object that a shard maps; per task, output, handle in an answer and call
     task: float = 1e-3
     run: float = 0.2e-3
     get: float = 20e-6
@@ -68,22 +51,15 @@ class Costs:
     owner_handle: float = 10e-6
     owner_call: float = 0.2e-3
     call: float = 0.8e-3
+    # per waiting request at every state change
     wake: float = 8e-6
 
     @property
     def map(self) -> float:
-        """Per decoded byte of a map task."""
         return self.decode + self.group + self.put
 
 
 def read_costs(path: Path) -> Costs:
-    """Read unit costs from a JSON file.
-
-    Raises
-    ------
-    ValueError
-        If the file contains unknown names.
-    """
     given: dict[str, Any] = json.loads(path.read_text())
     known = {field.name for field in fields(Costs)}
     if unknown := sorted(given.keys() - known):
@@ -93,68 +69,43 @@ def read_costs(path: Path) -> Costs:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Identical nodes with trainers; the coordinator runs on the first node.
-
-    Attributes
-    ----------
-    nodes, cpus
-        Number of nodes, and CPUs per node.
-    cpu_speed
-        Speed of a CPU relative to the core that costs were measured on.
-    memory_bytes, store_share
-        Memory of a node, and the share of it that is object store.
-    nic_bytes
-        Bytes per second that a node can send, and receive.
-    connections, connection_bytes, first_byte_seconds
-        Connections of a task to object storage, bytes per second of each, and latency to
-        the first byte; 0 connections: the data is in the page cache.
-    stored_share
-        Stored bytes over decoded bytes.
-    trainers, placers
-        Trainers per node, and threads per trainer that place runs.
-    replicas
-        Ranks of a node that read each of its shards, such as those of a tensor-parallel group. The node's host is
-        the only client of the coordinator, and places each run once; each rank converts it.
-    trainer_bytes
-        Maximum bytes per second that a trainer consumes; None: no limit.
-    threads
-        The threads executor: one process without Ray, one pool for tasks and for placing runs.
-    """
+    """Identical nodes with trainers; the coordinator runs on the first node."""
 
     nodes: int = 1
     cpus: int = 2
+    # relative to the core that costs were measured on
     cpu_speed: float = 1.0
     memory_bytes: float = 24 * GB
     store_share: float = 0.3
     nic_bytes: float = 10 * GBIT
+    # of a task to object storage; 0: the data is in the page cache
     connections: int = 4
     connection_bytes: float = 0.087 * GB
     first_byte_seconds: float = 0.15
+    # stored bytes over decoded bytes
     stored_share: float = 0.36
+    # of a node, and threads of a trainer that place runs
     trainers: int = 1
     placers: int = 2
+    # ranks of a node that read each of its shards; its host is their only client, and places each run once
     replicas: int = 1
     trainer_bytes: float | None = None
+    # the threads executor: one process without Ray, one pool for tasks and for placing runs
     threads: bool = False
 
     @property
     def shards(self) -> int:
-        """Number of trainers in the cluster."""
         return self.nodes * self.trainers
 
     @property
     def store_bytes(self) -> int:
-        """Object store bytes of a node."""
         return int(self.memory_bytes * self.store_share)
 
 
 def make_source(
     row_groups: int, group_bytes: int, block_bytes: int = 64 * 2**20, *, packs: bool = True
 ) -> FileSource:
-    """Make files of 8-byte columns whose row groups have about the same size, within 10 %.
-
-    ``packs``: the column statistics allow most values to be packed into fewer bytes.
-    """
+    """Make files of 8-byte columns of about equal row groups; ``packs``: most values fit into fewer bytes."""
     draws = np.random.Philox(key=1).random_raw(row_groups) / 2.0**64
     rows = (group_bytes / (8 * COLUMNS) * (1 + _SPREAD * (2 * draws - 1))).astype(np.int64)
     files = -(-row_groups // _GROUPS_PER_FILE)
@@ -181,5 +132,4 @@ def make_source(
 
 
 def _range(word_bytes: int) -> tuple[int, int]:
-    """Minimum and maximum of values that need ``word_bytes`` bytes."""
     return (0, 2 ** (8 * word_bytes) - 1) if word_bytes < 8 else (-(2**63), 2**63 - 1)

@@ -48,21 +48,7 @@ _MAX_ERROR = 0.15
 
 @dataclass(frozen=True)
 class Setting:
-    """A dataset on a cluster.
-
-    Attributes
-    ----------
-    name
-        Name in the report.
-    row_groups, group_bytes, windows
-        The dataset, and the number of windows of an epoch.
-    cluster
-        The cluster; bandwidths come from the command line.
-    epochs, stop_windows
-        How much is simulated: complete epochs, or a number of windows.
-    packs
-        Whether values are packed for the shuffle, as those of ids and codes can be.
-    """
+    """A dataset on a cluster; complete epochs are simulated, or a number of windows."""
 
     name: str
     row_groups: int
@@ -75,11 +61,9 @@ class Setting:
 
     @property
     def decoded_bytes(self) -> int:
-        """Approximate decoded bytes of an epoch."""
         return self.row_groups * self.group_bytes
 
     def on(self, *, nic_gbit: float, connection_bytes: float, connections: int, cpu_speed: float) -> Setting:
-        """The same setting with other bandwidths and CPU speed."""
         cluster = replace(
             self.cluster,
             nic_bytes=nic_gbit * GBIT,
@@ -172,7 +156,6 @@ def _write_outcome(setting: Setting, trainers: str, outcome: Outcome) -> tuple[s
 
 
 def draw_planning(costs: Sequence[PlanningCost]) -> str:
-    """Table of planning costs."""
     rows = [
         (f"{cost.row_groups:,}", f"{cost.seconds:.2f}", f"{cost.memory_bytes / 1e6:.0f}", f"{cost.tasks:,}")
         for cost in costs
@@ -181,7 +164,6 @@ def draw_planning(costs: Sequence[PlanningCost]) -> str:
 
 
 def draw_ratios(ratios: Sequence[Ratio]) -> str:
-    """Table of predicted and measured epoch times."""
     rows = [
         (
             one.system,
@@ -198,7 +180,6 @@ def draw_ratios(ratios: Sequence[Ratio]) -> str:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``scale``."""
     group = parser.add_argument_group("run")
     group.add_argument(
         "--check", action="store_true", help="only validate: predict runs on this machine and measure them"

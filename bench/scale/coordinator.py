@@ -22,22 +22,7 @@ T = TypeVar("T")
 
 
 class TimedActor(Actor):
-    """Serves calls one after another on the cores of the first node.
-
-    Parameters
-    ----------
-    code_seconds
-        Duration of the coordinator's code per call; None: its measured duration.
-
-    Attributes
-    ----------
-    measured_seconds
-        Measured duration of all coordinator code on this machine.
-    busy_seconds
-        Simulated seconds in which the coordinator was busy.
-    finished
-        Number of tasks that have ended.
-    """
+    """Serves calls one after another on the cores of the first node, each for as long as its code takes here."""
 
     def __init__(
         self,

@@ -38,22 +38,7 @@ class JoinedRuns(Run):
 
 
 class CostlyMachines:
-    """All nodes of a cluster.
-
-    ``grain`` is the maximum number of groups in which a slice's runs are simulated; None: each run
-    separately.
-
-    Attributes
-    ----------
-    cpus
-        The cores of each node.
-    slots
-        Slots for the map tasks that each node may run at once.
-    ingress
-        Receive bandwidth of each network interface; a user's limit is that of one connection.
-    crossed_bytes, read_bytes
-        Bytes sent between nodes, and bytes read from object storage.
-    """
+    """All nodes of a cluster; ``grain`` limits the groups in which a slice's runs are simulated."""
 
     def __init__(
         self, world: World, program: Program, cluster: Cluster, costs: Costs, grain: int | None
@@ -81,7 +66,6 @@ class CostlyMachines:
         self.crossed_bytes = self.read_bytes = 0.0
 
     def work(self, node: int, core_seconds: float, done: Callable[[], None], threads: int = 1) -> None:
-        """Compute on one core or several."""
         self.cpus[node].use(core_seconds / self._cluster.cpu_speed, done, float(threads))
 
     # --- objects
@@ -93,15 +77,10 @@ class CostlyMachines:
         """Nothing: objects are not lost."""
 
     def is_owned(self, handle: Output) -> bool:
-        """Always."""
         return True
 
     def transfer(self, node: str, handles: Sequence[Output], done: Callable[[], None]) -> None:
-        """Copy missing objects to a node, and map all of them into the shard's process.
-
-        A sender's interface serves one node after another. The transfer is complete when the
-        senders, the receiver and their cores are all done.
-        """
+        """Copy missing objects to a node, and map all of them, when senders, receiver and their cores are done."""
         to = int(node.split()[1])
         mapped = partial(self.work, to, len(handles) * self._costs.get, done)
         lacking = [output for output in handles if output.lacks(to)]
@@ -168,7 +147,6 @@ class CostlyMachines:
         self._read(node, decoded * self._cluster.stored_share, compute)
 
     def _read(self, node: int, size_bytes: float, done: Callable[[], None]) -> None:
-        """Read from object storage over a task's connections."""
         if not self._cluster.connections:
             self._world.after(0.0, done)
             return
@@ -206,7 +184,6 @@ class CostlyMachines:
         return groups
 
     def spend_placing(self, shard: int, run: Run, then: Callable[[], None]) -> None:
-        """Place a run on the shard's node as soon as one of its workers is free."""
         node, joined = shard % self._cluster.nodes, run.joined if isinstance(run, JoinedRuns) else 1
         size = run.rows * self._program.estimate.row_bytes
 
@@ -226,7 +203,6 @@ class CostlyMachines:
         self._pools[shard].submit(start, _RUN_URGENCY)
 
     def place_rows(self, map_outputs: Sequence[Any], run: Run) -> Sequence[int]:
-        """The places of the rows in the shard's stream."""
         return range(run.place, run.place + run.rows)
 
     def consume(self, shard: int, rows: Sequence[int], done: Callable[[], None]) -> None:

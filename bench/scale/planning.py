@@ -26,8 +26,6 @@ _BATCH_ROWS = 65_536
 
 @dataclass(frozen=True)
 class PlanningCost:
-    """Seconds and memory of planning one epoch, and the number of tasks submitted at once."""
-
     row_groups: int
     seconds: float
     memory_bytes: int
@@ -35,14 +33,11 @@ class PlanningCost:
 
 
 def measure_planning(row_groups: int, group_bytes: int, windows: int, nodes: int, cpus: int) -> PlanningCost:
-    """Plan in a fresh process, so that nothing is cached."""
     given = run_module("planning", [str(n) for n in (row_groups, group_bytes, windows, nodes, cpus)])
     return PlanningCost(**given)
 
 
 class _Runner:
-    """Accepts tasks and records when the first one arrived."""
-
     def __init__(self, nodes: int) -> None:
         self.destinations = tuple((shard,) for shard in range(nodes))
         self.tasks = 0

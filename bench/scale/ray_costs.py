@@ -22,7 +22,6 @@ _STORE_BYTES = 800_000_000
 
 
 def measure_ray() -> dict[str, float]:
-    """Core seconds that Ray itself takes in an owner's and in a reader's process."""
     import ray
 
     start_ray(_STORE_BYTES, 2, frees_early=False)
@@ -67,7 +66,6 @@ class _Owner:
         return _busiest(began, _read_threads()) / tasks
 
     async def make(self, tasks: int, returns: int) -> None:
-        """Create the objects whose handles are returned later."""
         import ray
 
         put = ray.remote(num_cpus=1)(_put).options(num_returns=1 + returns)
@@ -76,14 +74,12 @@ class _Owner:
         self._kept = [ref for _, *others in refs for ref in others]
 
     async def hand(self) -> list[Any]:
-        """Return their handles."""
         return self._kept
 
     async def call(self) -> None:
         """Do nothing."""
 
     async def used(self) -> dict[str, float]:
-        """CPU seconds of each thread."""
         return _read_threads()
 
     async def wake(self, waiters: int, times: int) -> float:

@@ -14,17 +14,10 @@ _NEARLY = 1e-9
 
 
 class SharedResource:
-    """Weighted fair sharing with a total capacity and a limit per user.
+    """Weighted fair sharing with a capacity per second, and a limit per second of a user of weight 1.
 
     Progress is kept in virtual time: the amount that a user of weight 1 would have received since the start.
     A change in the number of users changes its rate, but not the virtual time at which each user ends.
-
-    Parameters
-    ----------
-    capacity
-        Total amount per second.
-    limit
-        Maximum amount per second of a user of weight 1.
     """
 
     def __init__(self, world: World, capacity: float, limit: float) -> None:
@@ -41,7 +34,6 @@ class SharedResource:
 
     @property
     def users(self) -> int:
-        """Current number of users."""
         return len(self._ends)
 
     def use(self, amount: float, done: Callable[[], None], weight: float = 1.0) -> None:
@@ -52,7 +44,6 @@ class SharedResource:
         self._plan()
 
     def settle(self) -> None:
-        """Update ``used`` to the current time."""
         self._advance()
 
     def _rate(self) -> float:
@@ -115,17 +106,7 @@ class Slots:
 
 
 class Ledger:
-    """Bytes held on each node, in its object store and by its processes.
-
-    Attributes
-    ----------
-    store, peak_store
-        Current and peak bytes in each node's object store.
-    heap, peak
-        Current bytes of running tasks and of runs; peak of object store and heap together.
-    objects, peak_objects
-        Current and peak number of objects.
-    """
+    """Bytes held on each node, in its object store and by its processes."""
 
     def __init__(self, nodes: int) -> None:
         self.store = [0.0] * nodes
@@ -135,7 +116,6 @@ class Ledger:
         self.objects = self.peak_objects = 0
 
     def put(self, node: int, size_bytes: float) -> None:
-        """Add an object, or a copy of one."""
         self.store[node] += size_bytes
         self.peak_store[node] = max(self.peak_store[node], self.store[node])
         self._note(node)
@@ -146,12 +126,10 @@ class Ledger:
         self._note(node)
 
     def count(self, objects: int) -> None:
-        """Add to the number of objects."""
         self.objects += objects
         self.peak_objects = max(self.peak_objects, self.objects)
 
     def release(self, node: int, size_bytes: float) -> None:
-        """Remove an object whose last handle was dropped."""
         self.store[node] -= size_bytes
 
     def _note(self, node: int) -> None:
@@ -159,10 +137,7 @@ class Ledger:
 
 
 class Output:
-    """One object: the map output of a task for one destination and slice.
-
-    The driver and the shards keep it alive; the ledger counts its bytes until they drop it.
-    """
+    """One object: the map output of a task for one destination and slice, alive as long as driver or shards hold it."""
 
     __slots__ = ("copy", "ledger", "node", "size_bytes")
 

@@ -30,31 +30,7 @@ _ALWAYS = 0.9
 
 @dataclass(frozen=True)
 class Outcome:
-    """Results of a run. Rates and shares are of the steady state: after the
-    first epoch or, if there is only one, after the first window.
-
-    Attributes
-    ----------
-    seconds, first_rows_seconds
-        Total simulated time, and time until the first rows.
-    bytes_per_second, epoch_seconds
-        Decoded bytes delivered per second; mean duration of the epochs after the first, if they were simulated
-        completely.
-    idle_share
-        Share of time that trainers wait, in the steady state.
-    busy
-        Utilisation of each resource by name; the largest is the bottleneck.
-    node_peak_bytes, store_peak_bytes, store_bytes
-        Peak of a node's memory and of its object store, and the size of that.
-    objects_per_window, tasks_per_window, peak_objects
-        Objects and tasks per window, and peak number of objects.
-    object_bytes
-        Mean size of an object.
-    driver_seconds, driver_share
-        Measured duration of the driver's code on this machine, and utilisation of the coordinator.
-    crossed_share, min_crossed_share
-        Bytes sent between nodes over bytes delivered in the steady state, and its minimum.
-    """
+    """Results of a run. Rates and shares are after the first epoch or, if there is only one, after the first window."""
 
     seconds: float
     first_rows_seconds: float
@@ -87,7 +63,6 @@ class Outcome:
 
 
 def find_resources(cluster: Cluster) -> Resources:
-    """The resources that an executor would report for such a cluster."""
     workers = cluster.nodes * cluster.cpus
     if cluster.threads:
         return Resources("simulated threads", workers, int(cluster.memory_bytes / 2), limit_covers_all=True)
@@ -103,7 +78,6 @@ def find_resources(cluster: Cluster) -> Resources:
 
 
 def make_program(job: Job, cluster: Cluster) -> Program:
-    """The program as an executor would plan it."""
     shards = cluster.shards
     return size_parts(Program(job, shards, True, tuple(range(shards))), find_resources(cluster))
 
@@ -119,13 +93,7 @@ def simulate(
     grain: int | None = 64,
     driver_seconds: float | None = None,
 ) -> Outcome:
-    """Simulate a job until every shard has consumed a number of epochs, or of windows.
-
-    Raises
-    ------
-    PlanError
-        If not even one window fits into the cluster's object stores.
-    """
+    """Simulate a job until every shard has consumed a number of epochs, or of windows."""
     program, resources = make_program(job, cluster), find_resources(cluster)
     budget = budget_program(program, resources, batch_rows)
     world = World(random.Random(0), is_recorded=False, delay_seconds=0.0)

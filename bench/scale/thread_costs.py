@@ -55,12 +55,10 @@ class Plan:
 
     @property
     def decoded_bytes(self) -> int:
-        """Decoded bytes of all rows."""
         return int(self.program.job.source.blocks.decoded_bytes.sum())
 
 
 def make_plan(paths: Sequence[str], shards: int, batch_rows: int) -> Plan:
-    """Plan one epoch as the driver does."""
     program = Program(
         Job(open_files(list(paths), ParquetFormat()), WindowCut(), 1, 7), shards, False, tuple(range(shards))
     )
@@ -120,13 +118,7 @@ def _time_mapping(plan: Plan) -> tuple[float, float]:
 
 
 def _time_placing(paths: list[str], runs: int) -> float:
-    """Core seconds of the last epoch of a run, in which no map tasks are left.
-
-    Raises
-    ------
-    ValueError
-        If the data has too few runs for that.
-    """
+    """Core seconds of the last epoch of a run, in which no map tasks are left."""
     if runs < _MIN_RUNS:
         raise ValueError(
             f"the data has {runs} runs of {_BATCH_ROWS} rows; {_MIN_RUNS} are needed to time them"
@@ -149,7 +141,6 @@ def _copy_keys(batch: Any) -> float:
 
 
 def _mix(tasks: Sequence[Any], runs: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Interleave tasks and runs evenly."""
     share = -(-len(runs) // len(tasks))
     mixed: list[tuple[Any, Any]] = []
     for number, task in enumerate(tasks):
@@ -192,7 +183,6 @@ def _place(map_outputs: MapOutputs, run: Any, pool: BufferPool) -> Any:
 
 
 def _convert(rows: Any) -> Any:
-    """Convert a run to tensors and copy its keys."""
     from windrow.pipeline.delivery.tensors.column_tensors import TensorSpec, to_tensors
 
     spec = TensorSpec(None, None, None, "numpy", None)
@@ -200,10 +190,7 @@ def _convert(rows: Any) -> Any:
 
 
 def time_handing(path: str) -> float:
-    """Core seconds to hand a run from the prefetch loop over a worker to the consumer, without placing it.
-
-    They are measured with runs of a few rows, which cost nothing else.
-    """
+    """Core seconds to hand a run of a few rows from the prefetch loop over a worker to the consumer."""
     run_bytes, program.RUN_BYTES = program.RUN_BYTES, 1
     try:
         return _time_tiny_runs(path, BufferPool(2**27))

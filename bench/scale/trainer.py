@@ -18,18 +18,6 @@ _HEARTBEAT_SECONDS = 1.0
 
 
 class Trainer:
-    """One trainer over all epochs.
-
-    Attributes
-    ----------
-    delivered
-        Rows that it has taken in each epoch.
-    ended
-        When each epoch ended.
-    first_rows
-        When it got its first rows.
-    """
-
     def __init__(
         self,
         world: World,
@@ -68,7 +56,6 @@ class Trainer:
 
     @property
     def waiting(self) -> float:
-        """Seconds that the trainer has waited so far."""
         since = self._waiting_since
         return self._waited + (0.0 if since is None or self.done else self._world.now - since)
 
@@ -117,7 +104,6 @@ class Trainer:
             self._world.after(_HEARTBEAT_SECONDS, self._send_heartbeat)
 
     def _advance(self) -> None:
-        """Take the next run, if the trainer waits and the run is placed."""
         loop = self._loop
         if loop is None or self._waiting_since is None or self.done:
             return

@@ -30,15 +30,7 @@ _STORE_SHARE = 0.3
 
 @dataclass(frozen=True)
 class Ratio:
-    """One predicted and one measured epoch time.
-
-    Attributes
-    ----------
-    predicted, measured
-        Seconds of a steady-state epoch; the measured value is the median of several.
-    cores
-        Mean number of cores that other processes left free; the simulation gets as many.
-    """
+    """Predicted and measured seconds of a steady epoch, with the cores that other processes left free."""
 
     system: str
     windows: int
@@ -48,7 +40,6 @@ class Ratio:
 
     @property
     def ratio(self) -> float:
-        """Predicted over measured."""
         return self.predicted / self.measured
 
 
@@ -60,7 +51,6 @@ def measure_costs(system: str, paths: Sequence[str], base: Costs) -> Costs:
 
 
 def measure_ray_costs(base: Costs) -> Costs:
-    """Measure the unit costs of Ray itself on this machine."""
     return replace(base, **run_module("ray_costs", []))
 
 
@@ -128,13 +118,6 @@ def predict_here(system: str, windows: int, paths: Sequence[str], costs: Costs, 
 
 
 def run_module(module: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """Run a module of this package; returns the JSON that it prints.
-
-    Raises
-    ------
-    ValueError
-        If it fails.
-    """
     answer = run_for_json([sys.executable, "-m", f"bench.scale.{module}", *arguments])
     if "error" in answer:
         raise ValueError(f"{module} failed: {answer['error']}")

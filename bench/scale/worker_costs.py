@@ -106,7 +106,6 @@ def _map(context: TaskContext, task: Task) -> list[Any]:
 
 @lru_cache(maxsize=1)
 def _keep_pool() -> BufferPool:
-    """The output buffers of a worker, reused by its next task."""
     return BufferPool(_POOL_BYTES)
 
 
@@ -130,8 +129,6 @@ def _time_placing(plan: Plan, context: Any) -> float:
 
 
 class _Reader:
-    """The process of a shard."""
-
     def __init__(self) -> None:
         self._pool = BufferPool(2**27)
 

@@ -33,7 +33,6 @@ Found = Mapping[str, Sequence[Mapping[str, float]]]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``shapes``."""
     usual = [name for name, shape in SHAPES.items() if shape.by_default]
     add_measured(parser, shapes=",".join(usual))
     more = ", ".join(name for name in SHAPES if name not in usual)
@@ -54,13 +53,11 @@ def add_measured(parser: argparse.ArgumentParser, *, shapes: str, executors: boo
 
 
 def choose_executors(options: argparse.Namespace) -> list[str]:
-    """The executors that ``--executor`` names."""
     given = "threads,ray" if options.executor == "both" else options.executor
     return list(choose_names("--executor", given, EXECUTORS))
 
 
 def request_shape(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What is asked of each system for one shape."""
     return {
         "paths": find_files(name, options.folder, read_size(options.size, "--size")),
         "epochs": options.epochs,

@@ -41,14 +41,11 @@ PARTS = {
 
 
 def count_rows(epoch: windrow.Epoch) -> int:
-    """Take the batches of an epoch as fast as possible."""
     batches = epoch.iter_batches(batch_size=BATCH_ROWS, batch_format="pyarrow")
     return sum(batch.num_rows for batch in batches)
 
 
 class Trainer:
-    """Takes epochs one after the other."""
-
     def __init__(self) -> None:
         self._epochs: Iterator[windrow.Epoch] | None = None
 
@@ -62,14 +59,11 @@ class Trainer:
         return time.time(), consumed
 
     def close(self, shard: windrow.Shard) -> None:
-        """Close the shard."""
         self._epochs = None
         shard.close()
 
 
 class _Threads:
-    """Trainers as threads of this process."""
-
     handles = None
 
     def __init__(self, trainers: int) -> None:
@@ -91,8 +85,6 @@ class _Threads:
 
 
 class _Actors:
-    """Trainers as actors of Ray."""
-
     def __init__(self, trainers: int) -> None:
         import ray
 
@@ -126,7 +118,6 @@ class _Actors:
 
 
 def make_trainers(executor: str, count: int) -> _Threads | _Actors:
-    """Trainers for the shards of an executor."""
     return _Actors(count) if executor == "ray" else _Threads(count)
 
 

@@ -35,19 +35,7 @@ MapOutput = dict[int, list[tuple[int, int]]]
 
 
 class Handle:
-    """A reference to an object, which exists as long as a reference does.
-
-    Attributes
-    ----------
-    owner
-        The coordinator incarnation that owns it.
-    location
-        The node that holds it, and the incarnation of that node.
-    confirmed
-        Whether it was available once; it is then lost only together with its node.
-    ready_at
-        Time at which a reconstructed object is available.
-    """
+    """A reference to an object, with its owner, and the node that holds it with that node's incarnation."""
 
     __slots__ = ("_world", "confirmed", "location", "map_output", "owner", "ready_at", "size_bytes")
 
@@ -88,13 +76,7 @@ def map_rows(dataset: Dataset, task: Task) -> list[list[MapOutput]]:
 
 
 def place_rows(map_outputs: Sequence[MapOutput], run: Run) -> list[int]:
-    """Place the rows of a run.
-
-    Raises
-    ------
-    ValueError
-        If a place gets two rows, or none.
-    """
+    """Place the rows of a run; raises ValueError if a place gets two rows, or none."""
     rows: list[int | None] = [None] * run.rows
     for map_output in map_outputs:
         for place, row in map_output.get(run.index, ()):
@@ -108,8 +90,6 @@ def place_rows(map_outputs: Sequence[MapOutput], run: Run) -> list[int]:
 
 
 class Cluster:
-    """All nodes of a cluster, for one run."""
-
     def __init__(self, world: World, scenario: Scenario, program: Program) -> None:
         self._world, self._scenario, self._program = world, scenario, program
         self._free_cpus = list(scenario.nodes)
@@ -127,7 +107,6 @@ class Cluster:
         self._queue = deque(job for job in self._queue if job.owner == owner)
 
     def submit(self, job: Job) -> None:
-        """Run a task as soon as a CPU is free."""
         self._queue.append(job)
         self._start()
 
@@ -150,29 +129,19 @@ class Cluster:
         self._start()
 
     def transfer(self, node: str, handles: Sequence[Handle], done: Callable[[], None]) -> None:
-        """Move objects to a node within a random time."""
         self._world.after(_TRANSFER_SECONDS * self._world.rng.random(), done)
 
     def join_runs(self, runs: Sequence[Run]) -> Sequence[Run]:
-        """Each run is placed by itself."""
         return runs
 
     def spend_placing(self, shard: int, run: Run, then: Callable[[], None]) -> None:
-        """Take a random time."""
         self._world.after(_PLACE_SECONDS * self._world.rng.random(), then)
 
     def place_rows(self, map_outputs: Sequence[MapOutput], run: Run) -> list[int]:
-        """The rows of a run; raises ValueError if a place gets two, or none."""
         return place_rows(map_outputs, run)
 
     def check_available(self, handles: Sequence[Handle]) -> None:
-        """Check that objects are available; lost ones start being reconstructed, all at the same time.
-
-        Raises
-        ------
-        ObjectLost
-            If any is not available; permanently if its owner is dead.
-        """
+        """Raise ObjectLost for any that is not available; lost ones start being reconstructed, all at the same time."""
         if not all(map(self.is_owned, handles)):
             raise ObjectLost("its owner is dead")
         late = [self._seconds_until_available(handle) for handle in handles]
@@ -192,7 +161,6 @@ class Cluster:
         return max(0.0, handle.ready_at - self._world.now)
 
     def is_owned(self, handle: Handle) -> bool:
-        """Whether the coordinator incarnation that owns an object is alive."""
         return handle.owner == self._owner
 
     def _start(self) -> None:
@@ -283,13 +251,7 @@ class Cluster:
         return CacheReport(hits, len(task.blocks) - hits, (), written)
 
     def _output_size(self, task: Task) -> int:
-        """Bytes of a task's output, checked against its limit block by block.
-
-        Raises
-        ------
-        OutputLimitError
-            If the output exceeds the limit of the task.
-        """
+        """Bytes of a task's output, checked against its limit block by block."""
         if self._scenario.dataset.growths is None:
             return int(self.expected_bytes(task.blocks) * self._scenario.growth)
         limit, sizes = OutputLimit(task.max_bytes, task.rows, samples=False), self._output_bytes
@@ -310,7 +272,6 @@ class Cluster:
         return tuple(Corruption(block, CORRUPT) for block in corrupt)
 
     def expected_bytes(self, blocks: Sequence[int]) -> int:
-        """Expected output bytes of a task."""
         return int(self._program.estimate.held_bytes[list(blocks)].sum())
 
 

@@ -19,7 +19,6 @@ _SEEDS_AT_ONCE = 50
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``simulate``."""
     parser.add_argument("--seeds", type=int, default=2_000, help="number of seeds")
     parser.add_argument("--start", type=int, default=0, help="first seed")
     parser.add_argument("--processes", type=int, help="worker processes (default: one per core)")
@@ -57,7 +56,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def draw_total(total: Outcome, seeds: int, failed: int) -> str:
-    """Table of the event and fault counts over all seeds."""
     rows = [
         ("seeds", seeds),
         ("failed", failed),

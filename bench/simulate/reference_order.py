@@ -10,15 +10,12 @@ from windrow.shuffle.order.window_order import order_window
 
 
 class ReferenceOrder:
-    """Reference order of each epoch of a job, and its assignment to shards."""
-
     def __init__(self, job: Job, dataset: Dataset) -> None:
         self._job, self._dataset = job, dataset
         self._orders: dict[int, tuple[list[int], list[int]]] = {}
         self._windows: dict[int, dict[int, int]] = {}
 
     def order(self, epoch: int) -> list[int]:
-        """The row numbers of an epoch in their shuffled order."""
         return self._epoch(epoch)[0]
 
     def batches(self, epoch: int, split: Split, start_row: int) -> list[list[list[int]]]:

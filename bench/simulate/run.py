@@ -28,15 +28,7 @@ _SETTLE_SECONDS, _LONGEST_SETTLE_SECONDS = 4.0, 60.0
 
 @dataclass
 class Outcome:
-    """The result of one seed.
-
-    Attributes
-    ----------
-    failure
-        Description of the violated guarantee; empty if there was none.
-    digest
-        Hash of all events in their order.
-    """
+    """The result of one seed; ``failure`` describes the violated guarantee, and ``digest`` is of all events."""
 
     seed: int
     failure: str = ""
@@ -49,7 +41,6 @@ class Outcome:
 
 
 def simulate(seed: int, *, keep_trace: bool = False) -> Outcome:
-    """Run one seed."""
     rng = random.Random(seed)
     scenario = draw_scenario(rng)
     world = World(rng, keep_trace=keep_trace)
@@ -85,8 +76,6 @@ def _run_stream(world: World, scenario: Scenario, outcome: Outcome) -> None:
 
 
 class _Run:
-    """One run: its coordinator, its trainers, and the faults that hit them."""
-
     def __init__(
         self, world: World, scenario: Scenario, split: Split, reference: ReferenceOrder, start: Cursor
     ) -> None:
@@ -166,13 +155,7 @@ class _Run:
 
 
 def check_held_bytes(scenario: Scenario, actor: Actor) -> None:
-    """Check that the scheduler's count of held bytes is right and within the memory limit.
-
-    Raises
-    ------
-    Violation
-        If the count is wrong or exceeds the limit.
-    """
+    """Check that the scheduler's count of held bytes is right and within the memory limit."""
     driver = actor.driver
     # only a check may read a driver's internals; outputs above their estimate are known only once they exist
     if driver is None or driver.failure is not None or scenario.growth > 1:
@@ -186,7 +169,6 @@ def check_held_bytes(scenario: Scenario, actor: Actor) -> None:
 
 
 def count_buffered_bytes(driver: Driver) -> int:
-    """Total size of the objects whose handles a driver holds."""
     size = 0
     for window in driver._buffered.values():
         size += sum(handle.size_bytes for handle in window.tables.values())

@@ -29,28 +29,16 @@ _GROWING = 0.15
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A dataset of blocks that have row counts but no data.
-
-    Attributes
-    ----------
-    stored
-        Rows of each block as stored.
-    delivered
-        Rows that each block delivers: fewer if rows are filtered.
-    row_bytes
-        Estimated bytes of a row.
-    corrupt
-        Blocks that cannot be decoded and therefore deliver no rows.
-    growths
-        Factor by which the rows of each block exceed their estimated size; None: they match it.
-    """
+    """A dataset of blocks that have row counts but no data."""
 
     stored: tuple[int, ...]
+    # fewer if rows are filtered
     delivered: tuple[int, ...]
     row_bytes: int
     known: bool
     exact: bool
     corrupt: frozenset[int] = frozenset()
+    # by which the rows of each block exceed their estimated size
     growths: tuple[float, ...] | None = None
 
     @cached_property
@@ -77,49 +65,30 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Split:
-    """How one run divides the stream.
-
-    Attributes
-    ----------
-    resize_at
-        Time, in seconds, at which all trainers end to resume as another number; None: never.
-    """
-
     shards: int
     batch_rows: int
     equal: Equal
     drop_last: bool
     lockstep: bool
     step_seconds: float
+    # when all trainers end to resume as another number
     resize_at: float | None
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A dataset, a job, a cluster, and the faults to inject.
-
-    Attributes
-    ----------
-    growth
-        Ratio of the output bytes of tasks to their estimate; the maximum over all blocks.
-    memory_factor
-        Ratio of the memory limit to the memory that the largest window needs.
-    small_windows_bytes
-        Windows up to this total size are prefetched further ahead.
-    """
-
     job: Job
     dataset: Dataset
     part_bytes: int
     nodes: tuple[int, ...]
     task_seconds: float
+    # output bytes of tasks over their estimate, and the memory limit over what the largest window needs
     growth: float
     memory_factor: float
     small_windows_bytes: int
     faults: Faults
 
     def program(self, split: Split) -> Program:
-        """The program of a run."""
         members = tuple(range(split.shards))
         return Program(self.job, split.shards, split.equal, members, self.part_bytes)
 
@@ -129,7 +98,6 @@ class Scenario:
         return np.ceil(program.estimate.held_bytes * growths).astype(np.int64)
 
     def resources(self, program: Program) -> Resources:
-        """The resources of a run."""
         nodes = len(self.nodes)
         copies = 2 - 1 / nodes
         least = int(largest_window(program, self.output_bytes(program)) * copies) + (self.growth > 1)
@@ -145,7 +113,6 @@ class Scenario:
 
 
 def draw_scenario(rng: random.Random) -> Scenario:
-    """Draw a random scenario."""
     count = rng.choice([1, 2, 3, 4, 6, 8, 10])
     stored = tuple(rng.choice([0, 1, 2, 3, 5, 8, 13]) for _ in range(count))
     known = rng.random() < 0.6
@@ -246,7 +213,6 @@ def _draw_faults(rng: random.Random) -> Faults:
 
 
 def draw_split(rng: random.Random) -> Split:
-    """Draw how a run divides the stream."""
     return Split(
         shards=rng.choice([1, 2, 2, 3, 4]),
         batch_rows=rng.choice([1, 2, 3, 5, 7]),

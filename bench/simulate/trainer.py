@@ -19,15 +19,7 @@ MAX_WAIT_SECONDS = 240.0
 
 
 class Trainer:
-    """One trainer across its restarts.
-
-    Attributes
-    ----------
-    progress
-        Its epoch, and the number of steps of that epoch that it has consumed in this run.
-    closed
-        Whether it has closed its shard.
-    """
+    """One trainer across its restarts; ``progress``: its epoch, and the steps of it that were consumed in this run."""
 
     def __init__(self, group: TrainerGroup, shard: int) -> None:
         self._group, self._world, self._shard = group, group.world, shard
@@ -114,7 +106,6 @@ class Trainer:
         self._world.after(self._world.uniform(0.1, 5.0), self._begin)
 
     def kill_zombies(self) -> None:
-        """Kill all readers that were replaced but are alive."""
         for zombie in self._zombies:
             zombie.shard_client.die()
         self._zombies.clear()
@@ -184,7 +175,6 @@ class Trainer:
         self._client.open_epoch(cursor, Batching(split.batch_rows, split.drop_last), done=self._opened)
 
     def _open_answered(self) -> None:
-        """Handle the answer to an ``open_next`` call."""
         self._open_pending = False
         self.advance()
 
@@ -228,7 +218,6 @@ class Trainer:
     # --- steps
 
     def advance(self) -> None:
-        """Take the next batch, if it is available and the trainer is ready."""
         if self._paused or self._prefetch_loop is None:
             return
         if not self._group.may_step(self):

@@ -20,22 +20,12 @@ class Member(Protocol):
     progress: tuple[int, int]
     closed: bool
 
-    def advance(self) -> None:
-        """Take the next batch, if possible."""
-        ...
+    def advance(self) -> None: ...
 
 
 @dataclass
 class TrainerGroup:
-    """The trainers of a run, and the batches that each must receive.
-
-    Attributes
-    ----------
-    start
-        Cursor at which the run starts.
-    job
-        The job that is run.
-    """
+    """The trainers of a run, which begins at ``start``, and the batches that each must receive."""
 
     world: World
     actor: Actor
@@ -51,13 +41,11 @@ class TrainerGroup:
         self.trainers: list[Member] = []
 
     def epoch_start(self, epoch: int) -> Cursor:
-        """Cursor at which this run starts an epoch."""
         if epoch == self.start.epoch:
             return self.start
         return Cursor(epoch, corrupt=self.reference.corrupt(self.start, epoch, -1))
 
     def cursor(self, epoch: int, steps: int) -> Cursor:
-        """Cursor after a number of steps of an epoch in this run."""
         begin = self.epoch_start(epoch)
         if steps == 0:
             return begin
@@ -75,7 +63,6 @@ class TrainerGroup:
         return replace(at, assigned=(split.shards, split.batch_rows), corrupt=corrupt)
 
     def batches(self, epoch: int, shard: int) -> list[list[int]]:
-        """The batches that a shard must receive in an epoch of this run."""
         return self.reference.batches(epoch, self.split, self.epoch_start(epoch).row)[shard]
 
     def may_step(self, trainer: Member) -> bool:

@@ -107,7 +107,6 @@ class Actor:
             self._world.send(self._execute, call, self.incarnation)
 
     def end(self) -> None:
-        """Shut down at the end of a run."""
         self.ended = True
         self._begin()
 
@@ -229,24 +228,19 @@ class Actor:
     # --- environment of the coordinator core
 
     def now(self) -> float:
-        """Simulated seconds."""
         return self._world.now
 
     def name_driver(self) -> str:
-        """A driver name that is unique across incarnations."""
         self._drivers += 1
         return f"{self.incarnation}.{self._drivers}"
 
     def is_restarted(self) -> bool:
-        """Whether this is a restarted process."""
         return self._restarted
 
     def user_warnings(self) -> tuple[str, ...]:
-        """No warnings: simulated transforms issue none."""
         return ()
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
-        """Run a task on the simulated nodes."""
         work, incarnation = task.work, self.incarnation
         self._world.record("run", work.epoch, work.window, work.part, work.stage, work.attempt)
         if driver is not self.driver:

@@ -25,13 +25,7 @@ Fetching = Generator[Ask | Load | Pause, Any, WindowData]
 
 
 class CoordinatorClient:
-    """The client of one reader, like `windrow.pipeline.executors.ray.client`.
-
-    Attributes
-    ----------
-    alive
-        Whether its process is alive.
-    """
+    """The client of one reader, like `windrow.pipeline.executors.ray.client`."""
 
     def __init__(
         self,
@@ -61,7 +55,6 @@ class CoordinatorClient:
         self._arrived: Callable[[], None] | None = None
 
     def open_epoch(self, cursor: Cursor, batching: Batching, *, done: Callable[[EpochFacts], None]) -> None:
-        """Open an epoch; ``done`` receives the coordinator's answer."""
         self._stop_fetching()
         request = self._make_request(cursor, batching, goes_on=False)
 
@@ -78,7 +71,6 @@ class CoordinatorClient:
         self._call("open_epoch", request, reply=opened)
 
     def open_next(self, cursor: Cursor, batching: Batching, *, done: Callable[[], None]) -> None:
-        """Open the next epoch without waiting for the answer."""
         ahead = self._ahead
         assert ahead is not None, "an epoch has been opened before"
 
@@ -127,14 +119,12 @@ class CoordinatorClient:
             self._world.after(_REPORT_SECONDS, self._report_waiting, request_number)
 
     def release(self) -> None:
-        """Release all windows until the next one is requested."""
         if self._ahead is not None:
             self._ahead.release()
             self._send_acknowledgement(self._ahead.take_news())
             self._abandon()
 
     def acknowledge(self, place: Place) -> None:
-        """Acknowledge that nothing before ``place`` is needed any more."""
         if not self.alive:
             return
         if self._ahead is None:
@@ -149,11 +139,9 @@ class CoordinatorClient:
             self._actor.call(self, "acknowledge", self.shard, self._token, place)
 
     def heartbeat(self) -> None:
-        """Report that the consumer is alive."""
         self._actor.call(self, "heartbeat", self.shard)
 
     def close(self) -> None:
-        """Close the shard."""
         self._stop_fetching()
         self._closed = True
         self._send_close()

@@ -12,13 +12,11 @@ from windrow.shuffle.order.runs import Run
 
 
 class ObjectLost(Exception):  # noqa: N818 - an event of the simulation, named as its trace prints it
-    """An object is no longer available."""
+    pass
 
 
 @dataclass
 class Job:
-    """A submitted task with its owner and its callbacks."""
-
     task: Task
     inputs: Sequence[Any]
     owner: int

@@ -77,7 +77,6 @@ class PrefetchLoop:
     # --- the trainer's side
 
     def take(self) -> Sequence[int] | None:
-        """The rows of the next run, or None if it is not placed yet."""
         queue = self._consumer_epoch.queue
         if not queue or queue[0].rows is None:
             return None
@@ -91,22 +90,18 @@ class PrefetchLoop:
 
     @property
     def empty(self) -> bool:
-        """Whether all runs of this epoch have been taken."""
         return self._consumer_epoch.ended and not self._consumer_epoch.queue
 
     @property
     def next(self) -> EpochFacts | None:
-        """The epoch that follows the consumer's, if it is prefetched."""
         return None if self._consumer_epoch.next is None else self._consumer_epoch.next.facts
 
     def begin_next(self) -> None:
-        """Switch to the prefetched epoch, which the trainer has opened."""
         assert self._consumer_epoch.next is not None, "there is a next epoch"
         self._consumer_epoch = self._consumer_epoch.next
         self._begin(self._consumer_epoch)
 
     def stop(self) -> None:
-        """Stop prefetching."""
         self._stopped = True
 
     # --- the thread's side

@@ -16,14 +16,6 @@ _USUAL_DELAY_SECONDS = 0.004
 
 
 class Clock:
-    """The time of a simulation and its event queue.
-
-    Attributes
-    ----------
-    now
-        Simulated seconds since the start.
-    """
-
     def __init__(self) -> None:
         self.now = 0.0
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -34,13 +26,7 @@ class Clock:
         heapq.heappush(self._due, (self.now + seconds, next(self._numbers), call))
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Process events until ``done`` returns true.
-
-        Raises
-        ------
-        RuntimeError
-            If no events are left, which means a deadlock.
-        """
+        """Process events until ``done`` returns true."""
         while not done():
             if not self._due:
                 raise RuntimeError("the simulation is deadlocked: no events are left")
@@ -50,77 +36,38 @@ class Clock:
 
 @dataclass(frozen=True)
 class Faults:
-    """Faults to inject; without a unit in its name, a value is a probability per opportunity.
-
-    Attributes
-    ----------
-    late, late_seconds
-        A message is delayed; maximum delay.
-    crash
-        A task dies and is retried.
-    object_loss
-        An object is lost when it is requested.
-    unheard
-        The notification about a transfer is lost.
-    fail
-        A task raises an error, which ends the run for all shards; they restart.
-    restarts, node_losses
-        Times, in seconds, at which the coordinator dies, and a node.
-    stall, die, zombie, close, early_stop
-        At each step of a trainer: it pauses; it dies and restarts; it is considered dead and is replaced
-        although it is alive; it closes its shard; it breaks out of the epoch and either resumes from
-        its state or continues with the next epoch.
-    disk_full
-        A block does not fit on its node's disk, which then stays disk_full.
-    attach_seconds
-        Trainers start within this time.
-    """
+    """Faults to inject; without a unit in its name, a value is a probability per opportunity."""
 
     late: float = 0.0
     late_seconds: float = 0.0
+    # a task dies and is retried; an object is lost when it is requested; the end of a transfer is not noticed
     crash: float = 0.0
     object_loss: float = 0.0
     unheard: float = 0.0
+    # a task raises an error, which ends the run for all shards; they restart
     fail: float = 0.0
+    # times at which the coordinator dies, and a node
     restarts: tuple[float, ...] = ()
     node_losses: tuple[float, ...] = ()
+    # at each step of a trainer: it pauses, dies, is replaced although it is alive, closes, breaks out of the epoch
     stall: float = 0.0
     stall_seconds: float = 0.0
     die: float = 0.0
     zombie: float = 0.0
     close: float = 0.0
     early_stop: float = 0.0
+    # a block does not fit on its node's disk, which then stays full
     disk_full: float = 0.0
+    # trainers start within this time
     attach_seconds: float = 0.0
 
 
 class Violation(Exception):  # noqa: N818 - what a simulation finds, not an error of it
-    """A guarantee was violated."""
+    pass
 
 
 class World:
-    """The clock, the random generator and the trace of a simulation.
-
-    Parameters
-    ----------
-    keep_trace, is_recorded
-        Whether events are kept as text; whether they are counted and hashed.
-    delay_seconds
-        Upper limit of the usual delay of a message.
-
-    Attributes
-    ----------
-    faults
-        The faults to inject.
-    fault_counts
-        Number of injected faults of each kind.
-    events
-        Number of events so far.
-    incarnations
-        Number of coordinator incarnations so far.
-    live_handles
-        Number of references to the objects of each incarnation.
-    """
+    """The clock, the random generator and the trace of a simulation; messages usually take up to ``delay_seconds``."""
 
     def __init__(
         self,
@@ -143,16 +90,13 @@ class World:
 
     @property
     def now(self) -> float:
-        """Simulated seconds since the start."""
         return self.clock.now
 
     @property
     def digest(self) -> str:
-        """Hash of all events in their order."""
         return self._digest.hexdigest()
 
     def record(self, *what: Any) -> None:
-        """Record an event."""
         if not self._is_recorded:
             return
         self.events += 1
@@ -162,26 +106,21 @@ class World:
             self.trace.append(f"{self.clock.now:10.4f}  {' '.join(map(str, what))}")
 
     def fault(self, kind: str, *what: Any) -> None:
-        """Record an injected fault."""
         self.fault_counts[kind] += 1
         self.record("FAULT", kind, *what)
 
     def after(self, seconds: float, call: Callable[..., None], *args: Any) -> None:
-        """Schedule a call."""
         self.clock.after(seconds, partial(call, *args) if args else call)
 
     def run_for(self, seconds: float) -> None:
-        """Process events for some simulated seconds."""
         passed: list[bool] = []
         self.after(seconds, passed.append, True)
         self.clock.run(lambda: bool(passed))
 
     def uniform(self, least: float, most: float) -> float:
-        """Draw a uniform random number."""
         return least + (most - least) * self.rng.random()
 
     def happens(self, probability: float) -> bool:
-        """Draw whether an event of this probability occurs."""
         return probability > 0 and self.rng.random() < probability
 
     def send(self, call: Callable[..., None], *args: Any) -> None:

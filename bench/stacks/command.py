@@ -26,7 +26,6 @@ _NOTE = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of ``stacks``."""
     parser.add_argument("--stacks", default=",".join(STACKS), help="the frameworks")
     parser.add_argument("--size", default="700MB", help="decoded size of the data")
     parser.add_argument("--batch-size", type=int, default=65_536, help="rows of a batch")

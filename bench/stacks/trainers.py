@@ -67,8 +67,6 @@ class Pace:
 
 
 class Job:
-    """What all trainers share."""
-
     def __init__(self, paths: str, batch_rows: str, epochs: str, window: str, key: str) -> None:
         self.batch_rows, self.epochs, self.key = int(batch_rows), int(epochs), key
         dataset = windrow.read_parquet(json.loads(paths))
@@ -77,11 +75,9 @@ class Job:
         self.local = self.pipe.options(executor="threads")
 
     def pace(self, shard: windrow.Shard) -> Pace:
-        """The step of a trainer that reads this shard."""
         return Pace(shard, self.batch_rows, self.epochs, self.key)
 
     def read(self, shard: windrow.Shard) -> dict[str, Any]:
-        """Train in a loop."""
         step = self.pace(shard)
         for epoch in shard.iter_epochs():
             for batch in epoch.iter_torch_batches(self.batch_rows):
@@ -96,7 +92,6 @@ def shard(job: Job) -> dict[str, Any]:
 
 
 def jax(job: Job) -> dict[str, Any]:
-    """``iter_jax_batches`` on threads."""
     with job.local.iterator() as one:
         step = job.pace(one)
         for epoch in one.iter_epochs():
@@ -106,7 +101,6 @@ def jax(job: Job) -> dict[str, Any]:
 
 
 def accelerate(job: Job) -> dict[str, Any]:
-    """A loop with Accelerate."""
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True)
@@ -120,7 +114,6 @@ def accelerate(job: Job) -> dict[str, Any]:
 
 
 def lightning(job: Job) -> dict[str, Any]:
-    """Lightning's Trainer."""
     import pytorch_lightning as pl
     import torch
 
@@ -153,7 +146,6 @@ def lightning(job: Job) -> dict[str, Any]:
 
 
 def transformers(job: Job) -> dict[str, Any]:
-    """Hugging Face's Trainer."""
     import torch
     from transformers import Trainer, TrainingArguments
 
@@ -205,7 +197,6 @@ def ray_actor(job: Job) -> dict[str, Any]:
 
 
 def ray_gang(job: Job) -> dict[str, Any]:
-    """``run_gang``."""
     (found,) = windrow.run_gang(lambda context: job.read(context.shard), 1, dataset=job.pipe, num_cpus=0.01)
     return dict(found)
 
@@ -261,7 +252,6 @@ def _start_ray(name: str) -> Iterator[None]:
 
 
 def main() -> None:
-    """Run one framework, and print the result as JSON."""
     warnings.simplefilter("ignore")
     os.environ["JAX_PLATFORMS"] = "cpu"
     logging.disable(logging.INFO)

@@ -15,14 +15,7 @@ _LOG_SECONDS = 15.0
 
 
 class ProgressLine:
-    """Shows the current step, its progress and its duration.
-
-    Parameters
-    ----------
-    stream
-        Output stream; on a terminal the line is redrawn in place, otherwise a line
-        is added at the start, every 15 s, and at the end.
-    """
+    """Shows the current step and its duration: in place on a terminal, else on lines of their own."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -31,13 +24,11 @@ class ProgressLine:
         self._began = self._shown = 0.0
 
     def start(self, title: str) -> None:
-        """Begin a new line."""
         self._title = title
         self._began = self._shown = time.monotonic()
         self._write(f"{title} …", last=not self._terminal)
 
     def update(self, done: float, note: str) -> None:
-        """Show the completed share (0 to 1) and a note."""
         now = time.monotonic()
         if now - self._shown < (0.1 if self._terminal else _LOG_SECONDS):
             return
@@ -48,7 +39,6 @@ class ProgressLine:
         self._write(text, last=not self._terminal)
 
     def finish(self, note: str) -> None:
-        """End the line."""
         self._write(f"{self._title}  {note}", last=True)
 
     def _write(self, text: str, last: bool) -> None:
@@ -75,7 +65,6 @@ def align_table(heads: Sequence[str], rows: Sequence[Sequence[str]], texts: Coll
 
 
 def write_cell(value: float | None, pattern: str) -> str:
-    """Format a number, or "-" for None."""
     return "-" if value is None else pattern.format(value)
 
 
@@ -84,13 +73,6 @@ _UNITS |= {f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", 
 
 
 def read_size(text: str, option: str) -> int:
-    """Parse a size like "1.4GB" or "256MiB".
-
-    Raises
-    ------
-    ValueError
-        If it is not a positive number with a unit.
-    """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", text.strip())
     factor = next((size for unit, size in _UNITS.items() if match and unit.lower() == match[2].lower()), None)
     if match is None or factor is None or float(match[1]) <= 0:
@@ -108,12 +90,10 @@ def choose_names(option: str, text: str, known: Sequence[str]) -> list[str]:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """The option that names the file of `write_json`."""
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
 
 
 def write_json(options: argparse.Namespace, content: dict[str, Any]) -> None:
-    """Write results to the file that ``--json`` names, if it names one."""
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(content, indent=1))

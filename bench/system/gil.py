@@ -75,7 +75,6 @@ class GilSampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop sampling."""
         self._stopped.set()
         self._thread.join()
 

@@ -12,17 +12,14 @@ _PACKAGES = ("windrow", "pyarrow", "numpy", "torch", "ray", "pandas")
 
 
 def count_cores() -> int:
-    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def read_memory_bytes() -> int:
-    """Physical memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def describe_machine() -> dict[str, Any]:
-    """Cores, memory, load and versions."""
     return {
         "cores": count_cores(),
         "processor": _read_processor(),
@@ -35,7 +32,6 @@ def describe_machine() -> dict[str, Any]:
 
 
 def describe_load(machine: dict[str, Any]) -> str:
-    """What ``describe_machine`` found, on one line."""
     return f"{machine['cores']} cores, {machine['processor']}, load {machine['load_1min']:.1f} at the start"
 
 

@@ -38,7 +38,6 @@ _ANSWER_SECONDS = 600.0
 
 
 def list_tree(root: int) -> list[int]:
-    """The process ids of a process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -73,7 +72,6 @@ class ProcessTree:
         self._seen: dict[int, bytes] = {}
 
     def refresh(self) -> list[int]:
-        """List the tree as it is now and remember it."""
         listed = list_tree(self._root)
         self._remember(listed)
         return listed
@@ -128,13 +126,11 @@ class TreeMemory:
         self._shared: list[str] = []
 
     def refresh(self) -> None:
-        """List processes and shared files again."""
         self._processes = self._tree.refresh()
         self._shared = _find_shared_files(self._processes)
         self._listed = time.monotonic()
 
     def measure(self) -> int:
-        """Current memory of the tree in bytes."""
         if time.monotonic() - self._listed > _REFRESH_SECONDS:
             self.refresh()
         counts = [_read_counts(process) for process in self._processes]
@@ -187,13 +183,7 @@ def _read_counts(process: int) -> tuple[int, int]:
 
 
 class MemorySampler:
-    """Samples a tree from a thread, using at most 2 % of a core.
-
-    Attributes
-    ----------
-    samples
-        (monotonic seconds, bytes) pairs so far.
-    """
+    """Samples a tree from a thread, using at most 2 % of a core."""
 
     def __init__(self, tree: ProcessTree, interval_seconds: float = 0.05) -> None:
         self.samples: list[tuple[float, int]] = []
@@ -203,11 +193,9 @@ class MemorySampler:
         self._thread = threading.Thread(target=self._run, daemon=True, name="memory sampler")
 
     def start(self) -> None:
-        """Begin sampling."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop sampling."""
         self._stop.set()
         self._thread.join()
 
@@ -230,19 +218,7 @@ class MemorySampler:
 
 
 class SystemProcess:
-    """One system in a process of its own; the log is a file.
-
-    Parameters
-    ----------
-    name
-        Name of the system.
-    arguments
-        Those of ``python -m``. The process calls ``answer_requests``.
-    log
-        File that gets what the system prints.
-    timeout
-        Seconds that an answer may take; after that, the process is killed.
-    """
+    """One system in a process of its own, which calls ``answer_requests``."""
 
     def __init__(self, name: str, arguments: Sequence[str], log: Path, timeout: float) -> None:
         self.name = name
@@ -265,7 +241,6 @@ class SystemProcess:
 
     @property
     def id(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def run(self, request: Any) -> dict[str, Any]:
@@ -278,7 +253,6 @@ class SystemProcess:
         return self._receive()
 
     def close(self) -> None:
-        """Let the process end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(BrokenPipeError):

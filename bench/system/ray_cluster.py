@@ -19,7 +19,6 @@ class ObjectStoreUse:
 
 
 def start_ray(store_bytes: int, cpus: int | None = None, *, frees_early: bool = True) -> Any:
-    """Start a Ray of its own; returns its context."""
     import ray
 
     return ray.init(

@@ -72,7 +72,6 @@ def _join(one: SystemResult, other: SystemResult) -> SystemResult:
 
 
 def _describe_epochs(result: SystemResult) -> str:
-    """The epoch times of one system on one line, with the loss if a model was trained."""
     seconds = " ".join(f"{epoch.seconds:.2f}" for epoch in result.epochs)
     losses = [epoch.losses for epoch in result.epochs if epoch.losses is not None]
     text = f"{seconds} s an epoch"
@@ -219,7 +218,6 @@ class _Events:
 
 
 def main(descriptor: int) -> None:
-    """Run the request that is read from standard input."""
     os.set_inheritable(descriptor, False)  # the pipe closes with this process, even if its children live on
     request: Request = pickle.load(sys.stdin.buffer)
     events = _Events(descriptor)

@@ -23,7 +23,6 @@ _LABELS = ("labels", "total_amount")
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
-    """Options of every subcommand that generates data."""
     group = parser.add_argument_group("data")
     group.add_argument("--kind", choices=KINDS, default="dlrm", help="kind of data")
     group.add_argument("--size", default="1.4GB", help="decoded size, with a unit")
@@ -31,7 +30,6 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def add_throughput(parser: argparse.ArgumentParser) -> None:
-    """Options of ``throughput`` and ``peers``."""
     add_data(parser)
     group = parser.add_argument_group("run")
     group.add_argument("--executor", default="threads", help="threads, ray, both, or none")
@@ -65,7 +63,6 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
 
 
 def read_count(text: str) -> int:
-    """A number of at least 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} must be at least 1")
@@ -73,13 +70,6 @@ def read_count(text: str) -> int:
 
 
 def read_throughput(options: argparse.Namespace) -> BenchConfig:
-    """Check the options of ``throughput``.
-
-    Raises
-    ------
-    ValueError
-        If an option is invalid.
-    """
     if options.paced and options.computing:
         raise ValueError("--paced trainers sleep and --computing trainers compute: choose one")
     window = options.window if options.window not in (None, "all") else None
@@ -108,12 +98,7 @@ def _choose_systems(peers: str, executor: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig(Settings):
-    """Configuration of a measurement of several systems on the same files.
-
-    ``systems`` are names in ``bench.peers.PEERS`` in the order in which they run; ``trainers``
-    None means one on threads and two on Ray. ``rival_epochs`` is the number of epochs of rivals,
-    ``group_rows`` the most rows of a row group.
-    """
+    """A measurement of several systems on the same files; no ``trainers``: one on threads and two on Ray."""
 
     kind: str = "dlrm"
     size_bytes: int = 1_400_000_000
@@ -130,7 +115,6 @@ class BenchConfig(Settings):
 
 
 def find_data(config: BenchConfig, line: ProgressLine) -> list[str]:
-    """Generated Parquet files, which later runs use again."""
     line.start(f"generating {config.kind} data of {config.size_bytes / 1e6:,.0f} MB")
 
     def show(done: int, total: int) -> None:
@@ -149,7 +133,6 @@ def find_data(config: BenchConfig, line: ProgressLine) -> list[str]:
 
 
 def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: Facts) -> Request:
-    """The request for one system, with the facts about the files."""
     several = system.startswith("windrow-ray") or system in ("windrow-torchrun", "ray-start")
     trainers = (config.trainers or (2 if several else 1)) if several or system.startswith("windrow") else 1
     peer = PEERS[system]
@@ -183,7 +166,6 @@ def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: 
 
 
 def _name_rendezvous(config: BenchConfig) -> str:
-    """A path that does not exist yet."""
     return str((config.folder / "logs" / f"rendezvous-{uuid.uuid4().hex}").resolve())
 
 

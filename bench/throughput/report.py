@@ -45,10 +45,7 @@ _NOTES = (
 
 @dataclass(frozen=True)
 class Summary:
-    """One line of the table; None for values that were not measured.
-
-    ``of_scan`` is the throughput relative to the raw scan of the same run.
-    """
+    """One line of the table; None for values that were not measured."""
 
     title: str
     seconds: float
@@ -105,7 +102,6 @@ def _orders(epochs: Sequence[EpochResult]) -> list[Randomness]:
 
 
 def describe_title(result: SystemResult) -> str:
-    """The system's name, with its cache and the number of trainers if there are several."""
     title = PEERS[result.system].title + (f", cached ({result.cache})" if result.cache else "")
     return f"{title}, {result.trainers} trainers" if result.trainers > 1 else title
 
@@ -127,7 +123,6 @@ def worst_verdict(result: SystemResult, facts: Facts) -> str:
 
 
 def print_head(config: BenchConfig, facts: Facts, machine: dict[str, Any], files: int) -> None:
-    """Print the data and the machine that are measured."""
     print(
         f"{facts.rows:,} rows, {len(facts.schema)} columns, {facts.decoded_bytes / 1e6:,.0f} MB decoded, "
         f"{files} files, {facts.row_groups} row groups; batches of {config.batch_size:,}; "
@@ -145,7 +140,6 @@ def open_data(config: BenchConfig, line: ProgressLine) -> tuple[list[str], Facts
 
 
 def draw_table(summaries: Sequence[Summary]) -> str:
-    """The table, followed by the meaning of its columns."""
     if not summaries:
         return "no system could be measured"
     table = align_table(_HEADS, [_write_line(one) for one in summaries], {"system", "exactly once"})

@@ -53,11 +53,9 @@ class KeyLog:
         self._counts: list[int] = []
 
     def open_epoch(self) -> None:
-        """Begin the next epoch."""
         self._counts.append(0)
 
     def add(self, keys: NDArray[np.generic]) -> None:
-        """Record the keys of one batch."""
         epoch, start = len(self._counts) - 1, self._counts[-1]
         stop = start + len(keys)
         if epoch >= len(self._keys):
@@ -69,7 +67,6 @@ class KeyLog:
         self._counts[-1] = stop
 
     def epochs(self) -> list[NDArray[np.generic]]:
-        """The keys of each epoch."""
         return [self._keys[epoch, :count] for epoch, count in enumerate(self._counts)]
 
 
@@ -85,7 +82,6 @@ def check_keys(
 
 
 def check_count(delivered: int, rows: int, allowed: int = 0) -> Verdict:
-    """Compare the number of an epoch's rows with that of the files."""
     return Verdict("row count", max(0, rows - delivered), max(0, delivered - rows), allowed)
 
 
@@ -121,7 +117,6 @@ def fingerprint_rows(column: Any) -> Fingerprints:
 
 
 def read_fingerprints(paths: Sequence[str], column: str) -> Fingerprints:
-    """The fingerprints of all rows of Parquet files, in stored order."""
     return np.concatenate([fingerprint_rows(pq.read_table(path, columns=[column])[column]) for path in paths])
 
 
@@ -191,17 +186,8 @@ def _fingerprint(content: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Fing
 class Randomness:
     """Measures of an order; a uniform order has about 1, the expected row groups, and 0.
 
-    Attributes
-    ----------
-    neighbour_distance
-        Mean distance in storage of rows delivered next to each other, relative to
-        uniform orders.
-    groups_a_batch
-        Mean number of row groups that the rows of a batch come from.
-    groups_expected
-        The same in a uniform order.
-    neighbours_kept
-        Share of the rows that are delivered next to one of their neighbours in storage.
+    The distance is that in storage of rows delivered next to each other, relative to uniform orders; kept are
+    the rows that are delivered next to one of their neighbours in storage.
     """
 
     neighbour_distance: float
@@ -213,10 +199,7 @@ class Randomness:
 def measure_randomness(
     keys: Sequence[NDArray[np.generic]], rows: int, *, batch_size: int, row_groups: int
 ) -> Randomness:
-    """Measure the order of one epoch: the mean over the trainers, weighted by their rows.
-
-    Row groups are assumed to have equal sizes.
-    """
+    """Measure the order of one epoch, with row groups of equal sizes: the mean over the trainers' rows."""
     sizes = np.diff(np.arange(row_groups + 1) * rows // row_groups)
     expected = expect_distinct(sizes, min(batch_size, rows))
     parts = [np.asarray(part, dtype=np.int64) for part in keys if len(part) > 2]

@@ -24,12 +24,10 @@ class Facts:
 
     @property
     def tensor_columns(self) -> tuple[str, ...]:
-        """The columns that become tensors."""
         return tuple(field.name for field in self.schema if _fits_tensor(field.type))
 
     @property
     def integer_columns(self) -> tuple[str, ...]:
-        """The columns that hold integers."""
         return tuple(field.name for field in self.schema if pa.types.is_integer(field.type))
 
     @property
@@ -39,7 +37,6 @@ class Facts:
 
     @property
     def list_columns(self) -> tuple[str, ...]:
-        """The columns that hold lists."""
         return tuple(
             field.name
             for field in self.schema
@@ -48,7 +45,6 @@ class Facts:
 
 
 def read_facts(paths: Sequence[str], threads: int) -> Facts:
-    """Read every row group of some files once."""
     with ThreadPoolExecutor(threads) as pool:
         sizes = list(pool.map(_read_sizes, paths))
     rows, decoded_bytes, row_groups = map(sum, zip(*sizes, strict=True))
@@ -57,7 +53,6 @@ def read_facts(paths: Sequence[str], threads: int) -> Facts:
 
 
 def _read_sizes(path: str) -> tuple[int, int, int]:
-    """Rows, decoded bytes and row groups of one file."""
     decoded_bytes = 0
     with pq.ParquetFile(path, memory_map=True) as file:
         for number in range(file.num_row_groups):

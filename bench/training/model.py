@@ -12,11 +12,7 @@ _LEARNING_RATE = 0.2
 
 
 class SmallModel:
-    """Predicts one column from the others, on one thread.
-
-    Integers are hashed into 64 buckets and embedded; all columns are also normalised per batch as numbers. The label
-    is standardised with the first batch, so a constant prediction has a loss of 1.
-    """
+    """Predicts one column from the others, on one thread; a constant prediction has a loss of 1."""
 
     def __init__(self, integers: Sequence[str], floats: Sequence[str], label: str, seed: int) -> None:
         import torch
@@ -50,7 +46,6 @@ class SmallModel:
                 parameter.copy_(old)
 
     def join(self, rendezvous: str, rank: int, trainers: int) -> None:
-        """Join the process group of all trainers; from now on every step averages their gradients."""
         self._torch.distributed.init_process_group(
             "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=trainers
         )

@@ -26,11 +26,9 @@ from bench.training.trainer import EpochTimes, TrainerResult
 
 @dataclass
 class EpochResult:
-    """One epoch over all trainers; times are on the monotonic clock.
+    """One epoch over all trainers, from the end of the previous one until the last trainer's last batch.
 
-    An epoch lasts from the end of the previous one (the first from the start of the run)
-    until the last trainer has received its last batch. One that does not ``counts`` took longer because the
-    content of its rows was read.
+    One that does not count took longer because the content of its rows was read.
     """
 
     number: int
@@ -51,14 +49,11 @@ class EpochResult:
 
     @property
     def seconds(self) -> float:
-        """Duration of the epoch."""
         return self.end - self.start
 
 
 @dataclass
 class SystemResult:
-    """All results of one system."""
-
     system: str
     trainers: int
     epochs: list[EpochResult] = field(default_factory=list)
@@ -72,7 +67,6 @@ class SystemResult:
 
     @property
     def exceeds_estimate(self) -> bool:
-        """Whether the peak exceeded the estimate by more than the tolerance."""
         if self.estimate is None or self.peak_bytes is None:
             return False
         return self.estimate.is_exceeded_by(self.peak_bytes)
@@ -85,18 +79,11 @@ class SystemResult:
         return paced or [epoch for epoch in later if epoch.counts] or later or self.epochs
 
     def median_seconds(self) -> float:
-        """Median duration of the steady epochs in seconds."""
         return statistics.median(epoch.seconds for epoch in self.steady)
 
 
 def merge_trainers(request: Request, trainers: Sequence[TrainerResult], delivers: bool) -> list[EpochResult]:
-    """Merge the trainers' epochs and check the delivered rows.
-
-    Raises
-    ------
-    ValueError
-        If the trainers had different numbers of epochs.
-    """
+    """Merge the trainers' epochs and check the delivered rows."""
     counts = {len(trainer.epochs) for trainer in trainers}
     if len(counts) != 1:
         raise ValueError(f"the trainers had different numbers of epochs: {sorted(counts)}")
@@ -113,7 +100,6 @@ def merge_trainers(request: Request, trainers: Sequence[TrainerResult], delivers
 
 
 def _number_rows(trainers: Sequence[TrainerResult], stored: NDArray[np.uint64]) -> Sequence[TrainerResult]:
-    """The numbers of the rows instead of their fingerprints."""
     epochs = zip(*(trainer.arrived for trainer in trainers), strict=True)
     numbered = [find_rows(fingerprints, stored) for fingerprints in epochs]
     return [

@@ -15,8 +15,6 @@ TOLERANCE_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """The parts of the memory budget that ``explain`` reports before the run."""
-
     total_bytes: int
     windows_bytes: int
     runs_bytes: int
@@ -25,7 +23,6 @@ class MemoryEstimate:
     windows: int
 
     def is_exceeded_by(self, peak_bytes: int) -> bool:
-        """Whether a peak exceeds the estimate by more than the tolerance."""
         return peak_bytes > self.total_bytes + TOLERANCE_BYTES
 
     def __str__(self) -> str:
@@ -35,7 +32,6 @@ class MemoryEstimate:
 
 
 def read_estimate(explanation: Any) -> MemoryEstimate:
-    """Read the estimate from a windrow ``Explanation``."""
     budget = explanation.budget
     names = MemoryEstimate.__dataclass_fields__
     return MemoryEstimate(**{name: getattr(budget, name) for name in names})
@@ -43,7 +39,5 @@ def read_estimate(explanation: Any) -> MemoryEstimate:
 
 @dataclass(frozen=True)
 class RunDetails:
-    """windrow's memory estimate, and the use of Ray's object store."""
-
     estimate: MemoryEstimate | None = None
     store: ObjectStoreUse | None = None

@@ -20,7 +20,6 @@ class TableToTensors:
         self._columns = tuple(columns)
 
     def __call__(self, table: pa.Table | pa.RecordBatch) -> dict[str, Any]:
-        """Convert one table or batch."""
         return {name: _to_tensor(table.column(name)) for name in self._columns}
 
 

@@ -38,12 +38,7 @@ _POLL_SECONDS = 0.005
 
 @dataclass
 class EpochTimes:
-    """One trainer's view of one epoch.
-
-    ``wait_seconds`` is the total time between requesting and receiving batches, and
-    ``step_seconds`` the time that the trainer spends on each. ``slowed`` is the relative slowdown of its
-    computation by the engine, and ``coreless`` the part of it spent waiting for a core.
-    """
+    """One trainer's view of one epoch; ``coreless`` is the part of ``slowed`` spent waiting for a core."""
 
     start: float
     first: float = 0.0
@@ -67,15 +62,7 @@ class TrainerResult:
 
 
 class Trainer:
-    """Consumes epochs of batches of tensors, or of lists and strings.
-
-    Parameters
-    ----------
-    request
-        What is measured.
-    progress
-        Called at most twice a second.
-    """
+    """Consumes epochs of batches of tensors, or of lists and strings."""
 
     def __init__(self, request: Request, progress: Progress) -> None:
         capacity = -(-request.rows // request.trainers) + request.batch_size
@@ -92,14 +79,12 @@ class Trainer:
         self._launch_seconds = 0.0
 
     def join(self, rank: int) -> None:
-        """Join the process group of the other actors' trainers if they train together."""
         self._rank = rank
         if self._model is not None and self._request.rendezvous is not None and self._request.equal:
             # only shards of equal length can train in lockstep
             self._model.join(self._request.rendezvous, rank, self._request.trainers)
 
     def train(self, epochs: Iterable[Iterable[Mapping[str, Any]]]) -> TrainerResult:
-        """Consume every batch of every epoch."""
         times: list[EpochTimes] = []
         requested = time.monotonic()
         for batches in epochs:
@@ -136,10 +121,7 @@ class Trainer:
         return times
 
     def _choose_step(self, before: Sequence[EpochTimes]) -> float:
-        """Seconds per step: the median time per batch of the steady epochs before trainers are paced.
-
-        With several trainers, the slowest determines the pace.
-        """
+        """Seconds per step: the slowest trainer's median per batch in the steady epochs before trainers are paced."""
         request = self._request
         if not (request.paced or request.computing) or len(before) < request.paced_from:
             return 0.0
@@ -218,7 +200,6 @@ class Computing:
     _matrices: list[Any] = field(default_factory=list)
 
     def run(self, launches: int) -> float:
-        """Compute; returns the elapsed seconds."""
         import torch
 
         if not self._matrices:
@@ -251,24 +232,12 @@ class Computing:
 
 
 def slowed_share(seconds: float, launches: int, alone: tuple[float, float]) -> float:
-    """Relative slowdown of launches, compared with launches measured alone before and after.
-
-    Examples
-    --------
-    >>> round(slowed_share(1.1, 1000, (0.001, 0.001)), 6)
-    0.1
-    """
+    """Relative slowdown of launches, compared with launches measured alone before and after."""
     return seconds / (launches * statistics.fmean(alone)) - 1.0
 
 
 def agree_on_maximum(rendezvous: str, own: float, rank: int, trainers: int, timeout_seconds: float) -> float:
-    """The maximum of all trainers' numbers; each trainer writes its own to a file next to ``rendezvous``.
-
-    Raises
-    ------
-    TimeoutError
-        If a trainer does not write its number in time.
-    """
+    """The maximum of all trainers' numbers; each trainer writes its own to a file next to ``rendezvous``."""
     draft = _file_of(rendezvous, rank).with_suffix(".draft")
     draft.write_text(repr(own))
     draft.rename(_file_of(rendezvous, rank))
@@ -282,7 +251,6 @@ def agree_on_maximum(rendezvous: str, own: float, rank: int, trainers: int, time
 
 
 def remove_agreement(rendezvous: str) -> None:
-    """Remove all files of a rendezvous."""
     path = Path(rendezvous)
     for file in path.parent.glob(f"{path.name}*"):
         file.unlink(missing_ok=True)
