@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     # by executor, shape and cache
     found: dict[str, dict[tuple[str, str], list[dict[str, Any]]]] = {name: {} for name in EXECUTORS}
     line, is_met = ProgressLine(sys.stderr), False
-    store_bytes = str(read_size(options.store, "--store"))
+    store_bytes = read_size(options.store, "--store")
     with start_systems("bench.shapes.systems", EXECUTORS, options.folder, store_bytes) as processes:
         for name in names:
             request = {**request_shape(name, options), "trainers": options.trainers}

@@ -22,7 +22,7 @@ from bench.system.gil import GilSampler
 from bench.system.machine import count_cores, describe_load, describe_machine
 from bench.system.processes import list_tree, read_command, start_systems
 
-_STORE_BYTES = str(4 * 10**9)
+_STORE_BYTES = 4 * 10**9
 _TURNS = 2
 _HEADS = ("shape", "cores", "system", "rows/s", "of the scan", "of one core", "CPU s", "GIL")
 _NOTE = (
@@ -85,7 +85,7 @@ def _measure_systems(
     line = ProgressLine(sys.stderr)
     line.start(f"{shape}, {cores} {'core' if cores == 1 else 'cores'}")
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    started = start_systems("bench.cores.systems", names, options.folder, str(cores), _STORE_BYTES)
+    started = start_systems("bench.cores.systems", names, options.folder, cores, _STORE_BYTES)
     with started as processes, ExitStack() as stack:
         samplers = [GilSampler(partial(_find_trainer, process.name, process.id)) for process in processes]
         for sampler in samplers:

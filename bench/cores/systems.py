@@ -1,18 +1,13 @@
-"""The systems of ``cores``, on some of the cores: ``python -m bench.cores.systems NAME CORES STORE_BYTES``.
-
-Each has a process of its own, which reads a request a line as JSON, and prints the result as JSON.
-"""
+"""The systems of ``cores``, each in a process of its own, on some of the cores."""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 from bench.shapes.systems import measure
-from bench.system.processes import answer_requests
 from bench.system.ray_cluster import start_ray
 
 SYSTEMS = ("scan", "threads", "ray")
@@ -33,7 +28,7 @@ def scan(request: dict[str, Any], cores: int) -> dict[str, Any]:
     return {"rows": rows, "began": began, "seconds": seconds / epochs, "cpu_seconds": cpu_seconds / epochs}
 
 
-def _start(name: str, cores: int, store_bytes: int) -> Callable[[Any], dict[str, Any]]:
+def start(name: str, cores: int, store_bytes: int) -> Callable[[Any], dict[str, Any]]:
     # threads and processes that start from now on inherit it
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     if name == "scan":
@@ -41,7 +36,3 @@ def _start(name: str, cores: int, store_bytes: int) -> Callable[[Any], dict[str,
     if name == "ray":
         start_ray(store_bytes, cores)
     return lambda request: measure(request, name)
-
-
-if __name__ == "__main__":
-    answer_requests(lambda: _start(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import sys
@@ -127,8 +126,7 @@ def _measure(
     line = ProgressLine(sys.stderr)
     found: dict[str, dict[str, list[dict[str, Any]]]] = {operation: {} for operation in operations}
     needed = [name for name in names if any(_takes_part(name, operation) for operation in operations)]
-    files = json.dumps(list(paths))
-    with start_systems("bench.operations.systems", needed, options.folder, files) as processes:
+    with start_systems("bench.operations.systems", needed, options.folder, list(paths)) as processes:
         errors = [f"{process.name}: {process.error}" for process in processes if process.error]
         running = [process for process in processes if not process.error]
         for operation in operations:

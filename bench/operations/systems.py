@@ -1,14 +1,9 @@
-"""The systems of ``operations``, each in a process of its own: ``python -m bench.operations.systems NAME FILES``.
-
-The process reads the name of an operation a line, runs it once, and prints the result as JSON.
-"""
+"""The systems of ``operations``, each in a process of its own, which is asked for an operation at a time."""
 
 from __future__ import annotations
 
 import importlib
-import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +22,6 @@ from bench.operations.data import (
     summarize,
 )
 from bench.system.machine import count_cores
-from bench.system.processes import answer_requests
 from bench.system.ray_cluster import start_ray
 
 _OBJECT_STORE_BYTES = 2 * 10**9
@@ -273,10 +267,6 @@ def _time_predictions(batches: Iterable[dict[str, Any]]) -> Measured:
     return Measured(rows - rows_of_first, seconds, time.process_time() - begin_cpu, total)
 
 
-def _start(name: str, paths: list[str]) -> Callable[[str], dict[str, Any]]:
+def start(name: str, paths: list[str]) -> Callable[[str], dict[str, Any]]:
     system = SYSTEMS[name](paths)
     return lambda operation: asdict(system.run(operation))
-
-
-if __name__ == "__main__":
-    answer_requests(lambda: _start(sys.argv[1], json.loads(sys.argv[2])))

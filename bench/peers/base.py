@@ -14,19 +14,22 @@ import pyarrow.parquet as pq
 from bench.peers.names import BUFFER_SHARE, PEERS
 from bench.system.ray_cluster import ObjectStoreUse, read_spilled, start_ray
 from bench.training.request import Request
-from bench.training.run_details import RunDetails
+from bench.training.results import MemoryEstimate
 from bench.training.tensors import TableToTensors
-from bench.training.trainer import Progress, Trainer, TrainerResult
+from bench.training.trainer import Trainer, TrainerResult
 
 # shards of converted data: the number of row groups of the sample
 SHARDS = 64
 
 
 class Peer:
-    """Adapter of one system; created with a request and a progress callback, and used once in its own process."""
+    """Adapter of one system; created with a request, and used once in its own process."""
 
-    def __init__(self, request: Request, progress: Progress) -> None:
-        self._request, self._progress = request, progress
+    # windrow's, known once it runs
+    estimate: MemoryEstimate | None = None
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
 
     def prepare(self) -> None:
         """Import libraries, start sessions and actors; the idle memory is measured after this."""
@@ -35,9 +38,9 @@ class Peer:
         """Deliver every epoch; the measured time starts with this call."""
         raise NotImplementedError
 
-    def details(self) -> RunDetails:
-        """What the system itself reports about its run; called once, before ``close``."""
-        return RunDetails()
+    def read_store(self) -> ObjectStoreUse | None:
+        """The use of Ray's object store, before ``close``."""
+        return None
 
     def close(self) -> None:
         """Stop everything that ``prepare`` started."""
@@ -50,8 +53,8 @@ class RayPeer(Peer):
         context = start_ray(self._request.object_store_bytes, self._request.cores)
         self._session = Path(context.address_info["session_dir"])
 
-    def details(self) -> RunDetails:
-        return RunDetails(store=ObjectStoreUse(self._request.object_store_bytes, read_spilled(self._session)))
+    def read_store(self) -> ObjectStoreUse | None:
+        return ObjectStoreUse(self._request.object_store_bytes, read_spilled(self._session))
 
     def close(self) -> None:
         import ray
@@ -59,9 +62,9 @@ class RayPeer(Peer):
         ray.shutdown()
 
 
-def load_peer(request: Request, progress: Progress) -> Peer:
+def load_peer(request: Request) -> Peer:
     module, _, name = PEERS[request.system].adapter.partition(":")
-    return cast(Peer, getattr(importlib.import_module(module), name)(request, progress))
+    return cast(Peer, getattr(importlib.import_module(module), name)(request))
 
 
 class OneTrainer(Peer):
@@ -69,9 +72,9 @@ class OneTrainer(Peer):
 
     libraries: tuple[str, ...] = ()
 
-    def __init__(self, request: Request, progress: Progress) -> None:
-        super().__init__(request, progress)
-        self._trainer = Trainer(request, progress)
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._trainer = Trainer(request)
 
     @property
     def buffer_rows(self) -> int:

@@ -14,11 +14,6 @@ from bench.peers.base import OneTrainer, convert_once, iterate_tables
 class Grain(OneTrainer):
     """A random access source with Grain's global shuffle and batching."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._source: Any = None
-        self._layout = np.dtype([])
-
     def prepare(self) -> None:
         from grain.sources import ArrayRecordDataSource
 

@@ -13,10 +13,6 @@ class HFStreaming(OneTrainer):
 
     workers = True
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._dataset: Any = None
-
     def prepare(self) -> None:
         import datasets
 

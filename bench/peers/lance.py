@@ -17,10 +17,6 @@ from bench.peers.base import OneTrainer, convert_once, iterate_tables
 class _Lance(OneTrainer):
     libraries = ("lance",)
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._dataset: Any = None
-
     def prepare(self) -> None:
         import lance
 

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.peers.base import OneTrainer, Peer, RayPeer
-from bench.training.request import Request
 from bench.training.tensors import TableToTensors, Tensors, cut_batches
-from bench.training.trainer import EpochTimes, Progress, TrainerResult
+from bench.training.trainer import EpochTimes, TrainerResult
 
 _WINDOWS = 2
 _BLOCK_BYTES = 16 * 2**20
@@ -52,12 +51,11 @@ class Limit(Peer):
         times: list[EpochTimes] = []
         with ThreadPoolExecutor(self._request.cores) as pool:
             start = time.monotonic()
-            for number in range(self._request.epochs):
+            for _ in range(self._request.epochs):
                 epoch = EpochTimes(start, rows=self._request.rows)
                 epoch.batches = self.run_epoch(pool)
-                epoch.first = epoch.end = start = time.monotonic()
+                epoch.end = start = time.monotonic()
                 times.append(epoch)
-                self._progress(number, epoch.rows)
         return [TrainerResult(times, [])]
 
     def run_epoch(self, pool: ThreadPoolExecutor) -> int:
@@ -124,10 +122,6 @@ class RayStart(RayPeer, Limit):
 
     The first epoch starts the processes and touches new pages of the object store; later epochs hardly do.
     """
-
-    def __init__(self, request: Request, progress: Progress) -> None:
-        super().__init__(request, progress)
-        self._takers: list[Any] = []
 
     def prepare(self) -> None:
         import ray

@@ -17,10 +17,6 @@ _SHUFFLED_ROWS = 256
 class LitData(OneTrainer):
     """The default shuffle: of chunks, and of rows within the ranges of a chunk that it decodes together."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._loader: Any = None
-
     def prepare(self) -> None:
         from litdata import StreamingDataLoader, StreamingDataset
 

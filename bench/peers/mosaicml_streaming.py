@@ -17,10 +17,6 @@ from bench.peers.base import SHARDS, OneTrainer, convert_once, iterate_rows, ite
 class MosaicMLStreaming(OneTrainer):
     """The recommended shuffle algorithm, over as many rows as the buffers of other rivals hold."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._loader: Any = None
-
     def prepare(self) -> None:
         super().prepare()
         _stand_in_for_torchvision()

@@ -18,9 +18,9 @@ class PeerName:
     """Properties of a system.
 
     ``shuffle`` is the one that it claims. A system that ``trains`` does so even if the others only take batches; one
-    that ``streams`` must not spill. One that is ``by_row`` is measured on a sample and with small batches, as those
-    are that are ``small_too``. Those that are ``variable_too`` also deliver lists and strings. ``environment`` names the
-    file in ``bench/peers/requirements`` with the versions that a rival needs if they differ from ours.
+    that ``streams`` must not spill. Those that are ``by_row`` or ``small_too`` are measured with small batches, the
+    former on a sample. Those that are ``variable_too`` also deliver lists and strings. ``environment`` is the file in
+    ``bench/peers/requirements`` with the versions that a rival needs if they differ from ours.
     """
 
     adapter: str

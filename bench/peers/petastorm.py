@@ -38,9 +38,7 @@ class Petastorm(OneTrainer):
 
 
 class PetastormMemory(Petastorm):
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._batches: Any = None
+    _batches: Any = None
 
     def read_epoch(self, number: int) -> Iterable[Any]:
         if self._batches is None:

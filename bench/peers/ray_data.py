@@ -7,15 +7,12 @@ from typing import Any
 
 from bench.peers.base import OneTrainer, RayPeer
 from bench.training.request import Request
-from bench.training.trainer import Progress
 
 
 class RayShuffle(RayPeer, OneTrainer):
     """One consumer in the driver; every epoch runs the same lazy pipeline again."""
 
-    def __init__(self, request: Request, progress: Progress) -> None:
-        super().__init__(request, progress)
-        self._dataset: Any = None
+    _dataset: Any = None
 
     def prepare(self) -> None:
         super().prepare()

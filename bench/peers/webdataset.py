@@ -14,10 +14,6 @@ class WebDataset(OneTrainer):
 
     libraries = ("webdataset",)
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._shards: list[str] = []
-
     def prepare(self) -> None:
         super().prepare()
         self._shards = sorted(map(str, convert_once(self._request, self._convert).glob("*.tar")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from itertools import islice
@@ -13,8 +13,8 @@ import pyarrow as pa
 import windrow
 from bench.peers.base import Peer
 from bench.training.request import Request
-from bench.training.run_details import MemoryEstimate, RunDetails, read_estimate
-from bench.training.trainer import Progress, Trainer, TrainerResult
+from bench.training.results import MemoryEstimate
+from bench.training.trainer import Trainer, TrainerResult
 
 # modules that windrow imports on first use
 _IMPORTS = (
@@ -67,9 +67,8 @@ def import_all() -> None:
 
 
 def estimate_memory(pipeline: Any, request: Request) -> MemoryEstimate:
-    return read_estimate(
-        pipeline.explain(request.trainers, equal=request.equal, batch_size=request.batch_size)
-    )
+    budget = pipeline.explain(request.trainers, equal=request.equal, batch_size=request.batch_size).budget
+    return MemoryEstimate(**{name: getattr(budget, name) for name in MemoryEstimate.__dataclass_fields__})
 
 
 class ShardEpochs:
@@ -97,28 +96,12 @@ class ShardEpochs:
         return sum(span.kind != "reduce" and span.epoch < self._epochs for span in spans)
 
 
-def sum_rows(seen: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """The epoch of the slowest trainer, and the rows of it that all have received."""
-    seen = list(seen)
-    lowest = min(epoch for epoch, _ in seen)
-    return lowest, sum(rows for epoch, rows in seen if epoch == lowest)
-
-
 class WindrowThreads(Peer):
     """One run with one shard per trainer."""
 
-    def __init__(self, request: Request, progress: Progress) -> None:
-        super().__init__(request, progress)
-        self._rows: dict[int, tuple[int, int]] = {}
-        self._trainers = [self._make_trainer(number) for number in range(request.trainers)]
-        self._estimate: MemoryEstimate | None = None
-
-    def _make_trainer(self, number: int) -> Trainer:
-        def note(epoch: int, rows: int) -> None:
-            self._rows[number] = (epoch, rows)
-            self._progress(*sum_rows(self._rows.values()))
-
-        return Trainer(self._request, note)
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._trainers = [Trainer(request) for _ in range(request.trainers)]
 
     def prepare(self) -> None:
         import torch
@@ -128,7 +111,7 @@ class WindrowThreads(Peer):
 
     def run(self) -> Sequence[TrainerResult]:
         pipeline = build_pipeline(self._request, "threads")
-        self._estimate = estimate_memory(pipeline, self._request)
+        self.estimate = estimate_memory(pipeline, self._request)
         shards = pipeline.split(self._request.trainers, equal=self._request.equal)
         sources = [ShardEpochs(shard, self._request, reports_tasks=False) for shard in shards]
         try:
@@ -139,6 +122,3 @@ class WindrowThreads(Peer):
         finally:
             for source in sources:
                 source.close()
-
-    def details(self) -> RunDetails:
-        return RunDetails(self._estimate)

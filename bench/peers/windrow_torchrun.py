@@ -10,17 +10,14 @@ import pickle
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench.peers.base import Peer
-from bench.peers.windrow_threads import ShardEpochs, build_pipeline, import_all, sum_rows
+from bench.peers.windrow_threads import ShardEpochs, build_pipeline, import_all
 from bench.system.processes import make_torchrun
 from bench.training.request import Request
 from bench.training.trainer import Trainer, TrainerResult
-
-_POLL_SECONDS = 0.5
 
 
 class WindrowTorchrun(Peer):
@@ -34,31 +31,14 @@ class WindrowTorchrun(Peer):
             request = folder / "request"
             request.write_bytes(pickle.dumps(self._request))
             command = make_torchrun(ranks, "bench.peers.windrow_torchrun", str(request), name)
-            with subprocess.Popen(command) as torchrun:
-                while torchrun.poll() is None:
-                    time.sleep(_POLL_SECONDS)
-                    self._report(folder)
-            if torchrun.returncode:
-                raise RuntimeError(f"torchrun ended with exit status {torchrun.returncode}")
+            subprocess.run(command, check=True)
             return [pickle.loads((folder / f"{rank}.result").read_bytes()) for rank in range(ranks)]
-
-    def _report(self, folder: Path) -> None:
-        seen = [path.read_text().split() for path in folder.glob("*.seen")]
-        if seen:
-            self._progress(*sum_rows((int(epoch), int(rows)) for epoch, rows in seen))
 
 
 def main() -> None:
     request: Request = pickle.loads(Path(sys.argv[1]).read_bytes())
     folder, rank = Path(sys.argv[2]), int(os.environ["RANK"])
-    seen = folder / f"{rank}.seen"
-
-    def note(epoch: int, rows: int) -> None:
-        temporary = seen.with_suffix(".tmp")
-        temporary.write_text(f"{epoch} {rows}")
-        temporary.replace(seen)
-
-    trainer = Trainer(request, note)
+    trainer = Trainer(request)
     import_all()
     shard = build_pipeline(request, "auto").options(progress=False).shard(equal=request.equal)
     source = ShardEpochs(shard, request, reports_tasks=rank == 0)

@@ -1,13 +1,9 @@
-"""The systems of ``preparation``, each in a process: ``python -m bench.preparation.systems NAME STORE_BYTES``.
-
-The process reads a request a line as JSON, and prints the result as JSON.
-"""
+"""The systems of ``preparation``, each in a process of its own."""
 
 from __future__ import annotations
 
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -20,7 +16,7 @@ import windrow
 from bench.preparation.work import PARTS, Taken, load_rows, prepare, take
 from bench.shapes.systems import make_trainers
 from bench.system.machine import count_cores
-from bench.system.processes import answer_requests, list_tree, read_cpu_seconds
+from bench.system.processes import list_tree, read_cpu_seconds
 from bench.system.ray_cluster import start_ray
 
 _BATCH_ROWS = 64
@@ -165,11 +161,7 @@ def _read_cpu_seconds() -> float:
     return sum(map(read_cpu_seconds, list_tree(os.getpid())))
 
 
-def _start(name: str, store_bytes: int) -> Callable[[Request], dict[str, Any]]:
+def start(name: str, store_bytes: int) -> Callable[[Request], dict[str, Any]]:
     if name.endswith("ray"):
         start_ray(store_bytes, count_cores())
     return partial(measure, name)
-
-
-if __name__ == "__main__":
-    answer_requests(lambda: _start(sys.argv[1], int(sys.argv[2])))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.scale.cluster import Cluster, make_source
 from bench.scale.run import find_resources, make_program
-from bench.scale.validation import run_module
+from bench.system.processes import run_alone
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.explain import explain_program
@@ -33,8 +32,7 @@ class PlanningCost:
 
 
 def measure_planning(row_groups: int, group_bytes: int, windows: int, nodes: int, cpus: int) -> PlanningCost:
-    given = run_module("planning", [str(n) for n in (row_groups, group_bytes, windows, nodes, cpus)])
-    return PlanningCost(**given)
+    return PlanningCost(**run_alone("bench.scale.planning", (row_groups, group_bytes, windows, nodes, cpus)))
 
 
 class _Runner:
@@ -75,5 +73,5 @@ def _read_status(name: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-if __name__ == "__main__":
-    print(json.dumps(asdict(_plan(*(int(text) for text in sys.argv[1:])))))
+def start() -> Callable[[tuple[int, ...]], dict[str, Any]]:
+    return lambda sizes: asdict(_plan(*sizes))

@@ -5,9 +5,7 @@ They come from the real tasks and runs of one window over real files.
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -225,5 +223,5 @@ def _time_all_here(call: Callable[[Any], Any], plan: Plan) -> float:
     return (time.process_time() - began) / len(runs)
 
 
-if __name__ == "__main__":
-    print(json.dumps(measure_threads(sys.argv[1:])))
+def start() -> Callable[[list[str]], dict[str, float]]:
+    return measure_threads

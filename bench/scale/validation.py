@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 from bench.scale.cluster import Cluster, Costs
 from bench.scale.run import simulate
 from bench.system.console import ProgressLine
 from bench.system.free_cores import FreeCores, wait_until_idle
 from bench.system.machine import count_cores, read_memory_bytes
-from bench.system.processes import run_for_json
+from bench.system.processes import run_alone
 from bench.throughput.launch import run_rounds
 from bench.throughput.options import BenchConfig, find_data
 from bench.training.facts import Facts, read_facts
@@ -45,13 +43,13 @@ class Ratio:
 
 def measure_costs(system: str, paths: Sequence[str], base: Costs) -> Costs:
     """Measure the unit costs of one executor on this machine, in a separate process."""
-    module = "thread_costs" if system == "windrow-threads" else "worker_costs"
-    shards = [] if system == "windrow-threads" else [str(_TRAINERS[system])]
-    return replace(base, **run_module(module, [*shards, *paths]))
+    if system == "windrow-threads":
+        return replace(base, **run_alone("bench.scale.thread_costs", list(paths)))
+    return replace(base, **run_alone("bench.scale.worker_costs", (list(paths), _TRAINERS[system])))
 
 
 def measure_ray_costs(base: Costs) -> Costs:
-    return replace(base, **run_module("ray_costs", []))
+    return replace(base, **run_alone("bench.scale.ray_costs", None))
 
 
 def validate_here(
@@ -115,10 +113,3 @@ def predict_here(system: str, windows: int, paths: Sequence[str], costs: Costs, 
     outcome = simulate(Job(source, cut, 5, 7), cluster, costs, batch_rows=65_536, epochs=4, grain=None)
     assert outcome.epoch_seconds is not None, "all epochs were simulated"
     return outcome.epoch_seconds
-
-
-def run_module(module: str, arguments: Sequence[str]) -> dict[str, Any]:
-    answer = run_for_json([sys.executable, "-m", f"bench.scale.{module}", *arguments])
-    if "error" in answer:
-        raise ValueError(f"{module} failed: {answer['error']}")
-    return answer

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
-import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import chain, islice
 from typing import Any
@@ -146,8 +145,5 @@ class _Reader:
         return seconds
 
 
-if __name__ == "__main__":
-    # imported by name, so that Ray's workers can unpickle the functions of this module
-    from bench.scale.worker_costs import measure_workers as measure
-
-    print(json.dumps(measure(sys.argv[2:], int(sys.argv[1]))))
+def start() -> Callable[[tuple[list[str], int]], dict[str, float]]:
+    return lambda request: measure_workers(*request)

@@ -16,7 +16,7 @@ from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import SystemProcess, start_systems
 
 # of Ray's object store
-STORE_BYTES = str(2 * 10**9)
+STORE_BYTES = 2 * 10**9
 _HEADS = ("shape", "system", "to", "s", "CPU s", "of the scan", "by CPU", "asked", "plan s")
 _NOTE = (
     "scan: pyarrow decodes every row group, file by file on a thread a core, and keeps nothing. of the scan: its "

@@ -1,12 +1,8 @@
-"""The systems of ``shapes``, ``observability`` and ``executors``: ``python -m bench.shapes.systems NAME STORE_BYTES``.
-
-Each has a process of its own, which reads a request a line as JSON, and prints the result as JSON.
-"""
+"""The systems of ``shapes``, ``observability`` and ``executors``, each in a process of its own."""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +13,7 @@ import pyarrow.parquet as pq
 
 import windrow
 from bench.system.machine import count_cores
-from bench.system.processes import answer_requests, list_tree, read_command, read_cpu_seconds
+from bench.system.processes import list_tree, read_command, read_cpu_seconds
 from bench.system.ray_cluster import start_ray
 
 BATCH_ROWS = 8_192
@@ -36,7 +32,7 @@ PARTS = {
     "ray::": "map workers",
     "raylet/raylet": "raylet with the object store",
     "gcs_server": "GCS",
-    "bench.shapes.systems": _ITSELF,
+    "bench.system.processes": _ITSELF,
 }
 
 
@@ -186,13 +182,9 @@ def _measure_scan(request: dict[str, Any]) -> dict[str, Any]:
     return {"rows": rows, "seconds": seconds / epochs, "cpu_seconds": cpu_seconds / epochs}
 
 
-def _start(name: str, store_bytes: int) -> Callable[[Any], dict[str, Any]]:
+def start(name: str, store_bytes: int) -> Callable[[Any], dict[str, Any]]:
     if name == "scan":
         return _measure_scan
     if name == "ray":
         start_ray(store_bytes)
     return lambda request: measure(request, name)
-
-
-if __name__ == "__main__":
-    answer_requests(lambda: _start(sys.argv[1], int(sys.argv[2])))

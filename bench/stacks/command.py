@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +10,9 @@ from typing import Any
 
 from bench.stacks.trainers import STACKS
 from bench.system.console import ProgressLine, align_table, choose_names, read_size
-from bench.system.processes import make_torchrun, run_for_json
+from bench.system.processes import SystemProcess, make_torchrun
 from bench.throughput.options import BenchConfig
 from bench.throughput.report import open_data
-from bench.training.facts import KEY
 
 _MOST_WAITED = 0.03
 _TIMEOUT_SECONDS = 300.0
@@ -66,7 +64,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(name: str, paths: Sequence[str], config: BenchConfig, options: argparse.Namespace) -> dict[str, Any]:
-    module = ["bench.stacks.trainers", name, json.dumps(list(paths)), str(options.batch_size)]
-    module += [str(options.epochs), config.window or "", KEY]
-    command = make_torchrun(1, *module) if name == "torchrun" else [sys.executable, "-m", *module]
-    return run_for_json(command, _TIMEOUT_SECONDS)
+    module, log = "bench.system.processes", options.folder / "logs" / f"stack-{name}.log"
+    command = make_torchrun(1, module) if name == "torchrun" else [sys.executable, "-m", module]
+    arguments = (paths, options.batch_size, options.epochs, config.window)
+    with SystemProcess(
+        "bench.stacks.trainers", log=log, timeout_seconds=_TIMEOUT_SECONDS, command=command
+    ) as process:
+        return process.run((name, arguments))

@@ -1,23 +1,20 @@
-"""One trainer of one framework, in a process of its own: trains, and prints how long it waited.
-
-Started with the name of the framework, the files, the rows of a batch, the number of epochs and the window.
-"""
+"""One trainer of one framework, in a process of its own: trains, and answers how long it waited."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import windrow
+from bench.training.facts import KEY
 
 # The first epoch starts processes and touches memory. The next ones measure the engine alone; the slowest counts,
 # because a machine's speed varies.
@@ -27,11 +24,10 @@ _FREE_EPOCHS = 4
 class Pace:
     """Called with each batch: a step that takes as long as the engine needs for one."""
 
-    def __init__(self, shard: windrow.Shard, batch_rows: int, epochs: int, key: str) -> None:
+    def __init__(self, shard: windrow.Shard, batch_rows: int, epochs: int) -> None:
         self._shard = shard
         self._steps = shard.steps_per_epoch(batch_rows)
         self._epochs = epochs
-        self._key = key
         self._taken = 0
         self._began = self._waited = self.seconds = 0.0
         # sum of keys and number of rows of each epoch
@@ -43,7 +39,7 @@ class Pace:
         epoch, at = divmod(self._taken, self._steps)
         self._taken += 1
         # JAX adds up 32-bit integers in 32 bits
-        keys = np.asarray(batch[self._key])
+        keys = np.asarray(batch[KEY])
         self.sums[epoch][0] += int(keys.sum(dtype=np.int64))
         self.sums[epoch][1] += len(keys)
         if at == 0 and 1 <= epoch <= _FREE_EPOCHS:
@@ -67,15 +63,15 @@ class Pace:
 
 
 class Job:
-    def __init__(self, paths: str, batch_rows: str, epochs: str, window: str, key: str) -> None:
-        self.batch_rows, self.epochs, self.key = int(batch_rows), int(epochs), key
-        dataset = windrow.read_parquet(json.loads(paths))
+    def __init__(self, paths: list[str], batch_rows: int, epochs: int, window: str | None) -> None:
+        self.batch_rows, self.epochs = batch_rows, epochs
+        dataset = windrow.read_parquet(paths)
         windowed = dataset.window(bytes_per_window=window) if window else dataset
         self.pipe = windowed.repeat(self.epochs).random_shuffle_each_window(seed=7).options(progress=False)
         self.local = self.pipe.options(executor="threads")
 
     def pace(self, shard: windrow.Shard) -> Pace:
-        return Pace(shard, self.batch_rows, self.epochs, self.key)
+        return Pace(shard, self.batch_rows, self.epochs)
 
     def read(self, shard: windrow.Shard) -> dict[str, Any]:
         step = self.pace(shard)
@@ -240,26 +236,18 @@ STACKS: dict[str, Callable[[Job], dict[str, Any]]] = {
 }
 
 
-def _start_ray(name: str) -> Iterator[None]:
-    if not name.startswith("ray-"):
-        yield
-        return
-    import ray
-
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
-
-
-def main() -> None:
+def start() -> Callable[[tuple[str, tuple[Any, ...]]], dict[str, Any]]:
+    """Answers the name of a framework, and what its job gets."""
     warnings.simplefilter("ignore")
     os.environ["JAX_PLATFORMS"] = "cpu"
     logging.disable(logging.INFO)
-    name, arguments = sys.argv[1], sys.argv[2:]
-    for _ in _start_ray(name):
-        found = STACKS[name](Job(*arguments))
-    os.write(1, f"\n{json.dumps(found)}\n".encode())
 
+    def train(request: tuple[str, tuple[Any, ...]]) -> dict[str, Any]:
+        name, arguments = request
+        if name.startswith("ray-"):
+            import ray
 
-if __name__ == "__main__":
-    main()
+            ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        return STACKS[name](Job(*arguments))
+
+    return train

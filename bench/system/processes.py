@@ -12,18 +12,19 @@ tree has open.
 
 from __future__ import annotations
 
-import json
+import importlib
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.system.machine import count_cores
@@ -33,8 +34,9 @@ _TICK = 1 / os.sysconf("SC_CLK_TCK")
 _MOST_OF_A_CORE = 0.02
 _REFRESH_SECONDS = 0.5
 _SHARED = ("/dev/shm/", "/memfd:")
-_END_SECONDS = 30.0
+_END_SECONDS, _ORPHAN_SECONDS = 15.0, 3.0
 _ANSWER_SECONDS = 600.0
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def list_tree(root: int) -> list[int]:
@@ -218,97 +220,138 @@ class MemorySampler:
 
 
 class SystemProcess:
-    """One system in a process of its own, which calls ``answer_requests``."""
+    """A module's system in a process of its own, which answers requests; both are pickled.
 
-    def __init__(self, name: str, arguments: Sequence[str], log: Path, timeout: float) -> None:
+    The module's ``start``, called with the arguments, prepares the system and returns what answers a request: a dict.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *arguments: Any,
+        log: Path,
+        name: str = "",
+        timeout_seconds: float = _ANSWER_SECONDS,
+        command: Sequence[str] = (sys.executable, "-m", "bench.system.processes"),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
-        self._timeout = timeout
+        self._timeout_seconds, self._is_late = timeout_seconds, False
+        python_path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
+                command,
+                cwd=_ROOT,
+                env={**os.environ, **(environment or {}), "PYTHONPATH": python_path},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
-                text=True,
-                env={
-                    **os.environ,
-                    "POLARS_MAX_THREADS": str(count_cores()),
-                    # the model's rate is that of one thread everywhere
-                    **{f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")},
-                },
+                start_new_session=True,  # so that Ctrl-C reaches it only once, through `__exit__`
             )
-        self.error: str | None = self._receive().get("error")
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self.id = self._process.pid
+        self.tree = ProcessTree(self.id)
+        self._watch = threading.Thread(target=self._end_orphans, daemon=True)
+        self._watch.start()
+        self._asked: Any = (module, arguments)
+        self.error: str | None = None
 
-    @property
-    def id(self) -> int:
-        return self._process.pid
+    def __enter__(self) -> SystemProcess:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._interrupt()
+        self.tree.refresh()
+        with suppress(BrokenPipeError):
+            self._stdin.close()
+        self._wait_or_kill()
+        self._watch.join()
+        self._stdout.close()
+
+    def begin(self) -> None:
+        """Wait until the system is prepared."""
+        if self._asked is not None:
+            asked, self._asked = self._asked, None
+            self.error = self._exchange(asked).get("error")
 
     def run(self, request: Any) -> dict[str, Any]:
-        """Send a request as JSON; returns the answer, or a dict with the key ``error``."""
-        assert self._process.stdin is not None
-        try:
-            print(json.dumps(request), file=self._process.stdin, flush=True)
-        except BrokenPipeError:
-            return {"error": "the process ended"}
-        return self._receive()
+        """Send a request; returns the answer, or a dict with the key ``error``."""
+        self.begin()
+        return {"error": self.error} if self.error is not None else self._exchange(request)
 
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
-
-    def _receive(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        timer = threading.Timer(self._timeout, self._process.kill)
+    def _exchange(self, request: Any) -> dict[str, Any]:
+        timer = threading.Timer(self._timeout_seconds, self._give_up)
         timer.daemon = True
         timer.start()
         try:
-            line = self._process.stdout.readline()
+            # one that has ended cannot be written to, and leaves half an answer or none
+            with suppress(BrokenPipeError):
+                pickle.dump(request, self._stdin)
+                self._stdin.flush()
+            found: dict[str, Any] = pickle.load(self._stdout)
+        except (EOFError, pickle.UnpicklingError):
+            found = {"error": "the process ended without a result"}
         finally:
             timer.cancel()
-        if not line:
-            return {"error": f"the process ended, or took more than {self._timeout:g} s"}
-        found: dict[str, Any] = json.loads(line)
+        if self._is_late:
+            found = {"error": f"{found.get('error')} (ended after {self._timeout_seconds:.0f} s)"}
         return found
+
+    def _give_up(self) -> None:
+        self._is_late = True
+        self.tree.refresh()
+        self._interrupt()
+        self._wait_or_kill()
+
+    def _interrupt(self) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+
+    def _wait_or_kill(self) -> None:
+        try:
+            self._process.wait(_END_SECONDS)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            self._process.kill()
+            self._process.wait()
+
+    def _end_orphans(self) -> None:
+        """Once the process has ended, end what it left behind, which keeps the pipe of its answers open."""
+        self._process.wait()
+        self.tree.end(_ORPHAN_SECONDS)
 
 
 @contextmanager
 def start_systems(
-    module: str, names: Sequence[str], folder: Path, *arguments: str
+    module: str, names: Sequence[str], folder: Path, *arguments: Any
 ) -> Iterator[list[SystemProcess]]:
-    """Each system in a process of its own, which runs ``module NAME`` with the arguments, until the context ends."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Each system of a module in a process of its own, until the context ends."""
+    # the model's rate is that of one thread everywhere
+    environment = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+    environment["POLARS_MAX_THREADS"] = str(count_cores())
     with ExitStack() as stack:
         processes = []
         for name in names:
             log = folder / f"{name}.log"
-            processes.append(SystemProcess(name, [module, name, *arguments], log, _ANSWER_SECONDS))
-            stack.callback(processes[-1].close)
+            process = SystemProcess(module, name, *arguments, log=log, name=name, environment=environment)
+            processes.append(stack.enter_context(process))
+            process.begin()
         yield processes
 
 
-def run_for_json(command: Sequence[str], timeout_seconds: float | None = None) -> dict[str, Any]:
-    """Run a command; returns the JSON on the last line that it prints, or a dict with the key ``error``."""
-    root = Path(__file__).resolve().parents[2]
-    try:
-        done = subprocess.run(
-            command, cwd=root, capture_output=True, text=True, timeout=timeout_seconds, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"not done within {timeout_seconds:g} s"}
-    printed = done.stdout.strip().splitlines()[-1:]
-    if done.returncode or not printed:
-        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        return {"error": f"exit status {done.returncode}: {' '.join(last)}"}
-    found: dict[str, Any] = json.loads(printed[0])
-    return found
+def run_alone(module: str, request: Any) -> dict[str, Any]:
+    """What a module's system answers in a process that has done nothing before."""
+    with (
+        TemporaryDirectory() as folder,
+        SystemProcess(module, log=Path(folder) / "log") as process,
+    ):
+        answer = process.run(request)
+    if "error" in answer:
+        raise ValueError(f"{module} failed: {answer['error']}")
+    return answer
 
 
 def make_torchrun(ranks: int, *module: str) -> list[str]:
@@ -317,25 +360,39 @@ def make_torchrun(ranks: int, *module: str) -> list[str]:
     return [*command, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "-m", *module]
 
 
-def answer_requests(start: Callable[[], Callable[[Any], dict[str, Any]]]) -> None:
-    """Answer what `SystemProcess` sends until standard input ends; what else is printed goes to the log.
+def shorten_error(error: BaseException) -> str:
+    """The error on one line: the last line of a remote traceback; the log has the rest."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(' "')]
+    if len(lines) == 1:
+        return f"{type(error).__name__}: {lines[0][:300]}"
+    return lines[-1][:300] if lines else type(error).__name__
 
-    ``start`` prepares the system, and returns what answers a request.
-    """
-    answers = os.fdopen(os.dup(1), "w")
+
+def _answer_requests() -> None:
+    """Answer until standard input ends; what else is printed goes to the log."""
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     answer: Callable[[Any], dict[str, Any]] | None = None
-    for line in chain(["null"], sys.stdin):
+    while True:
         found: dict[str, Any] = {}
+        is_interrupted = False
         try:
+            request = pickle.load(sys.stdin.buffer)
             if answer is None:
-                answer = start()
+                module, arguments = request
+                answer = importlib.import_module(module).start(*arguments)
             else:
-                found = answer(json.loads(line))
-        except Exception as error:
-            traceback.print_exc()
-            text = str(error).strip().splitlines()
-            found = {"error": f"{type(error).__name__}: {text[0][:200] if text else ''}"}
-        print(json.dumps(found), file=answers, flush=True)
-        if answer is None:
+                found = answer(request)
+        except EOFError:
             return
+        except (Exception, KeyboardInterrupt) as error:
+            traceback.print_exc()
+            found, is_interrupted = {"error": shorten_error(error)}, isinstance(error, KeyboardInterrupt)
+        pickle.dump(found, answers)
+        answers.flush()
+        if answer is None or is_interrupted:
+            return
+
+
+if __name__ == "__main__":
+    _answer_requests()

@@ -14,8 +14,7 @@ from bench.system.ray_cluster import describe_spilled
 from bench.throughput.options import BenchConfig, find_data
 from bench.training.delivered_rows import Randomness
 from bench.training.facts import Facts, read_facts
-from bench.training.results import EpochResult, SystemResult
-from bench.training.run_details import TOLERANCE_BYTES
+from bench.training.results import TOLERANCE_BYTES, EpochResult, SystemResult
 
 _HEADS = (
     "system",
@@ -24,7 +23,6 @@ _HEADS = (
     "M rows/s",
     "MB/s",
     "of the scan",
-    "first batch s",
     "wait %",
     "slowed %",
     "no core %",
@@ -53,11 +51,9 @@ class Summary:
     rows_per_second: float
     megabytes_per_second: float
     of_scan: float | None
-    first_batch_seconds: float
     wait_share: float | None
     peak_mib: float | None
     estimated_mib: float | None
-    within_estimate: bool | None
     exactly_once: str
     neighbour_distance: float | None
     groups_a_batch: float | None
@@ -82,11 +78,9 @@ def summarize(result: SystemResult, facts: Facts, scan_seconds: float | None) ->
         rows_per_second=steady[0].rows / seconds,
         megabytes_per_second=facts.decoded_bytes / 1e6 / seconds,
         of_scan=scan_seconds / seconds if scan_seconds else None,
-        first_batch_seconds=statistics.median(epoch.first_batch_seconds for epoch in steady),
         wait_share=statistics.median(waits) if waits else None,
         peak_mib=result.peak_bytes / 2**20 if result.peak_bytes is not None else None,
         estimated_mib=result.estimate.total_bytes / 2**20 if result.estimate is not None else None,
-        within_estimate=not result.exceeds_estimate if result.estimate is not None else None,
         exactly_once=worst_verdict(result, facts),
         neighbour_distance=min((order.neighbour_distance for order in orders), default=None),
         groups_a_batch=min((order.groups_a_batch for order in orders), default=None),
@@ -154,7 +148,6 @@ def _write_line(one: Summary) -> tuple[str, ...]:
         f"{one.rows_per_second / 1e6:.2f}",
         f"{one.megabytes_per_second:,.0f}",
         write_cell(one.of_scan, "{:.2f}"),
-        f"{one.first_batch_seconds:.2f}",
         write_cell(None if one.wait_share is None else one.wait_share * 100, "{:.1f}"),
         write_cell(None if one.slowed_share is None else one.slowed_share * 100, "{:.1f}"),
         write_cell(None if one.coreless_share is None else one.coreless_share * 100, "{:.1f}"),

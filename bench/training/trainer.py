@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,9 @@ from bench.training.delivered_rows import KeyLog, count_rows, fingerprint_rows
 from bench.training.model import SmallModel
 from bench.training.request import Request
 
-_REPORT_SECONDS = 0.5
 _AGREE_SECONDS = 60.0
 # makes the engine busy for half of the time on the cores that trainers leave free
 _IDLE_FACTOR = 2.0
-
-Progress = Callable[[int, int], None]
-"""Called from time to time with the epoch and the number of its rows received so far."""
-
 
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
 _SIDE = 256
@@ -41,7 +36,6 @@ class EpochTimes:
     """One trainer's view of one epoch; ``coreless`` is the part of ``slowed`` spent waiting for a core."""
 
     start: float
-    first: float = 0.0
     end: float = 0.0
     wait_seconds: float = 0.0
     rows: int = 0
@@ -64,13 +58,11 @@ class TrainerResult:
 class Trainer:
     """Consumes epochs of batches of tensors, or of lists and strings."""
 
-    def __init__(self, request: Request, progress: Progress) -> None:
+    def __init__(self, request: Request) -> None:
         capacity = -(-request.rows // request.trainers) + request.batch_size
         self._request = request
         self._keys = KeyLog(_choose_dtype(request), capacity, request.epochs)
         self._model = _make_model(request)
-        self._progress = progress
-        self._reported = 0.0
         self._rank = 0
         self._step_seconds: float | None = None
         self._computing = Computing()
@@ -105,19 +97,13 @@ class Trainer:
         requested = times.start
         for batch in batches:
             got = time.monotonic()
-            times.first = times.first or got
             rows = self._take(batch, times, number)
             times.rows, times.batches = times.rows + rows, times.batches + 1
             times.wait_seconds += got - requested
             self._spend_step(got, times.step_seconds)
-            done = time.monotonic()
-            requested = done
-            if done - self._reported > _REPORT_SECONDS:
-                self._reported = done
-                self._progress(number, times.rows)
+            requested = time.monotonic()
         times.end = time.monotonic()
         times.wait_seconds += times.end - requested
-        times.first = times.first or times.end
         return times
 
     def _choose_step(self, before: Sequence[EpochTimes]) -> float:

@@ -56,7 +56,7 @@ def test_every_row_is_identified_by_its_content(kind: str, tmp_path: Path) -> No
     assert (request.content, request.list_columns) == (
         ("tokens", ("tokens",)) if kind == "tokens" else ("body", ())
     )
-    trainers = WindrowThreads(request, lambda *_: None).run()
+    trainers = WindrowThreads(request).run()
     epochs = merge_trainers(request, trainers, delivers=True)
     methods = ["content", "row count", "row count", "content"]
     assert [epoch.verdict for epoch in epochs] == [Verdict(method, 0, 0) for method in methods]
@@ -102,7 +102,7 @@ def test_systems_deliver_lists_and_strings(system: str, kind: str, tmp_path: Pat
         except ValueError as absent:
             pytest.skip(str(absent))
     request = replace(request, system=system, python=python)
-    result = run_system(request, log=tmp_path / "log", timeout_seconds=400, progress=lambda *_: None)
+    result = run_system(request, log=tmp_path / "log", timeout_seconds=400)
     assert result.error is None
     delivers = PEERS[system].delivers
     assert [epoch.rows for epoch in result.epochs] == [facts.rows] * request.epochs

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.system.processes import ProcessTree, TreeMemory, list_tree
-from bench.throughput.launch import _shorten, run_system
+from bench.system.processes import ProcessTree, TreeMemory, list_tree, shorten_error
+from bench.throughput.launch import run_system
 from tests.bench.training.test_results import REQUEST
 
 
 def test_result_of_a_failing_system_names_its_log(tmp_path: Path) -> None:
     request = replace(REQUEST, system="scan", paths=(str(tmp_path / "gone.parquet"),))
     log = tmp_path / "scan.log"
-    result = run_system(request, log=log, timeout_seconds=60, progress=lambda *_: None)
+    result = run_system(request, log=log, timeout_seconds=60)
     assert result.error is not None
     assert "FileNotFoundError" in result.error
     assert str(log) in result.error
@@ -26,7 +26,7 @@ def test_result_of_a_failing_system_names_its_log(tmp_path: Path) -> None:
 def test_hanging_system_is_interrupted(tmp_path: Path) -> None:
     before = set(list_tree(os.getpid()))
     request = replace(REQUEST, python=str(_write_sleeper(tmp_path)))
-    result = run_system(request, log=tmp_path / "log", timeout_seconds=0.5, progress=lambda *_: None)
+    result = run_system(request, log=tmp_path / "log", timeout_seconds=0.5)
     assert result.error is not None
     assert "ended after 0 s" in result.error
     assert set(list_tree(os.getpid())) == before
@@ -38,10 +38,10 @@ def test_orphans_of_a_killed_system_are_killed(tmp_path: Path, monkeypatch: pyte
     # a daemon in a separate session; its parent is killed with SIGKILL, as by the kernel's OOM killer
     script.write_text("#!/bin/sh\nsetsid sleep 101 & echo $! > daemon\nsleep 1\nkill -9 $$\n")
     script.chmod(0o755)
-    monkeypatch.setattr("bench.throughput.launch._ROOT", tmp_path)
-    monkeypatch.setattr("bench.throughput.launch._ORPHAN_SECONDS", 0.2)
+    monkeypatch.setattr("bench.system.processes._ROOT", tmp_path)
+    monkeypatch.setattr("bench.system.processes._ORPHAN_SECONDS", 0.2)
     request = replace(REQUEST, python=str(script))
-    result = run_system(request, log=tmp_path / "log", timeout_seconds=30, progress=lambda *_: None)
+    result = run_system(request, log=tmp_path / "log", timeout_seconds=30)
     assert result.error is not None
     assert "the process ended without a result" in result.error
     daemon = int((tmp_path / "daemon").read_text())
@@ -71,9 +71,9 @@ def _write_sleeper(folder: Path) -> Path:
 
 
 def test_remote_traceback_is_shortened_to_its_last_line() -> None:
-    assert _shorten(ValueError("boom")) == "ValueError: boom"
-    assert _shorten(RuntimeError('ray::f()\n  File "a.py"\nKeyError: 1\n"""')) == "KeyError: 1"
-    assert _shorten(RuntimeError()) == "RuntimeError"
+    assert shorten_error(ValueError("boom")) == "ValueError: boom"
+    assert shorten_error(RuntimeError('ray::f()\n  File "a.py"\nKeyError: 1\n"""')) == "KeyError: 1"
+    assert shorten_error(RuntimeError()) == "RuntimeError"
 
 
 def test_memory_of_a_tree_grows_by_touched_pages() -> None:

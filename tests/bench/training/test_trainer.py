@@ -41,7 +41,7 @@ def read_epochs() -> Iterator[list[dict[str, Any]]]:
 
 
 def train(request: Any) -> TrainerResult:
-    return Trainer(request, lambda epoch, rows: None).train(read_epochs())
+    return Trainer(request).train(read_epochs())
 
 
 def test_computing_trainer_measures_its_slowdown(monkeypatch: pytest.MonkeyPatch) -> None:
