@@ -43,10 +43,7 @@ def run(options: argparse.Namespace) -> int:
     if min(options.trainers, options.rounds, options.epochs) < 1:
         raise ValueError("--trainers, --rounds and --epochs: 1 or more")
     machine = describe_machine()
-    print(
-        f"{describe_load(machine)}, {options.size} decoded each, {options.trainers} trainers",
-        flush=True,
-    )
+    print(f"{describe_load(machine)}, {options.size} decoded each, {options.trainers} trainers", flush=True)
     # by executor, shape and cache
     found: dict[str, dict[tuple[str, str], list[dict[str, Any]]]] = {name: {} for name in EXECUTORS}
     line, is_met = ProgressLine(sys.stderr), False

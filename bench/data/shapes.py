@@ -279,12 +279,7 @@ SHAPES: Mapping[str, Shape] = {
         memory_limit=256 * 2**20,
     ),
     "small-file": Shape(
-        "a file of 13 MB, zstd",
-        0.7,
-        60,
-        _departures,
-        {"compression": "zstd"},
-        layout=Layout(1, 11, 115_000),
+        "a file of 13 MB, zstd", 0.7, 60, _departures, {"compression": "zstd"}, layout=Layout(1, 11, 115_000)
     ),
 }
 

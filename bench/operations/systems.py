@@ -12,15 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.operations.data import (
-    BATCH_ROWS,
-    INFERENCE_ROWS,
-    INPUTS,
-    Model,
-    inference_files,
-    score,
-    summarize,
-)
+from bench.operations.data import BATCH_ROWS, INFERENCE_ROWS, INPUTS, Model, inference_files, score, summarize
 from bench.system.machine import count_cores
 from bench.system.ray_cluster import start_ray
 

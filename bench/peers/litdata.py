@@ -23,11 +23,7 @@ class LitData(OneTrainer):
         super().prepare()
         home = convert_once(self._request, self._convert)
         dataset = StreamingDataset(
-            str(home),
-            shuffle=True,
-            drop_last=False,
-            seed=self._request.seed,
-            batch_decode=_SHUFFLED_ROWS,
+            str(home), shuffle=True, drop_last=False, seed=self._request.seed, batch_decode=_SHUFFLED_ROWS
         )
         # without worker processes: passing batches between processes costs more than they save
         self._loader = StreamingDataLoader(

@@ -37,11 +37,7 @@ def build_pipeline(request: Request, executor: str) -> Any:
     if request.content is None and not request.only_tensors:
         # once per run, on the workers; a collate_fn would be called for every batch
         pipeline = pipeline.map_batches(KeepTensorColumns(request.tensor_columns), batch_format="pyarrow")
-    return pipeline.options(
-        executor=executor,
-        memory_limit=request.memory_limit,
-        cache=request.cache,
-    )
+    return pipeline.options(executor=executor, memory_limit=request.memory_limit, cache=request.cache)
 
 
 class KeepTensorColumns:

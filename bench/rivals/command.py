@@ -28,13 +28,7 @@ from bench.system.console import ProgressLine, choose_names
 from bench.system.machine import count_cores, describe_machine
 from bench.throughput.launch import run_rounds
 from bench.throughput.options import BenchConfig, add_throughput, find_data, read_throughput
-from bench.throughput.report import (
-    Summary,
-    describe_breaches,
-    draw_table,
-    print_head,
-    summarize,
-)
+from bench.throughput.report import Summary, describe_breaches, draw_table, print_head, summarize
 from bench.training.facts import Facts, read_facts
 from bench.training.results import SystemResult
 

@@ -80,12 +80,7 @@ class Setting:
         job = Job(source, WindowCut(None, -(-total // self.windows)), self.epochs + 1, 7)
         cluster = replace(self.cluster, trainer_bytes=trainer_bytes)
         return simulate(
-            job,
-            cluster,
-            costs,
-            batch_rows=BATCH_ROWS,
-            epochs=self.epochs,
-            stop_windows=self.stop_windows,
+            job, cluster, costs, batch_rows=BATCH_ROWS, epochs=self.epochs, stop_windows=self.stop_windows
         )
 
 

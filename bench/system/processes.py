@@ -344,10 +344,7 @@ def start_systems(
 
 def run_alone(module: str, request: Any) -> dict[str, Any]:
     """What a module's system answers in a process that has done nothing before."""
-    with (
-        TemporaryDirectory() as folder,
-        SystemProcess(module, log=Path(folder) / "log") as process,
-    ):
+    with TemporaryDirectory() as folder, SystemProcess(module, log=Path(folder) / "log") as process:
         answer = process.run(request)
     if "error" in answer:
         raise ValueError(f"{module} failed: {answer['error']}")
