@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench.gpu.device import CudaGpu, Gpu, measure_rate, measure_wait
+from bench.gpu.device import CudaGpu, measure_rate, measure_wait
 from bench.gpu.loaders import LOADERS, Reading
 from bench.system.console import ProgressLine, add_json, align_table, choose_names, read_size, write_json
 from bench.system.machine import count_cores
@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def find_gpu() -> Gpu | None:
+def find_gpu() -> CudaGpu | None:
     import torch
 
     return CudaGpu() if torch.cuda.is_available() else None

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from bench.gpu.loaders import Epochs, Reading
 
@@ -17,36 +17,8 @@ _MATRIX = 2048
 _STEPS_AHEAD = 2
 
 
-class Mark(Protocol):
-    """A point in the work of a stream."""
-
-    def synchronize(self) -> None: ...
-
-
-class Gpu(Protocol):
-    """A device whose stream does what is enqueued, in order."""
-
-    name: str
-    device: str
-
-    def copy_rate(self) -> float:
-        """Bytes per second of copies out of pinned memory, the most that PCIe gives."""
-
-    def prepare(self, seconds: float) -> None:
-        """Find out how much work takes about that long."""
-
-    def work(self) -> None:
-        """Enqueue that work."""
-
-    def mark(self) -> Mark:
-        """Enqueue a mark."""
-
-    def seconds(self, first: Mark, last: Mark) -> float:
-        """Seconds between two marks that have been passed."""
-
-
 class CudaGpu:
-    """The current CUDA device; work is products of matrices, which do not need PCIe."""
+    """The current CUDA device; work is products of matrices, which need no PCIe and are done in order."""
 
     device = "cuda"
 
@@ -58,6 +30,7 @@ class CudaGpu:
         self._products = 0
 
     def copy_rate(self) -> float:
+        """Bytes per second of copies out of pinned memory, the most that PCIe gives."""
         import torch
 
         source = torch.empty(_COPY_BYTES, dtype=torch.uint8, pin_memory=True)
@@ -71,6 +44,7 @@ class CudaGpu:
         return _COPIES * _COPY_BYTES / self.seconds(first, last)
 
     def prepare(self, seconds: float) -> None:
+        """Find out how many products take about that long."""
         # the first products set up the library, the next ones tell how long one takes
         for products in (10, 100):
             self._products = products
@@ -81,6 +55,7 @@ class CudaGpu:
         self._products = max(1, round(seconds * self._products / self.seconds(first, last)))
 
     def work(self) -> None:
+        """Enqueue as many."""
         for _ in range(self._products):
             self._matrix @ self._matrix
 
@@ -92,6 +67,7 @@ class CudaGpu:
         return event
 
     def seconds(self, first: Any, last: Any) -> float:
+        """Seconds between two marks that have been passed."""
         return float(first.elapsed_time(last)) / 1e3
 
 
@@ -105,7 +81,7 @@ class Rates:
     sums: tuple[tuple[int, int], ...]
 
 
-def measure_rate(read: Callable[[Reading], Epochs], reading: Reading, key: str, gpu: Gpu) -> Rates:
+def measure_rate(read: Callable[[Reading], Epochs], reading: Reading, key: str, gpu: CudaGpu) -> Rates:
     """Deliver all epochs, and take the time from the end of the first one."""
     sums, size_bytes, batches, began = [], 0, 0, 0.0
     for number, epoch in enumerate(read(reading)):
@@ -124,10 +100,10 @@ def measure_rate(read: Callable[[Reading], Epochs], reading: Reading, key: str, 
     return Rates(size_bytes / seconds, seconds / max(1, batches), tuple(sums))
 
 
-def measure_wait(read: Callable[[Reading], Epochs], reading: Reading, gpu: Gpu) -> float:
-    """The share of the time that the GPU waits for a batch, 0 to 1, with the work of `Gpu.prepare` in each step."""
-    steps: list[tuple[Mark, Mark]] = []
-    ahead: deque[Mark] = deque()
+def measure_wait(read: Callable[[Reading], Epochs], reading: Reading, gpu: CudaGpu) -> float:
+    """The share of the time that the GPU waits for a batch, 0 to 1, with the work of `CudaGpu.prepare` in each step."""
+    steps: list[tuple[Any, Any]] = []
+    ahead: deque[Any] = deque()
     for number, epoch in enumerate(read(reading)):
         if number == 1:
             steps.clear()

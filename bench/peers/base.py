@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import importlib
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bench.peers.names import BUFFER_SHARE, PEERS
 from bench.system.ray_cluster import ObjectStoreUse, read_spilled, start_ray
+from bench.training.facts import is_list, iterate_tables
 from bench.training.request import Request
 from bench.training.results import MemoryEstimate
 from bench.training.tensors import TableToTensors
 from bench.training.trainer import Trainer, TrainerResult
 
+T = TypeVar("T")
+R = TypeVar("R")
 # shards of converted data: the number of row groups of the sample
 SHARDS = 64
 
@@ -101,13 +105,6 @@ class OneTrainer(Peer):
         raise NotImplementedError
 
 
-def iterate_tables(paths: Sequence[str]) -> Iterator[pa.Table]:
-    for path in paths:
-        with pq.ParquetFile(path) as file:
-            for number in range(file.num_row_groups):
-                yield file.read_row_group(number)
-
-
 def iterate_rows(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Every row as a dict of Python numbers and strings, and of arrays for lists."""
     for table in iterate_tables(paths):
@@ -117,12 +114,20 @@ def iterate_rows(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _list_values(column: pa.ChunkedArray) -> Sequence[Any]:
-    values: Sequence[Any]
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        values = column.to_numpy()
-    else:
-        values = column.to_pylist()
+    values: Sequence[Any] = column.to_numpy() if is_list(column.type) else column.to_pylist()
     return values
+
+
+def map_ahead(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
+    """The results of a function in order, twice as many ahead as there are threads."""
+    ahead: deque[Future[R]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for item in items:
+            ahead.append(pool.submit(function, item))
+            if len(ahead) > 2 * threads:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
 
 
 def convert_once(request: Request, convert: Callable[[Path], None]) -> Path:

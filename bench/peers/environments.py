@@ -10,12 +10,14 @@ import hashlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from bench.training.facts import iterate_tables
 
 _REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
 _FILES = 16
@@ -103,17 +105,10 @@ def _write_files(table: pa.Table, home: Path) -> None:
 
 def _read_first(paths: Sequence[str], columns: Sequence[str], rows: int) -> pa.Table:
     tables: list[pa.Table] = []
-    for table in _read_groups(paths, columns):
+    for table in iterate_tables(paths, list(columns)):
         tables.append(table.slice(0, rows - sum(one.num_rows for one in tables)))
         if sum(one.num_rows for one in tables) == rows:
             break
     table = pa.concat_tables(tables)
     kinds = [pa.int64() if pa.types.is_timestamp(field.type) else field.type for field in table.schema]
     return table.cast(pa.schema(zip(columns, kinds, strict=True)))
-
-
-def _read_groups(paths: Sequence[str], columns: Sequence[str]) -> Iterator[pa.Table]:
-    for path in paths:
-        with pq.ParquetFile(path) as file:
-            for number in range(file.num_row_groups):
-                yield file.read_row_group(number, columns=list(columns))

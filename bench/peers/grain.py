@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.base import OneTrainer, convert_once, iterate_tables
+from bench.peers.base import OneTrainer, convert_once
+from bench.training.facts import iterate_tables
 
 
 class Grain(OneTrainer):
@@ -18,8 +19,9 @@ class Grain(OneTrainer):
         from grain.sources import ArrayRecordDataSource
 
         super().prepare()
-        schema = next(iterate_tables(self._request.paths)).schema
-        self._layout = np.dtype([(field.name, field.type.to_pandas_dtype()) for field in schema])
+        self._layout = np.dtype(
+            [(field.name, field.type.to_pandas_dtype()) for field in self._request.schema]
+        )
         home = convert_once(self._request, self._convert)
         self._source = ArrayRecordDataSource(sorted(map(str, home.iterdir())))
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from bench.peers.base import OneTrainer, convert_once, iterate_tables
+from bench.peers.base import OneTrainer, convert_once, map_ahead
+from bench.training.facts import iterate_tables
 
 
 class _Lance(OneTrainer):
@@ -26,15 +25,8 @@ class _Lance(OneTrainer):
     def _convert(self, home: Path) -> None:
         import lance
 
-        tables = iterate_tables(self._request.paths)
-        first = next(tables).select(list(self._request.columns))
-
-        def read() -> Iterator[pa.RecordBatch]:
-            yield from first.to_batches()
-            for table in tables:
-                yield from table.select(list(self._request.columns)).to_batches()
-
-        lance.write_dataset(pa.RecordBatchReader.from_batches(first.schema, read()), str(home))
+        batches = (batch for table in iterate_tables(self._request.paths) for batch in table.to_batches())
+        lance.write_dataset(pa.RecordBatchReader.from_batches(self._request.schema, batches), str(home))
 
 
 class LanceTake(_Lance):
@@ -46,14 +38,8 @@ class LanceTake(_Lance):
     def read_epoch(self, number: int) -> Iterable[Any]:
         order = np.random.default_rng([self._request.seed, number]).permutation(self._request.rows)
         size = self._request.batch_size
-        ahead: deque[Future[Any]] = deque()
-        with ThreadPoolExecutor(self._request.cores) as pool:
-            for first in range(0, len(order), size):
-                ahead.append(pool.submit(self._take, order[first : first + size]))
-                if len(ahead) > 2 * self._request.cores:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
+        batches = (order[first : first + size] for first in range(0, len(order), size))
+        return map_ahead(self._take, batches, self._request.cores)
 
     def _take(self, indices: Any) -> Any:
         return self.convert_table(self._dataset.take(indices))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import mmap
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.peers.base import OneTrainer, Peer, RayPeer
+from bench.peers.base import OneTrainer, Peer, RayPeer, map_ahead
 from bench.training.tensors import TableToTensors, Tensors, cut_batches
 from bench.training.trainer import EpochTimes, TrainerResult
 
@@ -80,19 +79,13 @@ class TorchScan(OneTrainer):
     """Decodes a few row groups ahead; batches that lie within one row group are views."""
 
     def read_epoch(self, number: int) -> Iterable[Tensors]:
-        return cut_batches(self._tables(), self._request.batch_size)
+        convert = TableToTensors(self._request.tensor_columns)
 
-    def _tables(self) -> Iterator[Tensors]:
-        convert, ahead = TableToTensors(self._request.tensor_columns), deque[Future[Tensors]]()
-        with ThreadPoolExecutor(self._request.cores) as pool:
-            for group in _list_groups(self._request.paths):
-                ahead.append(
-                    pool.submit(lambda group: convert(_read_group(group, self._request.columns)), group)
-                )
-                if len(ahead) > 2 * self._request.cores:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
+        def read(group: RowGroup) -> Tensors:
+            return convert(_read_group(group, self._request.columns))
+
+        tables = map_ahead(read, _list_groups(self._request.paths), self._request.cores)
+        return cut_batches(tables, self._request.batch_size)
 
 
 class FreshMemory(Limit):

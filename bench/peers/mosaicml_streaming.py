@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench.peers.base import SHARDS, OneTrainer, convert_once, iterate_rows, iterate_tables, load_by_workers
+from bench.peers.base import SHARDS, OneTrainer, convert_once, iterate_rows, load_by_workers
+from bench.training.facts import is_list, iterate_tables
 
 
 class MosaicMLStreaming(OneTrainer):
@@ -40,8 +41,7 @@ class MosaicMLStreaming(OneTrainer):
     def _convert(self, home: Path) -> None:
         from streaming import MDSWriter
 
-        schema = next(iterate_tables(self._request.paths)).schema
-        columns = {field.name: _name_encoding(field.type) for field in schema}
+        columns = {field.name: _name_encoding(field.type) for field in self._request.schema}
         size = sum(table.nbytes for table in iterate_tables(self._request.paths)) // SHARDS
         with MDSWriter(out=str(home), columns=columns, size_limit=size) as writer:
             for row in iterate_rows(self._request.paths):
@@ -51,7 +51,7 @@ class MosaicMLStreaming(OneTrainer):
 def _name_encoding(kind: pa.DataType) -> str:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return "str"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if is_list(kind):
         return f"ndarray:{kind.value_type}"
     return str(kind).replace("double", "float64")
 

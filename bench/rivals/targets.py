@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bench.peers.names import PEERS
-from bench.system.console import align_table, write_cell
+from bench.system.console import align_table
 from bench.throughput.report import Summary
 
 _HEADS = ("system", "shuffle", "exactly once", "row groups a batch", "neighbours adjacent_percent %", "order")
@@ -30,30 +31,21 @@ def shuffles_as_well(one: Summary, other: Summary) -> bool:
 
     An order that was not measured is not as random.
     """
-    measured, wanted = _measure_order(one), _measure_order(other)
-    if measured is None or wanted is None:
+    if one.order is None or other.order is None:
         return False
+    measured, wanted = (
+        (each.neighbour_distance, each.groups_a_batch / each.groups_expected, 1 - each.neighbours_kept)
+        for each in (one.order, other.order)
+    )
     return all(mine >= _AS_WELL * theirs for mine, theirs in zip(measured, wanted, strict=True))
 
 
-def _measure_order(one: Summary) -> tuple[float, float, float] | None:
-    if one.neighbour_distance is None or one.neighbours_kept is None:
-        return None
-    if one.groups_a_batch is None or not one.groups_expected:
-        return None
-    return one.neighbour_distance, one.groups_a_batch / one.groups_expected, 1 - one.neighbours_kept
-
-
 def _write_line(name: str, one: Summary, window: str | None) -> tuple[str, ...]:
-    adjacent_percent = None if one.neighbours_kept is None else one.neighbours_kept * 100
-    return (
-        one.title,
-        describe_shuffle(name, window),
-        one.exactly_once,
-        _write_groups(one),
-        write_cell(adjacent_percent, "{:.2f}"),
-        write_cell(one.neighbour_distance, "{:.2f}"),
-    )
+    cells, order = ("-", "-", "-"), one.order
+    if order is not None:
+        groups = f"{order.groups_a_batch:.1f} of {order.groups_expected:.1f}"
+        cells = groups, f"{100 * order.neighbours_kept:.2f}", f"{order.neighbour_distance:.2f}"
+    return (one.title, describe_shuffle(name, window), one.exactly_once, *cells)
 
 
 def describe_shuffle(name: str, window: str | None) -> str:
@@ -61,12 +53,6 @@ def describe_shuffle(name: str, window: str | None) -> str:
     if window is not None and name.startswith("windrow"):
         return f"windows of {window}{' blocks' if window.isdigit() else ''}"
     return PEERS[name].shuffle
-
-
-def _write_groups(one: Summary) -> str:
-    if one.groups_a_batch is None or one.groups_expected is None:
-        return "-"
-    return f"{one.groups_a_batch:.1f} of {one.groups_expected:.1f}"
 
 
 @dataclass(frozen=True)
@@ -83,8 +69,7 @@ class Target:
     as_well: bool = False
 
 
-@dataclass(frozen=True)
-class TargetResult:
+class TargetResult(NamedTuple):
     text: str
     met: bool
 

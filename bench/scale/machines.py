@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bench.scale.cluster import Cluster, Costs
 from bench.scale.resources import Ledger, Output, SharedResource, Slots
-from bench.simulation.machines import Job
+from bench.simulation.machines import Job, Machines
 from bench.simulation.world import World
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.tasks.task import Task, TaskReport
@@ -37,7 +37,7 @@ class JoinedRuns(Run):
     joined: int = 1
 
 
-class CostlyMachines:
+class CostlyMachines(Machines):
     """All nodes of a cluster; ``grain`` limits the groups in which a slice's runs are simulated."""
 
     def __init__(
@@ -69,15 +69,6 @@ class CostlyMachines:
         self.cpus[node].use(core_seconds / self._cluster.cpu_speed, done, float(threads))
 
     # --- objects
-
-    def set_owner(self, owner: int) -> None:
-        """Nothing: the coordinator does not fail."""
-
-    def check_available(self, handles: Sequence[Output]) -> None:
-        """Nothing: objects are not lost."""
-
-    def is_owned(self, handle: Output) -> bool:
-        return True
 
     def transfer(self, node: str, handles: Sequence[Output], done: Callable[[], None]) -> None:
         """Copy missing objects to a node, and map all of them, when senders, receiver and their cores are done."""

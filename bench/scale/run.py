@@ -114,7 +114,7 @@ def simulate(
             return all(each.done or each.consumed_windows >= stop_windows for each in trainers)
         return all(each.done for each in trainers)
 
-    world.clock.run(done)
+    world.run(done)
     begin, end = (
         steady[0] if steady else _Counters(),
         _read_counters(world, cluster, machines, coordinator, trainers),

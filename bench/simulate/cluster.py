@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from bench.simulate.scenario import Dataset, Scenario
-from bench.simulation.machines import Job, ObjectLost
+from bench.simulation.machines import Job, Machines, ObjectLost
 from bench.simulation.world import Violation, World
 from windrow.core.errors import SourceError
 from windrow.pipeline.coordinator.failures import Failure
@@ -89,7 +89,7 @@ def place_rows(map_outputs: Sequence[MapOutput], run: Run) -> list[int]:
     return found
 
 
-class Cluster:
+class Cluster(Machines):
     def __init__(self, world: World, scenario: Scenario, program: Program) -> None:
         self._world, self._scenario, self._program = world, scenario, program
         self._free_cpus = list(scenario.nodes)
@@ -130,9 +130,6 @@ class Cluster:
 
     def transfer(self, node: str, handles: Sequence[Handle], done: Callable[[], None]) -> None:
         self._world.after(_TRANSFER_SECONDS * self._world.rng.random(), done)
-
-    def join_runs(self, runs: Sequence[Run]) -> Sequence[Run]:
-        return runs
 
     def spend_placing(self, shard: int, run: Run, then: Callable[[], None]) -> None:
         self._world.after(_PLACE_SECONDS * self._world.rng.random(), then)

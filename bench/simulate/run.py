@@ -12,8 +12,7 @@ from functools import partial
 from bench.simulate.cluster import Cluster
 from bench.simulate.reference_order import ReferenceOrder
 from bench.simulate.scenario import Scenario, Split, draw_scenario, draw_split
-from bench.simulate.trainer import Trainer
-from bench.simulate.trainer_group import TrainerGroup
+from bench.simulate.trainer import Trainer, TrainerGroup
 from bench.simulation.actor import Actor
 from bench.simulation.world import Violation, World
 from windrow.pipeline.coordinator.driver import Driver
@@ -108,7 +107,7 @@ class _Run:
                 raise Violation(f"the stream has not ended after {_LONGEST_SECONDS:.0f} s")
             return self._resized or all(trainer.closed for trainer in self._trainers)
 
-        world.clock.run(done)
+        world.run(done)
         cursor = self._consumed() if self._resized else None
         if not self._resized:
             self._settle()

@@ -15,25 +15,6 @@ from typing import Any
 _USUAL_DELAY_SECONDS = 0.004
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = count()
-
-    def after(self, seconds: float, call: Callable[[], None]) -> None:
-        """Schedule a call after some seconds; calls due at the same time run in the order of scheduling."""
-        heapq.heappush(self._due, (self.now + seconds, next(self._numbers), call))
-
-    def run(self, done: Callable[[], bool]) -> None:
-        """Process events until ``done`` returns true."""
-        while not done():
-            if not self._due:
-                raise RuntimeError("the simulation is deadlocked: no events are left")
-            self.now, _, call = heapq.heappop(self._due)
-            call()
-
-
 @dataclass(frozen=True)
 class Faults:
     """Faults to inject; without a unit in its name, a value is a probability per opportunity."""
@@ -77,7 +58,9 @@ class World:
         is_recorded: bool = True,
         delay_seconds: float = _USUAL_DELAY_SECONDS,
     ) -> None:
-        self.clock = Clock()
+        self.now = 0.0
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
         self._is_recorded, self._delay_seconds = is_recorded, delay_seconds
         self.rng = rng
         self.faults = Faults()
@@ -89,10 +72,6 @@ class World:
         self._digest = hashlib.blake2b(digest_size=8)
 
     @property
-    def now(self) -> float:
-        return self.clock.now
-
-    @property
     def digest(self) -> str:
         return self._digest.hexdigest()
 
@@ -100,22 +79,32 @@ class World:
         if not self._is_recorded:
             return
         self.events += 1
-        line = f"{self.clock.now:.6f} {what}"
+        line = f"{self.now:.6f} {what}"
         self._digest.update(line.encode())
         if self.trace is not None:
-            self.trace.append(f"{self.clock.now:10.4f}  {' '.join(map(str, what))}")
+            self.trace.append(f"{self.now:10.4f}  {' '.join(map(str, what))}")
 
     def fault(self, kind: str, *what: Any) -> None:
         self.fault_counts[kind] += 1
         self.record("FAULT", kind, *what)
 
     def after(self, seconds: float, call: Callable[..., None], *args: Any) -> None:
-        self.clock.after(seconds, partial(call, *args) if args else call)
+        """Schedule a call after some seconds; calls due at the same time run in the order of scheduling."""
+        call = partial(call, *args) if args else call
+        heapq.heappush(self._due, (self.now + seconds, next(self._numbers), call))
+
+    def run(self, done: Callable[[], bool]) -> None:
+        """Process events until ``done`` returns true."""
+        while not done():
+            if not self._due:
+                raise RuntimeError("the simulation is deadlocked: no events are left")
+            self.now, _, call = heapq.heappop(self._due)
+            call()
 
     def run_for(self, seconds: float) -> None:
         passed: list[bool] = []
         self.after(seconds, passed.append, True)
-        self.clock.run(lambda: bool(passed))
+        self.run(lambda: bool(passed))
 
     def uniform(self, least: float, most: float) -> float:
         return least + (most - least) * self.rng.random()

@@ -73,10 +73,10 @@ class Job:
     def pace(self, shard: windrow.Shard) -> Pace:
         return Pace(shard, self.batch_rows, self.epochs)
 
-    def read(self, shard: windrow.Shard) -> dict[str, Any]:
+    def read(self, shard: windrow.Shard, method: str = "iter_torch_batches") -> dict[str, Any]:
         step = self.pace(shard)
         for epoch in shard.iter_epochs():
-            for batch in epoch.iter_torch_batches(self.batch_rows):
+            for batch in getattr(epoch, method)(self.batch_rows):
                 step(batch)
         return step.result
 
@@ -89,11 +89,7 @@ def shard(job: Job) -> dict[str, Any]:
 
 def jax(job: Job) -> dict[str, Any]:
     with job.local.iterator() as one:
-        step = job.pace(one)
-        for epoch in one.iter_epochs():
-            for batch in epoch.iter_jax_batches(job.batch_rows):
-                step(batch)
-        return step.result
+        return job.read(one, "iter_jax_batches")
 
 
 def accelerate(job: Job) -> dict[str, Any]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-import uuid
 from pathlib import Path
-from types import TracebackType
 
-from bench.system.processes import read_cpu_seconds
+from bench.system.processes import ProcessTree, read_cpu_seconds
 
 _INTERVAL_SECONDS = 1.0
 _SAMPLE_SECONDS = 0.2
@@ -34,29 +32,20 @@ def wait_until_idle(timeout_seconds: float) -> float:
 
 
 class FreeCores:
-    """Samples the cores that are left free by all processes except those started inside the context.
-
-    These are recognised by a marker in their environment, which Ray's daemons inherit too.
-    """
+    """Samples the cores that are left free by all processes but this one and those that it has started."""
 
     def __init__(self, cores: int) -> None:
-        self._cores = cores
-        self._marker = f"BENCH_SCALE_{uuid.uuid4().hex}"
-        self._own: dict[str, bool] = {}
-        self._used: dict[str, float] = {}
+        self._cores, self._tree = cores, ProcessTree(os.getpid())
+        self._used: dict[int, float] = {}
         self._samples: list[tuple[float, float]] = []
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> FreeCores:
-        os.environ[self._marker] = "1"
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        del os.environ[self._marker]
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
 
@@ -69,22 +58,12 @@ class FreeCores:
 
     def _watch(self) -> None:
         while not self._stopped.wait(_SAMPLE_SECONDS):
-            for process in Path("/proc").iterdir():
-                if process.name.isdigit() and self._is_own(process):
-                    used = read_cpu_seconds(int(process.name))
-                    # nothing more is known of one that has ended
-                    self._used[process.name] = used or self._used.get(process.name, 0.0)
+            self._tree.refresh()
+            for process in self._tree.living():
+                # nothing more is known of one that has ended
+                self._used[process] = max(read_cpu_seconds(process), self._used.get(process, 0.0))
             busy, _ = _read_core_seconds()
             self._samples.append((time.monotonic(), busy - sum(self._used.values())))
-
-    def _is_own(self, process: Path) -> bool:
-        # a starting process has its parent's environment, or none yet, so a negative result may change
-        if not self._own.get(process.name):
-            try:
-                self._own[process.name] = self._marker.encode() in (process / "environ").read_bytes()
-            except OSError:
-                return False
-        return self._own[process.name]
 
 
 def _read_core_seconds() -> tuple[float, float]:

@@ -32,7 +32,7 @@ from bench.system.machine import count_cores
 _POLL_SECONDS = 0.1
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 _MOST_OF_A_CORE = 0.02
-_REFRESH_SECONDS = 0.5
+_REFRESH_SECONDS, _SAMPLE_SECONDS = 0.5, 0.05
 _SHARED = ("/dev/shm/", "/memfd:")
 _END_SECONDS, _ORPHAN_SECONDS = 15.0, 3.0
 _ANSWER_SECONDS = 600.0
@@ -118,29 +118,6 @@ def _read_stat(process: int) -> list[bytes] | None:
         return None
 
 
-class TreeMemory:
-    """Measures one tree repeatedly; new processes are included within half a second."""
-
-    def __init__(self, tree: ProcessTree) -> None:
-        self._tree = tree
-        self._listed = -_REFRESH_SECONDS
-        self._processes: list[int] = []
-        self._shared: list[str] = []
-
-    def refresh(self) -> None:
-        self._processes = self._tree.refresh()
-        self._shared = _find_shared_files(self._processes)
-        self._listed = time.monotonic()
-
-    def measure(self) -> int:
-        if time.monotonic() - self._listed > _REFRESH_SECONDS:
-            self.refresh()
-        counts = [_read_counts(process) for process in self._processes]
-        files = sum(_read_blocks(path) for path in self._shared)
-        mapped = max((shared for _, shared in counts), default=0)
-        return sum(anonymous for anonymous, _ in counts) + max(files, mapped)
-
-
 def _find_shared_files(processes: list[int]) -> list[str]:
     """One path to each shared-memory file that a tree has open."""
     found: dict[int, str] = {}
@@ -185,12 +162,14 @@ def _read_counts(process: int) -> tuple[int, int]:
 
 
 class MemorySampler:
-    """Samples a tree from a thread, using at most 2 % of a core."""
+    """Samples a tree from a thread, using at most 2 % of a core; new processes are included within half a second."""
 
-    def __init__(self, tree: ProcessTree, interval_seconds: float = 0.05) -> None:
-        self.samples: list[tuple[float, int]] = []
-        self._memory = TreeMemory(tree)
-        self._interval = interval_seconds
+    def __init__(self, tree: ProcessTree) -> None:
+        self._tree, self._listed = tree, -_REFRESH_SECONDS
+        self._processes: list[int] = []
+        self._shared: list[str] = []
+        # monotonic seconds, bytes
+        self._samples: list[tuple[float, int]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="memory sampler")
 
@@ -203,20 +182,29 @@ class MemorySampler:
 
     def measure(self) -> int:
         """Current memory of the tree in bytes, including processes started since the last sample."""
-        self._memory.refresh()
-        return self._memory.measure()
+        self._listed = -_REFRESH_SECONDS
+        return self._measure()
 
     def peak(self, start: float, end: float) -> int | None:
         """Peak of the samples within a time interval; None if there are none."""
-        return max((size for when, size in self.samples if start <= when <= end), default=None)
+        return max((size for when, size in self._samples if start <= when <= end), default=None)
+
+    def _measure(self) -> int:
+        if time.monotonic() - self._listed > _REFRESH_SECONDS:
+            self._processes = self._tree.refresh()
+            self._shared = _find_shared_files(self._processes)
+            self._listed = time.monotonic()
+        counts = [_read_counts(process) for process in self._processes]
+        files = sum(_read_blocks(path) for path in self._shared)
+        mapped = max((shared for _, shared in counts), default=0)
+        return sum(anonymous for anonymous, _ in counts) + max(files, mapped)
 
     def _run(self) -> None:
         pause = 0.0
         while not self._stop.wait(pause):
-            began = time.thread_time()
-            when = time.monotonic()
-            self.samples.append((when, self._memory.measure()))
-            pause = max(self._interval, (time.thread_time() - began) / _MOST_OF_A_CORE)
+            began, when = time.thread_time(), time.monotonic()
+            self._samples.append((when, self._measure()))
+            pause = max(_SAMPLE_SECONDS, (time.thread_time() - began) / _MOST_OF_A_CORE)
 
 
 class SystemProcess:

@@ -72,14 +72,12 @@ def read_count(text: str) -> int:
 def read_throughput(options: argparse.Namespace) -> BenchConfig:
     if options.paced and options.computing:
         raise ValueError("--paced trainers sleep and --computing trainers compute: choose one")
-    window = options.window if options.window not in (None, "all") else None
-    if window is not None and not window.isdigit():
-        read_size(window, "--window")
+    if options.window is not None and not options.window.isdigit():
+        read_size(options.window, "--window")
     given = {name: value for name, value in vars(options).items() if name in BenchConfig.__dataclass_fields__}
     given |= {
         "size_bytes": read_size(options.size, "--size"),
         "systems": _choose_systems(options.peers, options.executor),
-        "window": window,
     }
     return BenchConfig(**given)
 
@@ -141,32 +139,21 @@ def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: 
             f"--computing takes a core for each of {trainers} trainers, and there are {count_cores()}: "
             "use fewer --trainers, so that the engine has cores"
         )
+    logs = (config.folder / "logs").resolve()
     shared: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(Settings)}
     return Request(
-        **shared | ({"cache": "memory"} if peer.cached else {}),
+        **{**shared, **vars(facts), **({"cache": "memory"} if peer.cached else {})},
         system=system,
         paths=tuple(paths),
-        columns=tuple(facts.schema.names),
-        tensor_columns=facts.tensor_columns,
-        integer_columns=facts.integer_columns,
-        list_columns=facts.list_columns,
-        rows=facts.rows,
-        decoded_bytes=facts.decoded_bytes,
-        key=facts.key,
         epochs=config.rival_epochs if peer.rival else config.epochs,
         trainers=trainers,
         label=_choose_label(facts) if config.train or peer.trains else None,
-        rendezvous=_name_rendezvous(config) if trainers > 1 and several else None,
+        rendezvous=f"{logs}/rendezvous-{uuid.uuid4().hex}" if trainers > 1 and several else None,
         object_store_bytes=config.object_store_bytes or int(read_memory_bytes() * _STORE_SHARE),
         cores=count_cores(),
-        row_groups=facts.row_groups,
         python=str(find_python(config.folder, peer.environment)) if peer.environment else None,
         converted=str((config.folder / "converted" / name_files(paths)).resolve()),
     )
-
-
-def _name_rendezvous(config: BenchConfig) -> str:
-    return str((config.folder / "logs" / f"rendezvous-{uuid.uuid4().hex}").resolve())
 
 
 def _choose_label(facts: Facts) -> str:

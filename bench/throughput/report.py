@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,25 +12,12 @@ from bench.system.console import ProgressLine, align_table, write_cell
 from bench.system.machine import count_cores, describe_load, describe_machine
 from bench.system.ray_cluster import describe_spilled
 from bench.throughput.options import BenchConfig, find_data
-from bench.training.delivered_rows import Randomness
+from bench.training.delivered_rows import Randomness, find_worst
 from bench.training.facts import Facts, read_facts
-from bench.training.results import TOLERANCE_BYTES, EpochResult, SystemResult
+from bench.training.results import TOLERANCE_BYTES, SystemResult
 
-_HEADS = (
-    "system",
-    "s/epoch",
-    "first epoch s",
-    "M rows/s",
-    "MB/s",
-    "of the scan",
-    "wait %",
-    "slowed %",
-    "no core %",
-    "peak MiB",
-    "estimated MiB",
-    "exactly once",
-    "order",
-)
+_SPEED = ("s/epoch", "first epoch s", "M rows/s", "MB/s", "of the scan", "wait %", "slowed %", "no core %")
+_HEADS = ("system", *_SPEED, "peak MiB", "estimated MiB", "exactly once", "order")
 _NOTES = (
     "peak: above the idle processes; estimated: by explain() before the run; "
     f"a peak more than {TOLERANCE_BYTES // 2**20} MiB above the estimate is a breach",
@@ -55,22 +42,19 @@ class Summary:
     peak_mib: float | None
     estimated_mib: float | None
     exactly_once: str
-    neighbour_distance: float | None
-    groups_a_batch: float | None
-    groups_expected: float | None
-    neighbours_kept: float | None
-    slowed_share: float | None = None
-    coreless_share: float | None = None
+    order: Randomness | None
+    slowed_share: float | None
+    coreless_share: float | None
 
 
 def summarize(result: SystemResult, facts: Facts, scan_seconds: float | None) -> Summary:
     """Take medians over the steady epochs, and worst cases of delivery and order."""
     seconds = result.median_seconds()
     steady = result.steady
-    waits = [epoch.wait_share for epoch in steady if epoch.wait_share is not None]
-    slowed = [epoch.slowed for epoch in steady if epoch.slowed is not None]
-    coreless = [epoch.coreless for epoch in steady if epoch.coreless is not None]
-    orders = _orders(steady) or _orders(result.epochs)
+    orders = [
+        [epoch.randomness for epoch in some if epoch.randomness is not None]
+        for some in (steady, result.epochs)
+    ]
     return Summary(
         title=describe_title(result),
         seconds=seconds,
@@ -78,21 +62,19 @@ def summarize(result: SystemResult, facts: Facts, scan_seconds: float | None) ->
         rows_per_second=steady[0].rows / seconds,
         megabytes_per_second=facts.decoded_bytes / 1e6 / seconds,
         of_scan=scan_seconds / seconds if scan_seconds else None,
-        wait_share=statistics.median(waits) if waits else None,
+        wait_share=_find_median(epoch.wait_share for epoch in steady),
         peak_mib=result.peak_bytes / 2**20 if result.peak_bytes is not None else None,
         estimated_mib=result.estimate.total_bytes / 2**20 if result.estimate is not None else None,
         exactly_once=worst_verdict(result, facts),
-        neighbour_distance=min((order.neighbour_distance for order in orders), default=None),
-        groups_a_batch=min((order.groups_a_batch for order in orders), default=None),
-        groups_expected=orders[0].groups_expected if orders else None,
-        neighbours_kept=max((order.neighbours_kept for order in orders), default=None),
-        slowed_share=statistics.median(slowed) if slowed else None,
-        coreless_share=statistics.median(coreless) if coreless else None,
+        order=find_worst(orders[0] or orders[1]),
+        slowed_share=_find_median(epoch.slowed for epoch in steady),
+        coreless_share=_find_median(epoch.coreless for epoch in steady),
     )
 
 
-def _orders(epochs: Sequence[EpochResult]) -> list[Randomness]:
-    return [epoch.randomness for epoch in epochs if epoch.randomness is not None]
+def _find_median(values: Iterable[float | None]) -> float | None:
+    measured = [value for value in values if value is not None]
+    return statistics.median(measured) if measured else None
 
 
 def describe_title(result: SystemResult) -> str:
@@ -103,13 +85,9 @@ def describe_title(result: SystemResult) -> str:
 def worst_verdict(result: SystemResult, facts: Facts) -> str:
     """The worst exactly-once verdict over all epochs, including the first."""
     verdicts = [epoch.verdict for epoch in result.epochs if epoch.verdict is not None]
-    bad = [
-        f"{e.verdict} (epoch {e.number})"
-        for e in result.epochs
-        if e.verdict is not None and not e.verdict.good
-    ]
-    if bad:
-        return bad[0]
+    for epoch in result.epochs:
+        if epoch.verdict is not None and not epoch.verdict.good:
+            return f"{epoch.verdict} (epoch {epoch.number})"
     if verdicts:
         return str(verdicts[0])
     counted = all(epoch.rows == facts.rows for epoch in result.epochs)
@@ -148,13 +126,14 @@ def _write_line(one: Summary) -> tuple[str, ...]:
         f"{one.rows_per_second / 1e6:.2f}",
         f"{one.megabytes_per_second:,.0f}",
         write_cell(one.of_scan, "{:.2f}"),
-        write_cell(None if one.wait_share is None else one.wait_share * 100, "{:.1f}"),
-        write_cell(None if one.slowed_share is None else one.slowed_share * 100, "{:.1f}"),
-        write_cell(None if one.coreless_share is None else one.coreless_share * 100, "{:.1f}"),
+        *(
+            write_cell(None if share is None else 100 * share, "{:.1f}")
+            for share in (one.wait_share, one.slowed_share, one.coreless_share)
+        ),
         write_cell(one.peak_mib, "{:,.0f}"),
         write_cell(one.estimated_mib, "{:,.0f}"),
         one.exactly_once,
-        write_cell(one.neighbour_distance, "{:.2f}"),
+        write_cell(None if one.order is None else one.order.neighbour_distance, "{:.2f}"),
     )
 
 

@@ -196,6 +196,18 @@ class Randomness:
     neighbours_kept: float
 
 
+def find_worst(orders: Sequence[Randomness]) -> Randomness | None:
+    """The worst of several epochs by each measure."""
+    if not orders:
+        return None
+    return Randomness(
+        min(order.neighbour_distance for order in orders),
+        min(order.groups_a_batch for order in orders),
+        orders[0].groups_expected,
+        max(order.neighbours_kept for order in orders),
+    )
+
+
 def measure_randomness(
     keys: Sequence[NDArray[np.generic]], rows: int, *, batch_size: int, row_groups: int
 ) -> Randomness:

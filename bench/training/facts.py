@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,13 +14,20 @@ KEY = "key"
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """Rows and decoded bytes of some Parquet files; ``key`` is the column of 0 .. rows - 1, or None."""
+    """Rows and decoded bytes of some Parquet files; ``key`` is the column of 0 .. rows - 1.
+
+    Without it, rows are identified by their content.
+    """
 
     rows: int
     decoded_bytes: int
     row_groups: int
     schema: pa.Schema
     key: str | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.schema.names)
 
     @property
     def tensor_columns(self) -> tuple[str, ...]:
@@ -33,15 +40,23 @@ class Facts:
     @property
     def delivered_columns(self) -> tuple[str, ...]:
         """The columns that become tensors, or all columns if none does."""
-        return self.tensor_columns or tuple(self.schema.names)
+        return self.tensor_columns or self.columns
 
     @property
     def list_columns(self) -> tuple[str, ...]:
-        return tuple(
-            field.name
-            for field in self.schema
-            if pa.types.is_list(field.type) or pa.types.is_large_list(field.type)
-        )
+        return tuple(field.name for field in self.schema if is_list(field.type))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def iterate_tables(paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """One table per row group, in stored order, read by one thread out of a memory map."""
+    for path in paths:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            for number in range(file.num_row_groups):
+                yield file.read_row_group(number, columns=columns, use_threads=False)
 
 
 def read_facts(paths: Sequence[str], threads: int) -> Facts:
@@ -53,12 +68,11 @@ def read_facts(paths: Sequence[str], threads: int) -> Facts:
 
 
 def _read_sizes(path: str) -> tuple[int, int, int]:
-    decoded_bytes = 0
-    with pq.ParquetFile(path, memory_map=True) as file:
-        for number in range(file.num_row_groups):
-            table = file.read_row_group(number, use_threads=False)
-            decoded_bytes += sum(map(_measure_column, table.columns))
-        return file.metadata.num_rows, decoded_bytes, file.num_row_groups
+    decoded_bytes = sum(
+        _measure_column(column) for table in iterate_tables([path]) for column in table.columns
+    )
+    metadata = pq.read_metadata(path)
+    return metadata.num_rows, decoded_bytes, metadata.num_row_groups
 
 
 def _measure_column(column: pa.ChunkedArray) -> int:

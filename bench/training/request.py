@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bench.training.facts import Facts
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -22,19 +24,12 @@ class Settings:
     computing: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request(Settings):
-    """One measurement of one system."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Request(Settings, Facts):
+    """One measurement of one system, with the facts about its files."""
 
     system: str
     paths: tuple[str, ...]
-    columns: tuple[str, ...]
-    tensor_columns: tuple[str, ...]
-    rows: int
-    decoded_bytes: int
-    integer_columns: tuple[str, ...]
-    # contains 0 .. rows - 1 once each; None: rows are identified by their content
-    key: str | None
     epochs: int
     trainers: int
     # what the model predicts; None: no training
@@ -43,11 +38,9 @@ class Request(Settings):
     rendezvous: str | None
     object_store_bytes: int
     cores: int
-    row_groups: int = 1
     python: str | None = None
     # folder for the files of a system that cannot read Parquet
     converted: str = ""
-    list_columns: tuple[str, ...] = ()
 
     @property
     def paced_from(self) -> int:

@@ -33,14 +33,7 @@ def _find(kind: str, folder: Path) -> tuple[Request, Facts]:
     request = replace(
         REQUEST,
         paths=tuple(paths),
-        columns=tuple(facts.schema.names),
-        tensor_columns=(),
-        integer_columns=(),
-        list_columns=facts.list_columns,
-        rows=facts.rows,
-        decoded_bytes=facts.decoded_bytes,
-        row_groups=facts.row_groups,
-        key=None,
+        **vars(facts),
         batch_size=100,
         epochs=4,
         trainers=1,
@@ -66,7 +59,9 @@ def test_every_row_is_identified_by_its_content(kind: str, tmp_path: Path) -> No
         assert epoch.randomness.groups_a_batch == pytest.approx(16, abs=0.5)
     result = SystemResult("windrow-threads", 1, epochs)
     assert [epoch.number for epoch in result.steady] == [1, 2]
-    assert summarize(result, facts, None).neighbour_distance == min(
+    order = summarize(result, facts, None).order
+    assert order is not None
+    assert order.neighbour_distance == min(
         epoch.randomness.neighbour_distance for epoch in epochs if epoch.randomness is not None
     )
 

@@ -10,7 +10,7 @@ import pytest
 
 from bench.cli import main
 from bench.gpu import command
-from bench.gpu.device import measure_wait
+from bench.gpu.device import CudaGpu, measure_wait
 from bench.gpu.loaders import LOADERS, Reading
 
 OPTIONS = ["gpu", "--size", "5MB", "--epochs", "2", "--batch-size", "16384"]
@@ -26,7 +26,7 @@ class Tick:
         pass
 
 
-class SlowCpu:
+class SlowCpu(CudaGpu):
     """A device in main memory that works while the caller waits."""
 
     name = "a double"

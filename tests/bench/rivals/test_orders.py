@@ -6,16 +6,12 @@ import pytest
 
 from bench.rivals.targets import describe_shuffle, draw_orders, shuffles_as_well
 from bench.throughput.report import summarize
+from bench.training.delivered_rows import Randomness
 from tests.bench.training.test_results import FACTS, merge_results
 
 
 def test_table_shows_claimed_shuffle_and_measured_order() -> None:
-    summaries = replace(
-        summarize(merge_results(), FACTS, None),
-        groups_a_batch=24.04,
-        groups_expected=63.9,
-        neighbours_kept=0.5,
-    )
+    summaries = replace(summarize(merge_results(), FACTS, None), order=Randomness(1.0, 24.04, 63.9, 0.5))
     table = draw_orders({"windrow-ray": summaries, "scan": summaries}, None)
     head, _, line, *rest = table.splitlines()
     assert len(rest) == 1  # the note: a scan delivers nothing
@@ -25,12 +21,7 @@ def test_table_shows_claimed_shuffle_and_measured_order() -> None:
 
 
 def test_order_is_empty_without_a_key() -> None:
-    summaries = replace(
-        summarize(merge_results(), FACTS, None),
-        groups_a_batch=None,
-        groups_expected=None,
-        neighbours_kept=None,
-    )
+    summaries = replace(summarize(merge_results(), FACTS, None), order=None)
     assert draw_orders({"daft": summaries}, None).splitlines()[2].split()[-3:-1] == ["-", "-"]
 
 
@@ -42,20 +33,14 @@ def test_order_is_empty_without_a_key() -> None:
         ({"neighbour_distance": 0.94}, False),
         ({"groups_a_batch": 16.0, "groups_expected": 64.0}, False),
         ({"neighbours_kept": 0.1}, False),
-        ({"neighbour_distance": None}, False),
-        ({"groups_expected": None}, False),
+        (None, False),
     ],
 )
-def test_order_is_as_random_by_every_measure(order: dict[str, float | None], as_well: bool) -> None:
-    ours = replace(
-        summarize(merge_results(), FACTS, None),
-        neighbour_distance=1.0,
-        groups_a_batch=16.0,
-        groups_expected=16.0,
-        neighbours_kept=0.01,
-    )
-    # mypy takes the values of the dict for those of any field
-    assert shuffles_as_well(replace(ours, **order), ours) is as_well  # type: ignore[arg-type]
+def test_order_is_as_random_by_every_measure(order: dict[str, float] | None, as_well: bool) -> None:
+    whole = Randomness(1.0, 16.0, 16.0, 0.01)
+    ours = replace(summarize(merge_results(), FACTS, None), order=whole)
+    other = replace(ours, order=None if order is None else replace(whole, **order))
+    assert shuffles_as_well(other, ours) is as_well
 
 
 def test_shuffle_of_windrow_is_the_configured_window() -> None:

@@ -8,6 +8,7 @@ from bench.data.shapes import SHAPES
 from bench.peers.names import PEERS
 from bench.rivals.targets import CONTENT_TARGETS, LARGE_TARGETS, SMALL_TARGETS, Target, check_targets
 from bench.throughput.report import Summary, summarize
+from bench.training.delivered_rows import Randomness
 from tests.bench.training.test_results import FACTS, merge_results
 
 TARGET = Target("the others", 4.0, ("daft", "petastorm"))
@@ -37,10 +38,7 @@ def test_rivals_that_shuffle_worse_do_not_count_if_they_have_to_shuffle_as_well(
     summaries = {
         name: replace(
             _at(rate, name),
-            neighbour_distance=distance,
-            groups_a_batch=16.0,
-            groups_expected=16.0,
-            neighbours_kept=0.0,
+            order=Randomness(distance, 16.0, 16.0, 0.0),
         )
         for name, rate, distance in [
             ("windrow-threads", 60, 1.0),

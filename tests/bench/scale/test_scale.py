@@ -14,7 +14,7 @@ import pytest
 from bench.scale.cluster import COLUMNS, Cluster, Costs, make_source, read_costs
 from bench.scale.resources import SharedResource, Slots
 from bench.scale.run import Outcome, make_program, simulate
-from bench.simulation.world import Clock, World
+from bench.simulation.world import World
 from windrow.core.errors import PlanError
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import WindowCut
@@ -56,7 +56,7 @@ def test_users_share_a_resource_within_their_limits() -> None:
     shared = SharedResource(world, capacity=2.0, limit=1.0)
     for name, amount in (("a", 1.0), ("b", 1.0), ("c", 4.0)):
         shared.use(amount, partial(_note, ends, name, world))
-    world.clock.run(lambda: len(ends) == 3)
+    world.run(lambda: len(ends) == 3)
     # three users share a capacity of two until a and b are done; then c is limited to one
     assert ends == pytest.approx({"a": 1.5, "b": 1.5, "c": 4.5})
     assert shared.used == pytest.approx(6.0)
@@ -68,7 +68,7 @@ def test_shares_are_proportional_to_weights() -> None:
     shared = SharedResource(world, capacity=4.0, limit=1.0)
     shared.use(6.0, lambda: ends.append(world.now), weight=3.0)
     shared.use(6.0, lambda: ends.append(world.now), weight=1.0)
-    world.clock.run(lambda: len(ends) == 2)
+    world.run(lambda: len(ends) == 2)
     assert ends == pytest.approx([2.0, 6.0])
 
 
@@ -89,7 +89,7 @@ def test_urgent_work_starts_first() -> None:
 
 def test_deadlock_is_reported() -> None:
     with pytest.raises(RuntimeError, match="deadlocked"):
-        Clock().run(lambda: False)
+        make_world().run(lambda: False)
 
 
 # --- complete runs

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.system.processes import ProcessTree, TreeMemory, list_tree, shorten_error
+from bench.system.processes import MemorySampler, ProcessTree, list_tree, shorten_error
 from bench.throughput.launch import run_system
 from tests.bench.training.test_results import REQUEST
 
@@ -77,7 +77,7 @@ def test_remote_traceback_is_shortened_to_its_last_line() -> None:
 
 
 def test_memory_of_a_tree_grows_by_touched_pages() -> None:
-    memory = TreeMemory(ProcessTree(os.getpid()))
+    memory = MemorySampler(ProcessTree(os.getpid()))
     before = memory.measure()
     held = np.ones(64 * 2**20, dtype=np.uint8)
     assert memory.measure() - before == pytest.approx(held.nbytes, rel=0.1)

@@ -14,15 +14,11 @@ from bench.training.request import Request
 from bench.training.results import TOLERANCE_BYTES, MemoryEstimate, SystemResult, merge_trainers
 from bench.training.trainer import EpochTimes, TrainerResult
 
+FACTS = Facts(4, 32_000_000, 1, pa.schema([("key", pa.int64())]), "key")
 REQUEST = Request(
     system="windrow-ray",
     paths=("a",),
-    columns=("key",),
-    tensor_columns=("key",),
-    integer_columns=("key",),
-    rows=4,
-    decoded_bytes=32_000_000,
-    key="key",
+    **vars(FACTS),
     batch_size=2,
     epochs=2,
     trainers=2,
@@ -36,7 +32,6 @@ REQUEST = Request(
     cores=2,
 )
 ESTIMATE = MemoryEstimate(60 * 2**20, 30 * 2**20, 20 * 2**20, 10 * 2**20, 2**30, 2)
-FACTS = Facts(4, 32_000_000, 1, pa.schema([("key", pa.int64())]), "key")
 
 
 def _trainer(keys: list[int], *epochs: tuple[float, float, float]) -> TrainerResult:
