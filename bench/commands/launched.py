@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -18,8 +18,6 @@ from bench.system.processes import make_torchrun
 from bench.throughput.launch import run_rounds
 from bench.throughput.options import BenchConfig
 from bench.throughput.report import describe_breaches, open_data
-from bench.training.facts import Facts
-from bench.training.results import SystemResult
 
 _MOST_READ, _LEAST_SPEED = 1.02, 0.9
 _SYSTEMS = ("windrow-torchrun", "windrow-ray")
@@ -31,41 +29,26 @@ _NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class _Line:
-    ranks: int
-    torchrun: float
-    actors: float
-    tasks: float
-    bytes_read: float
-
-    @property
-    def speed(self) -> float:
-        return self.actors / self.torchrun
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        numbers = (self.torchrun, self.actors, self.speed, self.tasks, self.bytes_read)
-        return (str(self.ranks), *(f"{number:.3f}" for number in numbers))
-
-    @property
-    def is_met(self) -> bool:
-        return self.speed >= _LEAST_SPEED and max(self.tasks, self.bytes_read) <= _MOST_READ
-
-
 def measure_launched(config: BenchConfig, ranks: Sequence[int]) -> int:
     """Measure and print the table; the exit status is 0 if all ratios are met and every row arrived once."""
     line = ProgressLine(sys.stderr)
     paths, facts = open_data(config, line)
-    lines, breaches = [], []
+    rows, missed, breaches = [], [], []
     for number in ranks:
         results = run_rounds(replace(config, systems=_SYSTEMS, trainers=number), paths, facts, line)
         breaches += [f"{number} ranks: {breach}" for breach in describe_breaches(results, facts)]
         if any(result.error for result in results):
             continue
-        lines.append(_compare(number, results, _count_bytes(config, number, paths, facts, line)))
-    print(align_table(_HEADS, [each.cells for each in lines], ()), _NOTE, sep="\n")
-    missed = [str(each.ranks) for each in lines if not each.is_met]
+        torchrun, actors = (
+            statistics.median(epoch.seconds for epoch in result.epochs if epoch.number) for result in results
+        )
+        of_torchrun, of_actors = (result.tasks / len(result.epochs) for result in results)
+        tasks, bytes_read = of_torchrun / of_actors, _count_bytes(config, number, paths, line)
+        values = (torchrun, actors, actors / torchrun, tasks, bytes_read)
+        rows.append((str(number), *(f"{value:.3f}" for value in values)))
+        if actors / torchrun < _LEAST_SPEED or max(tasks, bytes_read) > _MOST_READ:
+            missed.append(str(number))
+    print(align_table(_HEADS, rows, ()), _NOTE, sep="\n")
     goal = f"speed of at least {_LEAST_SPEED}, tasks and bytes of at most {_MOST_READ}"
     print(
         f"{goal}: {'missed with ' + ', '.join(missed) + ' ranks' if missed else 'met'}", *breaches, sep="\n"
@@ -73,27 +56,17 @@ def measure_launched(config: BenchConfig, ranks: Sequence[int]) -> int:
     return int(bool(missed or breaches))
 
 
-def _compare(ranks: int, results: Sequence[SystemResult], bytes_read: float) -> _Line:
-    seconds = [
-        statistics.median(epoch.seconds for epoch in result.epochs if epoch.number) for result in results
-    ]
-    tasks = [result.tasks / len(result.epochs) for result in results]
-    return _Line(ranks, seconds[0], seconds[1], tasks[0] / tasks[1], bytes_read)
-
-
-def _count_bytes(
-    config: BenchConfig, ranks: int, paths: Sequence[str], facts: Facts, line: ProgressLine
-) -> float:
+def _count_bytes(config: BenchConfig, ranks: int, paths: Sequence[str], line: ProgressLine) -> float:
     """Bytes that one epoch of ranks reads from an S3 server, to the bytes of one pass."""
     line.start(f"{ranks} ranks, bytes from S3")
     folder = Path(paths[0]).parent
     expected = sum(map(_pass_bytes, paths))
-    with serve_folder(folder.parent) as server, open_proxy(server.host, server.port) as proxy:
+    with serve_folder(folder.parent) as server, open_proxy(*server) as proxy:
         arguments = [proxy.endpoint, folder.name, config.window or ""]
         command = make_torchrun(ranks, "bench.commands.launched", *arguments)
         with tempfile.TemporaryFile() as output:
             subprocess.run(command, check=True, stdout=output, stderr=output)
-        read = proxy.set(NetworkConditions()).answer_bytes
+        read = proxy.set(NetworkConditions())
     line.finish(f"{read / 1e6:,.1f} MB for {expected / 1e6:,.1f} MB")
     return read / expected
 

@@ -15,17 +15,7 @@ from bench.throughput.report import describe_breaches, describe_title, open_data
 from bench.training.facts import Facts
 from bench.training.results import SystemResult
 
-_HEADS = (
-    "system",
-    "limit MiB",
-    "data / limit",
-    "windows held",
-    "spilled MiB",
-    "peak MiB",
-    "estimated MiB",
-    "s/epoch",
-    "exactly once",
-)
+_HEADS = ("system", "limit MiB", "spilled MiB", "peak MiB", "estimated MiB", "s/epoch", "exactly once")
 _NOTE = "limit: of the object store on Ray, of all memory on threads; peak: above the idle processes"
 
 
@@ -81,8 +71,6 @@ def _write_line(result: SystemResult, facts: Facts) -> tuple[str, ...]:
     return (
         describe_title(result),
         _write_mib(limit),
-        write_cell(facts.decoded_bytes / limit if limit else None, "{:.1f}"),
-        write_cell(estimate.windows if estimate is not None else None, "{}"),
         describe_spilled(store.spilled_bytes) if store is not None else "-",
         _write_mib(result.peak_bytes),
         _write_mib(estimate.total_bytes if estimate is not None else None),

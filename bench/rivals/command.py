@@ -132,7 +132,7 @@ def _report(config: BenchConfig, parts: Sequence[Part], unable: Sequence[str]) -
     for part in parts:
         if summaries := part.summaries():
             print("", _write_head(part), "", draw_table(list(summaries.values())), sep="\n")
-            print("", draw_orders(summaries, config.window), sep="\n")
+            print("", draw_orders(summaries), sep="\n")
     target_results = [one for part in parts for one in check_targets(part.targets, part.summaries())]
     breaches = [*unable, *(breach for part in parts for breach in part.breaches())]
     print("", _write_versions(config.systems), *[one.text for one in target_results], *breaches, sep="\n")

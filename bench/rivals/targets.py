@@ -10,20 +10,20 @@ from bench.peers.names import PEERS
 from bench.system.console import align_table
 from bench.throughput.report import Summary
 
-_HEADS = ("system", "shuffle", "exactly once", "row groups a batch", "neighbours adjacent_percent %", "order")
+_HEADS = ("system", "exactly once", "row groups a batch", "neighbours kept %", "order")
 _NOTE = (
     "row groups a batch: mean number of row groups in a batch, and that of a uniform order; "
-    "neighbours adjacent_percent: rows delivered next to one of their neighbours in storage"
+    "neighbours kept: rows delivered next to one of their neighbours in storage"
 )
 _AS_WELL = 0.95
 _BOTH = ("windrow-threads", "windrow-ray")
 _CACHED = ("windrow-threads-cached", "windrow-ray-cached")
 
 
-def draw_orders(summaries: Mapping[str, Summary], window: str | None) -> str:
+def draw_orders(summaries: Mapping[str, Summary]) -> str:
     """One line per system that delivers rows, with the worst of its steady epochs."""
-    lines = [_write_line(name, one, window) for name, one in summaries.items() if PEERS[name].delivers]
-    return "\n".join([align_table(_HEADS, lines, {"system", "shuffle", "exactly once"}), _NOTE])
+    lines = [_write_line(one) for name, one in summaries.items() if PEERS[name].delivers]
+    return "\n".join([align_table(_HEADS, lines, {"system", "exactly once"}), _NOTE])
 
 
 def shuffles_as_well(one: Summary, other: Summary) -> bool:
@@ -40,19 +40,12 @@ def shuffles_as_well(one: Summary, other: Summary) -> bool:
     return all(mine >= _AS_WELL * theirs for mine, theirs in zip(measured, wanted, strict=True))
 
 
-def _write_line(name: str, one: Summary, window: str | None) -> tuple[str, ...]:
+def _write_line(one: Summary) -> tuple[str, ...]:
     cells, order = ("-", "-", "-"), one.order
     if order is not None:
         groups = f"{order.groups_a_batch:.1f} of {order.groups_expected:.1f}"
         cells = groups, f"{100 * order.neighbours_kept:.2f}", f"{order.neighbour_distance:.2f}"
-    return (one.title, describe_shuffle(name, window), one.exactly_once, *cells)
-
-
-def describe_shuffle(name: str, window: str | None) -> str:
-    """The shuffle that a system claims; for windrow, the configured window."""
-    if window is not None and name.startswith("windrow"):
-        return f"windows of {window}{' blocks' if window.isdigit() else ''}"
-    return PEERS[name].shuffle
+    return (one.title, one.exactly_once, *cells)
 
 
 @dataclass(frozen=True)

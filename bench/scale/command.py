@@ -21,22 +21,8 @@ BATCH_ROWS = 65_536
 # 40 vCPUs, 160 GiB and 10 Gbit/s, like the nodes of the Ray Datasets measurement
 _NODE = Cluster(cpus=40, memory_bytes=160 * 2**30)
 _LARGE_STORE = 0.75
-_HEADS = (
-    "setting",
-    "GB/s",
-    "s/epoch",
-    "first rows s",
-    "trainers idle %",
-    "node GB",
-    "store GB",
-    "tasks/window",
-    "objects/window",
-    "object MB",
-    "coordinator %",
-    "driver ms/task",
-    "sent/minimum",
-    "bottleneck",
-)
+_OBJECTS = ("objects/window", "object MB", "coordinator %", "driver ms/task", "sent/minimum", "bottleneck")
+_HEADS = ("setting", "GB/s", "trainers idle %", "node GB", *_OBJECTS)
 _RIVALS = (
     "Ray Datasets reached 8.18 GB/s and Petastorm 2.16 on 1.5 TB, 16 nodes and 2 windows (measured by "
     "Ray's authors); the rows above are simulated"
@@ -58,10 +44,6 @@ class Setting:
     epochs: int = 2
     stop_windows: int | None = None
     packs: bool = True
-
-    @property
-    def decoded_bytes(self) -> int:
-        return self.row_groups * self.group_bytes
 
     def on(self, *, nic_gbit: float, connection_bytes: float, connections: int, cpu_speed: float) -> Setting:
         cluster = replace(
@@ -131,16 +113,11 @@ def draw_outcomes(outcomes: Sequence[tuple[Setting, str, Outcome]]) -> str:
 
 def _write_outcome(setting: Setting, trainers: str, outcome: Outcome) -> tuple[str, ...]:
     must = outcome.min_crossed_share
-    seconds = outcome.epoch_seconds or setting.decoded_bytes / outcome.bytes_per_second
     return (
         f"{setting.name}, {trainers}",
         f"{outcome.bytes_per_second / 1e9:.1f}",
-        f"{seconds:.0f}",
-        f"{outcome.first_rows_seconds:.0f}",
         f"{100 * outcome.idle_share:.1f}",
         f"{outcome.node_peak_bytes / 1e9:.0f}",
-        f"{outcome.store_peak_bytes / 1e9:.0f} of {outcome.store_bytes / 1e9:.0f}",
-        f"{outcome.tasks_per_window:,.0f}",
         f"{outcome.objects_per_window:,.0f}",
         f"{outcome.object_bytes / 1e6:.1f}",
         f"{100 * outcome.driver_share:.0f}",

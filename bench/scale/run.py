@@ -32,15 +32,12 @@ _ALWAYS = 0.9
 class Outcome:
     """Results of a run. Rates and shares are after the first epoch or, if there is only one, after the first window."""
 
-    seconds: float
-    first_rows_seconds: float
     bytes_per_second: float
     epoch_seconds: float | None
     idle_share: float
     busy: dict[str, float]
     node_peak_bytes: float
     store_peak_bytes: float
-    store_bytes: float
     slices: int
     tasks_per_window: float
     objects_per_window: float
@@ -186,15 +183,12 @@ def _summarize(
     # no correction for prefetched windows: there are as many at the end of the steady state as at its start
     delivered = (end.rows - begin.rows) * program.estimate.row_bytes
     return Outcome(
-        seconds=end.now,
-        first_rows_seconds=min(each.first_rows for each in trainers),
         bytes_per_second=delivered / seconds,
         epoch_seconds=float(np.diff(ends).mean()) if len(ends) > 1 else None,
         idle_share=idle_share,
         busy=busy,
         node_peak_bytes=max(ledger.peak),
         store_peak_bytes=max(ledger.peak_store),
-        store_bytes=cluster.store_bytes,
         slices=slices,
         tasks_per_window=float(np.mean(tasks)),
         objects_per_window=float(np.mean(tasks)) * destinations * slices,

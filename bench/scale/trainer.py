@@ -36,7 +36,7 @@ class Trainer:
         self.delivered: list[int] = []
         self.ended: list[float] = []
         self.done = False
-        self.first_rows = self._waited = 0.0
+        self._waited = 0.0
         self._waiting_since: float | None = 0.0
         self._open_pending = False
         self._loop: PrefetchLoop | None = None
@@ -118,7 +118,6 @@ class Trainer:
         assert rows[0] == self.delivered[-1], "a shard's rows arrive in order, each once"
         self.delivered[-1] += len(rows)
         self._waited += self._world.now - waiting_since
-        self.first_rows = self.first_rows or self._world.now
         self._machines.consume(self._shard, rows, self._taken)
 
     def _taken(self) -> None:

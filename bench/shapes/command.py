@@ -17,7 +17,7 @@ from bench.system.processes import SystemProcess, start_systems
 
 # of Ray's object store
 STORE_BYTES = 2 * 10**9
-_HEADS = ("shape", "system", "to", "s", "CPU s", "of the scan", "by CPU", "asked", "plan s")
+_HEADS = ("shape", "system", "s", "CPU s", "of the scan", "by CPU", "asked", "plan s")
 _NOTE = (
     "scan: pyarrow decodes every row group, file by file on a thread a core, and keeps nothing. of the scan: its "
     "seconds over those of the system; by CPU: the same of CPU seconds, on Ray those of all its processes. Each is a "
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
             errors += [
                 f"{name}: {each['error']}" for some in measured.values() for each in some if "error" in each
             ]
-    print(align_table(_HEADS, rows, ("shape", "system", "to")), _NOTE, sep="\n")
+    print(align_table(_HEADS, rows, ("shape", "system")), _NOTE, sep="\n")
     print(f"below what is asked: {', '.join(missed)}" if missed else "every shape reaches what is asked")
     print(*errors, sep="\n", end="\n" if errors else "")
     about = {"machine": machine, "size": options.size, "window": options.window}
@@ -134,5 +134,5 @@ def summarize_shape(name: str, found: Found) -> tuple[list[tuple[str, ...]], boo
             cells[4] = f"{shape.asked:.2f}"
         if system != "scan":
             cells[5] = f"{plan_seconds:.2f}"
-        rows.append((shape.title, system, "" if system == "scan" else "arrow", *cells))
+        rows.append((shape.title, system, *cells))
     return rows, is_met

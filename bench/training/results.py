@@ -37,7 +37,6 @@ class MemoryEstimate:
     runs_bytes: int
     tasks_bytes: int
     limit_bytes: int
-    windows: int
 
     def __str__(self) -> str:
         sizes = (self.total_bytes, self.windows_bytes, self.runs_bytes, self.tasks_bytes)

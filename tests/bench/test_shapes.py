@@ -114,10 +114,10 @@ def test_what_is_judged_is_threads_to_arrow() -> None:
     for cpu_seconds, met in ((0.99 / asked, True), (1.01 / asked, False)):
         rows, is_met = summarize_shape("plain", {**scan, "threads": _measured(cpu_seconds)})
         assert is_met == met
-        assert rows[1][5] == rows[1][6] == f"{1 / cpu_seconds:.2f}"
+        assert rows[1][4] == rows[1][5] == f"{1 / cpu_seconds:.2f}"
     rows, is_met = summarize_shape("plain", {**scan, "ray": _measured(9.0)})
     assert is_met
-    assert [row[7] for row in rows] == ["", ""]
+    assert [row[6] for row in rows] == ["", ""]
 
 
 @pytest.mark.parametrize("option", ["--shapes", "--executor"])

@@ -63,14 +63,11 @@ def ask(proxy: Proxy, times: int, method: str = "GET", body: bytes | None = None
 def test_bytes_pass_unchanged_and_are_counted(proxy: Proxy) -> None:
     proxy.set(NetworkConditions())
     assert ask(proxy, 3) == [CONTENT] * 3
-    traffic = proxy.set(NetworkConditions())
-    assert (traffic.requests, traffic.max_concurrent) == (3, 1)
-    assert 3 * len(CONTENT) < traffic.answer_bytes < 3 * len(CONTENT) + 1_000
-    # counted separately, because the proxy notices the end of the first connection a moment later
+    assert 3 * len(CONTENT) < proxy.set(NetworkConditions()) < 3 * len(CONTENT) + 1_000
     sizes = ask(proxy, 2, "PUT", b"GET / HTTP/1.1\r\n\r\n" * 50_000)
     assert [int.from_bytes(size, "little") for size in sizes] == [900_000] * 2
-    assert proxy.set(NetworkConditions()).requests == 2
-    assert proxy.set(NetworkConditions()).requests == 0
+    assert 0 < proxy.set(NetworkConditions()) < 1_000
+    assert proxy.set(NetworkConditions()) == 0
 
 
 def test_latency_delays_each_request_but_not_concurrent_ones(proxy: Proxy) -> None:
@@ -78,9 +75,10 @@ def test_latency_delays_each_request_but_not_concurrent_ones(proxy: Proxy) -> No
     began = time.monotonic()
     ask(proxy, 3)
     assert time.monotonic() - began >= 0.3
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda _: ask(proxy, 1), range(8)))
-    assert proxy.set(NetworkConditions()).max_concurrent >= 4
+    began = time.monotonic()
+    with ThreadPoolExecutor(30) as threads:
+        list(threads.map(lambda _: ask(proxy, 1), range(30)))
+    assert time.monotonic() - began < 2.0
 
 
 def test_bandwidth_limit_covers_all_responses(proxy: Proxy) -> None:

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from bench.rivals.targets import describe_shuffle, draw_orders, shuffles_as_well
+from bench.rivals.targets import draw_orders, shuffles_as_well
 from bench.throughput.report import summarize
 from bench.training.delivered_rows import Randomness
 from tests.bench.training.test_results import FACTS, merge_results
 
 
-def test_table_shows_claimed_shuffle_and_measured_order() -> None:
+def test_table_shows_the_measured_order() -> None:
     summaries = replace(summarize(merge_results(), FACTS, None), order=Randomness(1.0, 24.04, 63.9, 0.5))
-    table = draw_orders({"windrow-ray": summaries, "scan": summaries}, None)
+    table = draw_orders({"windrow-ray": summaries, "scan": summaries})
     head, _, line, *rest = table.splitlines()
     assert len(rest) == 1  # the note: a scan delivers nothing
     assert "24.0 of 63.9" in line
@@ -22,7 +22,7 @@ def test_table_shows_claimed_shuffle_and_measured_order() -> None:
 
 def test_order_is_empty_without_a_key() -> None:
     summaries = replace(summarize(merge_results(), FACTS, None), order=None)
-    assert draw_orders({"daft": summaries}, None).splitlines()[2].split()[-3:-1] == ["-", "-"]
+    assert draw_orders({"daft": summaries}).splitlines()[2].split()[-3:-1] == ["-", "-"]
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,3 @@ def test_order_is_as_random_by_every_measure(order: dict[str, float] | None, as_
     ours = replace(summarize(merge_results(), FACTS, None), order=whole)
     other = replace(ours, order=None if order is None else replace(whole, **order))
     assert shuffles_as_well(other, ours) is as_well
-
-
-def test_shuffle_of_windrow_is_the_configured_window() -> None:
-    assert describe_shuffle("windrow-threads", None) == "full"
-    assert describe_shuffle("windrow-threads", "12") == "windows of 12 blocks"
-    assert describe_shuffle("windrow-ray", "256MiB") == "windows of 256MiB"
-    assert describe_shuffle("daft", "12") == "full"

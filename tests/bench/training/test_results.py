@@ -31,7 +31,7 @@ REQUEST = Request(
     object_store_bytes=1,
     cores=2,
 )
-ESTIMATE = MemoryEstimate(60 * 2**20, 30 * 2**20, 20 * 2**20, 10 * 2**20, 2**30, 2)
+ESTIMATE = MemoryEstimate(60 * 2**20, 30 * 2**20, 20 * 2**20, 10 * 2**20, 2**30)
 
 
 def _trainer(keys: list[int], *epochs: tuple[float, float, float]) -> TrainerResult:
