@@ -40,63 +40,46 @@ class Setting:
     row_groups: int
     group_bytes: int
     windows: int
-    cluster: Cluster
+    nodes: int
+    store_share: float = Cluster.store_share
+    replicas: int = 1
     epochs: int = 2
     stop_windows: int | None = None
     packs: bool = True
 
-    def on(self, *, nic_gbit: float, connection_bytes: float, connections: int, cpu_speed: float) -> Setting:
-        cluster = replace(
-            self.cluster,
-            nic_bytes=nic_gbit * GBIT,
-            connection_bytes=connection_bytes,
-            connections=connections,
-            cpu_speed=cpu_speed,
-        )
-        return replace(self, cluster=cluster)
-
-    def run(self, costs: Costs, trainer_bytes: float | None = None) -> Outcome:
-        """Simulate it; ``trainer_bytes`` limits the bytes per second of each trainer, None: no limit."""
+    def run(self, costs: Costs, cluster: Cluster) -> Outcome:
+        """Simulate it with the bandwidths, the CPU speed and the trainers of a cluster."""
         source = make_source(self.row_groups, self.group_bytes, packs=self.packs)
         total = int(source.blocks.decoded_bytes.sum())
         job = Job(source, WindowCut(None, -(-total // self.windows)), self.epochs + 1, 7)
-        cluster = replace(self.cluster, trainer_bytes=trainer_bytes)
         return simulate(
-            job, cluster, costs, batch_rows=BATCH_ROWS, epochs=self.epochs, stop_windows=self.stop_windows
+            job,
+            replace(cluster, nodes=self.nodes, store_share=self.store_share, replicas=self.replicas),
+            costs,
+            batch_rows=BATCH_ROWS,
+            epochs=self.epochs,
+            stop_windows=self.stop_windows,
         )
 
 
-SETTINGS = {
-    setting.name: setting
-    for setting in (
-        Setting(
-            "1.5 TB, 16 nodes, 2 windows",
-            12_000,
-            125_000_000,
-            2,
-            replace(_NODE, nodes=16, store_share=_LARGE_STORE),
-            epochs=3,
-        ),
-        Setting("1.5 TB, 16 nodes, 10 windows", 12_000, 125_000_000, 10, replace(_NODE, nodes=16), epochs=3),
-        Setting("1.5 TB, 64 nodes, 10 windows", 12_000, 125_000_000, 10, replace(_NODE, nodes=64)),
-        Setting(
-            "1.5 TB, 64 nodes x 8 tensor-parallel ranks, 10 windows",
-            12_000,
-            125_000_000,
-            10,
-            replace(_NODE, nodes=64, replicas=8),
-        ),
-        Setting(
-            "100 TB, 100 nodes, 50 windows",
-            1_000_000,
-            100_000_000,
-            50,
-            replace(_NODE, nodes=100, store_share=_LARGE_STORE),
-            epochs=1,
-            stop_windows=6,
-        ),
-    )
-}
+SETTINGS = (
+    Setting("1.5 TB, 16 nodes, 2 windows", 12_000, 125_000_000, 2, 16, _LARGE_STORE, epochs=3),
+    Setting("1.5 TB, 16 nodes, 10 windows", 12_000, 125_000_000, 10, 16, epochs=3),
+    Setting("1.5 TB, 64 nodes, 10 windows", 12_000, 125_000_000, 10, 64),
+    Setting(
+        "1.5 TB, 64 nodes x 8 tensor-parallel ranks, 10 windows", 12_000, 125_000_000, 10, 64, replicas=8
+    ),
+    Setting(
+        "100 TB, 100 nodes, 50 windows",
+        1_000_000,
+        100_000_000,
+        50,
+        100,
+        _LARGE_STORE,
+        epochs=1,
+        stop_windows=6,
+    ),
+)
 
 
 def draw_outcomes(outcomes: Sequence[tuple[Setting, str, Outcome]]) -> str:
@@ -125,30 +108,6 @@ def _write_outcome(setting: Setting, trainers: str, outcome: Outcome) -> tuple[s
         write_cell(outcome.crossed_share / must if must else None, "{:.2f}"),
         outcome.bottleneck,
     )
-
-
-def draw_planning(costs: Sequence[PlanningCost]) -> str:
-    rows = [
-        (f"{cost.row_groups:,}", f"{cost.seconds:.2f}", f"{cost.memory_bytes / 1e6:.0f}", f"{cost.tasks:,}")
-        for cost in costs
-    ]
-    return align_table(("row groups", "s to the first task", "MB", "tasks at once"), rows, set())
-
-
-def draw_ratios(ratios: Sequence[Ratio]) -> str:
-    rows = [
-        (
-            one.system,
-            str(one.windows),
-            f"{one.predicted:.2f}",
-            f"{one.measured:.2f}",
-            f"{one.ratio:.2f}",
-            f"{one.cores:.2f}",
-        )
-        for one in ratios
-    ]
-    heads = ("system", "windows", "predicted s", "measured s", "ratio", "free cores")
-    return align_table(heads, rows, {"system"})
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -181,43 +140,39 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Validate, plan and simulate; the exit status is 0 if predictions are accurate enough."""
     line = ProgressLine(sys.stderr)
+    config = BenchConfig(systems=("windrow-threads", "windrow-ray"), folder=options.folder)
     if options.check:
-        ratios = _validate(options, line)
-        print(draw_ratios(ratios))
+        ray_costs = read_costs(options.costs) if options.costs else measure_ray_costs(Costs())
+        ratios = list(validate_here(config, line, options.rounds, ray_costs, options.patience))
+        print(_draw_ratios(ratios))
         return int(any(abs(one.ratio - 1) > _MAX_ERROR for one in ratios))
-    _plan(options)
-    print(draw_outcomes(_simulate(options, _find_costs(options, line), line)))
+    settings = [setting for setting in SETTINGS if (options.setting or "") in setting.name]
+    sizes = {each.row_groups: (each.group_bytes, each.windows, each.nodes, _NODE.cpus) for each in settings}
+    print(_draw_planning([measure_planning(groups, *size) for groups, size in sizes.items()]), flush=True)
+    costs = read_costs(options.costs) if options.costs else _measure_costs(config, line)
+    print(draw_outcomes(_simulate(settings, options, costs, line)))
     return 0
 
 
-def _validate(options: argparse.Namespace, line: ProgressLine) -> list[Ratio]:
-    config = BenchConfig(systems=("windrow-threads", "windrow-ray"), folder=options.folder)
-    ray_costs = read_costs(options.costs) if options.costs else measure_ray_costs(Costs())
-    return list(validate_here(config, line, options.rounds, ray_costs, options.patience))
+def _draw_planning(costs: Sequence[PlanningCost]) -> str:
+    rows = [
+        (f"{cost.row_groups:,}", f"{cost.seconds:.2f}", f"{cost.memory_bytes / 1e6:.0f}", f"{cost.tasks:,}")
+        for cost in costs
+    ]
+    return align_table(("row groups", "s to the first task", "MB", "tasks at once"), rows, ())
 
 
-def _chosen_settings(options: argparse.Namespace) -> list[Setting]:
-    return [setting for name, setting in SETTINGS.items() if (options.setting or "") in name]
+def _draw_ratios(ratios: Sequence[Ratio]) -> str:
+    rows = [
+        (one.system, str(one.windows), *(f"{value:.2f}" for value in values))
+        for one in ratios
+        for values in [(one.predicted, one.measured, one.ratio, one.cores)]
+    ]
+    heads = ("system", "windows", "predicted s", "measured s", "ratio", "free cores")
+    return align_table(heads, rows, {"system"})
 
 
-def _plan(options: argparse.Namespace) -> None:
-    sizes = {
-        setting.row_groups: (
-            setting.row_groups,
-            setting.group_bytes,
-            setting.windows,
-            setting.cluster.nodes,
-            setting.cluster.cpus,
-        )
-        for setting in _chosen_settings(options)
-    }
-    print(draw_planning([measure_planning(*size) for size in sizes.values()]), flush=True)
-
-
-def _find_costs(options: argparse.Namespace, line: ProgressLine) -> Costs:
-    if options.costs is not None:
-        return read_costs(options.costs)
-    config = BenchConfig(folder=options.folder)
+def _measure_costs(config: BenchConfig, line: ProgressLine) -> Costs:
     line.start("measuring unit costs")
     costs = measure_costs("windrow-ray", find_data(config, line), measure_ray_costs(Costs()))
     line.finish(", ".join(f"{name} {value:.3g}" for name, value in asdict(costs).items()))
@@ -225,20 +180,22 @@ def _find_costs(options: argparse.Namespace, line: ProgressLine) -> Costs:
 
 
 def _simulate(
-    options: argparse.Namespace, costs: Costs, line: ProgressLine
+    settings: Sequence[Setting], options: argparse.Namespace, costs: Costs, line: ProgressLine
 ) -> list[tuple[Setting, str, Outcome]]:
     outcomes = []
     trainer_bytes = read_size(options.trainer, "--trainer") if options.trainer else _TRAINER_BYTES
-    for chosen in _chosen_settings(options):
-        setting = replace(chosen, packs=not options.plain).on(
-            nic_gbit=options.nic,
-            connection_bytes=read_size(options.connection, "--connection"),
-            connections=options.connections,
-            cpu_speed=options.cpu_speed,
-        )
+    cluster = replace(
+        _NODE,
+        nic_bytes=options.nic * GBIT,
+        connection_bytes=read_size(options.connection, "--connection"),
+        connections=options.connections,
+        cpu_speed=options.cpu_speed,
+    )
+    for setting in settings:
         for trainers, taken in (("unbounded", None), (f"{trainer_bytes / 1e9:.2f} GB/s each", trainer_bytes)):
             line.start(f"{setting.name}, trainers {trainers}")
-            outcome = setting.run(costs, taken)
+            packed = replace(setting, packs=not options.plain)
+            outcome = packed.run(costs, replace(cluster, trainer_bytes=taken))
             line.finish(f"{outcome.bytes_per_second / 1e9:.1f} GB/s")
             outcomes.append((setting, trainers, outcome))
     return outcomes

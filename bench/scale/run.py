@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,56 +102,35 @@ def simulate(
     ]
     # steady state: after the first epoch or, if only one is simulated, after its first window
     warm = program.plan(0).windows if epochs > 1 else 1
-    steady: list[_Counters] = []
+    steady: list[dict[str, float]] = []
+
+    def count() -> dict[str, float]:
+        """What was spent so far, of resources in seconds of full use."""
+        for shared in (*machines.cpus, *machines.ingress):
+            shared.settle()
+        nic_bytes = cluster.nodes * cluster.nic_bytes
+        return {
+            "now": world.now,
+            "CPUs": sum(cpu.used for cpu in machines.cpus) / (cluster.nodes * cluster.cpus),
+            "network in": sum(card.used for card in machines.ingress) / nic_bytes,
+            "network out": float(machines.sent_bytes.sum()) / nic_bytes,
+            "coordinator": coordinator.busy_seconds,
+            "crossed": machines.crossed_bytes,
+            "rows": sum(sum(each.delivered) for each in trainers),
+            "waited": sum(each.waiting for each in trainers),
+        }
 
     def done() -> bool:
         if not steady and trainers[0].consumed_windows >= warm:
-            steady.append(_read_counters(world, cluster, machines, coordinator, trainers))
+            steady.append(count())
         if stop_windows is not None:
             return all(each.done or each.consumed_windows >= stop_windows for each in trainers)
         return all(each.done for each in trainers)
 
     world.run(done)
-    begin, end = (
-        steady[0] if steady else _Counters(),
-        _read_counters(world, cluster, machines, coordinator, trainers),
-    )
-    return _summarize(program, budget, cluster, machines.ledger, coordinator, trainers, begin, end)
-
-
-@dataclass
-class _Counters:
-    """All counters at one time; cores and cards in seconds of full use."""
-
-    now: float = 0.0
-    cpu: float = 0.0
-    received: float = 0.0
-    sent: float = 0.0
-    crossed: float = 0.0
-    coordinator: float = 0.0
-    rows: int = 0
-    waited: float = 0.0
-
-
-def _read_counters(
-    world: World,
-    cluster: Cluster,
-    machines: CostlyMachines,
-    coordinator: TimedActor,
-    trainers: Sequence[Trainer],
-) -> _Counters:
-    for shared in (*machines.cpus, *machines.ingress):
-        shared.settle()
-    return _Counters(
-        now=world.now,
-        cpu=sum(cpu.used for cpu in machines.cpus) / (cluster.nodes * cluster.cpus),
-        received=sum(card.used for card in machines.ingress) / (cluster.nodes * cluster.nic_bytes),
-        sent=float(machines.sent_bytes.sum()) / (cluster.nodes * cluster.nic_bytes),
-        crossed=machines.crossed_bytes,
-        coordinator=coordinator.busy_seconds,
-        rows=sum(sum(each.delivered) for each in trainers),
-        waited=sum(each.waiting for each in trainers),
-    )
+    before = steady[0] if steady else {}
+    spent = {name: value - before.get(name, 0.0) for name, value in count().items()}
+    return _summarize(program, budget, cluster, machines.ledger, coordinator, trainers, spent)
 
 
 def _summarize(
@@ -161,27 +140,23 @@ def _summarize(
     ledger: Ledger,
     coordinator: TimedActor,
     trainers: Sequence[Trainer],
-    begin: _Counters,
-    end: _Counters,
+    spent: Mapping[str, float],
 ) -> Outcome:
-    seconds = end.now - begin.now
-    idle_share = (end.waited - begin.waited) / seconds / len(trainers)
-    driver_share = (end.coordinator - begin.coordinator) / seconds
+    seconds = spent["now"]
+    idle_share = spent["waited"] / seconds / len(trainers)
     tasks = [len(program.parts(0, window)) for window in range(program.plan(0).windows)]
     slices, destinations = budget.slices, len(coordinator.core.destinations)
     ends = [max(of_epoch) for of_epoch in zip(*(each.ended for each in trainers), strict=False)]
+    resources = ("CPUs", "network in", "network out", "coordinator")
     busy = {
-        "CPUs": (end.cpu - begin.cpu) / seconds,
-        "network in": (end.received - begin.received) / seconds,
-        "network out": (end.sent - begin.sent) / seconds,
-        "coordinator": driver_share,
+        **{name: spent[name] / seconds for name in resources},
         "trainers": 1 - idle_share,
         _MEMORY: max(ledger.peak_store) / (cluster.store_bytes * _STORE_FILL),
     }
     if cluster.threads:
         busy = {name: busy[name] for name in ("CPUs", "trainers")}
     # no correction for prefetched windows: there are as many at the end of the steady state as at its start
-    delivered = (end.rows - begin.rows) * program.estimate.row_bytes
+    delivered = spent["rows"] * program.estimate.row_bytes
     return Outcome(
         bytes_per_second=delivered / seconds,
         epoch_seconds=float(np.diff(ends).mean()) if len(ends) > 1 else None,
@@ -196,10 +171,10 @@ def _summarize(
         peak_objects=ledger.peak_objects,
         tasks=coordinator.finished,
         driver_seconds=coordinator.measured_seconds,
-        driver_share=driver_share,
-        crossed_share=(end.crossed - begin.crossed) / max(1.0, delivered),
+        driver_share=spent["coordinator"] / seconds,
+        crossed_share=spent["crossed"] / max(1.0, delivered),
         min_crossed_share=(1 - 1 / cluster.nodes) * _travelling_share(program),
-        delivered_rows=end.rows,
+        delivered_rows=sum(sum(each.delivered) for each in trainers),
     )
 
 
