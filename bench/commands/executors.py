@@ -6,6 +6,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from bench.data.shapes import SHAPES
@@ -28,7 +29,7 @@ _Medians = Mapping[tuple[str, str], Mapping[str, float]]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_measured(parser, shapes="plain,tokens", executors=False)
+    add_measured(parser, shapes="plain,tokens")
     parser.add_argument("--trainers", type=int, default=2, help="trainers")
     parser.add_argument("--caches", default="none,memory", help="of none, memory")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
@@ -42,47 +43,36 @@ def run(options: argparse.Namespace) -> int:
     caches = choose_names("--caches", options.caches, _CACHES)
     if min(options.trainers, options.rounds, options.epochs) < 1:
         raise ValueError("--trainers, --rounds and --epochs: 1 or more")
-    machine = describe_machine()
+    machine, line = describe_machine(), ProgressLine(sys.stderr)
     print(f"{describe_load(machine)}, {options.size} decoded each, {options.trainers} trainers", flush=True)
-    # by executor, shape and cache
-    found: dict[str, dict[tuple[str, str], list[dict[str, Any]]]] = {name: {} for name in EXECUTORS}
-    line, is_met = ProgressLine(sys.stderr), False
+    measured = []
     store_bytes = read_size(options.store, "--store")
     with start_systems("bench.shapes.systems", EXECUTORS, options.folder, store_bytes) as processes:
         for name in names:
             request = {**request_shape(name, options), "trainers": options.trainers}
             for number in range(options.rounds):
                 line.start(f"{name}, round {number + 1} of {options.rounds}")
-                for cache in caches:
-                    asked = {**request, "cache": None if cache == "none" else cache}
-                    for process in processes:
-                        found[process.name].setdefault((name, cache), []).append(process.run(asked))
+                for cache, process in product(caches, processes):
+                    answer = process.run({**request, "cache": None if cache == "none" else cache})
+                    if "error" in answer:
+                        raise ValueError(f"{name}, {cache}, {process.name}: {answer['error']}")
+                    measured.append({"executor": process.name, "shape": name, "cache": cache, **answer})
                 line.finish("")
-    listed = [
-        (executor, *key, one) for executor, of in found.items() for key, some in of.items() for one in some
-    ]
-    errors = [
-        f"{name}, {cache}, {executor}: {one['error']}"
-        for executor, name, cache, one in listed
-        if "error" in one
-    ]
-    if not errors:
-        is_met = _print_tables({executor: _summarize(of) for executor, of in found.items()})
-    print(*errors, sep="\n", end="\n" if errors else "")
-    all_measured = [
-        {"executor": executor, "shape": name, "cache": cache, **one} for executor, name, cache, one in listed
-    ]
-    write_json(options, {"machine": machine, "size": options.size, "measured": all_measured})
-    return int(bool(errors) or not is_met)
+    write_json(options, {"machine": machine, "size": options.size, "measured": measured})
+    return int(not _print_tables({executor: _summarize(executor, measured) for executor in EXECUTORS}))
 
 
-def _summarize(found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> _Medians:
-    medians: dict[tuple[str, str], dict[str, float]] = {}
-    for key, measured in found.items():
-        medians[key] = {"seconds": statistics.median(one["seconds"] for one in measured)}
-        for part in dict.fromkeys(part for one in measured for part in one["parts"]):
-            medians[key][part] = statistics.median(one["parts"].get(part, 0.0) for one in measured)
-    return medians
+def _summarize(executor: str, measured: Sequence[Mapping[str, Any]]) -> _Medians:
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for one in measured:
+        if one["executor"] == executor:
+            found.setdefault((one["shape"], one["cache"]), []).append(
+                {"seconds": one["seconds"], **one["parts"]}
+            )
+    return {
+        key: {what: statistics.median(each.get(what, 0.0) for each in some) for what in set().union(*some)}
+        for key, some in found.items()
+    }
 
 
 def _print_tables(medians: Mapping[str, _Medians]) -> bool:
@@ -91,8 +81,8 @@ def _print_tables(medians: Mapping[str, _Medians]) -> bool:
     rows, is_met = [], True
     for (name, cache), of_threads in threads.items():
         of_ray = ray[name, cache]
-        share, reaches = share_of_threads(of_threads["seconds"], of_ray["seconds"], cache)
-        is_met = is_met and reaches
+        share = of_threads["seconds"] / of_ray["seconds"]
+        is_met = is_met and (cache == "none" or share >= _MIN_SHARE)
         seconds = f"{of_threads['seconds']:.3f}", f"{of_ray['seconds']:.3f}"
         rows.append((name, cache, *seconds, f"{share:.2f}", "" if cache == "none" else f"{_MIN_SHARE:.2f}"))
     print(
@@ -107,12 +97,3 @@ def _print_tables(medians: Mapping[str, _Medians]) -> bool:
     heads = _PARTS_HEAD, *(f"{name}, cache {cache}" for name, cache in ray)
     print(align_table(heads, parts, (_PARTS_HEAD,)), _NOTE, sep="\n")
     return is_met
-
-
-def share_of_threads(threads: float, ray: float, cache: str) -> tuple[float, bool]:
-    """The seconds on threads over those on Ray, and whether that reaches what is asked of cached epochs.
-
-    >>> share_of_threads(0.8, 1.0, "none"), share_of_threads(0.8, 1.0, "memory")
-    ((0.8, True), (0.8, False))
-    """
-    return threads / ray, cache == "none" or threads / ray >= _MIN_SHARE

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import random
 import statistics
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from bench.data.shapes import SHAPES
-from bench.shapes.command import STORE_BYTES, add_measured, choose_executors, request_shape
+from bench.shapes.command import STORE_BYTES, add_measured, request_shape
+from bench.shapes.systems import EXECUTORS
 from bench.system.console import ProgressLine, align_table, choose_names, write_json
 from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import SystemProcess, start_systems
@@ -27,6 +29,7 @@ _NOTE = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_measured(parser, shapes="plain,tokens,text")
+    parser.add_argument("--executor", default="threads", help="threads, ray or both")
     parser.add_argument("--pairs", type=int, default=80, help="pairs of each shape")
     parser.add_argument("--epochs", type=int, default=12, help="epochs in each half")
 
@@ -34,7 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 1 if a cost by CPU is above 1 % by more than its error."""
     names = choose_names("--shapes", options.shapes, tuple(SHAPES))
-    executors = choose_executors(options)
+    given = "threads,ray" if options.executor == "both" else options.executor
+    executors = choose_names("--executor", given, EXECUTORS)
     if options.pairs < 2 or options.epochs < 1:
         raise ValueError("--pairs: 2 or more; --epochs: 1 or more")
     machine = describe_machine()
@@ -78,13 +82,10 @@ def _measure_pairs(
 
 def compare_pairs(on: Sequence[float], off: Sequence[float]) -> tuple[float, float]:
     """The relative difference of pairs, as the mean of their middle half, and its standard error by bootstrap."""
-    ratios = [with_it / without - 1 for with_it, without in zip(on, off, strict=True)]
-    chance = random.Random(7)
-    resampled = [_middle_mean(chance.choices(ratios, k=len(ratios))) for _ in range(_RESAMPLES)]
-    return _middle_mean(ratios), statistics.stdev(resampled)
+    from scipy import stats
 
-
-def _middle_mean(values: Sequence[float]) -> float:
-    """The mean of the middle half: what else the machine does meets single pairs."""
-    cut = len(values) // 4
-    return statistics.mean(sorted(values)[cut : len(values) - cut])
+    ratios = np.divide(on, off) - 1
+    # what else the machine does meets single pairs
+    draws = np.random.default_rng(7).choice(ratios, (_RESAMPLES, len(ratios)))
+    means = stats.trim_mean(draws, 0.25, axis=1)
+    return float(stats.trim_mean(ratios, 0.25)), float(means.std(ddof=1))

@@ -13,10 +13,9 @@ from statistics import median
 from typing import Any
 
 from bench.cores.plot import draw, require_matplotlib
-from bench.cores.systems import SYSTEMS
 from bench.data.shapes import SHAPES
 from bench.shapes.command import add_measured, request_shape
-from bench.shapes.systems import name_process
+from bench.shapes.systems import EXECUTORS, name_process
 from bench.system.console import ProgressLine, align_table, choose_names, write_cell, write_json
 from bench.system.gil import GilSampler
 from bench.system.machine import count_cores, describe_load, describe_machine
@@ -24,6 +23,7 @@ from bench.system.processes import list_tree, read_command, start_systems
 
 _STORE_BYTES = 4 * 10**9
 _TURNS = 2
+_SYSTEMS = ("scan", *EXECUTORS)
 _HEADS = ("shape", "cores", "system", "rows/s", "of the scan", "of one core", "CPU s", "GIL")
 _NOTE = (
     "Shuffled epochs to Arrow on threads and on Ray, and Arrow's scanner, each pinned to as many cores as it has "
@@ -33,9 +33,9 @@ _NOTE = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_measured(parser, shapes="plain", executors=False)
+    add_measured(parser, shapes="plain")
     parser.set_defaults(size="1GB")
-    parser.add_argument("--systems", default=",".join(SYSTEMS), help="what is measured")
+    parser.add_argument("--systems", default=",".join(_SYSTEMS), help="what is measured")
     parser.add_argument("--max-cores", type=int, default=count_cores(), help="the largest number of cores")
     parser.add_argument("--seconds", type=float, default=6.0, help="seconds of measured epochs of each")
     parser.add_argument("--plot", type=Path, metavar="PATH", help="draw a picture, with the extra plot")
@@ -59,14 +59,14 @@ def choose_counts(most: int) -> list[int]:
 def measure_cores(options: argparse.Namespace, ends_at: float = float("inf")) -> dict[str, Any]:
     """Measure, print the table, and return all results; none begins after a time of the monotonic clock."""
     shapes = choose_names("--shapes", options.shapes, tuple(SHAPES))
-    names = choose_names("--systems", options.systems, SYSTEMS)
+    names = choose_names("--systems", options.systems, _SYSTEMS)
     if not 1 <= options.max_cores <= count_cores() or options.seconds <= 0:
         raise ValueError(f"--max-cores: 1 to {count_cores()}, those of this process; --seconds: more than 0")
     machine, results = describe_machine(), []
     print(describe_load(machine), flush=True)
     options.epochs = 1
     for shape in shapes:
-        request = {**request_shape(shape, options), "memory_limit": SHAPES[shape].memory_limit}
+        request = request_shape(shape, options)
         for cores in choose_counts(options.max_cores):
             if time.monotonic() < ends_at:
                 results += _measure_systems(shape, names, cores, request, options)
@@ -85,7 +85,7 @@ def _measure_systems(
     line = ProgressLine(sys.stderr)
     line.start(f"{shape}, {cores} {'core' if cores == 1 else 'cores'}")
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    started = start_systems("bench.cores.systems", names, options.folder, cores, _STORE_BYTES)
+    started = start_systems("bench.shapes.systems", names, options.folder, _STORE_BYTES, cores)
     with started as processes, ExitStack() as stack:
         samplers = [GilSampler(partial(_find_trainer, process.name, process.id)) for process in processes]
         for sampler in samplers:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.data.shapes import SHAPES, find_files
-from bench.shapes.systems import EXECUTORS
 from bench.system.console import ProgressLine, add_json, align_table, choose_names, read_size, write_json
 from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import SystemProcess, start_systems
@@ -20,7 +19,7 @@ STORE_BYTES = 2 * 10**9
 _HEADS = ("shape", "system", "s", "CPU s", "of the scan", "by CPU", "asked", "plan s")
 _NOTE = (
     "scan: pyarrow decodes every row group, file by file on a thread a core, and keeps nothing. of the scan: its "
-    "seconds over those of the system; by CPU: the same of CPU seconds, on Ray those of all its processes. Each is a "
+    "seconds over those of threads; by CPU: the same of CPU seconds. Each is a "
     "mean of several epochs after the second one, and the median of the rounds, in turns. asked: by CPU on threads to "
     "Arrow. plan s: seconds from read_parquet() to the plan of the pipeline."
 )
@@ -41,34 +40,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", type=int, default=8, help="epochs in each")
 
 
-def add_measured(parser: argparse.ArgumentParser, *, shapes: str, executors: bool = True) -> None:
+def add_measured(parser: argparse.ArgumentParser, *, shapes: str) -> None:
     """Options that say what is measured, of this and other commands on the same data."""
     parser.add_argument("--shapes", default=shapes, help="the shapes")
     parser.add_argument("--size", default="200MB", help="decoded size of each")
-    if executors:
-        parser.add_argument("--executor", default="threads", help="threads, ray or both")
-    parser.add_argument("--window", metavar="SIZE", help="bytes per window (default: one window)")
     parser.add_argument("--folder", type=Path, default=Path(".bench/shapes"), help="folder of generated data")
     add_json(parser)
 
 
-def choose_executors(options: argparse.Namespace) -> list[str]:
-    given = "threads,ray" if options.executor == "both" else options.executor
-    return list(choose_names("--executor", given, EXECUTORS))
-
-
 def request_shape(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    shape = SHAPES[name]
     return {
         "paths": find_files(name, options.folder, read_size(options.size, "--size")),
         "epochs": options.epochs,
-        "window": None if options.window is None else read_size(options.window, "--window"),
+        "window": shape.window,
+        "memory_limit": shape.memory_limit,
     }
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if every shape reaches what is asked."""
     names = list(SHAPES) if options.all else choose_names("--shapes", options.shapes, tuple(SHAPES))
-    systems = ["scan", *choose_executors(options)]
     if options.rounds < 1 or options.epochs < 1:
         raise ValueError("--rounds and --epochs: 1 or more")
     machine = describe_machine()
@@ -78,14 +70,12 @@ def run(options: argparse.Namespace) -> int:
     )
     print(describe_load(machine), flush=True)
     found, rows, missed, errors = {}, [], [], []
-    with start_systems("bench.shapes.systems", systems, options.folder, STORE_BYTES) as processes:
+    with start_systems("bench.shapes.systems", ("scan", _JUDGED), options.folder, STORE_BYTES) as processes:
         for name in names:
             request = request_shape(name, options)
             if not request["paths"]:
                 errors.append(f"{name}: its file is not here, ../shared/data/flights-3m.parquet")
                 continue
-            request["window"] = request["window"] or SHAPES[name].window
-            request["memory_limit"] = SHAPES[name].memory_limit
             found[name] = measured = _measure(name, request, processes, options.rounds)
             of_shape, is_met = summarize_shape(name, measured)
             rows += of_shape
@@ -96,8 +86,7 @@ def run(options: argparse.Namespace) -> int:
     print(align_table(_HEADS, rows, ("shape", "system")), _NOTE, sep="\n")
     print(f"below what is asked: {', '.join(missed)}" if missed else "every shape reaches what is asked")
     print(*errors, sep="\n", end="\n" if errors else "")
-    about = {"machine": machine, "size": options.size, "window": options.window}
-    write_json(options, {**about, "shapes": found})
+    write_json(options, {"machine": machine, "size": options.size, "shapes": found})
     return int(bool(missed or errors))
 
 
@@ -125,14 +114,12 @@ def summarize_shape(name: str, found: Found) -> tuple[list[tuple[str, ...]], boo
     }
     scan = medians.get("scan")
     for system, (seconds, cpu_seconds, plan_seconds) in medians.items():
-        cells = [f"{seconds:.3f}", f"{cpu_seconds:.3f}", "-", "-", "", ""]
-        if scan is not None and system != "scan":
-            by_cpu = scan[1] / cpu_seconds
-            cells[2:4] = f"{scan[0] / seconds:.2f}", f"{by_cpu:.2f}"
-            is_met = is_met and not (system == _JUDGED and by_cpu < shape.asked)
+        cells = ["-", "-", "", ""]
         if system == _JUDGED:
-            cells[4] = f"{shape.asked:.2f}"
-        if system != "scan":
-            cells[5] = f"{plan_seconds:.2f}"
-        rows.append((shape.title, system, *cells))
+            cells[2:] = f"{shape.asked:.2f}", f"{plan_seconds:.2f}"
+            if scan is not None:
+                by_cpu = scan[1] / cpu_seconds
+                cells[:2] = f"{scan[0] / seconds:.2f}", f"{by_cpu:.2f}"
+                is_met = by_cpu >= shape.asked
+        rows.append((shape.title, system, f"{seconds:.3f}", f"{cpu_seconds:.3f}", *cells))
     return rows, is_met

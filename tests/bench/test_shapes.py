@@ -68,7 +68,7 @@ def test_shapes_with_a_layout_of_their_own(
 def test_threads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = tmp_path / "out.json"
     options = ["--shapes", "nulls,tokens,structs", "--size", "1MB", "--rounds", "1", "--epochs", "1"]
-    options += ["--window", "500KB", "--folder", str(tmp_path / "data")]
+    options += ["--folder", str(tmp_path / "data")]
     main(["shapes", *options, "--json", str(written)])
     printed = capsys.readouterr().out
     found = json.loads(written.read_text())["shapes"]
@@ -115,12 +115,9 @@ def test_what_is_judged_is_threads_to_arrow() -> None:
         rows, is_met = summarize_shape("plain", {**scan, "threads": _measured(cpu_seconds)})
         assert is_met == met
         assert rows[1][4] == rows[1][5] == f"{1 / cpu_seconds:.2f}"
-    rows, is_met = summarize_shape("plain", {**scan, "ray": _measured(9.0)})
-    assert is_met
-    assert [row[6] for row in rows] == ["", ""]
 
 
-@pytest.mark.parametrize("option", ["--shapes", "--executor"])
-def test_unknown_names_are_errors(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["shapes", option, "nothing"]) == 2
+@pytest.mark.parametrize(("command", "option"), [("shapes", "--shapes"), ("observability", "--executor")])
+def test_unknown_names_are_errors(command: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, option, "nothing"]) == 2
     assert f"{option} nothing: choose from" in capsys.readouterr().err
