@@ -21,10 +21,7 @@ _SHOWN = 20
 def compare(incarnations: Sequence[Incarnation], stream: Expected, trainers: int) -> list[str]:
     differences = []
     for shard in range(trainers):
-        own = sorted(
-            (incarnation for incarnation in incarnations if incarnation.shard == shard),
-            key=lambda incarnation: incarnation.began,
-        )
+        own = sorted((one for one in incarnations if one.shard == shard), key=lambda one: one.began)
         steps = stream.steps(shard)
         end = 0
         for incarnation in own:
@@ -76,30 +73,16 @@ def _recovery_seconds(
         ]
         first = min((incarnation.steps[0].time for incarnation in back), default=None)
         return None if first is None else first - kill.time
-    delayed = [
-        step for step in got if step.time > kill.time and step.began < end and _is_long(step, kill.time)
-    ]
-    return delayed[0].time - kill.time if delayed else None
-
-
-def _is_long(step: Step, since: float) -> bool:
-    return step.time - max(step.began, since) > _AFFECTED_SECONDS
+    delayed = [step for step in got if step.time > kill.time and step.began < end]
+    long = [step for step in delayed if step.time - max(step.began, kill.time) > _AFFECTED_SECONDS]
+    return long[0].time - kill.time if long else None
 
 
 def compute_throughput(incarnations: Sequence[Incarnation], start: float, stop: float) -> float:
     """Rows per second between two times; rows that were read again count once."""
-    before = {
-        _key(incarnation, step)
-        for incarnation in incarnations
-        for step in incarnation.steps
-        if step.time < start
-    }
-    within = {
-        _key(incarnation, step): step.rows
-        for incarnation in incarnations
-        for step in incarnation.steps
-        if start <= step.time < stop
-    }
+    steps = [(_key(incarnation, step), step) for incarnation in incarnations for step in incarnation.steps]
+    before = {key for key, step in steps if step.time < start}
+    within = {key: step.rows for key, step in steps if start <= step.time < stop}
     return sum(rows for key, rows in within.items() if key not in before) / max(stop - start, 1e-9)
 
 

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.chaos.setting import Setting
+from bench.chaos.setting import ACTOR, Setting
 from bench.system.processes import list_tree, read_command
 
 # Ray replaces a killed worker within this time
 _STARTS_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 # these kill a whole node; its task is separate from the one killed with workers, so it is always running
-_NODE_KINDS = ("raylet", "objects")
+NODE_KINDS = ("raylet", "objects")
+_TITLES = {"worker": ("ray::windrow", "ray::IDLE"), "coordinator": ("Coordinator",), ACTOR: ("ray::_Worker",)}
 
 
 class ChaosCluster:
@@ -51,17 +52,19 @@ class ChaosCluster:
     def data_nodes(self) -> list[str]:
         return [str(node.node_id) for node in self._data_nodes]
 
-    def find_map_workers(self) -> list[tuple[int, str]]:
-        """Worker processes that run a map task, or else all idle ones, each with the id of its node."""
-        workers = [(process, node, read_command(process)) for process, node in self._workers()]
-        busy = [(process, node) for process, node, title in workers if title.startswith("ray::windrow")]
-        return busy or [(process, node) for process, node, title in workers if title.startswith("ray::IDLE")]
-
-    def find_actors(self) -> list[tuple[int, str]]:
-        return [found for found in self._workers() if "ray::_Worker" in read_command(found[0])]
-
-    def find_coordinators(self) -> list[tuple[int, str]]:
-        return [found for found in self._workers() if "Coordinator" in read_command(found[0])]
+    def kill_worker(self, rng: random.Random, kind: str) -> str | None:
+        """Kill a worker process of a kind; returns the id of its node, or None if there is none."""
+        workers = [
+            (process, str(node.node_id))
+            for node in self._cluster.list_all_nodes()
+            for process in list_tree(_raylet(node))[1:]
+        ]
+        # a process with a map task, or else an idle one
+        for title in _TITLES[kind]:
+            if found := [one for one in workers if title in read_command(one[0])]:
+                process, node = rng.choice(found)
+                return node if kill(process) else None
+        return None
 
     def kill_starting(self, rng: random.Random, *, anywhere: bool) -> str | None:
         """Kill the map workers of a node, and the first process that Ray starts to replace them.
@@ -112,13 +115,6 @@ class ChaosCluster:
         size_bytes = int(share * self._node["object_store_memory"])
         fill: Any = ray.remote(num_cpus=0)(_fill)
         fill.options(scheduling_strategy=there).remote(size_bytes, seconds)
-
-    def _workers(self) -> list[tuple[int, str]]:
-        return [
-            (process, str(node.node_id))
-            for node in self._cluster.list_all_nodes()
-            for process in list_tree(_raylet(node))[1:]
-        ]
 
 
 def kill(process: int) -> bool:
@@ -199,17 +195,15 @@ class StandbyTasks:
 
     def kill_task(self, kind: str, node: str | None, moment: float) -> None:
         """After a kill on a node, kill its standby task too, unless Ray is still restarting it."""
-        name = "node" if kind in _NODE_KINDS else "worker"
+        name = "node" if kind in NODE_KINDS else "worker"
         log = None if node is None else self._logs.get((node, name))
         begins = [] if log is None else _read_begins(log)
-        if (
-            log is None
-            or not begins
-            or any(begins[-1][0] <= old.time for old in self._kills if old.log == log)
-        ):
+        if log is None or not begins:
             return
-        kill(begins[-1][1])
-        self._kills.append(_StandbyKill(kind, moment, log))
+        began, process = begins[-1]
+        if not any(began <= old.time for old in self._kills if old.log == log):
+            kill(process)
+            self._kills.append(_StandbyKill(kind, moment, log))
 
     def measure(self) -> dict[str, list[float]]:
         """For each kind of kill: seconds until Ray had restarted each standby task."""

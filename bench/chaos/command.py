@@ -8,12 +8,12 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from bench.chaos.analysis import Report, draw_report, make_report
-from bench.chaos.cluster import ChaosCluster, StandbyTasks, kill
+from bench.chaos.cluster import NODE_KINDS, ChaosCluster, StandbyTasks
 from bench.chaos.setting import (
     ACTOR,
     KINDS,
@@ -30,8 +30,6 @@ from bench.system.console import ProgressLine, add_json, write_json
 from bench.system.machine import describe_machine
 from bench.system.ray_cluster import read_spilled
 
-ProgressCallback = Callable[[float, str], None]
-_Hit = tuple[int | None, str | None]
 _POLL_SECONDS = 0.05
 _FIRST_STEPS = 20
 _START_SECONDS = 120.0
@@ -48,15 +46,9 @@ _BASELINE_SECONDS = 20.0
 
 
 def _run_plan(
-    setting: Setting,
-    *,
-    seed: int,
-    kills: int,
-    kinds: Sequence[str],
-    seconds: float,
-    baseline_seconds: float,
-    report_progress: ProgressCallback,
+    setting: Setting, options: argparse.Namespace, kinds: Sequence[str], kills: int, line: ProgressLine
 ) -> Report:
+    seed, seconds = options.seed, 60 * options.minutes
     import ray
 
     with tempfile.TemporaryDirectory(prefix="windrow-chaos-") as name, ChaosCluster(setting) as cluster:
@@ -69,10 +61,10 @@ def _run_plan(
         chaos = _KillExecutor(cluster, trainers, standbys, kinds, random.Random(seed))
         chaos.wait_for_steps(_FIRST_STEPS, _START_SECONDS)
         baseline = time.time()
-        chaos.wait(baseline_seconds)
+        chaos.wait(min(_BASELINE_SECONDS, seconds / 4))
         disturbed = time.time()
         for number, planned in enumerate(plan_kills(seed, kills, seconds, kinds)):
-            report_progress(number / kills, f"{number} kills, next: {planned.kind}")
+            line.update(number / kills, f"{number} kills, next: {planned.kind}")
             chaos.wait(planned.after_seconds)
             chaos.execute(planned)
             if trainers.errors:
@@ -131,16 +123,16 @@ class _KillExecutor:
                 return
 
     def execute(self, planned: PlannedKill) -> None:
-        act = getattr(self, f"_kill_{planned.kind}")
         until = time.monotonic() + _TARGET_SECONDS
         while not self._trainers.errors:
             began = time.time()
-            hit = act()
+            hit = self._kill(planned.kind)
             if hit is not None:
                 shard, node = hit
                 self._standbys.kill_task(planned.kind, node, began)
                 self.done.append(Kill(began, planned.kind, shard))
-                self._after(planned.kind)
+                if planned.kind in NODE_KINDS:
+                    self._standbys.begin(self._cluster.add_data_node())
                 return
             if time.monotonic() > until:
                 self._trainers.errors.append(
@@ -149,43 +141,21 @@ class _KillExecutor:
                 return
             self.wait(_POLL_SECONDS)
 
-    def _after(self, kind: str) -> None:
-        if kind in ("raylet", "objects"):
-            self._standbys.begin(self._cluster.add_data_node())
-
-    # each returns the shard of a killed trainer and the node of the target, or None if there was no target
-
-    def _kill_worker(self) -> _Hit | None:
-        return self._kill_one(self._cluster.find_map_workers())
-
-    def _kill_coordinator(self) -> _Hit | None:
-        return self._kill_one(self._cluster.find_coordinators())
-
-    def _kill_actor(self) -> _Hit | None:
-        return self._kill_one(self._cluster.find_actors())
-
-    def _kill_raylet(self) -> _Hit | None:
-        node = self._cluster.kill_data_node(self._rng)
+    def _kill(self, kind: str) -> tuple[int | None, str | None] | None:
+        """The shard of a killed trainer, and the node of the target; None if there was no target."""
+        cluster, rng = self._cluster, self._rng
+        if kind == "trainer":
+            return self._trainers.kill(rng)
+        if kind == "pressure":
+            cluster.fill_store(rng, _FILLED_SHARE, _FILLED_SECONDS)
+            return None, None
+        if kind in NODE_KINDS:
+            node = cluster.kill_data_node(rng, _HELD_BYTES if kind == "objects" else 0)
+        elif kind == "starting":
+            node = cluster.kill_starting(rng, anywhere=self._kills_starts_anywhere)
+        else:
+            node = cluster.kill_worker(rng, kind)
         return None if node is None else (None, node)
-
-    def _kill_trainer(self) -> _Hit | None:
-        return self._trainers.kill(self._rng)
-
-    def _kill_objects(self) -> _Hit | None:
-        node = self._cluster.kill_data_node(self._rng, _HELD_BYTES)
-        return None if node is None else (None, node)
-
-    def _kill_starting(self) -> _Hit | None:
-        node = self._cluster.kill_starting(self._rng, anywhere=self._kills_starts_anywhere)
-        return None if node is None else (None, node)
-
-    def _kill_pressure(self) -> _Hit | None:
-        self._cluster.fill_store(self._rng, _FILLED_SHARE, _FILLED_SECONDS)
-        return None, None
-
-    def _kill_one(self, found: Sequence[tuple[int, str]]) -> _Hit | None:
-        process, node = self._rng.choice(found) if found else (0, "")
-        return (None, node) if found and kill(process) else None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -222,15 +192,7 @@ def run(options: argparse.Namespace) -> int:
     kinds = options.only or (*KINDS, *([ACTOR] if options.prepared else []))
     line = ProgressLine(sys.stderr)
     line.start(f"{kills} kills in {options.minutes:g} minutes, seed {options.seed}")
-    report = _run_plan(
-        setting,
-        seed=options.seed,
-        kills=kills,
-        kinds=kinds,
-        seconds=seconds,
-        baseline_seconds=min(_BASELINE_SECONDS, seconds / 4),
-        report_progress=line.update,
-    )
+    report = _run_plan(setting, options, kinds, kills, line)
     line.finish("same rows in the same order" if report.passed else "FAILED")
     print(draw_report(report))
     write_json(options, {**asdict(report), "machine": describe_machine()})

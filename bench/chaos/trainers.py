@@ -6,7 +6,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -55,15 +55,9 @@ def write_step(file: IO[str], step: Step) -> None:
 
 def read_incarnation(path: Path, shard: int, began: float, state: dict[str, Any] | None) -> Incarnation:
     """Read the log of one incarnation; an incomplete last line is ignored."""
-    return Incarnation(shard, began, state, list(_read(path)))
-
-
-def _read(path: Path) -> Iterator[Step]:
-    if not path.exists():
-        return
-    for line in path.read_text().splitlines(keepends=True):
-        if line.endswith("\n"):
-            yield Step(**json.loads(line))
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    steps = [Step(**json.loads(line)) for line in lines if line.endswith("\n")]
+    return Incarnation(shard, began, state, steps)
 
 
 class SharedProgress:
@@ -91,29 +85,27 @@ class SharedProgress:
         return bool(self._steps[-1])
 
 
-@dataclass(frozen=True)
-class TrainerSpec:
-    setting: Setting
-    number: int
-    state: dict[str, Any] | None
-    log: Path
-    progress: Path
-    steps_per_epoch: int
-
-
 class Trainer:
     """An actor that reads one shard until the run is stopped."""
 
     def process(self) -> int:
         return os.getpid()
 
-    def train(self, shard: Shard, spec: TrainerSpec) -> None:
-        progress = SharedProgress(spec.progress, spec.setting.trainers)
-        if spec.state is not None:
-            shard.load_state_dict(spec.state)
-        with spec.log.open("a") as log:
+    def train(
+        self,
+        shard: Shard,
+        number: int,
+        setting: Setting,
+        state: dict[str, Any] | None,
+        log_path: Path,
+        steps: int,
+    ) -> None:
+        progress = SharedProgress(log_path.with_name("progress"), setting.trainers)
+        if state is not None:
+            shard.load_state_dict(state)
+        with log_path.open("a") as log:
             for epoch in shard.iter_epochs():
-                batches = epoch.iter_batches(spec.setting.batch_rows)
+                batches = epoch.iter_batches(setting.batch_rows)
                 step, began = batches.start, time.time()
                 for batch in batches:
                     digest = digest_keys(batch["key"]) if _columns_match(batch) else None
@@ -122,9 +114,9 @@ class Trainer:
                     )
                     write_step(log, got)
                     step += 1
-                    done = epoch.number * spec.steps_per_epoch + step
-                    progress.set(spec.number, done)
-                    while done - progress.minimum() > spec.setting.lead and not progress.stopped:
+                    done = epoch.number * steps + step
+                    progress.set(number, done)
+                    while done - progress.minimum() > setting.lead and not progress.stopped:
                         time.sleep(_POLL_SECONDS)
                     if progress.stopped:
                         shard.close()
@@ -159,13 +151,8 @@ class TrainerGroup:
         folder: Path,
         expected: Expected,
     ) -> None:
-        self._setting, self._trainer_nodes, self._shards, self._folder = (
-            setting,
-            trainer_nodes,
-            shards,
-            folder,
-        )
-        self._expected = expected
+        self._setting, self._trainer_nodes, self._shards = setting, trainer_nodes, shards
+        self._folder, self._expected = folder, expected
         self._ended: list[Incarnation] = []
         self._started = 0
         self.progress = SharedProgress(folder / "progress", setting.trainers)
@@ -221,11 +208,9 @@ class TrainerGroup:
         there = NodeAffinitySchedulingStrategy(node, soft=False)
         remote: Any = ray.remote(Trainer)
         actor = remote.options(num_cpus=0, max_concurrency=2, scheduling_strategy=there).remote()
-        steps = self._expected.steps(0)
-        spec = TrainerSpec(self._setting, shard, state, log, self._folder / "progress", steps)
-        return _LiveTrainer(
-            actor, actor.train.remote(self._shards[shard], spec), log, node, time.time(), state
-        )
+        arguments = (shard, self._setting, state, log, self._expected.steps(0))
+        running = actor.train.remote(self._shards[shard], *arguments)
+        return _LiveTrainer(actor, running, log, node, time.time(), state)
 
     def _process(self, live: _LiveTrainer) -> int | None:
         import ray
