@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 
 from bench.system.console import ProgressLine, align_table, read_size, write_cell
@@ -56,13 +55,9 @@ def run(options: argparse.Namespace) -> int:
     ]
     worked = [result for result in results if result.error is None]
     breaches = describe_breaches(results, facts)
-    print("", _draw_table(worked, facts), *breaches, sep="\n")
+    rows = [_write_line(result, facts) for result in worked]
+    print("", align_table(_HEADS, rows, {"system", "exactly once"}), _NOTE, *breaches, sep="\n")
     return 1 if breaches else 0
-
-
-def _draw_table(results: Sequence[SystemResult], facts: Facts) -> str:
-    rows = [_write_line(result, facts) for result in results]
-    return "\n".join([align_table(_HEADS, rows, {"system", "exactly once"}), _NOTE])
 
 
 def _write_line(result: SystemResult, facts: Facts) -> tuple[str, ...]:

@@ -31,17 +31,8 @@ _WARM = 1
 _IDLE_BYTES = 10**6
 # that trainers keep their last batches, so that memory is sampled however short their epochs are
 _HELD_SECONDS = 1.0
-_HEADS = (
-    "trainers",
-    "epoch s",
-    "of plain",
-    "tasks",
-    "of plain",
-    "memory MB",
-    "of data",
-    "more",
-    "explained MB",
-)
+_MEMORY = ("memory MB", "of data", "more", "explained MB")
+_HEADS = ("trainers", "epoch s", "of plain", "tasks", "of plain", *_MEMORY)
 _NOTE = (
     "epoch s: median of all epochs after the first of each run, until the last trainer has ended it. memory MB: the "
     "peak of all processes after the first epoch, median of the runs; of data: without what the same processes take "
@@ -95,19 +86,10 @@ def run(options: argparse.Namespace) -> int:
         is_met = is_met and (count > 2 or of.seconds <= _MOST_SECONDS * base.seconds)
         is_met = is_met and of.tasks <= _MOST_TASKS * base.tasks
         is_met = is_met and more <= options.shards * RUN_BYTES and of.data_bytes <= of.explained_bytes
-        rows.append(
-            (
-                f"{options.shards} x {count}",
-                f"{of.seconds:.2f}",
-                f"{of.seconds / base.seconds:.2f}",
-                f"{of.tasks:,.0f}",
-                f"{of.tasks / base.tasks:.3f}",
-                f"{of.memory_bytes / 1e6:,.0f}",
-                f"{of.data_bytes / 1e6:,.0f}",
-                f"{more / 1e6:+,.0f}",
-                f"{of.explained_bytes / 1e6:,.0f}",
-            )
-        )
+        speed = f"{of.seconds:.2f}", f"{of.seconds / base.seconds:.2f}"
+        tasks = f"{of.tasks:,.0f}", f"{of.tasks / base.tasks:.3f}"
+        memory = (f"{size / 1e6:,.0f}" for size in (of.memory_bytes, of.data_bytes, more, of.explained_bytes))
+        rows.append((f"{options.shards} x {count}", *speed, *tasks, *memory))
     print(align_table(_HEADS, rows, ("trainers",)), _NOTE, sep="\n")
     return int(not is_met)
 

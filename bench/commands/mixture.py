@@ -73,17 +73,10 @@ def run(options: argparse.Namespace) -> int:
         explained = found[0].explained_bytes
         least = next((share for most, share in _LEAST.items() if sources <= most), 0.0)
         is_met = is_met and speed >= least and first <= _MOST_FIRST and memory <= explained
-        rows.append(
-            (
-                f"{sources}",
-                f"{statistics.median(each.rows_per_second for each in found) / 1e6:.2f}",
-                f"{speed:.2f}",
-                f"{statistics.median(each.first_seconds for each in found):.2f}",
-                f"{first:.2f}",
-                f"{memory / 1e6:,.0f}",
-                f"{explained / 1e6:,.0f}",
-            )
-        )
+        rate = statistics.median(each.rows_per_second for each in found) / 1e6
+        seconds = statistics.median(each.first_seconds for each in found)
+        values = (f"{value:.2f}" for value in (rate, speed, seconds, first))
+        rows.append((f"{sources}", *values, f"{memory / 1e6:,.0f}", f"{explained / 1e6:,.0f}"))
     print(align_table(_HEADS, rows, ("sources",)), _NOTE, sep="\n")
     return int(not is_met)
 
@@ -103,16 +96,11 @@ def _read(
     whole = windrow.read_parquet(paths, target_block_bytes=1)
     pipe = _make_pipeline(whole, window_bytes, 1)
     if sources > 1:
-        of_source = {
-            f"source {number}": windrow.read_parquet(
-                paths[number::sources] or [paths[number % len(paths)]], target_block_bytes=1
-            )
-            for number in range(sources)
-        }
-        pipes = {
-            name: _make_pipeline(dataset, window_bytes // sources, seed)
-            for seed, (name, dataset) in enumerate(of_source.items())
-        }
+        pipes = {}
+        for number in range(sources):
+            own = paths[number::sources] or [paths[number % len(paths)]]
+            dataset = windrow.read_parquet(own, target_block_bytes=1)
+            pipes[f"source {number}"] = _make_pipeline(dataset, window_bytes // sources, number)
         pipe = windrow.mixture(pipes, dict.fromkeys(pipes, 1), seed=5)
     pipe = pipe.options(executor="threads", progress=False)
     if memory_limit is not None:

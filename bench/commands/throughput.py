@@ -20,19 +20,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         choices=("torchrun",),
         help="instead, compare ranks that a launcher starts with as many Ray trainer actors",
     )
-    group.add_argument("--ranks", default="1,2,4", metavar="N,M", help="numbers of ranks with --launcher")
+    group.add_argument(
+        "--ranks", type=_read_ranks, default="1,2,4", metavar="N,M", help="numbers of ranks with --launcher"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     config = read_throughput(options)
-    return measure_launched(config, _read_ranks(options.ranks)) if options.launcher else measure(config)
+    return measure_launched(config, options.ranks) if options.launcher else measure(config)
 
 
 def _read_ranks(text: str) -> list[int]:
-    try:
-        return list(map(read_count, text.split(",")))
-    except (ValueError, argparse.ArgumentTypeError) as error:
-        raise ValueError(f"--ranks {text}: {error}") from error
+    return list(map(read_count, text.split(",")))
 
 
 def measure(config: BenchConfig) -> int:

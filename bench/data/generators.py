@@ -15,25 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-_EMBEDDINGS = (
-    2385,
-    201,
-    201,
-    6,
-    19,
-    1441,
-    201,
-    22,
-    156,
-    1216,
-    9216,
-    88999,
-    941792,
-    9405,
-    83332,
-    828767,
-    945195,
-)
+_EMBEDDINGS = "2385 201 201 6 19 1441 201 22 156 1216 9216 88999 941792 9405 83332 828767 945195"
 _SIGNAL_COLUMNS = ("embeddings_name3", "embeddings_name4", "one_hot0")
 TAXI_ROW_BYTES = 151  # 16 columns of 8 bytes; three strings of 4 to 13 bytes with their offsets
 _FIRST_PICKUP_US = 1_672_531_200_000_000  # 2023-01-01
@@ -65,7 +47,7 @@ def draw_unit(raw: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 CARDINALITIES = {
-    **{f"embeddings_name{number}": high for number, high in enumerate(_EMBEDDINGS)},
+    **{f"embeddings_name{number}": high for number, high in enumerate(map(int, _EMBEDDINGS.split()))},
     "one_hot0": 3,
     "one_hot1": 50,
 }

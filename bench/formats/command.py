@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,22 +14,13 @@ from typing import Any
 from bench.formats.case import BATCH_ROWS, Case
 from bench.formats.records import RECORDS, ROWS
 from bench.formats.tables import ARRAYS, TABLES
-from bench.system.console import choose_names, read_size
+from bench.system.console import ProgressLine, align_table, choose_names, read_size
 
 CASES: tuple[Case, ...] = (*ARRAYS, *ROWS, *RECORDS, *TABLES)
 # the first epoch pays for first-touch page faults and is excluded
 _EPOCHS = 4
-_TITLES = {
-    "format": 14,
-    "rows": 12,
-    "alone s": 10,
-    "mapped s": 10,
-    "in order s": 12,
-    "shuffled s": 12,
-    "ratio": 8,
-    "by CPU": 8,
-}
-
+_WHAT = ("alone", "mapped", "in order", "shuffled")
+_HEADS = ("format", "rows", *(f"{what} s" for what in _WHAT), "ratio", "by CPU")
 # wall-clock seconds and CPU seconds
 Taken = tuple[float, float]
 
@@ -48,27 +40,23 @@ def run(options: argparse.Namespace) -> int:
     known = {case.name: case for case in CASES}
     chosen = choose_names("--formats", options.formats, tuple(known))
     size_bytes = read_size(options.size, "--size")
-    print("".join(f"{title:>{width}}" for title, width in _TITLES.items()))
+    line, lines = ProgressLine(sys.stderr), []
     for name in chosen:
+        line.start(name)
         folder = options.folder / f"{name}-{size_bytes}"
         _make(known[name], folder, size_bytes)
         rows = known[name].alone(folder)
         rounds = [_measure(known[name], folder, rows) for _ in range(options.rounds)]
-        taken = {what: _median(each[what] for each in rounds) for what in rounds[0]}
-        (alone, alone_cpu), (ours, ours_cpu) = taken["alone"], taken["shuffled"]
-        mapped = f"{taken['mapped'][0]:.3f}" if "mapped" in taken else ""
-        cells = [name, f"{rows:,}", f"{alone:.3f}", mapped, f"{taken['in order'][0]:.3f}", f"{ours:.3f}"]
-        cells += [f"{alone / ours:.2f}", f"{alone_cpu / ours_cpu:.2f}"]
-        print(
-            "".join(f"{cell:>{width}}" for cell, width in zip(cells, _TITLES.values(), strict=True)),
-            flush=True,
-        )
+        taken = {
+            what: [statistics.median(values) for values in zip(*(each[what] for each in rounds), strict=True)]
+            for what in rounds[0]
+        }
+        seconds = [f"{taken[what][0]:.3f}" if what in taken else "" for what in _WHAT]
+        ratios = [f"{one / ours:.2f}" for one, ours in zip(taken["alone"], taken["shuffled"], strict=True)]
+        lines.append((name, f"{rows:,}", *seconds, *ratios))
+        line.finish(f"{ratios[0]} of the library alone")
+    print(align_table(_HEADS, lines, ("format",)))
     return 0
-
-
-def _median(taken: Iterable[Taken]) -> Taken:
-    seconds, cpu = zip(*taken, strict=True)
-    return statistics.median(seconds), statistics.median(cpu)
 
 
 def _make(case: Case, folder: Path, size_bytes: int) -> None:
@@ -103,7 +91,8 @@ def _time(work: Callable[[], object]) -> Taken:
 def _measure_epochs(case: Case, pipe: Any, rows: int) -> Taken:
     def read(epochs: Iterable[Any]) -> None:
         for epoch in epochs:
-            found = _count(epoch)
+            batches = epoch.iter_batches(batch_size=BATCH_ROWS, batch_format="numpy")
+            found = sum(len(next(iter(batch.values()))) for batch in batches)
             if found != rows:
                 raise ValueError(f"{case.name}: {found} rows, but the library reads {rows}")
 
@@ -112,8 +101,3 @@ def _measure_epochs(case: Case, pipe: Any, rows: int) -> Taken:
         read([next(epochs)])
         seconds, cpu = _time(lambda: read(epochs))
     return seconds / (_EPOCHS - 1), cpu / (_EPOCHS - 1)
-
-
-def _count(epoch: Any) -> int:
-    batches = epoch.iter_batches(batch_size=BATCH_ROWS, batch_format="numpy")
-    return sum(len(next(iter(batch.values()))) for batch in batches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,6 @@ def _make_arrow(folder: Path, size_bytes: int, **options: Any) -> None:
         written = pa.ipc.IpcWriteOptions(**options)
         with pa.ipc.new_file(str(folder / f"{part}.arrow"), table.schema, options=written) as writer:
             writer.write_table(table, max_chunksize=_BATCH_ROWS)
-
-
-def _make_lz4(folder: Path, size_bytes: int) -> None:
-    _make_arrow(folder, size_bytes, compression="lz4")
 
 
 def _read_arrow(path: Path) -> int:
@@ -69,29 +66,29 @@ def _make_npz(folder: Path, size_bytes: int) -> None:
         np.savez(folder / f"{part}.npz", **{name: columns[name].to_numpy() for name in columns.column_names})
 
 
+def _cut(stored: Any) -> list[Any]:
+    return [stored[start : start + BATCH_ROWS] for start in range(0, len(stored), BATCH_ROWS)]
+
+
 def _read_npy(path: Path) -> int:
-    stored = np.load(path)
-    return sum(len(stored[start : start + BATCH_ROWS]) for start in range(0, len(stored), BATCH_ROWS))
+    return sum(map(len, _cut(np.load(path))))
 
 
 def _map_npy(path: Path) -> int:
-    stored = np.load(path, mmap_mode="r")
-    return sum(len(stored[start : start + BATCH_ROWS].copy()) for start in range(0, len(stored), BATCH_ROWS))
+    return sum(len(batch.copy()) for batch in _cut(np.load(path, mmap_mode="r")))
 
 
 def _read_npz(path: Path) -> int:
     with np.load(path) as stored:
-        columns = {name: stored[name] for name in stored.files}
-    rows = len(next(iter(columns.values())))
-    return sum(
-        max(len(column[start : start + BATCH_ROWS]) for column in columns.values())
-        for start in range(0, rows, BATCH_ROWS)
-    )
+        columns = [_cut(stored[name]) for name in stored.files]
+    return sum(map(len, columns[0]))
 
 
 ARRAYS = (
     make_case("arrow", _make_arrow, _read_arrow, windrow.read_arrow, _map_arrow),
-    make_case("arrow-lz4", _make_lz4, _read_arrow, windrow.read_arrow, _map_arrow),
+    make_case(
+        "arrow-lz4", partial(_make_arrow, compression="lz4"), _read_arrow, windrow.read_arrow, _map_arrow
+    ),
     make_case("npy", _make_npy, _read_npy, windrow.read_numpy, _map_npy),
     make_case("npz", _make_npz, _read_npz, windrow.read_numpy),
 )

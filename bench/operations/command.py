@@ -175,16 +175,8 @@ def summarize_operation(name: str, found: Measurements) -> _Summary:
         windrow = system.startswith("windrow")
         times = _divide(rates[system], rates.get("ray")) if windrow else None
         seconds = statistics.median(each["seconds"] for each in measured)
-        summary.rows.append(
-            (
-                operation.title,
-                _TITLES.get(system, system),
-                f"{seconds:.3f}",
-                write_cell(share, "{:.2f}"),
-                write_cell(by_cpu, "{:.2f}"),
-                write_cell(times, "{:.1f}"),
-            )
-        )
+        cells = write_cell(share, "{:.2f}"), write_cell(by_cpu, "{:.2f}"), write_cell(times, "{:.1f}")
+        summary.rows.append((operation.title, _TITLES.get(system, system), f"{seconds:.3f}", *cells))
         if share is not None and system in operation.judged and share < operation.least:
             summary.missed.append(f"{name} on {system} ({share:.2f} of {_TITLES[operation.reference]})")
         if times is not None and operation.beside_ray and times < _TIMES_RAY_DATA:

@@ -56,10 +56,10 @@ class Plain(System):
     """Loops over pyarrow's batches on one thread a core, and the model on one batch in memory."""
 
     def map(self) -> tuple[int, float]:
-        return self._loop(lambda batch: (len(batch["a"]), float(score(batch)["score"].sum())))
+        return self._loop(lambda batch: _add_scores(score(batch)))
 
     def map_nothing(self) -> tuple[int, float]:
-        return self._loop(_add_summary)
+        return self._loop(lambda batch: _add_summary(summarize(batch)))
 
     def _loop(self, work: Callable[[dict[str, Any]], tuple[int, float]]) -> tuple[int, float]:
         import pyarrow.parquet as pq
@@ -108,13 +108,12 @@ class _Datasets(System):
 
     def map(self) -> tuple[int, float]:
         mapped = self._read(self.paths, INPUTS).map_batches(score, batch_size=BATCH_ROWS)
-        return _add_scores(self._batches(mapped))
+        return _add_up(map(_add_scores, self._batches(mapped)))
 
     def map_nothing(self) -> tuple[int, float]:
         dataset = self._read(self.paths, INPUTS)
-        return _add_summaries(
-            self._batches(dataset.map_batches(summarize, batch_size=BATCH_ROWS, **self.changes_rows))
-        )
+        mapped = dataset.map_batches(summarize, batch_size=BATCH_ROWS, **self.changes_rows)
+        return _add_up(map(_add_summary, self._batches(mapped)))
 
     def inference(self) -> Measured:
         predicted = self._read(inference_files(self.paths), INPUTS).map_batches(
@@ -213,17 +212,12 @@ def _add_up(found: Iterable[tuple[int, float]]) -> tuple[int, float]:
     return rows, total
 
 
-def _add_scores(batches: Iterable[dict[str, Any]]) -> tuple[int, float]:
-    return _add_up((len(batch["score"]), float(batch["score"].sum())) for batch in batches)
+def _add_scores(batch: dict[str, Any]) -> tuple[int, float]:
+    return len(batch["score"]), float(batch["score"].sum())
 
 
 def _add_summary(batch: dict[str, Any]) -> tuple[int, float]:
-    found = summarize(batch)
-    return int(found["rows"].sum()), float(found["score"].sum())
-
-
-def _add_summaries(batches: Iterable[dict[str, Any]]) -> tuple[int, float]:
-    return _add_up((int(batch["rows"].sum()), float(batch["score"].sum())) for batch in batches)
+    return int(batch["rows"].sum()), float(batch["score"].sum())
 
 
 def _add_means(batches: Iterable[dict[str, Any]]) -> tuple[int, float]:

@@ -45,7 +45,7 @@ def measure_rivals(config: BenchConfig, parts: Sequence[str], small_batch_size: 
     small = replace(able, batch_size=small_batch_size)
     measured: list[Part] = []
     if "large" in parts or "small" in parts:
-        whole = _find_table(able, line)
+        whole = _describe(able, find_data(able, line))
         if "large" in parts:
             measured.append(_measure("large", able, whole, LARGE_TARGETS, sample_rows, line))
         if "small" in parts:
@@ -54,7 +54,8 @@ def measure_rivals(config: BenchConfig, parts: Sequence[str], small_batch_size: 
     for kind, targets in CONTENT_TARGETS.items():
         if kind in parts:
             content = _configure_content(small, kind)
-            whole = _find_content(content)
+            paths = find_files(kind, content.folder / "shapes", content.size_bytes)
+            whole = _describe(content, [str(Path(path).resolve()) for path in paths])
             measured.append(_measure(kind, content, whole, targets, sample_rows, line))
     return _report(config, measured, list(unable.values()))
 
@@ -70,15 +71,6 @@ def _takes_part(system: str, part: str) -> bool:
     if part in CONTENT_TARGETS:
         return peer.variable_too
     return not peer.by_row if part == "large" else peer.by_row or peer.small_too
-
-
-def _find_table(config: BenchConfig, line: ProgressLine) -> Files:
-    return _describe(config, find_data(config, line))
-
-
-def _find_content(config: BenchConfig) -> Files:
-    paths = find_files(config.kind, config.folder / "shapes", config.size_bytes)
-    return _describe(config, [str(Path(path).resolve()) for path in paths])
 
 
 def _describe(config: BenchConfig, paths: Sequence[str]) -> Files:

@@ -157,5 +157,4 @@ def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: 
 
 
 def _choose_label(facts: Facts) -> str:
-    names = facts.tensor_columns
-    return next((name for name in _LABELS if name in names), names[-1])
+    return next((name for name in _LABELS if name in facts.tensor_columns), facts.tensor_columns[-1])
