@@ -32,10 +32,10 @@ _NOTE = (
 def measure_launched(config: BenchConfig, ranks: Sequence[int]) -> int:
     """Measure and print the table; the exit status is 0 if all ratios are met and every row arrived once."""
     line = ProgressLine(sys.stderr)
-    paths, facts = open_data(config, line)
+    facts = open_data(config, line)
     rows, missed, breaches = [], [], []
     for number in ranks:
-        results = run_rounds(replace(config, systems=_SYSTEMS, trainers=number), paths, facts, line)
+        results = run_rounds(replace(config, systems=_SYSTEMS, trainers=number), facts, line)
         breaches += [f"{number} ranks: {breach}" for breach in describe_breaches(results, facts)]
         if any(result.error for result in results):
             continue
@@ -43,7 +43,7 @@ def measure_launched(config: BenchConfig, ranks: Sequence[int]) -> int:
             statistics.median(epoch.seconds for epoch in result.epochs if epoch.number) for result in results
         )
         of_torchrun, of_actors = (result.tasks / len(result.epochs) for result in results)
-        tasks, bytes_read = of_torchrun / of_actors, _count_bytes(config, number, paths, line)
+        tasks, bytes_read = of_torchrun / of_actors, _count_bytes(config, number, facts.paths, line)
         values = (torchrun, actors, actors / torchrun, tasks, bytes_read)
         rows.append((str(number), *(f"{value:.3f}" for value in values)))
         if actors / torchrun < _LEAST_SPEED or max(tasks, bytes_read) > _MOST_READ:

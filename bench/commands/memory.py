@@ -47,11 +47,11 @@ def run(options: argparse.Namespace) -> int:
         timeout_seconds=120.0,
     )
     line = ProgressLine(sys.stderr)
-    paths, facts = open_data(config, line)
+    facts = open_data(config, line)
     limited = replace(config, systems=("windrow-threads",), memory_limit=options.memory_limit)
     results = [
-        *run_rounds(replace(config, systems=("windrow-ray",)), paths, facts, line),
-        *run_rounds(limited, paths, facts, line),
+        *run_rounds(replace(config, systems=("windrow-ray",)), facts, line),
+        *run_rounds(limited, facts, line),
     ]
     worked = [result for result in results if result.error is None]
     breaches = describe_breaches(results, facts)

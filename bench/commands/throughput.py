@@ -37,8 +37,8 @@ def _read_ranks(text: str) -> list[int]:
 def measure(config: BenchConfig) -> int:
     """Run all systems and print the table; the exit status is 0 without breaches."""
     line = ProgressLine(sys.stderr)
-    paths, facts = open_data(config, line)
-    results = run_rounds(config, paths, facts, line)
+    facts = open_data(config, line)
+    results = run_rounds(config, facts, line)
     worked = [result for result in results if result.error is None]
     scan = next((result.median_seconds() for result in worked if result.system == "scan"), None)
     breaches = describe_breaches(results, facts)

@@ -1,4 +1,4 @@
 """Deterministic Parquet data of any size, cached under ``.bench``.
 
-May import: no other folder.
+May import: system.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.data import generators
+from bench.system.console import ProgressLine
+from bench.system.machine import count_cores
 
 GROUP_ROWS = 131_072
 _GROUP_BYTES = 64 * 2**20
@@ -64,15 +67,10 @@ def plan_layout(size_bytes: int, row_bytes: int, most_rows: int = GROUP_ROWS) ->
 
 
 def make_data(
-    kind: str,
-    size_bytes: int,
-    *,
-    folder: Path,
-    workers: int,
-    progress: Callable[[int, int], None],
-    group_rows: int = GROUP_ROWS,
-) -> list[Path]:
-    """Generate the missing files, and return all files in order; ``progress`` gets the files done, and all."""
+    kind: str, size_bytes: int, folder: Path, line: ProgressLine, *, group_rows: int = GROUP_ROWS
+) -> list[str]:
+    """Generate the missing files, and return all files in order."""
+    line.start(f"generating {kind} data of {size_bytes / 1e6:,.0f} MB")
     layout = plan_layout(size_bytes, _MAKERS[kind][0], group_rows)
     groups = "" if group_rows == GROUP_ROWS else f"-groups-of-{group_rows}"
     home = folder / f"{kind}-{layout.rows}-rows{groups}-seed-{_SEED}-v{_FORMAT}"
@@ -80,16 +78,27 @@ def make_data(
     targets = {home / f"part-{number:05d}.parquet": rows for number, rows in enumerate(layout.files())}
     missing = {path: rows for path, rows in targets.items() if not path.exists()}
     if missing:
-        progress(0, len(missing))
         spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(workers, len(missing)), mp_context=spawn) as pool:
+        with ProcessPoolExecutor(min(count_cores(), len(missing)), mp_context=spawn) as pool:
             written = [
                 pool.submit(write_file, kind, rows, layout.group_rows, path) for path, rows in missing.items()
             ]
             for done, future in enumerate(as_completed(written), start=1):
                 future.result()
-                progress(done, len(missing))
-    return list(targets)
+                line.update(done / len(missing), f"{done} of {len(missing)} files")
+    line.finish(f"{len(targets)} files in {home}")
+    return [str(path.resolve()) for path in targets]
+
+
+def make_once(home: Path, make: Callable[[Path], None]) -> Path:
+    """The folder that ``make`` has filled, now or in an earlier run."""
+    if not home.exists():
+        unfinished = home.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        make(unfinished)
+        unfinished.rename(home)
+    return home
 
 
 def write_file(kind: str, rows: range, group_rows: int, path: Path) -> None:

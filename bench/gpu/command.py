@@ -48,9 +48,9 @@ def run(options: argparse.Namespace) -> int:
         return 0
     line = ProgressLine(sys.stderr)
     config = BenchConfig(size_bytes=read_size(options.size, "--size"), folder=options.folder)
-    paths, facts = open_data(config, line)
+    facts = open_data(config, line)
     reading = Reading(
-        tuple(paths),
+        facts.paths,
         facts.tensor_columns,
         options.batch_size,
         options.epochs,

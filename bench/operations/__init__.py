@@ -1,4 +1,4 @@
 """``python -m bench operations``: transforms and global operations beside plain loops, Polars and Ray Data.
 
-May import: system.
+May import: data, system.
 """

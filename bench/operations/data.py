@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.data.files import make_once
+
 # columns that the functions read
 INPUTS = ("a", "b", "c", "d")
 BATCH_ROWS = 65_536
@@ -29,17 +31,14 @@ def make_files(folder: Path, size_bytes: int, seed: int = 7) -> list[str]:
     # whole batches of inference, where there is at least one: a short batch would change the rate
     rows = rows // INFERENCE_ROWS * INFERENCE_ROWS or rows
     home = folder / f"operations-{rows * _FILES * _GROUPS_OF_FILE}-rows-v1"
-    made = home / "made"
-    if not made.exists():
-        home.mkdir(parents=True, exist_ok=True)
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
         for number in range(_FILES):
             table = _make_table(np.random.default_rng((seed, number)), rows * _GROUPS_OF_FILE)
-            pq.write_table(table, home / f"part-{number:05d}.parquet", row_group_size=rows)
-        made.touch()
-    return find_files(home)
+            pq.write_table(table, folder / f"part-{number:05d}.parquet", row_group_size=rows)
 
-
-def find_files(home: Path) -> list[str]:
+    make_once(home, make)
     return sorted(str(path.resolve()) for path in home.glob("*.parquet"))
 
 

@@ -1,4 +1,4 @@
 """The measured systems: one small adapter each, run in a process of its own.
 
-May import: system, training.
+May import: data, system, training.
 """

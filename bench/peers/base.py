@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
+from bench.data.files import make_once
 from bench.peers.names import BUFFER_SHARE, PEERS
 from bench.system.ray_cluster import ObjectStoreUse, read_spilled, start_ray
 from bench.training.facts import is_list, iterate_tables
@@ -131,15 +131,7 @@ def map_ahead(function: Callable[[T], R], items: Iterable[T], threads: int) -> I
 
 
 def convert_once(request: Request, convert: Callable[[Path], None]) -> Path:
-    """The folder that ``convert`` has filled, now or in an earlier run."""
-    home = Path(request.converted) / request.system
-    if not home.exists():
-        unfinished = home.with_suffix(".unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.parent.mkdir(parents=True, exist_ok=True)
-        convert(unfinished)
-        unfinished.rename(home)
-    return home
+    return make_once(Path(request.converted) / request.system, convert)
 
 
 def load_by_workers(dataset: Any, request: Request, **options: Any) -> Any:

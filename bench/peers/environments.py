@@ -7,7 +7,6 @@ their dependencies, because these are out of date or include much that is not ne
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.data.files import make_once
 from bench.training.facts import iterate_tables
 
 _REQUIREMENTS = Path(__file__).resolve().parent / "requirements"
@@ -86,16 +86,12 @@ def make_sample(paths: Sequence[str], columns: Sequence[str], rows: int, folder:
     """Write the sample, unless it exists, of only the columns that become tensors, with timestamps as integers."""
     chosen = hashlib.sha256(",".join(columns).encode()).hexdigest()[:8]
     home = folder / "sample" / f"{name_files(paths)}-{chosen}-{rows}-rows"
-    if not home.exists():
-        unfinished = home.with_suffix(".unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        _write_files(_read_first(paths, columns, rows), unfinished)
-        unfinished.rename(home)
+    make_once(home, lambda folder: _write_files(_read_first(paths, columns, rows), folder))
     return sorted(str(path.resolve()) for path in home.glob("*.parquet"))
 
 
 def _write_files(table: pa.Table, home: Path) -> None:
+    home.mkdir()
     group_rows = -(-table.num_rows // (_FILES * _GROUPS_PER_FILE))
     step = group_rows * _GROUPS_PER_FILE
     for number, first in enumerate(range(0, table.num_rows, step)):

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.data.files import make_once
 from bench.data.shapes import make_sentences
 from bench.system.machine import count_cores
 
@@ -65,18 +66,17 @@ def prepare(batch: Mapping[str, Any], part: str, folder: str) -> dict[str, Any]:
 
 def make_files(part: str, rows: int, folder: Path) -> Path:
     """Write the rows, and for documents a tokenizer, unless that was done before; returns their folder."""
-    home = (folder / f"{part}-{rows}-rows-v1").resolve()
-    made = home / "_made"
-    if not made.exists():
-        home.mkdir(parents=True, exist_ok=True)
+
+    def make(home: Path) -> None:
+        home.mkdir()
         counts = [len(some) for some in np.array_split(np.arange(rows), _FILES)]
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(count_cores(), mp_context=spawn) as pool:
             list(pool.map(partial(_write_file, part, home), range(_FILES), counts))
         if part == "text":
             _train_tokenizer(home)
-        made.touch()
-    return home
+
+    return make_once((folder / f"{part}-{rows}-rows-v1").resolve(), make)
 
 
 @cache

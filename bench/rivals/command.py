@@ -25,10 +25,17 @@ from bench.rivals.targets import (
     draw_orders,
 )
 from bench.system.console import ProgressLine, choose_names
-from bench.system.machine import count_cores, describe_machine
+from bench.system.machine import count_cores
 from bench.throughput.launch import run_rounds
-from bench.throughput.options import BenchConfig, add_throughput, find_data, read_throughput
-from bench.throughput.report import Summary, describe_breaches, draw_table, print_head, summarize
+from bench.throughput.options import BenchConfig, add_throughput, read_throughput
+from bench.throughput.report import (
+    Summary,
+    describe_breaches,
+    describe_files,
+    draw_table,
+    open_data,
+    summarize,
+)
 from bench.training.facts import Facts, read_facts
 from bench.training.results import SystemResult
 
@@ -45,7 +52,7 @@ def measure_rivals(config: BenchConfig, parts: Sequence[str], small_batch_size: 
     small = replace(able, batch_size=small_batch_size)
     measured: list[Part] = []
     if "large" in parts or "small" in parts:
-        whole = _describe(able, find_data(able, line))
+        whole = open_data(able, line)
         if "large" in parts:
             measured.append(_measure("large", able, whole, LARGE_TARGETS, sample_rows, line))
         if "small" in parts:
@@ -55,7 +62,7 @@ def measure_rivals(config: BenchConfig, parts: Sequence[str], small_batch_size: 
         if kind in parts:
             content = _configure_content(small, kind)
             paths = find_files(kind, content.folder / "shapes", content.size_bytes)
-            whole = _describe(content, [str(Path(path).resolve()) for path in paths])
+            whole = describe_files(content, [str(Path(path).resolve()) for path in paths])
             measured.append(_measure(kind, content, whole, targets, sample_rows, line))
     return _report(config, measured, list(unable.values()))
 
@@ -71,12 +78,6 @@ def _takes_part(system: str, part: str) -> bool:
     if part in CONTENT_TARGETS:
         return peer.variable_too
     return not peer.by_row if part == "large" else peer.by_row or peer.small_too
-
-
-def _describe(config: BenchConfig, paths: Sequence[str]) -> Files:
-    whole = Files(paths, read_facts(paths, count_cores()))
-    print_head(config, whole.facts, describe_machine(), len(paths))
-    return whole
 
 
 def _set_up(config: BenchConfig, line: ProgressLine) -> Iterator[tuple[str, str]]:
@@ -96,7 +97,7 @@ def _set_up(config: BenchConfig, line: ProgressLine) -> Iterator[tuple[str, str]
 def _measure(
     name: str,
     config: BenchConfig,
-    whole: Files,
+    whole: Facts,
     targets: Sequence[Target],
     sample_rows: int,
     line: ProgressLine,
@@ -104,20 +105,18 @@ def _measure(
 ) -> Part:
     """Measure one part; its own scan gives the rate of the scan unless that is known."""
     systems = [system for system in config.systems if _takes_part(system, name)]
-    results = _run(config, [system for system in systems if not PEERS[system].by_row], whole, line)
-    rate = scan_rate or find_scan_rate(results, whole.facts)
-    part = Part(name, config, whole.facts, results, targets, rate)
     by_row = [system for system in systems if PEERS[system].by_row]
+    together = tuple(system for system in systems if system not in by_row)
+    results = run_rounds(replace(config, systems=together), whole, line)
+    part = Part(name, config, whole, results, targets, scan_rate or find_scan_rate(results, whole))
     if not by_row:
         return part
-    rows = min(sample_rows, whole.facts.rows)
-    paths = make_sample(whole.paths, whole.facts.delivered_columns, rows, config.folder)
-    sample = Files(paths, read_facts(paths, count_cores()))
-    return replace(part, sample=sample.facts, by_row=_run(config, by_row, sample, line))
-
-
-def _run(config: BenchConfig, systems: Sequence[str], files: Files, line: ProgressLine) -> list[SystemResult]:
-    return run_rounds(replace(config, systems=tuple(systems)), files.paths, files.facts, line)
+    rows = min(sample_rows, whole.rows)
+    paths = make_sample(whole.paths, whole.delivered_columns, rows, config.folder)
+    sample = read_facts(paths, count_cores())
+    return replace(
+        part, sample=sample, by_row=run_rounds(replace(config, systems=tuple(by_row)), sample, line)
+    )
 
 
 def _report(config: BenchConfig, parts: Sequence[Part], unable: Sequence[str]) -> int:
@@ -142,12 +141,6 @@ def _write_head(part: Part) -> str:
     if part.title in CONTENT_TARGETS:
         head = f"{part.title}: {part.whole.rows:,} rows, {part.whole.decoded_bytes / 1e6:,.0f} MB decoded; {head}"
     return head if part.sample is None else f"{head}; loaders by row on the first {part.sample.rows:,} rows"
-
-
-@dataclass(frozen=True)
-class Files:
-    paths: Sequence[str]
-    facts: Facts
 
 
 @dataclass(frozen=True)

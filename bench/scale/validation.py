@@ -63,7 +63,7 @@ def validate_here(
             for windows in (1, _MANY_WINDOWS):
                 wait_until_idle(timeout_seconds)
                 before = measure_costs(system, paths, ray_costs)
-                measured, cores = _measure(config, system, windows, paths, facts, line)
+                measured, cores = _measure(config, system, windows, facts, line)
                 costs = _mean(before, measure_costs(system, paths, ray_costs))
                 predicted = predict_here(system, windows, paths, costs, cores)
                 yield Ratio(system, windows, predicted, measured, cores)
@@ -76,7 +76,7 @@ def _mean(one: Costs, other: Costs) -> Costs:
 
 
 def _measure(
-    config: BenchConfig, system: str, windows: int, paths: list[str], facts: Facts, line: ProgressLine
+    config: BenchConfig, system: str, windows: int, facts: Facts, line: ProgressLine
 ) -> tuple[float, float]:
     """Seconds of a steady-state epoch, and the cores that other processes left free during these epochs."""
     window = None if windows == 1 else str(-(-facts.decoded_bytes // windows)) + "B"
@@ -84,7 +84,7 @@ def _measure(
         config, systems=(system,), window=window, epochs=_EPOCHS[system], trainers=_TRAINERS[system], rounds=1
     )
     with FreeCores(count_cores()) as left:
-        (result,) = run_rounds(one, paths, facts, line)
+        (result,) = run_rounds(one, facts, line)
     if result.error is not None:
         raise ValueError(f"{system} failed: {result.error}")
     # the first epochs pay for first-touch page faults

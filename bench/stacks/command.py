@@ -38,11 +38,11 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("--epochs: 5 or more")
     line = ProgressLine(sys.stderr)
     config = BenchConfig(size_bytes=read_size(options.size, "--size"), folder=options.folder)
-    paths, facts = open_data(config, line)
+    facts = open_data(config, line)
     rows, missed, breaches = [], [], []
     for name in names:
         line.start(name)
-        found = _run(name, paths, config, options)
+        found = _run(name, list(facts.paths), config, options)
         if "error" in found:
             breaches.append(f"{name}: {found['error']}")
             line.finish("failed")

@@ -6,7 +6,7 @@ This module is also what runs there: it answers a request once the system is idl
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,13 @@ from bench.training.results import SystemResult, merge_trainers
 from bench.training.trainer import remove_agreement
 
 
-def run_rounds(
-    config: BenchConfig, paths: Sequence[str], facts: Facts, line: ProgressLine
-) -> list[SystemResult]:
+def run_rounds(config: BenchConfig, facts: Facts, line: ProgressLine) -> list[SystemResult]:
     """Run every system once per round; the rounds of a system are merged into one result."""
     results: dict[str, SystemResult] = {}
     for _ in range(config.rounds):
         for system in config.systems:
             line.start(PEERS[system].title)
-            request = make_request(config, system, paths, facts)
+            request = make_request(config, system, facts)
             log = config.folder / "logs" / f"{system}.log"
             result = run_system(request, log=log, timeout_seconds=config.timeout_seconds)
             if request.rendezvous is not None:

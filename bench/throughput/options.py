@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -113,24 +112,12 @@ class BenchConfig(Settings):
 
 
 def find_data(config: BenchConfig, line: ProgressLine) -> list[str]:
-    line.start(f"generating {config.kind} data of {config.size_bytes / 1e6:,.0f} MB")
-
-    def show(done: int, total: int) -> None:
-        line.update(done / total, f"{done} of {total} files")
-
-    made = make_data(
-        config.kind,
-        config.size_bytes,
-        folder=config.folder / "data",
-        workers=count_cores(),
-        progress=show,
-        group_rows=config.group_rows,
+    return make_data(
+        config.kind, config.size_bytes, config.folder / "data", line, group_rows=config.group_rows
     )
-    line.finish(f"{len(made)} files in {made[0].parent}")
-    return [str(path.resolve()) for path in made]
 
 
-def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: Facts) -> Request:
+def make_request(config: BenchConfig, system: str, facts: Facts) -> Request:
     several = system.startswith("windrow-ray") or system in ("windrow-torchrun", "ray-start")
     trainers = (config.trainers or (2 if several else 1)) if several or system.startswith("windrow") else 1
     peer = PEERS[system]
@@ -144,7 +131,6 @@ def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: 
     return Request(
         **{**shared, **vars(facts), **({"cache": "memory"} if peer.cached else {})},
         system=system,
-        paths=tuple(paths),
         epochs=config.rival_epochs if peer.rival else config.epochs,
         trainers=trainers,
         label=_choose_label(facts) if config.train or peer.trains else None,
@@ -152,7 +138,7 @@ def make_request(config: BenchConfig, system: str, paths: Sequence[str], facts: 
         object_store_bytes=config.object_store_bytes or int(read_memory_bytes() * _STORE_SHARE),
         cores=count_cores(),
         python=str(find_python(config.folder, peer.environment)) if peer.environment else None,
-        converted=str((config.folder / "converted" / name_files(paths)).resolve()),
+        converted=str((config.folder / "converted" / name_files(facts.paths)).resolve()),
     )
 
 

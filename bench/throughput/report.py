@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bench.peers.names import PEERS
 from bench.system.console import ProgressLine, align_table, write_cell
@@ -94,21 +93,21 @@ def worst_verdict(result: SystemResult, facts: Facts) -> str:
     return "rows counted" if counted else "NO: rows are missing"
 
 
-def print_head(config: BenchConfig, facts: Facts, machine: dict[str, Any], files: int) -> None:
+def open_data(config: BenchConfig, line: ProgressLine) -> Facts:
+    """Find or make the files, read the facts about them, and print these and the machine."""
+    return describe_files(config, find_data(config, line))
+
+
+def describe_files(config: BenchConfig, paths: Sequence[str]) -> Facts:
+    """Read the facts about some files, and print them and the machine."""
+    facts = read_facts(paths, count_cores())
     print(
         f"{facts.rows:,} rows, {len(facts.schema)} columns, {facts.decoded_bytes / 1e6:,.0f} MB decoded, "
-        f"{files} files, {facts.row_groups} row groups; batches of {config.batch_size:,}; "
+        f"{len(paths)} files, {facts.row_groups} row groups; batches of {config.batch_size:,}; "
         f"window: {config.window or 'the whole dataset'}"
     )
-    print(describe_load(machine), flush=True)
-
-
-def open_data(config: BenchConfig, line: ProgressLine) -> tuple[list[str], Facts]:
-    """Find or make the files, read the facts about them, and print both with the machine."""
-    paths = find_data(config, line)
-    facts, machine = read_facts(paths, count_cores()), describe_machine()
-    print_head(config, facts, machine, len(paths))
-    return paths, facts
+    print(describe_load(describe_machine()), flush=True)
+    return facts
 
 
 def draw_table(summaries: Sequence[Summary]) -> str:

@@ -19,6 +19,7 @@ class Facts:
     Without it, rows are identified by their content.
     """
 
+    paths: tuple[str, ...]
     rows: int
     decoded_bytes: int
     row_groups: int
@@ -64,7 +65,7 @@ def read_facts(paths: Sequence[str], threads: int) -> Facts:
         sizes = list(pool.map(_read_sizes, paths))
     rows, decoded_bytes, row_groups = map(sum, zip(*sizes, strict=True))
     schema = pq.read_schema(paths[0])
-    return Facts(rows, decoded_bytes, row_groups, schema, KEY if KEY in schema.names else None)
+    return Facts(tuple(paths), rows, decoded_bytes, row_groups, schema, KEY if KEY in schema.names else None)
 
 
 def _read_sizes(path: str) -> tuple[int, int, int]:

@@ -29,7 +29,6 @@ class Request(Settings, Facts):
     """One measurement of one system, with the facts about its files."""
 
     system: str
-    paths: tuple[str, ...]
     epochs: int
     trainers: int
     # what the model predicts; None: no training

@@ -32,7 +32,6 @@ def _find(kind: str, folder: Path) -> tuple[Request, Facts]:
     facts = read_facts(paths, threads=1)
     request = replace(
         REQUEST,
-        paths=tuple(paths),
         **vars(facts),
         batch_size=100,
         epochs=4,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,14 +9,14 @@ import pytest
 
 from bench.data.files import make_data
 from bench.peers.environments import make_sample, name_files
+from bench.system.console import ProgressLine
 from bench.training.facts import read_facts
 
 
 @pytest.mark.parametrize(("kind", "rows"), [("dlrm", 1_000), ("taxi", 130), ("dlrm", 100_000)])
 def test_sample_has_the_first_rows_in_many_row_groups(kind: str, rows: int, tmp_path: Path) -> None:
     size = 500_000
-    made = make_data(kind, size, folder=tmp_path, workers=1, progress=lambda *_: None)
-    paths = [str(path) for path in made]
+    paths = make_data(kind, size, tmp_path, ProgressLine(sys.stderr))
     whole = read_facts(paths, threads=1)
     files = make_sample(paths, whole.tensor_columns, min(rows, whole.rows), tmp_path)
     facts = read_facts(files, threads=1)

@@ -14,10 +14,9 @@ from bench.training.request import Request
 from bench.training.results import TOLERANCE_BYTES, MemoryEstimate, SystemResult, merge_trainers
 from bench.training.trainer import EpochTimes, TrainerResult
 
-FACTS = Facts(4, 32_000_000, 1, pa.schema([("key", pa.int64())]), "key")
+FACTS = Facts(("a",), 4, 32_000_000, 1, pa.schema([("key", pa.int64())]), "key")
 REQUEST = Request(
     system="windrow-ray",
-    paths=("a",),
     **vars(FACTS),
     batch_size=2,
     epochs=2,
