@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,24 +62,59 @@ class _Condition:
     end: Callable[[Network], None] = _keep
 
 
-@dataclass
 class _Job:
-    """The ranks' processes, and what they have reported."""
+    """One rank of torchrun on each node, in a folder to which they report their epochs."""
 
-    network: Network
-    folder: Path
-    agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    def __init__(self, network: Network, folder: Path, arguments: Sequence[str]) -> None:
+        self._folder, self._nodes = folder, range(len(network.addresses))
+        self._deadline = time.monotonic() + _JOB_SECONDS
+        self._agents: list[subprocess.Popen[bytes]] = []
+        python_path = os.pathsep.join([os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])
+        for node in self._nodes:
+            command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(self._nodes)}"]
+            command += ["--nproc-per-node=1", f"--node-rank={node}", f"--master-addr={network.addresses[0]}"]
+            command += [f"--master-port={_PORT}", "-m", "bench.netns.rank", *arguments]
+            temporary = folder / f"node{node}"
+            temporary.mkdir()
+            environment = {**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
+            environment["PYTHONPATH"] = python_path
+            with (folder / f"node{node}.log").open("wb") as log:
+                agent = subprocess.Popen(
+                    network.command(node, command), stdout=log, stderr=log, env=environment
+                )
+            self._agents.append(agent)
+
+    def __enter__(self) -> _Job:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            for agent in self._agents if kind is None else ():
+                agent.wait(max(1.0, self._deadline - time.monotonic()))
+        finally:
+            for agent in self._agents:
+                agent.kill()
 
     def epochs(self) -> list[list[dict[str, Any]]]:
+        """What each rank has reported of each epoch."""
         ranks = []
-        for rank in range(len(self.network.addresses)):
-            path = self.folder / f"{rank}.jsonl"
+        for rank in self._nodes:
+            path = self._folder / f"{rank}.jsonl"
             text = path.read_text() if path.exists() else ""
             ranks.append([json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")])
         return ranks
 
-    def done(self) -> int:
-        return min(len(epochs) for epochs in self.epochs())
+    def wait_for(self, epochs: int) -> None:
+        """Wait until all ranks have ended some epochs."""
+        while (done := min(map(len, self.epochs()))) < epochs:
+            ended = [node for node, agent in enumerate(self._agents) if agent.poll() is not None]
+            if ended and min(map(len, self.epochs())) < epochs:
+                log = (self._folder / f"node{ended[0]}.log").read_text()
+                raise ValueError(f"node {ended[0]} has ended after {done} epochs:\n{log[-6000:]}")
+            if time.monotonic() > self._deadline:
+                logs = "\n".join(path.read_text()[-2000:] for path in sorted(self._folder.glob("*.log")))
+                raise ValueError(f"{done} of {epochs} epochs when the time was up:\n{logs}")
+            time.sleep(_POLL_SECONDS)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -186,53 +221,20 @@ def _run(
     folder: Path,
     line: ProgressLine,
 ) -> list[list[dict[str, Any]]]:
-    job = _Job(network, folder)
-    arguments = [str(Path(paths[0]).parent.resolve()), str(_blocks(paths)), str(len(conditions))]
-    batch_rows = _batch_rows(len(network.addresses) // options.replicas)
+    arguments = [str(Path(paths[0]).parent), str(_blocks(paths)), str(len(conditions))]
+    batch_rows = _batch_rows(options.nodes // options.replicas)
     divides = "divided" if options.divide_columns else "all"
     arguments += [str(batch_rows), str(folder), str(options.replicas), divides]
     line.start("starting ranks")
-    deadline = time.monotonic() + _JOB_SECONDS
-    try:
-        for node in range(len(network.addresses)):
-            job.agents.append(_start_agent(network, node, arguments, folder))
+    with _Job(network, folder, arguments) as job:
         for number, condition in enumerate(conditions):
-            _wait_for(job, number, deadline)
+            job.wait_for(number)
             line.update(number / len(conditions), condition.name)
             condition.begin(network)
-            _wait_for(job, number + 1, deadline)
+            job.wait_for(number + 1)
             condition.end(network)
-        for agent in job.agents:
-            agent.wait(max(1.0, deadline - time.monotonic()))
-    finally:
-        for agent in job.agents:
-            agent.kill()
     line.finish(f"{len(conditions)} epochs")
     return job.epochs()
-
-
-def _start_agent(network: Network, node: int, arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(network.addresses)}"]
-    command += ["--nproc-per-node=1", f"--node-rank={node}", f"--master-addr={network.addresses[0]}"]
-    command += [f"--master-port={_PORT}", "-m", "bench.netns.rank", *arguments]
-    temporary = folder / f"node{node}"
-    temporary.mkdir()
-    environment = {**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with (folder / f"node{node}.log").open("wb") as log:
-        return subprocess.Popen(network.command(node, command), stdout=log, stderr=log, env=environment)
-
-
-def _wait_for(job: _Job, epochs: int, deadline: float) -> None:
-    while job.done() < epochs:
-        ended = [node for node, agent in enumerate(job.agents) if agent.poll() is not None]
-        if ended and job.done() < epochs:
-            log = (job.folder / f"node{ended[0]}.log").read_text()
-            raise ValueError(f"node {ended[0]} has ended after {job.done()} epochs:\n{log[-6000:]}")
-        if time.monotonic() > deadline:
-            logs = "\n".join(path.read_text()[-2000:] for path in sorted(job.folder.glob("*.log")))
-            raise ValueError(f"{job.done()} of {epochs} epochs when the time was up:\n{logs}")
-        time.sleep(_POLL_SECONDS)
 
 
 def _check(

@@ -43,13 +43,8 @@ class CostlyMachines(Machines):
     def __init__(
         self, world: World, program: Program, cluster: Cluster, costs: Costs, grain: int | None
     ) -> None:
-        self._world, self._program, self._cluster, self._costs, self._grain = (
-            world,
-            program,
-            cluster,
-            costs,
-            grain,
-        )
+        self._world, self._program, self._cluster = world, program, cluster
+        self._costs, self._grain = costs, grain
         self._decoded_bytes = program.job.source.blocks.memory_bytes
         self.ledger = Ledger(cluster.nodes)
         self.cpus = [SharedResource(world, cluster.cpus, 1.0) for _ in range(cluster.nodes)]

@@ -38,8 +38,7 @@ def measure_planning(row_groups: int, group_bytes: int, windows: int, nodes: int
 class _Runner:
     def __init__(self, nodes: int) -> None:
         self.destinations = tuple((shard,) for shard in range(nodes))
-        self.tasks = 0
-        self.first = 0.0
+        self.tasks, self.first = 0, 0.0
 
     def run(self, task: Task, tables: Any) -> None:
         self.first = self.first or time.perf_counter()

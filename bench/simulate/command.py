@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Generator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
@@ -41,11 +40,16 @@ def run(options: argparse.Namespace) -> int:
     total, failed = Outcome(seeds.start), list[int]()
     with closing(_run_all(seeds, processes)) as outcomes:
         for done, outcome in enumerate(outcomes, 1):
-            total = _add(total, outcome)
+            total.events += outcome.events
+            total.runs += outcome.runs
+            total.seconds += outcome.seconds
+            total.faults += outcome.faults
             if outcome.failure:
                 failed.append(outcome.seed)
                 # printed immediately, because the remaining seeds may take long
-                print(f"seed {outcome.seed}: {_last_line(outcome.failure)}", flush=True)
+                lines = outcome.failure.strip().splitlines()
+                reason = lines[-1 if outcome.failure.startswith("Traceback") else 0]
+                print(f"seed {outcome.seed}: {reason}", flush=True)
             line.update(done / len(seeds), f"{len(failed)} failed")
     seconds = time.monotonic() - began
     line.finish(f"in {seconds:.0f} s, {1e3 * seconds / len(seeds):.1f} ms each")
@@ -95,17 +99,3 @@ def _run_all(seeds: range, processes: int) -> Generator[Outcome, None, None]:
 
 def _run_group(seeds: range) -> list[Outcome]:
     return [simulate(seed) for seed in seeds]
-
-
-def _add(total: Outcome, one: Outcome) -> Outcome:
-    return Outcome(
-        seed=total.seed,
-        events=total.events + one.events,
-        runs=total.runs + one.runs,
-        seconds=total.seconds + one.seconds,
-        faults=total.faults + Counter(one.faults),
-    )
-
-
-def _last_line(text: str) -> str:
-    return text.strip().splitlines()[-1 if text.startswith("Traceback") else 0]
