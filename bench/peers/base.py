@@ -71,6 +71,12 @@ def load_peer(request: Request) -> Peer:
     return cast(Peer, getattr(importlib.import_module(module), name)(request))
 
 
+def import_modules(*names: str) -> None:
+    """Import what is loaded lazily, so that the idle memory includes it."""
+    for name in names:
+        importlib.import_module(name)
+
+
 class OneTrainer(Peer):
     """Subclasses define the preparation and the batches of an epoch."""
 
@@ -90,8 +96,7 @@ class OneTrainer(Peer):
         import torch
 
         torch.set_num_threads(1)
-        for name in self.libraries:
-            importlib.import_module(name)
+        import_modules(*self.libraries)
 
     def run(self) -> Sequence[TrainerResult]:
         return [self._trainer.train(self.read_epoch(number) for number in range(self._request.epochs))]

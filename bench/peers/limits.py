@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.peers.base import OneTrainer, Peer, RayPeer, map_ahead
+from bench.peers.base import OneTrainer, Peer, RayPeer, import_modules, map_ahead
 from bench.training.tensors import TableToTensors, Tensors, cut_batches
 from bench.training.trainer import EpochTimes, TrainerResult
 
@@ -158,7 +158,7 @@ class _Taker:
     """A trainer that is started in advance."""
 
     def __init__(self) -> None:
-        _import_all()
+        import_modules(*_IMPORTS)
 
     def ready(self) -> bool:
         return True
@@ -170,15 +170,8 @@ class _Taker:
 
 
 def _put(size_bytes: int, count: int) -> Any:
-    _import_all()
+    import_modules(*_IMPORTS)
     import numpy as np
 
     outputs = [np.zeros(size_bytes, np.uint8) for _ in range(count)]
     return outputs if count > 1 else outputs[0]
-
-
-def _import_all() -> None:
-    import importlib
-
-    for name in _IMPORTS:
-        importlib.import_module(name)

@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.peers.base import RayPeer
-from bench.peers.windrow_threads import ShardEpochs, build_pipeline, estimate_memory, import_all
+from bench.peers.base import RayPeer, import_modules
+from bench.peers.windrow_threads import IMPORTS, ShardEpochs, build_pipeline, estimate_memory
 from bench.training.request import Request
 from bench.training.trainer import Trainer, TrainerResult
 
@@ -19,10 +19,7 @@ class _TrainerActor:
     """A trainer in its own process; it takes no CPU slot, so that data tasks have all of them."""
 
     def __init__(self, request: Request, number: int) -> None:
-        import importlib
-
-        for name in _IMPORTS:
-            importlib.import_module(name)
+        import_modules(*_IMPORTS)
         self._trainer = Trainer(request)
         self._trainer.join(number)
 
@@ -51,7 +48,7 @@ class WindrowRay(RayPeer):
     def prepare(self) -> None:
         import ray
 
-        import_all()
+        import_modules(*IMPORTS)
         super().prepare()
         request = self._request
         actor = ray.remote(num_cpus=int(request.computing))(_TrainerActor)

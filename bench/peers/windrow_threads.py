@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
 import windrow
-from bench.peers.base import Peer
+from bench.peers.base import Peer, import_modules
 from bench.training.request import Request
 from bench.training.results import MemoryEstimate
 from bench.training.trainer import Trainer, TrainerResult
 
 # modules that windrow imports on first use
-_IMPORTS = (
+IMPORTS = (
+    "fsspec.implementations.local",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
     "windrow.dataset.dataset",
     "windrow.pipeline.shard.shard",
     "windrow.pipeline.delivery.tensors.column_tensors",
@@ -53,13 +55,6 @@ class KeepTensorColumns:
             for field in selected.schema
         ]
         return selected.cast(pa.schema(fields))
-
-
-def import_all() -> None:
-    """Import the modules that reading loads lazily, so that the idle memory includes them."""
-    names = ("fsspec.implementations.local", "pyarrow.dataset", "pyarrow.parquet", *_IMPORTS)
-    for name in names:
-        import_module(name)
 
 
 def estimate_memory(pipeline: Any, request: Request) -> MemoryEstimate:
@@ -102,7 +97,7 @@ class WindrowThreads(Peer):
     def prepare(self) -> None:
         import torch
 
-        import_all()
+        import_modules(*IMPORTS)
         torch.set_num_threads(1)
 
     def run(self) -> Sequence[TrainerResult]:

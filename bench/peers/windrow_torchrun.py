@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.peers.base import Peer
-from bench.peers.windrow_threads import ShardEpochs, build_pipeline, import_all
+from bench.peers.base import Peer, import_modules
+from bench.peers.windrow_threads import IMPORTS, ShardEpochs, build_pipeline
 from bench.system.processes import make_torchrun
 from bench.training.request import Request
 from bench.training.trainer import Trainer, TrainerResult
@@ -22,7 +22,7 @@ from bench.training.trainer import Trainer, TrainerResult
 
 class WindrowTorchrun(Peer):
     def prepare(self) -> None:
-        import_all()
+        import_modules(*IMPORTS)
 
     def run(self) -> Sequence[TrainerResult]:
         ranks = self._request.trainers
@@ -39,7 +39,7 @@ def main() -> None:
     request: Request = pickle.loads(Path(sys.argv[1]).read_bytes())
     folder, rank = Path(sys.argv[2]), int(os.environ["RANK"])
     trainer = Trainer(request)
-    import_all()
+    import_modules(*IMPORTS)
     shard = build_pipeline(request, "auto").options(progress=False).shard(equal=request.equal)
     source = ShardEpochs(shard, request, reports_tasks=rank == 0)
     result = trainer.train(source)

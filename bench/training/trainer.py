@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ _SIDE = 256
 _SETTLE_SECONDS = 1.5
 _ALONE_SECONDS = 1.0
 _LAUNCHES = 64
-_POLL_SECONDS = 0.005
 
 
 @dataclass
@@ -223,24 +223,16 @@ def slowed_share(seconds: float, launches: int, alone: tuple[float, float]) -> f
 
 
 def agree_on_maximum(rendezvous: str, own: float, rank: int, trainers: int, timeout_seconds: float) -> float:
-    """The maximum of all trainers' numbers; each trainer writes its own to a file next to ``rendezvous``."""
-    draft = _file_of(rendezvous, rank).with_suffix(".draft")
-    draft.write_text(repr(own))
-    draft.rename(_file_of(rendezvous, rank))
-    until = time.monotonic() + timeout_seconds
-    missing = set(range(trainers))
-    while missing := {other for other in missing if not _file_of(rendezvous, other).exists()}:
-        if time.monotonic() > until:
-            raise TimeoutError(f"trainers {sorted(missing)} did not report their pace")
-        time.sleep(_POLL_SECONDS)
-    return max(float(_file_of(rendezvous, other).read_text()) for other in range(trainers))
+    """The maximum of all trainers' numbers, which they exchange through a file next to ``rendezvous``."""
+    from torch.distributed import FileStore  # type: ignore[attr-defined]  # torch imports it with others
+
+    store = FileStore(f"{rendezvous}-pace", trainers)
+    store.set_timeout(timedelta(seconds=timeout_seconds))
+    store.set(str(rank), repr(own))
+    # this waits for the others
+    return max(float(store.get(str(other))) for other in range(trainers))
 
 
 def remove_agreement(rendezvous: str) -> None:
-    path = Path(rendezvous)
-    for file in path.parent.glob(f"{path.name}*"):
+    for file in Path(rendezvous).parent.glob(f"{Path(rendezvous).name}*"):
         file.unlink(missing_ok=True)
-
-
-def _file_of(rendezvous: str, rank: int) -> Path:
-    return Path(f"{rendezvous}-{rank}.number")
