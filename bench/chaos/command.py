@@ -110,15 +110,15 @@ class _KillExecutor:
             self._trainers.look()
 
     def wait_for_steps(self, steps: int, seconds: float) -> None:
-        wanted = [before + steps for before in self._trainers.progress.steps()]
+        wanted = [before + steps for before in self._trainers.count_steps()]
         until = time.monotonic() + seconds
-        while any(now < due for now, due in zip(self._trainers.progress.steps(), wanted, strict=True)):
+        while any(now < due for now, due in zip(self._trainers.count_steps(), wanted, strict=True)):
             self.wait(_POLL_SECONDS)
             if self._trainers.errors:
                 return
             if time.monotonic() > until:
                 self._trainers.errors.append(
-                    f"after {seconds:.0f} s, trainers are at steps {self._trainers.progress.steps()}, not {wanted}"
+                    f"after {seconds:.0f} s, trainers are at steps {self._trainers.count_steps()}, not {wanted}"
                 )
                 return
 

@@ -60,29 +60,11 @@ def read_incarnation(path: Path, shard: int, began: float, state: dict[str, Any]
     return Incarnation(shard, began, state, steps)
 
 
-class SharedProgress:
-    """Step counts of all trainers, in a file that each of them maps; the last entry is the stop flag."""
-
-    def __init__(self, path: Path, trainers: int) -> None:
-        if not path.exists():
-            np.zeros(trainers + 1, "<i8").tofile(path)
-        self._steps: NDArray[np.int64] = np.memmap(path, "<i8", "r+", shape=(trainers + 1,))
-
-    def set(self, shard: int, steps: int) -> None:
-        self._steps[shard] = steps
-
-    def minimum(self) -> int:
-        return int(self._steps[:-1].min())
-
-    def steps(self) -> list[int]:
-        return self._steps[:-1].tolist()
-
-    def stop(self) -> None:
-        self._steps[-1] = 1
-
-    @property
-    def stopped(self) -> bool:
-        return bool(self._steps[-1])
+def open_progress(path: Path, trainers: int) -> NDArray[np.int64]:
+    """Step counts of all trainers, in a file that each of them maps; the last entry tells them to stop."""
+    if not path.exists():
+        np.zeros(trainers + 1, "<i8").tofile(path)
+    return np.memmap(path, "<i8", "r+", shape=(trainers + 1,))
 
 
 class Trainer:
@@ -100,7 +82,7 @@ class Trainer:
         log_path: Path,
         steps: int,
     ) -> None:
-        progress = SharedProgress(log_path.with_name("progress"), setting.trainers)
+        progress = open_progress(log_path.with_name("progress"), setting.trainers)
         if state is not None:
             shard.load_state_dict(state)
         with log_path.open("a") as log:
@@ -115,10 +97,10 @@ class Trainer:
                     write_step(log, got)
                     step += 1
                     done = epoch.number * steps + step
-                    progress.set(number, done)
-                    while done - progress.minimum() > setting.lead and not progress.stopped:
+                    progress[number] = done
+                    while done - progress[:-1].min() > setting.lead and not progress[-1]:
                         time.sleep(_POLL_SECONDS)
-                    if progress.stopped:
+                    if progress[-1]:
                         shard.close()
                         return
                     began = time.time()
@@ -155,7 +137,7 @@ class TrainerGroup:
         self._folder, self._expected = folder, expected
         self._ended: list[Incarnation] = []
         self._started = 0
-        self.progress = SharedProgress(folder / "progress", setting.trainers)
+        self._progress = open_progress(folder / "progress", setting.trainers)
         self.errors: list[str] = []
         self._live = [
             self._begin(shard, None, trainer_nodes[shard % len(trainer_nodes)])
@@ -177,18 +159,22 @@ class TrainerGroup:
         )
         return shard, live.node
 
+    def count_steps(self) -> list[int]:
+        """The steps that each trainer has completed over all epochs."""
+        return self._progress[:-1].tolist()
+
     def look(self) -> None:
         import ray
 
         for shard, live in enumerate(self._live):
             done, _ = ray.wait([live.running], timeout=0)
-            if done and not self.progress.stopped:
+            if done and not self._progress[-1]:
                 self.errors.append(f"trainer {shard}: {_describe_end(live.running)}")
 
     def finish(self, seconds: float) -> list[Incarnation]:
         import ray
 
-        self.progress.stop()
+        self._progress[-1] = 1
         running = [live.running for live in self._live]
         _, late = ray.wait(running, num_returns=len(running), timeout=seconds)
         for shard, live in enumerate(self._live):

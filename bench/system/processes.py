@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from glob import glob
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -93,15 +95,10 @@ class ProcessTree:
         """Wait for running processes to end on their own, then kill them."""
         kill_at = time.monotonic() + grace_seconds
         while (living := self.living()) and time.monotonic() < kill_at + grace_seconds:
-            if time.monotonic() > kill_at:
-                _kill(living)
+            for process in living if time.monotonic() > kill_at else ():
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
             time.sleep(_POLL_SECONDS)
-
-
-def _kill(processes: list[int]) -> None:
-    for process in processes:
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
 
 
 def _read_start(process: int) -> bytes | None:
@@ -121,22 +118,12 @@ def _read_stat(process: int) -> list[bytes] | None:
 def _find_shared_files(processes: list[int]) -> list[str]:
     """One path to each shared-memory file that a tree has open."""
     found: dict[int, str] = {}
-    for process in processes:
-        folder = f"/proc/{process}/fd"
-        try:
-            paths = [f"{folder}/{name}" for name in os.listdir(folder)]
-            shared = [path for path in paths if _read_link(path).startswith(_SHARED)]
-            found.update({os.stat(path).st_ino: path for path in shared})
-        except OSError:
-            continue  # the process ended meanwhile
+    for path in (path for process in processes for path in glob(f"/proc/{process}/fd/*")):
+        # a file may be closed meanwhile
+        with suppress(OSError):
+            if os.readlink(path).startswith(_SHARED):
+                found[os.stat(path).st_ino] = path
     return list(found.values())
-
-
-def _read_link(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
 
 
 def _read_blocks(path: str) -> int:
@@ -148,17 +135,10 @@ def _read_blocks(path: str) -> int:
 
 def _read_counts(process: int) -> tuple[int, int]:
     """Bytes of anonymous and of shared pages that one process maps."""
-    try:
-        with open(f"/proc/{process}/status", "rb") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return 0, 0
-    kib = {
-        line.split()[0]: int(line.split()[1])
-        for line in lines
-        if line.startswith((b"RssAnon:", b"RssShmem:"))
-    }
-    return kib.get(b"RssAnon:", 0) * 1024, kib.get(b"RssShmem:", 0) * 1024
+    kib: dict[str, str] = {}
+    with suppress(OSError):
+        kib |= dict(re.findall(r"Rss(Anon|Shmem):\s+(\d+)", Path(f"/proc/{process}/status").read_text()))
+    return int(kib.get("Anon", 0)) * 1024, int(kib.get("Shmem", 0)) * 1024
 
 
 class MemorySampler:

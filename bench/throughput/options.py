@@ -30,35 +30,22 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 def add_throughput(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
-    group = parser.add_argument_group("run")
-    group.add_argument("--executor", default="threads", help="threads, ray, both, or none")
+    add = parser.add_argument_group("run").add_argument
+    add("--executor", default="threads", help="threads, ray, both, or none")
     systems = f"systems to compare with: {', '.join(PEERS)}; or none"
-    group.add_argument("--peers", default=_DEFAULT_PEERS, metavar="A,B", help=systems)
-    group.add_argument("--trainers", type=read_count, help="trainers (default: 1 on threads, 2 on Ray)")
-    group.add_argument("--epochs", type=read_count, default=BenchConfig.epochs, help="number of epochs")
-    group.add_argument(
-        "--peer-epochs", dest="rival_epochs", type=read_count, default=4, help="number of epochs of rivals"
-    )
-    group.add_argument("--rounds", type=read_count, default=1, help="times that all systems run, in turns")
-    group.add_argument("--window", help="window size in bytes (256MiB) or blocks (12) (default: all rows)")
-    group.add_argument(
-        "--batch-size", type=read_count, default=BenchConfig.batch_size, help="rows of a batch"
-    )
-    group.add_argument("--train", action="store_true", help="train a small model on the batches")
-    group.add_argument(
-        "--paced",
-        action="store_true",
-        help="after a third of the epochs, trainers sleep after each batch for the mean time between batches "
-        "before, like a GPU that is as fast as the engine; only the last third is measured",
-    )
-    group.add_argument(
-        "--computing",
-        action="store_true",
-        help="like --paced, but trainers compute on one core each, for twice as long as the remaining cores need "
-        "for a batch; the table shows the slowdown by the engine; needs fewer trainers than cores",
-    )
-    caches = "where windrow caches decoded blocks (default: no cache)"
-    group.add_argument("--cache", choices=("memory", "disk"), help=caches)
+    add("--peers", default=_DEFAULT_PEERS, metavar="A,B", help=systems)
+    add("--trainers", type=read_count, help="trainers (default: 1 on threads, 2 on Ray)")
+    add("--epochs", type=read_count, default=BenchConfig.epochs, help="number of epochs")
+    add("--peer-epochs", dest="rival_epochs", type=read_count, default=4, help="number of epochs of rivals")
+    add("--rounds", type=read_count, default=1, help="times that all systems run, in turns")
+    add("--window", help="window size in bytes (256MiB) or blocks (12) (default: all rows)")
+    add("--batch-size", type=read_count, default=BenchConfig.batch_size, help="rows of a batch")
+    add("--cache", choices=("memory", "disk"), help="where windrow caches decoded blocks (default: no cache)")
+    add("--train", action="store_true", help="train a small model on the batches")
+    paced = "after a third of the epochs, trainers sleep after each batch as long as one took; the last third counts"
+    add("--paced", action="store_true", help=paced)
+    computing = "like --paced, but trainers compute for twice as long as the other cores need for a batch"
+    add("--computing", action="store_true", help=computing)
 
 
 def read_count(text: str) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from bench.chaos.analysis import compare, compute_throughput, draw_report, find_recoveries, make_report
 from bench.chaos.setting import KINDS, Expected, Kill, plan_kills
-from bench.chaos.trainers import Incarnation, SharedProgress, Step, read_incarnation, write_step
+from bench.chaos.trainers import Incarnation, Step, open_progress, read_incarnation, write_step
 
 STEPS = 4
 ROWS = 10
@@ -124,12 +124,11 @@ def test_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
 
 
 def test_trainers_see_the_progress_of_others(tmp_path: Path) -> None:
-    one, other = (SharedProgress(tmp_path / "progress", 2) for _ in range(2))
-    one.set(0, 7)
-    assert (other.minimum(), other.steps(), other.stopped) == (0, [7, 0], False)
-    other.set(1, 9)
-    other.stop()
-    assert (one.minimum(), one.stopped) == (7, True)
+    one, other = (open_progress(tmp_path / "progress", 2) for _ in range(2))
+    one[0] = 7
+    assert other.tolist() == [7, 0, 0]
+    other[1:] = 9, 1
+    assert one.tolist() == [7, 9, 1]
 
 
 def test_report_is_a_table() -> None:
