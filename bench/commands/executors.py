@@ -16,7 +16,7 @@ from bench.system.console import ProgressLine, align_table, choose_names, read_s
 from bench.system.machine import describe_load, describe_machine
 from bench.system.processes import start_systems
 
-_CACHES = ("none", "memory")
+_CACHES, _TRAINERS = ("none", "memory"), 2
 _MIN_SHARE = 0.9
 _PARTS_HEAD = "CPU s of an epoch on Ray"
 _NOTE = (
@@ -30,8 +30,6 @@ _Medians = Mapping[tuple[str, str], Mapping[str, float]]
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_measured(parser, shapes="plain,tokens")
-    parser.add_argument("--trainers", type=int, default=2, help="trainers")
-    parser.add_argument("--caches", default="none,memory", help="of none, memory")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
     parser.add_argument("--epochs", type=int, default=6, help="epochs in each")
     parser.add_argument("--store", default="6GB", help="size of Ray's object store")
@@ -40,19 +38,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure and print the tables; the exit status is 0 if cached epochs on Ray reach what is asked."""
     names = choose_names("--shapes", options.shapes, tuple(SHAPES))
-    caches = choose_names("--caches", options.caches, _CACHES)
-    if min(options.trainers, options.rounds, options.epochs) < 1:
-        raise ValueError("--trainers, --rounds and --epochs: 1 or more")
+    if min(options.rounds, options.epochs) < 1:
+        raise ValueError("--rounds and --epochs: 1 or more")
     machine, line = describe_machine(), ProgressLine(sys.stderr)
-    print(f"{describe_load(machine)}, {options.size} decoded each, {options.trainers} trainers", flush=True)
+    print(f"{describe_load(machine)}, {options.size} decoded each, {_TRAINERS} trainers", flush=True)
     measured = []
     store_bytes = read_size(options.store, "--store")
     with start_systems("bench.shapes.systems", EXECUTORS, options.folder, store_bytes) as processes:
         for name in names:
-            request = {**request_shape(name, options), "trainers": options.trainers}
+            request = {**request_shape(name, options), "trainers": _TRAINERS}
             for number in range(options.rounds):
                 line.start(f"{name}, round {number + 1} of {options.rounds}")
-                for cache, process in product(caches, processes):
+                for cache, process in product(_CACHES, processes):
                     answer = process.run({**request, "cache": None if cache == "none" else cache})
                     if "error" in answer:
                         raise ValueError(f"{name}, {cache}, {process.name}: {answer['error']}")

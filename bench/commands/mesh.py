@@ -23,7 +23,7 @@ from windrow.pipeline.plan.program import RUN_BYTES
 _MOST_TASKS = 1.02
 # with two replicas of each shard; more of them than cores have to share these
 _MOST_SECONDS = 1.3
-_WINDOWS = 8
+_SHARDS, _WINDOWS = 2, 8
 _BATCH_ROWS = 16_384
 _STORE_BYTES = 2 * 2**30
 # the first epoch pays for processes that start and memory that is touched first
@@ -53,7 +53,6 @@ class _Run:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", default="1.4GB", help="decoded size of the data")
-    parser.add_argument("--shards", type=int, default=2, help="shards: the data-parallel size")
     parser.add_argument("--replicas", default="2,4", help="replicas of each shard, one or more numbers")
     parser.add_argument("--epochs", type=int, default=5, help="epochs of each run")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each kind, in turns")
@@ -72,10 +71,10 @@ def run(options: argparse.Namespace) -> int:
     idle: dict[int, _Run] = {}
     for number in range(options.rounds):
         for count in counts:
-            line.start(f"round {number + 1}: {options.shards} shards, {count} of each")
+            line.start(f"round {number + 1}: {_SHARDS} shards, {count} of each")
             if not number:
-                idle[count] = _measure(idle_paths, _IDLE_BYTES // _WINDOWS, options.shards, count, 2)
-            run = _measure(paths, size // _WINDOWS, options.shards, count, options.epochs)
+                idle[count] = _measure(idle_paths, _IDLE_BYTES // _WINDOWS, _SHARDS, count, 2)
+            run = _measure(paths, size // _WINDOWS, _SHARDS, count, options.epochs)
             runs[count].append(replace(run, idle_bytes=idle[count].memory_bytes))
             line.finish(f"{statistics.median(run.seconds):.2f} s")
     rows, is_met = [], True
@@ -85,11 +84,11 @@ def run(options: argparse.Namespace) -> int:
         more = of.data_bytes - base.data_bytes
         is_met = is_met and (count > 2 or of.seconds <= _MOST_SECONDS * base.seconds)
         is_met = is_met and of.tasks <= _MOST_TASKS * base.tasks
-        is_met = is_met and more <= options.shards * RUN_BYTES and of.data_bytes <= of.explained_bytes
+        is_met = is_met and more <= _SHARDS * RUN_BYTES and of.data_bytes <= of.explained_bytes
         speed = f"{of.seconds:.2f}", f"{of.seconds / base.seconds:.2f}"
         tasks = f"{of.tasks:,.0f}", f"{of.tasks / base.tasks:.3f}"
         memory = (f"{size / 1e6:,.0f}" for size in (of.memory_bytes, of.data_bytes, more, of.explained_bytes))
-        rows.append((f"{options.shards} x {count}", *speed, *tasks, *memory))
+        rows.append((f"{_SHARDS} x {count}", *speed, *tasks, *memory))
     print(align_table(_HEADS, rows, ("trainers",)), _NOTE, sep="\n")
     return int(not is_met)
 

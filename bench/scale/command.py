@@ -115,10 +115,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--check", action="store_true", help="only validate: predict runs on this machine and measure them"
     )
-    group.add_argument("--rounds", type=int, default=1, help="validation rounds")
-    group.add_argument(
-        "--patience", type=float, default=60.0, help="maximum seconds to wait until the machine is idle"
-    )
     group.add_argument("--setting", help="only settings whose name contains this")
     group.add_argument("--costs", type=Path, metavar="PATH", help="unit costs as JSON, instead of measuring")
     group.add_argument(
@@ -143,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
     config = BenchConfig(systems=("windrow-threads", "windrow-ray"), folder=options.folder)
     if options.check:
         ray_costs = read_costs(options.costs) if options.costs else measure_ray_costs(Costs())
-        ratios = list(validate_here(config, line, options.rounds, ray_costs, options.patience))
+        ratios = list(validate_here(config, line, ray_costs))
         print(_draw_ratios(ratios))
         return int(any(abs(one.ratio - 1) > _MAX_ERROR for one in ratios))
     settings = [setting for setting in SETTINGS if (options.setting or "") in setting.name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import product
 
 from bench.scale.cluster import Cluster, Costs
 from bench.scale.run import simulate
@@ -22,7 +23,7 @@ from windrow.shuffle.order.epoch_plan import WindowCut
 
 _EPOCHS = {"windrow-threads": 8, "windrow-ray": 14}
 _TRAINERS = {"windrow-threads": 1, "windrow-ray": 2}
-_MANY_WINDOWS = 10
+_MANY_WINDOWS, _IDLE_SECONDS = 10, 60.0
 _STORE_SHARE = 0.3
 
 
@@ -52,21 +53,17 @@ def measure_ray_costs(base: Costs) -> Costs:
     return replace(base, **run_alone("bench.scale.ray_costs", None))
 
 
-def validate_here(
-    config: BenchConfig, line: ProgressLine, rounds: int, ray_costs: Costs, timeout_seconds: float
-) -> Iterator[Ratio]:
+def validate_here(config: BenchConfig, line: ProgressLine, ray_costs: Costs) -> Iterator[Ratio]:
     """Measure and predict runs on this machine, with costs and runs measured in turn while it is otherwise idle."""
     paths = find_data(config, line)
     facts = read_facts(paths, count_cores())
-    for _ in range(rounds):
-        for system in config.systems:
-            for windows in (1, _MANY_WINDOWS):
-                wait_until_idle(timeout_seconds)
-                before = measure_costs(system, paths, ray_costs)
-                measured, cores = _measure(config, system, windows, facts, line)
-                costs = _mean(before, measure_costs(system, paths, ray_costs))
-                predicted = predict_here(system, windows, paths, costs, cores)
-                yield Ratio(system, windows, predicted, measured, cores)
+    for system, windows in product(config.systems, (1, _MANY_WINDOWS)):
+        wait_until_idle(_IDLE_SECONDS)
+        before = measure_costs(system, paths, ray_costs)
+        measured, cores = _measure(config, system, windows, facts, line)
+        costs = _mean(before, measure_costs(system, paths, ray_costs))
+        predicted = predict_here(system, windows, paths, costs, cores)
+        yield Ratio(system, windows, predicted, measured, cores)
 
 
 def _mean(one: Costs, other: Costs) -> Costs:

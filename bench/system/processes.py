@@ -36,7 +36,7 @@ _TICK = 1 / os.sysconf("SC_CLK_TCK")
 _MOST_OF_A_CORE = 0.02
 _REFRESH_SECONDS, _SAMPLE_SECONDS = 0.5, 0.05
 _SHARED = ("/dev/shm/", "/memfd:")
-_END_SECONDS, _ORPHAN_SECONDS = 15.0, 3.0
+_END_SECONDS, _ORPHAN_SECONDS = 30.0, 3.0
 _ANSWER_SECONDS = 600.0
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -338,24 +338,25 @@ def _answer_requests() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     answer: Callable[[Any], dict[str, Any]] | None = None
-    while True:
+    is_interrupted = False
+    while not is_interrupted:
         found: dict[str, Any] = {}
-        is_interrupted = False
         try:
             request = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
             if answer is None:
                 module, arguments = request
                 answer = importlib.import_module(module).start(*arguments)
             else:
                 found = answer(request)
-        except EOFError:
-            return
         except (Exception, KeyboardInterrupt) as error:
             traceback.print_exc()
             found, is_interrupted = {"error": shorten_error(error)}, isinstance(error, KeyboardInterrupt)
         pickle.dump(found, answers)
         answers.flush()
-        if answer is None or is_interrupted:
+        if answer is None:
             return
 
 
