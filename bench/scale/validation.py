@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import statistics
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
+from pathlib import Path
 
 from bench.scale.cluster import Cluster, Costs
 from bench.scale.run import simulate
 from bench.system.console import ProgressLine
-from bench.system.free_cores import FreeCores, wait_until_idle
 from bench.system.machine import count_cores, read_memory_bytes
-from bench.system.processes import run_alone
+from bench.system.processes import list_tree, read_cpu_seconds, run_alone
 from bench.throughput.launch import run_rounds
 from bench.throughput.options import BenchConfig, find_data
 from bench.training.facts import Facts, read_facts
@@ -23,7 +26,11 @@ from windrow.shuffle.order.epoch_plan import WindowCut
 
 _EPOCHS = {"windrow-threads": 8, "windrow-ray": 14}
 _TRAINERS = {"windrow-threads": 1, "windrow-ray": 2}
-_MANY_WINDOWS, _IDLE_SECONDS = 10, 60.0
+_MANY_WINDOWS = 10
+# how long to wait for a machine of which others use less than a share
+_IDLE_SECONDS, _INTERVAL_SECONDS, _QUIET_SHARE = 60.0, 1.0, 0.08
+_SAMPLE_SECONDS = 0.2
+_TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 _STORE_SHARE = 0.3
 
 
@@ -58,7 +65,7 @@ def validate_here(config: BenchConfig, line: ProgressLine, ray_costs: Costs) -> 
     paths = find_data(config, line)
     facts = read_facts(paths, count_cores())
     for system, windows in product(config.systems, (1, _MANY_WINDOWS)):
-        wait_until_idle(_IDLE_SECONDS)
+        _wait_until_idle()
         before = measure_costs(system, paths, ray_costs)
         measured, cores = _measure(config, system, windows, facts, line)
         costs = _mean(before, measure_costs(system, paths, ray_costs))
@@ -80,7 +87,7 @@ def _measure(
     one = replace(
         config, systems=(system,), window=window, epochs=_EPOCHS[system], trainers=_TRAINERS[system], rounds=1
     )
-    with FreeCores(count_cores()) as left:
+    with _FreeCores() as left:
         (result,) = run_rounds(one, facts, line)
     if result.error is not None:
         raise ValueError(f"{system} failed: {result.error}")
@@ -110,3 +117,52 @@ def predict_here(system: str, windows: int, paths: Sequence[str], costs: Costs, 
     outcome = simulate(Job(source, cut, 5, 7), cluster, costs, batch_rows=65_536, epochs=4, grain=None)
     assert outcome.epoch_seconds is not None, "all epochs were simulated"
     return outcome.epoch_seconds
+
+
+def _wait_until_idle() -> None:
+    until, share = time.monotonic() + _IDLE_SECONDS, 1.0
+    while share > _QUIET_SHARE and time.monotonic() < until:
+        busy, total = _read_core_seconds()
+        time.sleep(_INTERVAL_SECONDS)
+        busy_now, total_now = _read_core_seconds()
+        share = (busy_now - busy) / max(_TICK_SECONDS, total_now - total)
+
+
+class _FreeCores:
+    """Samples the cores that are left free by all processes but this one and those that it has started."""
+
+    def __init__(self) -> None:
+        self._used: dict[int, float] = {}
+        self._samples: list[tuple[float, float]] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> _FreeCores:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def during(self, start: float, end: float) -> float:
+        """Mean number of free cores between two times of the monotonic clock."""
+        before = max((sample for sample in self._samples if sample[0] <= start), default=self._samples[0])
+        after = min((sample for sample in self._samples if sample[0] >= end), default=self._samples[-1])
+        seconds = max(_SAMPLE_SECONDS, after[0] - before[0])
+        return max(0.1, count_cores() - (after[1] - before[1]) / seconds)
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(_SAMPLE_SECONDS):
+            for process in list_tree(os.getpid()):
+                # nothing more is known of one that has ended
+                self._used[process] = max(read_cpu_seconds(process), self._used.get(process, 0.0))
+            busy, _ = _read_core_seconds()
+            self._samples.append((time.monotonic(), busy - sum(self._used.values())))
+
+
+def _read_core_seconds() -> tuple[float, float]:
+    """Seconds in which cores were busy since the start of the machine, and those of all cores."""
+    fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    idle = fields[3] + fields[4]
+    return (sum(fields) - idle) * _TICK_SECONDS, sum(fields) * _TICK_SECONDS
