@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -72,29 +73,24 @@ def write_data(setting: Setting, path: Path) -> None:
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
-class _SlowTransform:
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def __call__(self, batch: Any) -> Any:
-        import time
-
-        time.sleep(self._seconds)
-        return batch
+def _pass_slowly(batch: Any, seconds: float) -> Any:
+    time.sleep(seconds)
+    return batch
 
 
 def make_pipeline(setting: Setting, path: Path) -> windrow.DatasetPipeline:
     """The infinite pipeline that trainers read."""
     ds = windrow.read_parquet(str(path), target_block_bytes=1)
-    slow = ds.map_batches(_SlowTransform(setting.block_seconds), batch_format="pyarrow")
+    slow = ds.map_batches(_pass_slowly, batch_format="pyarrow", fn_args=(setting.block_seconds,))
     if setting.counted:
         slow = slow.map_batches(_filter_keys, batch_format="pyarrow", preserves_rows=False)
     pipe = slow.window(blocks_per_window=setting.window_groups).repeat()
     pipe = pipe.random_shuffle_each_window(seed=setting.seed)
     if setting.prepared:
         pipe = pipe.map_batches(
-            _SlowTransform(setting.block_seconds / 4),
+            _pass_slowly,
             batch_format="pyarrow",
+            fn_args=(setting.block_seconds / 4,),
             compute=windrow.ActorPool(min_size=1, max_size=2),
             num_cpus=0.1,
         )

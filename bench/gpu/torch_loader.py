@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from bench.training.tensors import TableToTensors
+from bench.training.tensors import to_tensors
 
 
 def load_row_groups(
@@ -35,13 +35,13 @@ class _RowGroups(IterableDataset[Any]):
         self._passes = 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        convert, info = TableToTensors(self._columns), get_worker_info()
+        info = get_worker_info()
         groups = [(path, at) for path in self._paths for at in range(pq.read_metadata(path).num_row_groups)]
         random.Random(self._passes).shuffle(groups)
         self._passes += 1
         own = groups if info is None else groups[info.id :: info.num_workers]
         for path, number in own:
             with pq.ParquetFile(path) as file:
-                tensors = convert(file.read_row_group(number, columns=self._columns))
+                tensors = to_tensors(file.read_row_group(number, columns=self._columns), self._columns)
             for views in zip(*(tensor.split(self._batch_size) for tensor in tensors.values()), strict=True):
                 yield dict(zip(tensors, views, strict=True))

@@ -17,7 +17,7 @@ from bench.system.ray_cluster import ObjectStoreUse, read_spilled, start_ray
 from bench.training.facts import is_list, iterate_tables
 from bench.training.request import Request
 from bench.training.results import MemoryEstimate
-from bench.training.tensors import TableToTensors
+from bench.training.tensors import to_tensors
 from bench.training.trainer import Trainer, TrainerResult
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class OneTrainer(Peer):
     def convert_table(self, table: Any) -> Any:
         """Arrow as tensors, or as it is if there are only lists and strings."""
         columns = self._request.tensor_columns
-        return TableToTensors(columns)(table) if columns else table
+        return to_tensors(table, columns) if columns else table
 
     def read_epoch(self, number: int) -> Iterable[Any]:
         raise NotImplementedError

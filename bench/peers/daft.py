@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bench.peers.base import OneTrainer
-from bench.training.tensors import TableToTensors, cut_batches
+from bench.training.tensors import cut_batches, to_tensors
 
 
 class Daft(OneTrainer):
@@ -22,5 +22,5 @@ class Daft(OneTrainer):
 
         frame = daft.read_parquet(list(self._request.paths)).select(*self._request.columns)
         shuffled = frame.shuffle(seed=self._request.seed + number)
-        convert = TableToTensors(self._request.tensor_columns)
-        return cut_batches(map(convert, shuffled.to_arrow_iter()), self._request.batch_size)
+        tables = (to_tensors(batch, self._request.tensor_columns) for batch in shuffled.to_arrow_iter())
+        return cut_batches(tables, self._request.batch_size)

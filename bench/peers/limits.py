@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.peers.base import OneTrainer, Peer, RayPeer, import_modules, map_ahead
-from bench.training.tensors import TableToTensors, Tensors, cut_batches
+from bench.training.tensors import Tensors, cut_batches, to_tensors
 from bench.training.trainer import EpochTimes, TrainerResult
 
 _WINDOWS = 2
@@ -79,10 +79,8 @@ class TorchScan(OneTrainer):
     """Decodes a few row groups ahead; batches that lie within one row group are views."""
 
     def read_epoch(self, number: int) -> Iterable[Tensors]:
-        convert = TableToTensors(self._request.tensor_columns)
-
         def read(group: RowGroup) -> Tensors:
-            return convert(_read_group(group, self._request.columns))
+            return to_tensors(_read_group(group, self._request.columns), self._request.tensor_columns)
 
         tables = map_ahead(read, _list_groups(self._request.paths), self._request.cores)
         return cut_batches(tables, self._request.batch_size)

@@ -48,13 +48,11 @@ def make_collate(request: Request) -> Mapping[str, Any]:
         return {}
     from ray.data.collate_fn import ArrowBatchCollateFn
 
-    from bench.training.tensors import TableToTensors
-
-    convert = TableToTensors(request.tensor_columns)
+    from bench.training.tensors import to_tensors
 
     # without Ray Data, mypy takes the base class for Any
     class Collate(ArrowBatchCollateFn):  # type: ignore[misc, unused-ignore]
         def __call__(self, batch: Any) -> Any:
-            return convert(batch)
+            return to_tensors(batch, request.tensor_columns)
 
     return {"collate_fn": Collate()}

@@ -38,23 +38,17 @@ def build_pipeline(request: Request, executor: str) -> Any:
     pipeline = pipeline.repeat(request.epochs + 1).random_shuffle_each_window(seed=request.seed)
     if request.content is None and not request.only_tensors:
         # once per run, on the workers; a collate_fn would be called for every batch
-        pipeline = pipeline.map_batches(KeepTensorColumns(request.tensor_columns), batch_format="pyarrow")
+        pipeline = pipeline.map_batches(
+            _keep_columns, batch_format="pyarrow", fn_args=(list(request.tensor_columns),)
+        )
     return pipeline.options(executor=executor, memory_limit=request.memory_limit, cache=request.cache)
 
 
-class KeepTensorColumns:
-    """Drops columns that do not fit into tensors; timestamps become int64."""
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        self._columns = list(columns)
-
-    def __call__(self, table: pa.Table) -> pa.Table:
-        selected = table.select(self._columns)
-        fields = [
-            field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field
-            for field in selected.schema
-        ]
-        return selected.cast(pa.schema(fields))
+def _keep_columns(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The columns that fit into tensors, without a copy; timestamps become int64."""
+    selected = table.select(columns)
+    kinds = [pa.int64() if pa.types.is_timestamp(field.type) else field.type for field in selected.schema]
+    return selected.cast(pa.schema(zip(columns, kinds, strict=True)))
 
 
 def estimate_memory(pipeline: Any, request: Request) -> MemoryEstimate:

@@ -10,17 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 
-class TableToTensors:
-    """A collate function that converts the named columns to tensors, timestamps to int64.
-
-    Fixed-width columns with one chunk are not copied.
-    """
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        self._columns = tuple(columns)
-
-    def __call__(self, table: pa.Table | pa.RecordBatch) -> dict[str, Any]:
-        return {name: _to_tensor(table.column(name)) for name in self._columns}
+def to_tensors(table: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> dict[str, Any]:
+    """The named columns as tensors, timestamps as int64; those of fixed width with one chunk are not copied."""
+    return {name: _to_tensor(table.column(name)) for name in columns}
 
 
 def _to_tensor(column: pa.ChunkedArray | pa.Array) -> Any:
