@@ -67,7 +67,8 @@ class Readable(Deliverable, Writable, Convertible, Transformable):
 
         Without transforms, nothing is read. With transforms, the first block that has rows is
         read and transformed in this process; if there are no rows, the schema of the source is
-        returned.
+        returned. An object of a class that transforms them, such as a model, stays in this process as
+        long as the dataset.
 
         Raises
         ------

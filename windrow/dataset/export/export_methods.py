@@ -158,7 +158,7 @@ class Convertible(ABC):
             return output.read_lazily(plan.read_source, plan.maps)
         check_fits_memory(plan, "to_ray()", free_bytes=output.object_store_bytes())
         job = self._job()
-        return output.put_tables(stream_tables(job), find_schema(job))
+        return output.put_tables(stream_tables(job), lambda: find_schema(job))
 
     def to_huggingface(self, limit: int | None = None) -> Any:
         """Return the rows of one pass as a ``datasets.Dataset``, in memory; needs the extra ``huggingface``.

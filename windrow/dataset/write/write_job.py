@@ -1,7 +1,6 @@
 """The frame of every ``write_*`` call: checks before the first byte, commit on success, cleanup on failure.
 
-Before it are the columns and types that will be stored; beside it the rows that failed; and the digest by which
-``mode="resume"`` recognises what it has begun.
+Beside it are the rows that failed, and the digest by which ``mode="resume"`` recognises what it has begun.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import pyarrow as pa
 
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
-from windrow.core.source import BlockAddress, BlockReader, Source
+from windrow.core.source import Source
 from windrow.core.tracebacks import trims_traceback
 from windrow.core.user_functions import function_name
 from windrow.dataset.logical_plan import LogicalPlan
@@ -47,9 +46,6 @@ from windrow.io.sinks.write_files import Layout, write_empty
 from windrow.io.sinks.written_manifest import WriteResult
 from windrow.io.tables.snapshot_source import TableSource
 from windrow.pipeline.exchange.derived_source import DerivedSource
-from windrow.pipeline.executors.choose_executor import resolve_executor
-from windrow.pipeline.plan.head import find_schema, read_first_rows
-from windrow.pipeline.tasks.actor_pool import ActorPool
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.transforms import FailedRows
 
@@ -93,17 +89,20 @@ def write(
     plan: LogicalPlan,
     request: WriteRequest,
     layout: Layout,
+    find_schema: Callable[[], pa.Schema],
     write_files: Callable[[Output], FinishedPart],
 ) -> WriteResult:
     """Write the rows of a plan, by ``write_files``; on failure, delete the new files and keep the old ones.
 
-    With ``mode="resume"``, the new files stay too, and the next call goes on with them.
+    With ``mode="resume"``, the new files stay too, and the next call goes on with them. ``find_schema`` finds the
+    columns and types after transforms.
     """
     resumes = request.mode == "resume"
-    schema = find_written_schema(plan, skips_failed=request.failed_rows is not None)
-    request.sink.check(layout.stored(schema))
     store = find_store(request.path, request.filesystem, request.storage_options)
+    # before the schema, since a transform can take long to load a model
     replaced = list_replaced(store, request.mode, _find_sources(plan.source))
+    schema = find_schema()
+    request.sink.check(layout.stored(schema))
     name = _digest(plan, request, layout, schema) if resumes else os.urandom(_NAME_BYTES).hex()
     job = WriteJob(name, store, request.sink, schema, layout.partition_by, resumes)
     failed, failed_before = _find_failed_folder(plan, request, job)
@@ -169,47 +168,6 @@ def _find_sources(source: Source) -> Collection[str]:
         manifest = source.manifest
         found.update(source.files.name(manifest.path(at)) for at in range(manifest.fragments))
     return found
-
-
-@dataclass(frozen=True)
-class _FirstRow:
-    """The function of a task that finds the first row after transforms."""
-
-    reader: BlockReader
-    maps: tuple[MapBatches, ...]
-    seed: int
-    skips_failed: bool
-
-    def with_maps(self, maps: tuple[MapBatches, ...]) -> _FirstRow:
-        """The same function with other transforms."""
-        return replace(self, maps=maps)
-
-    def __call__(self, addresses: Sequence[BlockAddress]) -> pa.Schema | None:
-        """Return the schema of the first row; None if there is none."""
-        failed = FailedRows() if self.skips_failed else None
-        found = read_first_rows(self.reader, addresses, self.maps, 1, self.seed, failed)
-        return None if found is None else found.schema
-
-
-def find_written_schema(plan: LogicalPlan, *, skips_failed: bool) -> pa.Schema:
-    """Return the schema after transforms, taken from their first rows.
-
-    On Ray, a transform with a pool runs on an actor here too: a model can need a GPU, or more memory, than this
-    process has.
-    """
-    has_pool = any(stage.pool is not None for stage in plan.maps) and plan.packing is None
-    if not has_pool or resolve_executor(plan.options.executor).name != "ray":
-        return find_schema(plan.job(), skips_failed=skips_failed)
-    from windrow.pipeline.executors.ray.data.remote_calls import call_stages_on_ray
-
-    source = plan.read_source
-    maps = tuple(
-        stage if stage.pool is None else replace(stage, compute=ActorPool(size=1)) for stage in plan.maps
-    )
-    call = _FirstRow(source.reader, maps, plan.seed or 0, skips_failed)
-    addresses = source.addresses(np.flatnonzero(source.blocks.rows).tolist())
-    (schema,) = call_stages_on_ray(call, [addresses], lambda _: f"the first rows of {source!r}")
-    return source.schema if schema is None else schema
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -14,19 +14,16 @@ from numpy.typing import NDArray
 
 from windrow.core.arrow_support import empty_table
 from windrow.core.errors import PlanError, SourceError
-from windrow.core.machine import available_cores
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, CorruptBlockError
 from windrow.dataset.epoch_iteration import read_epochs
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.write_job import FailedRowsFolder, Output, WriteRequest, write
+from windrow.dataset.write.write_workers import find_written_schema, open_workers
 from windrow.io.sinks.commit import FinishedPart, WriteJob, mark_finished
 from windrow.io.sinks.write_files import Layout, write_empty, write_rows
 from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
 from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS
-from windrow.pipeline.executors.choose_executor import resolve_executor
-from windrow.pipeline.executors.processes.stages import end_processes, start_processes
-from windrow.pipeline.executors.stage_workers import running_stages
-from windrow.pipeline.plan.job import Options
+from windrow.pipeline.plan.head import find_schema
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
@@ -59,6 +56,10 @@ class _PartWriter:
     reader: BlockReader
     maps: tuple[MapBatches, ...]
     skips_corrupt: bool
+
+    def with_reader(self, reader: BlockReader) -> _PartWriter:
+        """The same writer with another reader."""
+        return replace(self, reader=reader)
 
     def with_maps(self, maps: tuple[MapBatches, ...]) -> _PartWriter:
         """The same writer with other transforms."""
@@ -97,22 +98,25 @@ class _PartWriter:
 
 def write_parts(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
     """Write the rows of a plan without windows: one file per block, or files of a target size."""
-    layout = request.layout()
+    layout, source, options = request.layout(), plan.read_source, plan.options
+    spans = cut_parts(source.blocks, layout.target_bytes)
+    with open_workers(plan, source.reader, _largest_bytes(source.blocks, spans)) as workers:
 
-    def write_files(output: Output) -> FinishedPart:
-        source, options = plan.read_source, plan.options
-        writer = _PartWriter(
-            output.job, output.failed, layout, source.reader, plan.maps, options.on_error == "skip"
-        )
-        spans = cut_parts(source.blocks, layout.target_bytes)
-        digits = max(_MIN_DIGITS, len(str(len(spans))))
-        parts = [_Part(f"{at:0{digits}d}", source.addresses(span)) for at, span in enumerate(spans)]
-        missing = [part for part in parts if part.label not in output.finished]
-        written = _run(writer, missing, options, _largest_bytes(source.blocks, spans)) if missing else []
-        made = dict(zip((part.label for part in missing), written, strict=True))
-        return _gather([made.get(part.label) or output.finished[part.label] for part in parts])
+        def find_schema() -> pa.Schema:
+            return find_written_schema(plan, source, workers, skips_failed=request.failed_rows is not None)
 
-    return write(plan, request, layout, write_files)
+        def write_files(output: Output) -> FinishedPart:
+            writer = _PartWriter(
+                output.job, output.failed, layout, source.reader, plan.maps, options.on_error == "skip"
+            )
+            digits = max(_MIN_DIGITS, len(str(len(spans))))
+            parts = [_Part(f"{at:0{digits}d}", source.addresses(span)) for at, span in enumerate(spans)]
+            missing = [part for part in parts if part.label not in output.finished]
+            written = workers.call(writer, missing, _describe) if missing else []
+            made = dict(zip((part.label for part in missing), written, strict=True))
+            return _gather([made.get(part.label) or output.finished[part.label] for part in parts])
+
+        return write(plan, request, layout, find_schema, write_files)
 
 
 def cut_parts(blocks: BlockTable, target_bytes: int | None) -> list[range]:
@@ -133,35 +137,6 @@ def _largest_bytes(blocks: BlockTable, spans: Sequence[range]) -> int:
     """Estimate a task's peak memory: a whole part, since its rows can go to files in many directories."""
     sizes: NDArray[np.int64] = blocks.memory_bytes
     return _COPIES * max((int(sizes[span.start : span.stop].sum()) for span in spans), default=0)
-
-
-def _run(
-    writer: _PartWriter, parts: Sequence[_Part], options: Options, part_bytes: int
-) -> Sequence[FinishedPart]:
-    """Run the tasks on the chosen executor, in parallel as far as memory allows; results in order."""
-    executor = resolve_executor(options.executor)
-    on_ray = executor.name == "ray"
-    with running_stages(writer.reader, on_ray=on_ray) as reader:
-        writer = replace(writer, reader=reader)
-        if on_ray:
-            from windrow.pipeline.executors.ray.data.remote_calls import call_stages_on_ray
-
-            return call_stages_on_ray(writer, parts, _describe)
-        resources = executor.resources()
-        memory = options.memory_bytes or resources.memory_bytes
-        workers = min(resources.workers, memory // max(1, part_bytes))
-        return _write_on_threads(writer, parts, max(1, workers))
-
-
-def _write_on_threads(writer: _PartWriter, parts: Sequence[_Part], workers: int) -> list[FinishedPart]:
-    maps = start_processes(writer.maps, available_cores())
-    threads = ThreadPoolExecutor(workers, thread_name_prefix="windrow-write")
-    try:
-        return list(threads.map(writer.with_maps(maps), parts))
-    finally:
-        # wait for running tasks, so that nothing is written after the error was raised
-        threads.shutdown(cancel_futures=True)
-        end_processes(maps)
 
 
 def _gather(parts: Sequence[FinishedPart]) -> FinishedPart:
@@ -198,24 +173,64 @@ def write_epochs(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
             "window() and repeat()"
         )
 
-    def write_files(output: Output) -> FinishedPart:
-        rows = _batch_rows(plan, layout)
-        with closing(read_epochs(plan.job())) as epochs:
-            files = (file for epoch in epochs for file in _write_epoch(output.job, layout, epoch, rows))
+    with closing(_Epochs(plan, _batch_rows(plan, layout))) as epochs:
+
+        def write_files(output: Output) -> FinishedPart:
+            files = (file for each in epochs for file in _write_epoch(output.job, layout, *each))
             return FinishedPart(tuple(files))
 
-    return write(plan, request, layout, write_files)
+        return write(plan, request, layout, epochs.schema, write_files)
 
 
-def _write_epoch(job: WriteJob, layout: Layout, epoch: Epoch, batch_rows: int) -> list[WrittenFile]:
-    folder = f"epoch={epoch.number}/"
-    files = list(write_rows(job, layout, _tables(job, epoch, batch_rows), "", folder))
+class _Epochs:
+    """The epochs of a plan, each with its number and its rows; with transforms, the first rows tell the schema."""
+
+    def __init__(self, plan: LogicalPlan, batch_rows: int) -> None:
+        self._plan, self._batch_rows = plan, batch_rows
+        self._epochs: Generator[Epoch, None, None] | None = None
+        self._first: tuple[int, Iterator[pa.Table]] | None = None
+
+    def schema(self) -> pa.Schema:
+        """The columns and types of the rows."""
+        if not self._plan.maps:
+            return find_schema(self._plan.job())
+        # what the run's workers make: a class is not made once more for it
+        self._first = next(self._read(), None)
+        if self._first is None:
+            return find_schema(self._plan.job())
+        number, tables = self._first
+        table = next(tables, None)
+        if table is None:
+            return find_schema(self._plan.job())
+        self._first = number, chain([table], tables)
+        return table.schema
+
+    def __iter__(self) -> Iterator[tuple[int, Iterator[pa.Table]]]:
+        if self._first is not None:
+            yield self._first
+        yield from self._read()
+
+    def _read(self) -> Iterator[tuple[int, Iterator[pa.Table]]]:
+        if self._epochs is None:
+            self._epochs = read_epochs(self._plan.job())
+        for epoch in self._epochs:
+            yield epoch.number, iter(epoch.iter_batches(self._batch_rows, batch_format="pyarrow"))
+
+    def close(self) -> None:
+        """Release everything."""
+        if self._epochs is not None:
+            self._epochs.close()
+
+
+def _write_epoch(job: WriteJob, layout: Layout, number: int, tables: Iterator[pa.Table]) -> list[WrittenFile]:
+    folder = f"epoch={number}/"
+    files = list(write_rows(job, layout, _checked(job, number, tables), "", folder))
     return files or [write_empty(job, layout, folder)]
 
 
-def _tables(job: WriteJob, epoch: Epoch, batch_rows: int) -> Iterator[pa.Table]:
-    for table in epoch.iter_batches(batch_rows, batch_format="pyarrow"):
-        check_schema(job.schema, table.schema, f"epoch {epoch.number}")
+def _checked(job: WriteJob, number: int, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    for table in tables:
+        check_schema(job.schema, table.schema, f"epoch {number}")
         yield table
 
 

@@ -6,7 +6,7 @@ copy. A block is transferred to another node once, when a task there reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -95,8 +95,11 @@ def object_store_bytes() -> int:
     return int(ray.cluster_resources().get("object_store_memory", 0) * _STORE_SHARE)
 
 
-def put_tables(tables: Iterable[pa.Table], schema: pa.Schema) -> Any:
-    """Make a Ray dataset from tables, which are put into the object store one after the other."""
+def put_tables(tables: Iterable[pa.Table], find_schema: Callable[[], pa.Schema]) -> Any:
+    """Make a Ray dataset from tables, which are put into the object store one after the other.
+
+    ``find_schema`` finds the schema where there are no tables.
+    """
     refs, pending, size = [], list[pa.Table](), 0
     for table in tables:
         pending.append(table)
@@ -105,7 +108,7 @@ def put_tables(tables: Iterable[pa.Table], schema: pa.Schema) -> Any:
             refs.append(ray.put(_compact(pending)))
             pending, size = [], 0
     if pending or not refs:
-        refs.append(ray.put(_compact(pending) if pending else empty_table(schema)))
+        refs.append(ray.put(_compact(pending) if pending else empty_table(find_schema())))
     return ray.data.from_arrow_refs(refs)
 
 
