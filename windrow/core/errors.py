@@ -15,6 +15,8 @@ Exceptions of other libraries are wrapped where they enter windrow, with the ori
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from windrow.core.terminal_text import escape_controls
 
 __all__ = ["PlanError", "SourceError", "StallError", "StateError", "TransformError", "WindrowError"]
@@ -40,8 +42,19 @@ class StateError(WindrowError, ValueError):
     """A saved state does not match this data, pipeline or seed."""
 
 
+class FailedRow(NamedTuple):
+    """The row for which a transform failed: its rank in a block before the shuffle, or in an epoch behind it."""
+
+    row: int
+    block: int | None = None
+    epoch: int | None = None
+
+
 class TransformError(WindrowError):
     """A user's function raised, or its result violates what was declared for it."""
+
+    # the rank in its batch, where neither block nor epoch is set
+    _failed_row: FailedRow | None = None
 
 
 class StallError(WindrowError, TimeoutError):

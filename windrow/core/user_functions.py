@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from windrow.core.errors import PlanError, TransformError
+from windrow.core.errors import FailedRow, PlanError, TransformError
 
 # where other libraries take an expression as text
 _EXAMPLES = {
@@ -60,15 +60,18 @@ def raise_function_error(
     where: str,
     columns: Sequence[str] = (),
     kind: type[TransformError] = TransformError,
+    row: int | None = None,
 ) -> NoReturn:
-    """Raise the exception of a user's function, which got these columns, as a TransformError.
+    """Raise the exception of a user's function, which got these columns, as a TransformError; for a row of its batch.
 
     What a signal handler raised is raised unchanged: KeyboardInterrupt on Ctrl-C, or SystemExit when the
     job is terminated.
     """
     if not isinstance(exc, Exception) and _can_be_interrupted():
         raise exc
-    raise function_error(exc, where, columns, kind) from exc
+    error = function_error(exc, where if row is None else f"{where}, row {row} of its batch", columns, kind)
+    error._failed_row = None if row is None else FailedRow(row)
+    raise error from exc
 
 
 def function_error(

@@ -101,8 +101,8 @@ class MediaMethods(TextMethods):
         PlanError
             If an argument is invalid, or Pillow is not installed.
         TransformError
-            While rows are read, if an image cannot be decoded; it names the column, and the row of its batch.
-            ``write_*(failed_rows=)`` puts such rows aside.
+            While rows are read, if an image cannot be decoded; it names the column, and the file, row group
+            and row where that is known. ``write_*(failed_rows=)`` puts such rows aside.
 
         Examples
         --------
@@ -191,7 +191,8 @@ class MediaMethods(TextMethods):
         PlanError
             If an argument is invalid, or PyAV is not installed.
         TransformError
-            While rows are read, if audio cannot be decoded; it names the column, and the row of its batch.
+            While rows are read, if audio cannot be decoded; it names the column, and the file, row group
+            and row where it can be told.
 
         Examples
         --------
@@ -269,7 +270,8 @@ class MediaMethods(TextMethods):
         PlanError
             If an argument is invalid, or PyAV is not installed.
         TransformError
-            While rows are read, if a video cannot be decoded; it names the column, and the row of its batch.
+            While rows are read, if a video cannot be decoded; it names the column, and the file, row group
+            and row where it can be told.
 
         Examples
         --------

@@ -25,6 +25,7 @@ from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
 from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS
 from windrow.pipeline.plan.head import find_schema
 from windrow.pipeline.shard.epoch import Epoch
+from windrow.pipeline.tasks.failed_rows import naming_stored_rows
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.transforms import FailedRows, apply_maps, check_schema
@@ -100,7 +101,8 @@ def write_parts(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
     """Write the rows of a plan without windows: one file per block, or files of a target size."""
     layout, source, options = request.layout(), plan.read_source, plan.options
     spans = cut_parts(source.blocks, layout.target_bytes)
-    with open_workers(plan, source.reader, _largest_bytes(source.blocks, spans)) as workers:
+    running = open_workers(plan, source.reader, _largest_bytes(source.blocks, spans))
+    with naming_stored_rows(source), running as workers:
 
         def find_schema() -> pa.Schema:
             return find_written_schema(plan, source, workers, skips_failed=request.failed_rows is not None)

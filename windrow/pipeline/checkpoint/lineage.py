@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
 
-from windrow.core.errors import PlanError
+from windrow.core.errors import PlanError, TransformError
 from windrow.core.integers import as_integer
 from windrow.core.source import RowOrigin, TracingSource
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.tasks.failed_rows import add_origin, are_in_files, name_stored_row
 from windrow.shuffle.order.window_order import order_window
 
 
@@ -109,6 +111,19 @@ class Lineage:
             for place in np.unique(of_window).tolist():
                 (some,) = np.nonzero(of_window == place)
                 yield at[some], int(blocks[place]), stored[some] - before[place]
+
+
+def name_failed_row(error: BaseException, job: Job, corrupt: Sequence[int]) -> None:
+    """Complete the error of a transform by where its row is stored, if the plan and the manifest tell it."""
+    if not isinstance(error, TransformError) or error._failed_row is None or job.mixture is not None:
+        return
+    row = error._failed_row
+    if row.epoch is None:
+        name_stored_row(error, job.source)
+    elif job.rows_stated and are_in_files(job.source):
+        # a plan that cannot tell it must not hide the error
+        with suppress(Exception):
+            add_origin(error, Lineage(job, corrupt).find(row.epoch, np.array([row.row])))
 
 
 def _check_count(value: object, name: str) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from windrow.core.errors import WindrowError
+from windrow.core.errors import FailedRow, TransformError, WindrowError
 from windrow.core.tracebacks import cause_of, trim_traceback
 
 
@@ -46,6 +46,8 @@ class Failure:
     original_text: str
     # the trimmed traceback of a WindrowError's cause, or else of the exception itself
     traceback_text: str
+    # of a transform
+    failed_row: FailedRow | None = None
     # the exception itself; None in any other process
     live: BaseException | None = field(default=None, repr=False, compare=False)
 
@@ -66,6 +68,7 @@ class Failure:
             original=None if original is None else _pickle(original, dumps),
             original_text="" if original is None else f"{type(original).__name__}: {original}",
             traceback_text="".join(traceback.format_exception(traced)),
+            failed_row=exc._failed_row if isinstance(exc, TransformError) else None,
             live=exc,
         )
 
@@ -75,14 +78,21 @@ class Failure:
             if self.kind is None:
                 raise self.live
             # A new exception each time: several consumers can raise it, each in its own thread.
-            raise self.kind(self.message).with_traceback(self.live.__traceback__) from cause_of(self.live)
+            raise self._make().with_traceback(self.live.__traceback__) from cause_of(self.live)
         remote = RemoteTracebackError(self.traceback_text)
         original = self._restore_original()
         if original is not None:
             original.__cause__ = remote
         if self.kind is not None:
-            raise self.kind(self.message) from (original or remote)
+            raise self._make() from (original or remote)
         raise original or RemoteError(self.message)
+
+    def _make(self) -> WindrowError:
+        assert self.kind is not None, "only errors of windrow are made again"
+        error = self.kind(self.message)
+        if isinstance(error, TransformError):
+            error._failed_row = self.failed_row
+        return error
 
     def _restore_original(self) -> BaseException | None:
         if not self.original_text:

@@ -34,6 +34,7 @@ from windrow.pipeline.exchange.spilled_pieces import (
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.executors.stage_workers import running_stages
 from windrow.pipeline.plan.job import Options
+from windrow.pipeline.tasks.failed_rows import naming_stored_rows
 from windrow.shuffle.kernels.arrow_columns import join_table, unify_dictionaries
 
 T = TypeVar("T")
@@ -133,7 +134,8 @@ class Exchange:
     def _run(self) -> tuple[Operation, Spilled]:
         parent = self._parent
         prepare_source(parent.source)
-        with running_stages(parent.reader, on_ray=self._is_on_ray()) as reader:
+        running = running_stages(parent.reader, on_ray=self._is_on_ray())
+        with naming_stored_rows(parent.source), running as reader:
             return self._run_with(reader)
 
     def _run_with(self, reader: ParentReader) -> tuple[Operation, Spilled]:

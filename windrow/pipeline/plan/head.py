@@ -11,6 +11,7 @@ from windrow.core.arrow_support import empty_table
 from windrow.core.source import BlockAddress, BlockReader, Source
 from windrow.core.tracebacks import trims_traceback
 from windrow.pipeline.plan.job import Job
+from windrow.pipeline.tasks.failed_rows import naming_stored_rows
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.sequence_packing import sample_sequences
@@ -40,7 +41,8 @@ def read_head(
     """
     blocks = np.flatnonzero(source.blocks.rows).tolist()
     addresses = (address for block in blocks for address in source.addresses([block]))
-    found = read_first_rows(source.reader, addresses, maps, limit, seed, failed)
+    with naming_stored_rows(source):
+        found = read_first_rows(source.reader, addresses, maps, limit, seed, failed)
     return empty_table(source.schema) if found is None else found
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from windrow.core.errors import PlanError, StateError
+from windrow.pipeline.checkpoint.lineage import name_failed_row
 from windrow.pipeline.coordinator.skipped_blocks import blocks_passed
 from windrow.pipeline.delivery.delivery import Delivery, StepPart
 from windrow.pipeline.plan.cursor import Cursor
@@ -244,6 +245,7 @@ class EpochReader:
             raise
         except BaseException as error:
             self._consumer.spans.end_work(began)
+            name_failed_row(error, self._program.job, sorted(self._reader.runs.corrupt))
             self.end(error=error)
             raise
         # If anything above fails, the batch is delivered next time. There is no call below: an interrupt is

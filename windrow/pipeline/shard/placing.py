@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from windrow.core.buffer_pool import BufferPool
+from windrow.core.cached_properties import cached_property
+from windrow.core.errors import FailedRow
 from windrow.pipeline.executors.replicas.client import PlacedOutputs
-from windrow.pipeline.tasks.map_batches import MapBatches
-from windrow.pipeline.tasks.row_generator import EpochRows, RowPositions, StoredRows
+from windrow.pipeline.tasks.row_generator import EpochRows, RowGenerator
 from windrow.shuffle.kernels.place_rows import place_portion, place_rows
 from windrow.shuffle.order.ordered_rows import OrderedOutputs, join_run
 from windrow.shuffle.order.runs import Run, WindowRuns
@@ -28,17 +30,29 @@ def place_run(map_outputs: Any, run: Run, rows: slice, pool: BufferPool) -> pa.R
     return place_portion(map_outputs, run.index, run.rows, rows, schema, pool)
 
 
-def find_positions(
-    after: tuple[MapBatches, ...],
-    layout: WindowRuns | StepRuns | None,
-    shard: int,
-    epoch: int,
-    places: slice,
-    seed: int,
-) -> RowPositions:
-    """Where rows at some places of a shard's stream are in the epoch, if a transform draws random numbers."""
-    if not any(stage.rng for stage in after):
-        return StoredRows()
-    assert layout is not None, "placed rows have a layout"
-    found = layout.assignment.epoch_rows(places.start, places.stop, shard, layout.total)
-    return EpochRows(found, epoch, seed)
+@dataclass(frozen=True)
+class PlacedRows:
+    """Rows at some places of a shard's stream, whose rows of the epoch are found when they are needed."""
+
+    layout: WindowRuns | StepRuns | None
+    shard: int
+    epoch: int
+    places: slice
+    seed: int
+
+    def generator(self, stage: int, start: int, rows: int, *, changes_rows: bool) -> RowGenerator:
+        """See `RowPositions`."""
+        assert self._found is not None, "placed rows have a layout"
+        return self._found.generator(stage, start, rows, changes_rows=changes_rows)
+
+    def find(self, row: int) -> FailedRow | None:
+        """See `RowPositions`."""
+        return None if self._found is None else self._found.find(row)
+
+    @cached_property
+    def _found(self) -> EpochRows | None:
+        if self.layout is None:
+            return None
+        layout, places = self.layout, self.places
+        rows = layout.assignment.epoch_rows(places.start, places.stop, self.shard, layout.total)
+        return EpochRows(rows, self.epoch, self.seed)

@@ -23,7 +23,7 @@ from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.epoch_runs import Converter, EpochRuns, PlacedRun
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
-from windrow.pipeline.shard.placing import find_positions, place_run
+from windrow.pipeline.shard.placing import PlacedRows, place_run
 from windrow.pipeline.shard.step_parts import WindowPieces
 from windrow.pipeline.shard.waits import QUEUE_SECONDS, Spent, phases_of
 from windrow.pipeline.statistics.phases import COLLATE, PREPARE, SHUFFLE
@@ -371,9 +371,7 @@ class PrefetchLoop:
 
     def _positions(self, window: _FetchedWindow, place: int, rows: int) -> RowPositions:
         epoch = window.runs.facts.epoch
-        return find_positions(
-            self._after, window.data.layout, self._shard, epoch, slice(place, place + rows), self._seed
-        )
+        return PlacedRows(window.data.layout, self._shard, epoch, slice(place, place + rows), self._seed)
 
 
 def _acknowledge(runs: EpochRuns, window: int, slices: int, finished: bool) -> None:

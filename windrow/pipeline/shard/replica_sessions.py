@@ -17,7 +17,7 @@ from windrow.pipeline.executors.replicas.client import DirectConnection, Replica
 from windrow.pipeline.executors.replicas.host import ReplicaHost
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
 from windrow.pipeline.plan.program import RUN_BYTES, Program
-from windrow.pipeline.shard.placing import find_positions, place_run
+from windrow.pipeline.shard.placing import PlacedRows, place_run
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.narrow_outputs import fill_run
 from windrow.shuffle.kernels.place_rows import MapOutputs
@@ -51,7 +51,7 @@ def make_host(
             return rows
         origin = f"epoch {key[0]}, window {key[1]}, rows from place {run.place} of shard {shard}"
         places = slice(run.place, run.place + rows.num_rows)
-        positions = find_positions(after, data.layout, shard, key[0], places, seed or 0)
+        positions = PlacedRows(data.layout, shard, key[0], places, seed or 0)
         return preparation.run(rows, positions, origin)
 
     return ReplicaHost(

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from windrow.core.errors import FailedRow
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.philox import WORDS, philox
 
@@ -33,6 +34,9 @@ class RowPositions(Protocol):
         ``changes_rows``: the transform decides how many rows there are, which must be the same in every epoch.
         """
 
+    def find(self, row: int) -> FailedRow | None:
+        """Where a row of the table is in its block or epoch; None if that is not known."""
+
 
 @dataclass(frozen=True)
 class StoredRows:
@@ -50,6 +54,10 @@ class StoredRows:
             _derive(self.seed, 0 if changes_rows else self.epoch, f"stored {stage}"), positions
         )
 
+    def find(self, row: int) -> FailedRow | None:
+        """See `RowPositions`."""
+        return FailedRow(row, block=self.block)
+
 
 @dataclass(frozen=True)
 class EpochRows:
@@ -63,6 +71,10 @@ class EpochRows:
         """See `RowPositions`."""
         positions = self.rows[start : start + rows].astype(np.uint64)
         return RowGenerator(_derive(self.seed, self.epoch, f"shuffled {stage}"), positions)
+
+    def find(self, row: int) -> FailedRow | None:
+        """See `RowPositions`."""
+        return FailedRow(int(self.rows[row]), epoch=self.epoch)
 
 
 def _derive(seed: int, epoch: int, purpose: str) -> int:

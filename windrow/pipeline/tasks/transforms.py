@@ -48,7 +48,9 @@ def apply_maps(
     for number, stage in enumerate(maps):
         if table.num_rows:
             decides_rows = bool(changing) and number <= changing[-1]
-            batches = _Batches(stage, number, decides_rows, positions, f"{stage.name}, {origin}", failed)
+            has_all_rows = failed is None and (not changing or number <= changing[0])
+            where = f"{stage.name}, {origin}"
+            batches = _Batches(stage, number, decides_rows, has_all_rows, positions, where, failed)
             with phase(TRANSFORM_PREFIX + stage.name, aside=True):
                 table = batches.apply(table)
     return table
@@ -73,6 +75,8 @@ class _Batches:
     number: int
     # whether it, or a later one that gets its rows, decides how many rows there are
     decides_rows: bool
+    # whether no transform before it has changed which rows there are
+    has_all_rows: bool
     positions: RowPositions
     where: str
     failed: FailedRows | None
@@ -98,21 +102,24 @@ class _Batches:
     def _results(self, batches: Iterator[tuple[int, pa.Table]]) -> Iterator[pa.Table]:
         """The results in order; workers elsewhere get the next batches while one runs."""
         workers = self.stage.workers
-        begun: deque[tuple[pa.Table, Callable[[], Result]]] = deque()
+        begun: deque[tuple[int, pa.Table, Callable[[], Result]]] = deque()
         for start, rows in batches:
             call = Call(rows, self.where, self._generator(start, rows.num_rows), self.failed is not None)
-            begun.append((rows, partial(self._run, call) if workers is None else workers.start(call)))
+            begun.append((start, rows, partial(self._run, call) if workers is None else workers.start(call)))
             if workers is None or len(begun) > _BATCHES_AHEAD:
                 yield from self._finish(*begun.popleft())
         while begun:
             yield from self._finish(*begun.popleft())
 
-    def _finish(self, rows: pa.Table, wait: Callable[[], Result]) -> Iterator[pa.Table]:
+    def _finish(self, start: int, rows: pa.Table, wait: Callable[[], Result]) -> Iterator[pa.Table]:
         """The result of a batch, unless the function failed for all of it and ``failed`` takes its rows."""
         try:
             result, errors = wait()
         except TransformError as error:
             if self.failed is None or isinstance(error, ConstructorError):
+                if error._failed_row is not None:
+                    at = start + error._failed_row.row
+                    error._failed_row = self.positions.find(at) if self.has_all_rows else None
                 raise
             self.failed.add(rows, error)
             return
@@ -184,7 +191,7 @@ def _call(
     try:
         result = fn(user_batch, *stage.fn_args, **_kwargs(stage, rng))
     except RowError as exc:
-        raise_function_error(exc.error, f"{where}, row {exc.row} of its batch", batch.schema.names)
+        raise_function_error(exc.error, where, batch.schema.names, row=exc.row)
     except BaseException as exc:
         raise_function_error(exc, where, batch.schema.names)
     try:
