@@ -73,6 +73,46 @@ def test_a_name_that_looks_like_a_glob(tmp_path: Path) -> None:
     assert read_all(open_parquet(tmp_path / "x[1].parquet")).num_rows == 1
 
 
+def test_a_folder_that_looks_like_a_glob(tmp_path: Path) -> None:
+    for name in ("a[1]/x.parquet", "a[1]/b?/y.parquet", "a1/x.parquet", "b/x*.parquet", "b/xy.parquet"):
+        write(tmp_path / name, pa.table({"name": [name]}))
+    for path, root, names in (
+        ("a[1]", "a[1]", ["b?/y.parquet", "x.parquet"]),
+        ("a[1]/*.parquet", "a[1]", ["x.parquet"]),
+        ("a[1]/b?/*", "a[1]/b?", ["y.parquet"]),
+        ("a[1]/**", "a[1]", ["b?/y.parquet", "x.parquet"]),
+        ("b/x*.parquet", "b", ["x*.parquet"]),
+        ("a[12]", "", ["a1/x.parquet"]),
+        ("a[1]*", "", ["a1/x.parquet"]),
+    ):
+        for filesystem in (None, pa_fs.LocalFileSystem(), fsspec.filesystem("file")):
+            assert listed(tmp_path / path, filesystem=filesystem) == (
+                str(tmp_path / root).rstrip("/"),
+                names,
+            )
+    source = open_parquet(tmp_path / "a[1]")
+    for path in ("a[1]", "a[1]/*.parquet"):
+        assert locate_root(tmp_path / path, {"x.parquet"}).root == str(tmp_path / "a[1]")
+    assert open_parquet(tmp_path / "a[1]", manifest=source.manifest).manifest.fragments == 2
+
+
+def test_a_glob_reads_hidden_names_that_it_names(tree: Path) -> None:
+    write(tree / "c" / "_1.parquet", pa.table({"name": ["_1"]}))
+    write(tree / "c" / "_d" / "_2.parquet", pa.table({"name": ["_2"]}))
+    assert listed(f"{tree}/c/_*.parquet") == (f"{tree}/c", ["_1.parquet"])
+    assert listed(f"{tree}/c/_*/_*.parquet")[1] == ["_d/_2.parquet"]
+    assert listed(f"{tree}/**/_*.parquet")[1] == ["c/_1.parquet"]
+    assert listed(f"{tree}/a/*")[1] == ["1.parquet", "2.parquet"]
+
+
+@pytest.mark.parametrize("path", ["c", "c/*.parquet", "c/**", "*/c*.parquet"])
+def test_files_that_are_all_left_out_are_an_error_that_says_so(tmp_path: Path, path: str) -> None:
+    for name in ("c/_1.parquet", "c/.2.parquet", "c/_d/3.parquet", "_e/c.parquet"):
+        write(tmp_path / name, pa.table({"name": [name]}))
+    with pytest.raises(SourceError, match=r"begin with '\.' or '_' are left out, here .*parquet"):
+        list_files(tmp_path / path)
+
+
 def test_paths_of_partition_files_include_the_key(tree: Path) -> None:
     assert listed(tree / "k=1" / "_y=2" / "p.parquet") == (str(tree), ["k=1/_y=2/p.parquet"])
     assert listed(tree / "k=1" / "_y=2") == (f"{tree}/k=1/_y=2", ["p.parquet"])

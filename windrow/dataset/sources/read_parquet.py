@@ -38,7 +38,8 @@ def read_parquet(
         Parquet raises an error), a glob, or a list of these: local paths or URLs that fsspec
         supports (``s3://``, ``hf://``, ``memory://`` ...). Directories and globs are sorted by name; a list
         keeps its order. Directories and globs leave out names that begin with ``.`` or ``_``, of files and of
-        directories below; a file that is named itself is read whatever its name.
+        directories below, unless the glob has that character itself, as ``_*.parquet``; a file that is named
+        itself is read whatever its name. The name of a file or folder that exists is never taken for a glob.
     columns
         The columns to read, in this order; None: all. ``"s.a"`` reads the field ``a`` of the struct
         ``s`` alone, which is then a struct of the named fields, and ``"l.list.element.a"`` that of

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from windrow.core.errors import PlanError, SourceError, WindrowError
+from windrow.io.catalog.globs import Glob, has_wildcards, split_glob
 from windrow.io.catalog.hub_folders import is_data_file, make_no_files_error
 from windrow.io.storage.credentials import safe_cause, source_error
 from windrow.io.storage.error_causes import is_forbidden
@@ -24,7 +26,6 @@ from windrow.io.storage.retries import DEFAULT_RETRIES, GaveUpError, Retries, ca
 # fsspec's info of each path
 _Infos = dict[str, Mapping[str, Any]]
 
-_MAGIC = re.compile(r"[*?\[]")
 # of Windows; alone it stands for the current folder there
 _DRIVE = re.compile("[A-Za-z]:")
 _LISTING_THREADS = 16
@@ -76,13 +77,16 @@ def locate_root(
     connection = _at_commits(connect(paths, filesystem, storage_options), retries)
     if known is None:
         return Files(connection.paths[0], connection.opener, retries)
-    roots = [_lexical_root(path, known) for path in connection.paths]
+    # only what costs no request
+    exists = os.path.lexists if connection.opener is None else lambda _: False
+    roots = [_lexical_root(path, known, exists) for path in connection.paths]
     return Files(_common_root(roots), connection.opener, retries)
 
 
-def _lexical_root(path: str, known: Collection[str]) -> str:
-    if _MAGIC.search(path):
-        return _glob_root(path)
+def _lexical_root(path: str, known: Collection[str], exists: Callable[[str], bool]) -> str:
+    glob = split_glob(path, exists)
+    if glob is not None and path.rpartition("/")[2] not in known:
+        return _as_root(glob.root)
     parts = path.split("/")
     for cut in range(1, len(parts)):
         if "/".join(parts[cut:]) in known:
@@ -124,7 +128,8 @@ def check_connection(connection: Connection, retries: Retries) -> _Infos:
         # of the Hub, the request for commits was the first
         return {}
     path = connection.paths[0]
-    probed = _glob_root(path) if _MAGIC.search(path) else path
+    glob = split_glob(path, lambda _: False)
+    probed = path if glob is None else _as_root(glob.root)
     deadline = time.monotonic() + _CONTACT_SECONDS
 
     def ask() -> _Infos:
@@ -160,7 +165,7 @@ def _mapped_errors(connection: Connection, path: str) -> Iterator[None]:
     except WindrowError:
         raise
     except FileNotFoundError as error:
-        kind = "glob" if _MAGIC.search(path) else "file or directory"
+        kind = "glob" if has_wildcards(path) else "file or directory"
         raise SourceError(
             f"{_url(connection, path)} matches nothing: no such {kind}; check the path"
         ) from safe_cause(error, connection.secrets)
@@ -178,49 +183,77 @@ def _find_files(
     connection: Connection, path: str, known: _Infos, format_name: str | None
 ) -> tuple[str, _Infos]:
     list_directory = partial(_list_directory, connection.lister, format_name)
-    if _MAGIC.search(path):
-        found = _glob(connection.lister, path, list_directory)
-        if found:
-            return _glob_root(path), found
+    glob = split_glob(path, partial(_exists, connection.lister))
+    if glob is not None:
+        return _as_root(glob.root), _glob(connection, path, glob, list_directory)
     info = known.get(path) or connection.lister.info(path)
     if info["type"] == "directory":
-        found = list_directory(path)
+        found, hidden = list_directory(path)
         if not found and isinstance(connection.opener, HubFiles):
-            raise make_no_files_error(path, _list_directory(connection.lister, None, path), format_name)
+            raise make_no_files_error(path, _list_directory(connection.lister, None, path)[0], format_name)
+        if not found and hidden:
+            raise _make_hidden_error(f"{_url(connection, path)} is a directory without data files", hidden)
         if not found:
-            raise SourceError(
-                f"{_url(connection, path)} is a directory without data files (names that begin "
-                f"with '.' or '_' are skipped): check the path"
-            )
+            raise SourceError(f"{_url(connection, path)} is a directory without data files: check the path")
         return path, found
     return _above_partitions(posixpath.dirname(path)), {path: info}
 
 
-def _glob(lister: Any, pattern: str, list_directory: Callable[[str], _Infos]) -> _Infos:
-    found: _Infos = {}
-    root = _glob_root(pattern)
-    for path, info in sorted(_list_all(lister.glob, pattern, detail=True).items()):
-        if info["type"] == "directory":
-            found.update(list_directory(path))
+def _exists(lister: Any, path: str) -> bool:
+    """Whether a name with wildcards is that of a file or folder; a server that does not say it is asked for the glob."""
+    try:
+        lister.info(path)
+    except Exception as error:
+        if is_transient(error):
+            raise
+        return False
+    return True
+
+
+def _glob(
+    connection: Connection, path: str, glob: Glob, list_directory: Callable[[str], tuple[_Infos, list[str]]]
+) -> _Infos:
+    found, left_out = _Infos(), list[str]()
+    for name, info in sorted(_list_all(connection.lister.glob, glob.pattern, detail=True).items()):
+        if not glob.shows(_relative(name, glob.root)):
+            left_out.append(name)
+        elif info["type"] == "directory":
+            below, hidden = list_directory(name)
+            found.update(below)
+            left_out += hidden
         else:
-            found[path] = info
+            found[name] = info
     # a glob with ** finds a directory and also the files in it, which the dict deduplicates
-    return _visible_below(root, found)
+    names = {_relative(name, glob.root): info for name, info in found.items()}
+    if not names and left_out:
+        raise _make_hidden_error(f"{_url(connection, path)} matches no data files", left_out)
+    if not names:
+        raise FileNotFoundError(path)
+    return {join_path(glob.root, name): names[name] for name in _sorted_files(names)}
 
 
-def _list_directory(lister: Any, format_name: str | None, directory: str) -> _Infos:
-    found = _visible_below(directory, _list_all(lister.find, directory, detail=True))
-    if format_name is None or not is_hub(lister):
-        return found
-    return {path: info for path, info in found.items() if is_data_file(path, format_name)}
+def _make_hidden_error(what: str, hidden: Sequence[str]) -> SourceError:
+    rest = f" and {len(hidden) - 1:,} more" if len(hidden) > 1 else ""
+    return SourceError(
+        f"{what}: names of files and folders that begin with '.' or '_' are left out, here {hidden[0]}{rest}. Rename "
+        "them, give a list of files, or write the '.' or '_' into a glob, as in '_*.parquet'"
+    )
 
 
-def _visible_below(root: str, found: _Infos) -> _Infos:
-    """The files that are not hidden, sorted by their path relative to a root."""
-    names = {_relative(path, root): info for path, info in found.items()}
+def _list_directory(lister: Any, format_name: str | None, directory: str) -> tuple[_Infos, list[str]]:
+    """The visible files below a directory, of the Hub those of a format, and the names of the hidden ones."""
+    infos = _list_all(lister.find, directory, detail=True)
+    names = {_relative(path, directory): info for path, info in infos.items()}
+    files = _sorted_files(names)
+    found = {join_path(directory, name): names[name] for name in files if is_visible(name)}
+    if format_name is not None and is_hub(lister):
+        found = {path: info for path, info in found.items() if is_data_file(path, format_name)}
+    return found, [join_path(directory, name) for name in files if not is_visible(name)]
+
+
+def _sorted_files(names: Iterable[str]) -> list[str]:
     # consoles and Hadoop mark the folders of object storage by empty objects: "folder/"
-    files = sorted(name for name in names if name and not name.endswith("/"))
-    return {join_path(root, name): names[name] for name in files if is_visible(name)}
+    return sorted(name for name in names if name and not name.endswith("/"))
 
 
 def _list_all(method: Callable[..., Any], path: str, **options: Any) -> Any:
@@ -230,12 +263,6 @@ def _list_all(method: Callable[..., Any], path: str, **options: Any) -> Any:
     except TypeError:
         # filesystems that list a tree with one request lack the parameter, and omit nothing
         return method(path, **options)
-
-
-def _glob_root(pattern: str) -> str:
-    parts = pattern.split("/")
-    first = next(place for place, part in enumerate(parts) if _MAGIC.search(part))
-    return _as_root("/".join(parts[:first])) or ("/" if pattern.startswith("/") else "")
 
 
 def _above_partitions(directory: str) -> str:
