@@ -191,11 +191,18 @@ def test_16_bit_images_are_not_truncated(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments_raise() -> None:
-    for size in ((3,), (0, 3), "33", 3, (2.5, 3)):
+    for size in ((3,), (0, 3), "33", 0, 2.5, (2.5, 3)):
         with pytest.raises(windrow.PlanError, match=r"must be \(height, width\)"):
             windrow.read_images("x", size=size)  # type: ignore[arg-type]
     with pytest.raises(windrow.PlanError, match="mode='P' must be one of"):
         windrow.read_images("x", mode="P")
+
+
+def test_one_number_is_both_sides(tmp_path: Path) -> None:
+    Image.new("RGB", (5, 4)).save(tmp_path / "0.png")
+    assert source_of(windrow.read_images(tmp_path, size=3)).identity() == (
+        source_of(windrow.read_images(tmp_path, size=(3, 3))).identity()
+    )
 
 
 def test_missing_pillow_raises(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.sources.file_arguments import Location, Selection, read_files
 from windrow.io.formats.image_format import ImageFormat
+from windrow.io.formats.image_pixels import check_size
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def read_images(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
     *,
-    size: tuple[int, int] | None = None,
+    size: int | tuple[int, int] | None = None,
     mode: str = "RGB",
     columns: Sequence[str] | None = None,
     filter: pc.Expression | None = None,
@@ -44,8 +45,8 @@ def read_images(
         Files, directories, globs or URLs, as in `read_parquet`. A file that is not an image raises
         an error.
     size
-        (height, width) to which images of another size are scaled, bilinearly. None: images are not
-        scaled.
+        (height, width) to which images of another size are scaled, bilinearly, or one number for both.
+        None: images are not scaled.
     mode
         The Pillow mode to which all images are converted: ``"RGB"``, ``"L"``, ``"RGBA"``,
         ``"CMYK"``, ``"YCbCr"``, ``"HSV"``, ``"LAB"`` and ``"LA"`` are uint8, ``"I;16"`` uint16,
@@ -86,4 +87,5 @@ def read_images(
     """
     location = Location(paths, filesystem, storage_options, manifest, retry_seconds)
     selection = Selection(columns, filter, partitioning, include_paths, directory_column)
-    return read_files(ImageFormat(size, mode), location, selection, target_block_bytes)
+    format = ImageFormat(None if size is None else check_size(size), mode)
+    return read_files(format, location, selection, target_block_bytes)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from windrow.core.errors import PlanError
-from windrow.core.integers import as_integer
 from windrow.dataset.argument_checks import check_count, check_names
 from windrow.dataset.transforms.text_methods import MediaOptions, TextMethods, check_bool
-from windrow.io.formats.image_pixels import PixelFormat, load_pillow
+from windrow.io.formats.image_pixels import PixelFormat, check_size, load_pillow
 from windrow.io.storage.path_contents import PathReader
 from windrow.pipeline.tasks.media.av_errors import load_av
 from windrow.pipeline.tasks.media.column_contents import describe_wrong_type
@@ -127,7 +126,7 @@ class MediaMethods(TextMethods):
         self._check_input(column, "decode_images", describe_wrong_type)
         pixels = PixelFormat(mode)
         framing = Framing(
-            _both_sides(size),
+            None if size is None else check_size(size),
             crop,
             shorter_side,
             scale,
@@ -292,7 +291,7 @@ class MediaMethods(TextMethods):
         load_pillow("decode_video()")
         self._check_input(column, "decode_video", describe_wrong_type)
         framing = Framing(
-            _both_sides(size),
+            None if size is None else check_size(size),
             crop,
             shorter_side,
             scale,
@@ -318,12 +317,6 @@ class MediaMethods(TextMethods):
 
     def _decoded(self: Self, caller: str, fn: ColumnDecoder, options: MediaOptions) -> Self:
         return self._made(caller, fn.column, fn, fn.draws > 0, options)
-
-
-def _both_sides(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
-    """(height, width) of a square where one number is given."""
-    side = as_integer(size)
-    return size if side is None else (side, side)  # type: ignore[return-value]
 
 
 def _output(column: str, given: str | None, caller: str) -> str:

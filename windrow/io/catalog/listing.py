@@ -200,7 +200,7 @@ def _find_files(
 
 
 def _exists(lister: Any, path: str) -> bool:
-    """Whether a name with wildcards is that of a file or folder; a server that does not say it is asked for the glob."""
+    """Whether a name with wildcards is that of a file or folder; not if the server does not say it."""
     try:
         lister.info(path)
     except Exception as error:

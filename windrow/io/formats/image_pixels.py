@@ -96,12 +96,14 @@ class PixelFormat:
 
 
 def check_size(size: Any) -> tuple[int, int]:
-    """Return (height, width) in pixels; a `PlanError` if it is anything else."""
-    given = tuple(size) if isinstance(size, Sequence) and not isinstance(size, str) else ()
+    """Return (height, width) in pixels, equal ones for a single number; a `PlanError` if it is anything else."""
+    side = as_integer(size)
+    both = size if side is None else (side, side)
+    given = tuple(both) if isinstance(both, Sequence) and not isinstance(both, str) else ()
     sides = [side for side in map(as_integer, given) if side is not None and side > 0]
     if len(given) != 2 or len(sides) != 2:
         raise PlanError(
-            f"size={size!r} must be (height, width) in pixels, or None to keep the sizes of images"
+            f"size={size!r} must be (height, width) in pixels, one number for both, or None to keep the sizes of images"
         )
     return sides[0], sides[1]
 
