@@ -269,3 +269,21 @@ def test_errors_within_properties_stay_their_own() -> None:
 
     with pytest.raises(AttributeError, match=r"^from within$"):
         Broken().value  # noqa: B018
+
+
+def test_errors_of_calls_name_no_base_class_of_a_public_one() -> None:
+    ds = windrow.range(4)
+    pipe = ds.repeat(1)
+    shard = pipe.iterator()
+    for kind in (ds, pipe, shard, next(shard.iter_epochs()), ds.groupby("id")):
+        for name in dir(type(kind)):
+            method = getattr(type(kind), name)
+            if not name.startswith("_") and callable(method):
+                assert method.__qualname__ in (name, f"{type(kind).__name__}.{name}")
+    unknown: Any = {"rows": 1}
+    for each in (ds, pipe, shard):
+        with pytest.raises(TypeError, match=r"^iter_batches\(\) got an unexpected"):
+            each.iter_batches(3, **unknown)
+    batches: Any = ds.iter_batches(3)
+    with pytest.raises(AttributeError, match=r"^'BatchIterator' object has no attribute 'columns'"):
+        batches.columns  # noqa: B018

@@ -1,8 +1,11 @@
-"""Attributes that do not exist: an AttributeError that names what to call instead, for names of other libraries."""
+"""Names in errors: what to call instead of attributes that do not exist, and public names for what does."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+_OURS = "windrow."
 
 
 class NamesMissing:
@@ -10,7 +13,21 @@ class NamesMissing:
 
     ``hasattr``, ``copy``, ``pickle`` and ``dir`` work as without it. Names that begin with an underscore, which
     protocols probe for, get the plain error at once.
+
+    Base classes divide the public ones into files. Python names the class of a method in a TypeError for wrong
+    arguments, so methods of base classes have names without a class.
     """
+
+    # what users call the class; None: its name
+    _public_name: ClassVar[str | None] = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for base in cls.__mro__[1:]:
+            if base.__module__.startswith(_OURS):
+                for name, value in vars(base).items():
+                    if not name.startswith("_"):
+                        _rename(name, value)
 
     if not TYPE_CHECKING:  # hidden from type checkers, so that they report unknown names
 
@@ -27,7 +44,7 @@ class NamesMissing:
 
 def _describe(holder: NamesMissing, name: str) -> str:
     kind = type(holder)
-    plain = f"{kind.__name__!r} object has no attribute {name!r}"
+    plain = f"{(kind._public_name or kind.__name__)!r} object has no attribute {name!r}"
     if name.startswith("_"):
         return plain
     # imported here: a worker asks for no such name
@@ -36,6 +53,14 @@ def _describe(holder: NamesMissing, name: str) -> str:
     kinds = [each.__name__ for each in kind.__mro__]
     advice = find_advice(kinds, name, dir(kind)) or holder._describe_missing(name)
     return plain if advice is None else f"{plain}: {advice}"
+
+
+def _rename(name: str, value: Any) -> None:
+    function = getattr(value, "__func__", value)
+    while isinstance(function, FunctionType):
+        function.__qualname__ = name
+        # of a decorated function, Python names the one inside
+        function = getattr(function, "__wrapped__", None)
 
 
 def describe_missing_function(name: str, present: Any) -> str:

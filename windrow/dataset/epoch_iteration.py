@@ -59,6 +59,8 @@ class Passes(NamesMissing, Iterator[Any]):
     call rather than in the loop.
     """
 
+    _public_name = "BatchIterator"
+
     def __init__(self, job: Job, delivery: Delivery, latest: LatestRun | None = None) -> None:
         self._times = job.epochs
         self._delivery = delivery

@@ -26,6 +26,8 @@ class EpochBatches(NamesMissing):
     It only refers to the `EpochReader`, and nothing else refers to it, so that leaving a loop finalizes it.
     """
 
+    _public_name = "BatchIterator"
+
     def __init__(
         self, reader: EpochReader, go_on: Callable[[EpochBatches], EpochReader | None] | None = None
     ) -> None:

@@ -6,7 +6,7 @@ import ast
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +25,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }
+_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {"min": np.minimum, "max": np.maximum}
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Balance:
         documents in it, of which ``length`` is the number of tokens, and padding costs nothing.
     cost
         The cost of a row, as a formula of ``length``, the column's number or length: numbers, ``+``, ``-``, ``*``,
-        ``/``, ``**`` and parentheses. ``"length ** 2"`` stands for attention, ``"12 * 4096 * length + length ** 2"``
+        ``/``, ``**``, ``min(a, b)``, ``max(a, b)`` and parentheses. ``"length ** 2"`` stands for attention,
+        ``"length * min(length, 4096)"`` for that within a sliding window, and ``"12 * 4096 * length + length ** 2"``
         for a whole transformer.
     rows
         ``"equal"``: each shard gets as many rows as without balance. ``"free"``: as many as make costs even, at least
@@ -157,11 +159,14 @@ def _evaluate(node: ast.expr, length: NDArray[np.float64], formula: str) -> Any:
         return _OPERATORS[type(node.op)](np.float64(left), np.float64(right))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_evaluate(node.operand, length, formula)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS:
+        if len(node.args) > 1 and not node.keywords:
+            return reduce(_FUNCTIONS[node.func.id], [_evaluate(each, length, formula) for each in node.args])
     raise _make_error(formula)
 
 
 def _make_error(formula: object) -> PlanError:
     return PlanError(
-        f"Balance(cost={formula!r}) must be a formula of length and numbers with + - * / ** and parentheses, such as "
-        "'length ** 2'"
+        f"Balance(cost={formula!r}) must be a formula of length and numbers with + - * / **, min(), max() and parentheses, "
+        "such as 'length ** 2'"
     )
