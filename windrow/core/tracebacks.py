@@ -54,6 +54,11 @@ def cause_of(error: BaseException) -> BaseException | None:
     return error.__cause__ if error.__suppress_context__ else error.__context__
 
 
+def is_internal(module: str) -> bool:
+    """Whether a module is windrow's, or one whose frames lie between two of windrow's."""
+    return module.partition(".")[0] == _OURS or module in _BETWEEN
+
+
 def _trim(trace: TracebackType | None) -> TracebackType | None:
     kept = trace
     while trace is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from windrow.core.errors import PlanError
 from windrow.core.source import Source
 from windrow.core.tracebacks import trims_traceback
 from windrow.core.user_functions import function_name
+from windrow.core.user_warnings import warn_user
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.listed_source import ListedSource
@@ -126,7 +126,7 @@ def write(
     if failed is not None:
         failed.store.remove(failed_before)
     if part.failed_rows:
-        warnings.warn(_failed_text(request, part.failed_rows), RuntimeWarning, stacklevel=5)
+        warn_user(_failed_text(request, part.failed_rows))
     return result
 
 

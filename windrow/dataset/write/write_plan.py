@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from windrow.core.arrow_support import empty_table
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.source import BlockAddress, BlockReader, BlockTable, CorruptBlockError
+from windrow.core.user_warnings import warn_user
 from windrow.dataset.epoch_iteration import read_epochs
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.write_job import FailedRowsFolder, Output, WriteRequest, write
@@ -149,7 +149,7 @@ def _gather(parts: Sequence[FinishedPart]) -> FinishedPart:
             f"their files, or remove them from the dataset. The first one: {corrupt[0]}"
         )
     for why in corrupt:
-        warnings.warn(f"skipped a corrupt block while writing: {why}", RuntimeWarning, stacklevel=2)
+        warn_user(f"skipped a corrupt block while writing: {why}")
     files = tuple(file for part in parts for file in part.files)
     return FinishedPart(files, tuple(corrupt), sum(part.failed_rows for part in parts))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
 from windrow.core.errors import PlanError, StateError
+from windrow.core.user_warnings import warn_user
 from windrow.pipeline.checkpoint.state import State, describe_differences, parse_state
 
 _CHOICES = ("error", "repeat", "skip")
@@ -97,7 +97,7 @@ def _report_mismatch(parsed: Sequence[State], first: int, last: int, on_mismatch
         if on_mismatch == "repeat"
         else ("left out by the shards that lacked them")
     )
-    warnings.warn(f"{amount}{span}, are {outcome}", RuntimeWarning, stacklevel=3)
+    warn_user(f"{amount}{span}, are {outcome}")
 
 
 def _rows_between(a: State, b: State) -> int | None:

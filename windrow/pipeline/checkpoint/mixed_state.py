@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
+from windrow.core.user_warnings import warn_user
 from windrow.pipeline.plan.cursor import Cursor, MixturePoint
 from windrow.pipeline.plan.mixture import Mixture, MixtureLeg
 from windrow.pipeline.plan.shares import make_shares
@@ -130,11 +130,9 @@ def warn_about_renamed(then: MixedState, now: MixedState) -> None:
     for name, source in now.sources:
         if name not in before and source.digest in left_out:
             old = left_out[source.digest]
-            warnings.warn(
+            warn_user(
                 f"the source {name!r} starts at its first row: the state has its data and order under the name "
-                f"{old!r}, of which {before[old].rows:,} rows were delivered. Use that name to go on behind them",
-                RuntimeWarning,
-                stacklevel=2,
+                f"{old!r}, of which {before[old].rows:,} rows were delivered. Use that name to go on behind them"
             )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any
 
 from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.core.source import prepare_source
+from windrow.core.user_warnings import warn_user
 from windrow.pipeline.executors.base import CoordinatorClient, Session
 from windrow.pipeline.executors.threads_job import RunningJob, ThreadsClient
 from windrow.pipeline.plan.job import Launch, Resources
@@ -100,12 +100,10 @@ class ThreadsSession:
 
     def export(self, shard: int) -> Session:
         """A separate session for one shard, since processes cannot share this one."""
-        warnings.warn(
+        warn_user(
             f"shard {shard} of the threads executor runs its own engine in the process it is sent to: "
             "each such process reads whole windows to deliver its part. "
-            "Initialise Ray before split(), or use options(executor='ray'), to share the work",
-            RuntimeWarning,
-            stacklevel=2,
+            "Initialise Ray before split(), or use options(executor='ray'), to share the work"
         )
         program = self._program
         own = Program(program.job, program.shards, program.equal, (shard,))
@@ -119,12 +117,10 @@ class ThreadsSession:
         """A session of this process alone, on its part of the machine."""
         job, workers = program.job, program.workers
         if shard < program.shards // workers:
-            warnings.warn(
+            warn_user(
                 f"each of the {workers} DataLoader workers of a shard reads and decodes every window for itself, "
                 f"{workers} times the work of one run that they share: call windrow.attach() before shard(), or "
-                "initialise Ray before split()",
-                RuntimeWarning,
-                stacklevel=2,
+                "initialise Ray before split()"
             )
         launch = Launch(job.launch.local_world_size * workers, job.launch.world_size * workers)
         own = replace(program, job=replace(job, launch=launch), members=(shard,))

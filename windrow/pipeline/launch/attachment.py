@@ -6,11 +6,11 @@ import importlib.util
 import os
 import sys
 import threading
-import warnings
 from typing import Any
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
+from windrow.core.user_warnings import warn_user
 from windrow.pipeline.executors.base import Session, Waiting, waiting_of
 from windrow.pipeline.launch.agreement import Agreement, Member, agree_on_run
 from windrow.pipeline.launch.find_supervisor import LOOPBACK, find_supervisor, running_cluster, start_head
@@ -187,11 +187,9 @@ def attachment_for(options: Options, ranks: int) -> Attachment | None:
         return None
     missing = _find_missing()
     if missing:
-        warnings.warn(
+        warn_user(
             f"each of the {ranks} ranks reads and decodes every window for itself, {ranks} times the work "
-            f"of one run that they share: {missing}",
-            RuntimeWarning,
-            stacklevel=3,
+            f"of one run that they share: {missing}"
         )
         return None
     return attach(stall_timeout=options.stall_timeout)

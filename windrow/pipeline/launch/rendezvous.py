@@ -9,7 +9,6 @@ import queue
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -17,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from windrow.core.errors import PlanError, StallError
+from windrow.core.user_warnings import warn_user
 from windrow.pipeline.executors.base import Waiting
 
 _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
@@ -134,7 +134,7 @@ class Rendezvous:
                 raise StallError(f"{describe()} for {seconds:,.0f} s")
             if seconds >= waiting.warn_seconds and not warned:
                 warned = True
-                warnings.warn(f"{describe()} for {seconds:,.0f} s", RuntimeWarning, stacklevel=2)
+                warn_user(f"{describe()} for {seconds:,.0f} s")
             time.sleep(pause)
             pause = min(2 * pause, _MAX_POLL_SECONDS)
 

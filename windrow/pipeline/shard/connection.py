@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ import pyarrow as pa
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError, StallError, StateError
 from windrow.core.finalizers import in_background
+from windrow.core.user_warnings import warn_user
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.delivery.delivery import Delivery, rows_to_convert
 from windrow.pipeline.delivery.wanted import EVERYTHING, Wanted
@@ -148,7 +148,7 @@ class Connection:
             self.disconnect()
             raise
         for line in (*reader.facts.user_warnings, *_find_unequal_steps(reader.facts, program.shards)):
-            warnings.warn(line, RuntimeWarning, stacklevel=4)
+            warn_user(line)
         return reader
 
     def _open_epoch(self, program: Program, delivery: Delivery, at: Cursor) -> RunReader:

@@ -9,7 +9,6 @@ import queue
 import sys
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
@@ -20,6 +19,7 @@ import pyarrow as pa
 
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError, StallError
+from windrow.core.user_warnings import warn_user
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.executors.base import CoordinatorClient, Waiting
 from windrow.pipeline.plan.cursor import Place
@@ -174,7 +174,7 @@ class RunReader:
 
     def _warn(self) -> None:
         while self.runs.user_warnings:
-            warnings.warn(self.runs.user_warnings.popleft(), RuntimeWarning, stacklevel=2)
+            warn_user(self.runs.user_warnings.popleft())
 
     def has_more(self, rows: int) -> bool:
         """Whether this shard may have rows after its first ``rows``.
@@ -257,7 +257,7 @@ class RunReader:
         if min(waited, still_seconds) >= self._waiting.fail_seconds:
             raise StallError(text)
         if not warned:
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            warn_user(text)
         return True
 
 

@@ -159,14 +159,20 @@ def _evaluate(node: ast.expr, length: NDArray[np.float64], formula: str) -> Any:
         return _OPERATORS[type(node.op)](np.float64(left), np.float64(right))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_evaluate(node.operand, length, formula)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS:
-        if len(node.args) > 1 and not node.keywords:
-            return reduce(_FUNCTIONS[node.func.id], [_evaluate(each, length, formula) for each in node.args])
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and len(node.args) > 1
+        and not node.keywords
+    ):
+        function = _FUNCTIONS.get(node.func.id)
+        if function is not None:
+            return reduce(function, [_evaluate(each, length, formula) for each in node.args])
     raise _make_error(formula)
 
 
 def _make_error(formula: object) -> PlanError:
     return PlanError(
-        f"Balance(cost={formula!r}) must be a formula of length and numbers with + - * / **, min(), max() and parentheses, "
-        "such as 'length ** 2'"
+        f"Balance(cost={formula!r}) must be a formula of length and numbers with + - * / **, min(), max() and "
+        "parentheses, such as 'length ** 2'"
     )

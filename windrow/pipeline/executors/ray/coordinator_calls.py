@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
 
 from windrow.core.errors import SourceError, StallError, TransformError, WindrowError
+from windrow.core.user_warnings import warn_user
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.base import Waiting
 from windrow.pipeline.statistics.stats import RunStats
@@ -71,7 +71,7 @@ def await_answer(ref: Any, who: str, waiting: Waiting) -> Any:
         try:
             return _unwrap(ref, who, limit_seconds)
         except ray.exceptions.GetTimeoutError:
-            warnings.warn(f"{who} still waits for the coordinator to answer", RuntimeWarning, stacklevel=2)
+            warn_user(f"{who} still waits for the coordinator to answer")
     raise StallError(
         f"{who} has waited {waiting.fail_seconds:,.0f} s for the coordinator, an actor that needs no CPU: "
         "is the node of the process that called split() alive?"
@@ -119,7 +119,7 @@ def _wait_for_any(refs: Sequence[Any], who: str) -> tuple[list[Any], list[Any]]:
         if ready:
             return ready, left
         text = f"{who} still waits for Ray: none of {len(refs):,} tasks or objects has become ready; {_count_cpus()}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        warn_user(text)
     raise StallError(f"{text}, for {waiting.fail_seconds:,.0f} s: {_CHECK_NODES}")
 
 
@@ -141,7 +141,7 @@ def _get_ready(refs: Sequence[Any], who: str) -> list[Any]:
         try:
             values: list[Any] = ray.get(list(refs), timeout=limit_seconds)
         except ray.exceptions.GetTimeoutError:
-            warnings.warn(text, RuntimeWarning, stacklevel=3)
+            warn_user(text)
         else:
             return values
     raise StallError(
@@ -170,7 +170,7 @@ class StallWatch:
         if seconds >= self._waiting.warn_seconds and not self._warned:
             self._warned = True
             text = f"{describe()} for {seconds:,.0f} s; {_count_cpus()}"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            warn_user(text)
 
 
 def _count_cpus() -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from ray import cloudpickle
 
 from windrow.core.errors import TransformError
 from windrow.core.source import with_stages
+from windrow.core.user_warnings import warn_user
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.coordinator_calls import get_all
 from windrow.pipeline.executors.ray.ray_task import ignoring_interrupts
@@ -303,7 +303,7 @@ def warn_of_shortages(stages: Iterable[MapBatches]) -> None:
         lacking = _describe_shortage(stage.resources.options) if has_needs else ""
         if lacking:
             text = f"{stage.name} waits until a node joins. {lacking}start one, or ask for less"
-            warnings.warn(text, RuntimeWarning, stacklevel=4)
+            warn_user(text)
 
 
 class _ManagerLostError(Exception):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 import ray
 
 from windrow.core.errors import StallError, WindrowError
+from windrow.core.user_warnings import warn_user
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.ray.cluster import format_starvation_warning, list_nodes, others_hold_cpus
 from windrow.pipeline.executors.ray.coordinator_calls import StallWatch, get_all, is_conclusive
@@ -335,5 +335,5 @@ def _warn_starving() -> bool:
         text = format_starvation_warning()
     except Exception:
         return False
-    warnings.warn(text, RuntimeWarning, stacklevel=2)
+    warn_user(text)
     return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from windrow.core.errors import PlanError, StallError, TransformError
 from windrow.core.tracebacks import trims_traceback
+from windrow.core.user_warnings import warn_user
 from windrow.pipeline.executors.ray.cluster import this_node
 from windrow.pipeline.executors.ray.executor import start_ray
 from windrow.pipeline.executors.ray.gang.actors import Checkpoint, MeetingActor, TrainerActor, assign_seats
@@ -89,11 +89,9 @@ def run_trainers(plan: GangPlan) -> list[Any]:
                     tried = f" in attempt {attempt + 1}" if attempt else ""
                     raise TransformError(f"run_gang(): {failure}{tried}") from failure.error
                 logger.warning("%s; all %d trainers start again", failure, plan.size)
-                warnings.warn(
+                warn_user(
                     f"run_gang(): {failure}; all {plan.size} trainers start again from their last save (restart "
-                    f"{attempt + 1} of {plan.max_restarts})",
-                    RuntimeWarning,
-                    stacklevel=4,
+                    f"{attempt + 1} of {plan.max_restarts})"
                 )
         raise AssertionError("unreachable")
     finally:
@@ -145,11 +143,9 @@ def _await_group(group: PlacementGroup, plan: GangPlan) -> None:
     needed = {name: amount * plan.size for name, amount in plan.resources.items()}
     lacking = _describe(needed, ray.cluster_resources())
     if lacking:
-        warnings.warn(
+        warn_user(
             f"run_gang(): {plan.size} trainers need {lacking} of the whole cluster; waiting {plan.start_timeout:g} s "
-            "for more nodes",
-            RuntimeWarning,
-            stacklevel=5,
+            "for more nodes"
         )
     if not group.wait(plan.start_timeout):
         free = _describe(needed, ray.available_resources()) or "enough, but not where the strategy needs it"
