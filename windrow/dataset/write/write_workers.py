@@ -7,7 +7,7 @@ class is not made once more in this process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
@@ -82,7 +82,6 @@ def open_workers(plan: LogicalPlan, reader: BlockReader, part_bytes: int) -> Ite
         try:
             yield _ThreadWorkers(running, maps, threads)
         finally:
-            # wait for running calls, so that nothing is written after the error was raised
             threads.shutdown(cancel_futures=True)
             end_processes(maps)
 
@@ -98,7 +97,16 @@ class _ThreadWorkers:
     def call(
         self, call: WriteCall[T, R], arguments: Sequence[T], describe: Callable[[T], str]
     ) -> Sequence[R]:
-        return list(self.threads.map(call.with_reader(self.reader).with_maps(self.maps), arguments))
+        function = call.with_reader(self.reader).with_maps(self.maps)
+        futures = [self.threads.submit(function, argument) for argument in arguments]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            # so that nothing is written after the error was raised
+            wait(futures)
+            raise
 
 
 @dataclass(frozen=True)
