@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,5 @@ def test_a_warning_points_at_the_call(call: Callable[[Path], None], tmp_path: Pa
 
 
 def test_a_warning_of_a_thread_without_a_users_line_still_comes() -> None:
-    with pytest.warns(RuntimeWarning, match="from a thread"):
-        thread = threading.Thread(target=warn_user, args=("from a thread",))
-        thread.start()
-        thread.join()
+    with ThreadPoolExecutor(1) as threads, pytest.warns(RuntimeWarning, match="from a thread"):
+        threads.submit(warn_user, "from a thread").result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windrow
+from tests.io.storage.web_server import serving
 from windrow.io.storage.filesystems import Files, connect
 from windrow.io.storage.http_files import split_url
 
@@ -98,6 +100,43 @@ def test_urls_come_back_from_their_names(parts: list[str]) -> None:
     name = split_url(url)[3]
     assert "?" not in name
     assert files._url(name) == url
+
+
+@given(st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=3))
+def test_urls_of_bytes_that_are_no_text_come_back_from_their_names(parts: list[bytes]) -> None:
+    files, _ = opened("https://me:pw@host/x?sig=abc")
+    url = "https://me:pw@host/" + "/".join(quote(part, safe="") for part in parts)
+    name = split_url(url)[3]
+    # names are stored in manifests
+    name.encode()
+    assert files._url(name) == url
+
+
+def test_a_listing_of_names_that_are_not_utf_8_is_read() -> None:
+    latin, content = "/caf%E9.csv", b"x\n1\n"
+
+    class Server(BaseHTTPRequestHandler):
+        def log_message(self, *args: object) -> None:
+            """Log nothing on standard error."""
+
+        def do_GET(self) -> None:
+            page = f'<a href="{latin}">caf?.csv</a>'.encode()
+            body = {"/": page, latin: content}.get(self.path)
+            self.send_response(404 if body is None else 200)
+            self.send_header("Content-Type", "text/html" if body is page else "text/csv")
+            self.send_header("Content-Length", str(len(body or b"")))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body or b"")
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+    with serving(Server) as port:
+        ds = windrow.read_csv(f"http://127.0.0.1:{port}/", include_paths=True)
+        (row,) = ds.take()
+    assert row["x"] == 1
+    assert row["path"].endswith("caf%E9.csv")
 
 
 @given(st.lists(st.text("ab =%#+&é日", min_size=1, max_size=6), min_size=1, max_size=3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,18 +20,26 @@ aiohttp = pytest.importorskip("aiohttp")
 CONTENT = bytes(range(200))
 
 
+KEYS = {"X-API-Key": "5ecret", "PRIVATE-TOKEN": "t0ken", "Cookie": "session=1"}
+
+
 class Servers(NamedTuple):
     """The port of a server, and the logins that it and the one of its redirects got."""
 
     port: int
     first: list[str | None]
     second: list[str | None]
+    # the headers that each server got, by name
+    first_headers: list[dict[str, str]]
+    second_headers: list[dict[str, str]]
 
 
 @pytest.fixture
 def servers() -> Iterator[Servers]:
     first: list[str | None] = []
     second: list[str | None] = []
+    first_headers: list[dict[str, str]] = []
+    second_headers: list[dict[str, str]] = []
 
     class Target(BaseHTTPRequestHandler):
         def log_message(self, *args: object) -> None:
@@ -38,6 +47,7 @@ def servers() -> Iterator[Servers]:
 
         def do_GET(self) -> None:
             second.append(self.headers["Authorization"])
+            second_headers.append(dict(self.headers))
             self.send_response(200)
             self.send_header("Content-Length", str(len(CONTENT)))
             self.end_headers()
@@ -50,6 +60,7 @@ def servers() -> Iterator[Servers]:
     class Redirect(Target):
         def do_GET(self) -> None:
             first.append(self.headers["Authorization"])
+            first_headers.append(dict(self.headers))
             self.send_response(302)
             self.send_header("Location", f"http://localhost:{ports[0]}/x")
             self.send_header("Content-Length", "0")
@@ -57,7 +68,7 @@ def servers() -> Iterator[Servers]:
 
     with ExitStack() as stack:
         ports = [stack.enter_context(serving(handler)) for handler in (Target, Redirect)]
-        yield Servers(ports[1], first, second)
+        yield Servers(ports[1], first, second, first_headers, second_headers)
 
 
 @pytest.mark.parametrize("given", ["URL", "client_kwargs", "auth", "headers", "filesystem"])
@@ -83,3 +94,19 @@ def test_a_redirect_to_another_host_gets_no_login(servers: Servers, given: str) 
     assert bytes(files.open_remote(name, len(CONTENT)).read_range(0, 9)) == CONTENT[:9]
     assert set(servers.first) == {login.encode()}
     assert set(servers.second) == {None}
+
+
+@pytest.mark.parametrize("given", ["headers", "client_kwargs"])
+def test_a_redirect_to_another_host_gets_no_key(servers: Servers, given: str) -> None:
+    headers = {**KEYS, "X-Tenant": "me"}
+    options: dict[str, Any] = {given: headers if given == "headers" else {"headers": headers}}
+    connection = connect(f"http://127.0.0.1:{servers.port}/x", None, options)
+    files = Files("", pickle.loads(pickle.dumps(connection.opener)), Retries(seconds=0))
+    (name,) = connection.paths
+    assert files.look(name).size_bytes == len(CONTENT)
+    assert bytes(files.open_remote(name, len(CONTENT)).read_range(0, 9)) == CONTENT[:9]
+    assert all(headers.items() <= got.items() for got in servers.first_headers)
+    assert servers.second_headers
+    for got in servers.second_headers:
+        assert not {*KEYS} & {*got}
+        assert got["X-Tenant"] == "me"

@@ -5,6 +5,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -340,3 +341,28 @@ def test_few_unneeded_bytes_are_read(sizes: list[tuple[int, int]]) -> None:
     assert wanted <= read <= wanted + max(64 * 1024, wanted / 32)
     assert all(any(start <= first and last <= stop for start, stop in joined) for first, last in ranges)
     assert all(stop - start <= 2**24 for start, stop in joined)
+
+
+def test_a_large_read_that_was_not_prefetched_is_several_requests_at_once() -> None:
+    size = 3 * 16 * 2**20
+    content = np.arange(size // 8, dtype=np.int64).view(np.uint8)
+    together = threading.Barrier(3)
+    asked: list[tuple[int, int]] = []
+
+    def read(start: int, stop: int) -> Any:
+        asked.append((start, stop))
+        # all of them have to be there before one is answered
+        together.wait(20)
+        return content[start:stop].tobytes()
+
+    file = RemoteFile(read, size, Retries(seconds=0))
+    assert np.array_equal(np.frombuffer(file.read(), np.uint8), content)
+    assert sorted(asked) == [(start, start + 16 * 2**20) for start in range(0, size, 16 * 2**20)]
+
+    def fail(start: int, stop: int) -> Any:
+        if start:
+            raise OSError("broken")
+        return content[start:stop].tobytes()
+
+    with pytest.raises(OSError, match="broken"):
+        RemoteFile(fail, size, Retries(seconds=0)).read_at(0, size)

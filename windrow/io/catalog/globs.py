@@ -27,11 +27,11 @@ class Glob(NamedTuple):
         return "/".join([*root, *self.parts])
 
     def shows(self, relative: str) -> bool:
-        """Whether a file or folder below the root is read: no part of its name is hidden, unless the pattern says so.
+        """Whether a match below the root is read: no part of its name is hidden, unless the pattern says so.
 
         >>> glob = Glob("data", ("*", "_part*"))
-        >>> glob.shows("a/_part0"), glob.shows("_a/_part0"), glob.shows("a/_other")
-        (True, False, False)
+        >>> glob.shows("a/_part0"), glob.shows("_a/_part0")
+        (True, False)
         """
         names, parts = relative.split("/"), self.parts
         deep = [place for place, part in enumerate(parts) if part == "**"]

@@ -22,6 +22,7 @@ from fsspec.asyn import sync
 from windrow.core.errors import PlanError
 from windrow.io.storage.credentials import is_secret_parameter
 from windrow.io.storage.http_pages import find_children
+from windrow.io.storage.http_redirects import keeping_secrets
 from windrow.io.storage.range_reads import NoRangesError, check_content_range
 from windrow.io.storage.whole_downloads import DOWNLOADS, KEPT_DOWNLOADS
 
@@ -33,9 +34,11 @@ _SIGNED_PARAMETERS = re.compile(
     r"|s[vsterip]|srt|spr|sip|ses|sdd|scid|sk(oid|tid|t|e|s|v)|[as]uoid|saoid|rs(cc|cd|ce|cl|ct)",
     re.IGNORECASE,
 )
-# in names, an encoded ?, and what would be one if it were not encoded once more
-_MARKS = re.compile(r"%(?:25((?:25)*3F)|3F)")
-_LIKE_MARKS = re.compile(r"(?<=%)(?=(?:25)*3F)")
+# in names, an encoded ? or byte that is not UTF-8, and what would be one if it were not encoded once more
+_MARKS = re.compile(r"%(?:25((?:25)*(?:3F|[89A-F][0-9A-F]))|(3F|[89A-F][0-9A-F]))")
+_LIKE_MARKS = re.compile(r"(?<=%)(?=(?:25)*(?:3F|[89A-F][0-9A-F]))")
+# Python's stand-ins for bytes that are not UTF-8
+_STRAY_BYTES, _STRAY = re.compile("[\udc80-\udcff]"), 0xDC00
 _HTML = "text/html"
 # to connect, and between two parts of an answer
 _SOCKET_SECONDS = 60.0
@@ -73,22 +76,28 @@ def split_url(url: str) -> tuple[str, str, str, str, str]:
 
 
 def _decode_path(path: str) -> str:
-    """Decode a path for a name, in which ``?`` begins the query: that of a path stays encoded.
+    """Decode a path for a name, in which ``?`` begins the query: that of a path stays encoded, and what is not UTF-8.
 
-    >>> _decode_path("a%20b%3Fc"), _decode_path("100%25%253F")
-    ('a b%3Fc', '100%%253F')
+    >>> _decode_path("a%20b%3Fc"), _decode_path("100%25%253F"), _decode_path("%C3%A9%E9")
+    ('a b%3Fc', '100%%253F', 'é%E9')
     """
-    return _LIKE_MARKS.sub("25", unquote(path)).replace("?", "%3F")
+    plain = _LIKE_MARKS.sub("25", unquote(path, errors="surrogateescape")).replace("?", "%3F")
+    return _STRAY_BYTES.sub(lambda found: f"%{ord(found[0]) - _STRAY:02X}", plain)
 
 
 def _encode_path(path: str) -> str:
     """Encode the path of a name.
 
-    >>> _encode_path("a b%3Fc"), _encode_path("100%%253F")
-    ('a%20b%3Fc', '100%25%253F')
+    >>> _encode_path("a b%3Fc"), _encode_path("100%%253F"), _encode_path("é%E9")
+    ('a%20b%3Fc', '100%25%253F', '%C3%A9%E9')
     """
-    plain = _MARKS.sub(lambda found: f"%{found[1]}" if found[1] else "?", path)
-    return quote(plain)
+
+    def decode(found: re.Match[str]) -> str:
+        if found[1]:
+            return f"%{found[1]}"
+        return "?" if found[2] == "3F" else chr(_STRAY + int(found[2], 16))
+
+    return quote(_MARKS.sub(decode, path), errors="surrogateescape")
 
 
 class HttpStatusError(OSError):
@@ -119,7 +128,7 @@ def connect_http(filesystem: Any, urls: Sequence[str]) -> tuple[HttpFiles, list[
     # all values below this name are taken for secrets
     credentials = {"logins": logins, "signatures": signatures}
     others = {host: other for host, other in schemes.items() if other != scheme}
-    client = filesystem if logins else _bind_login(filesystem)
+    client = keeping_secrets(filesystem if logins else _bind_login(filesystem))
     files = HttpFiles(client, scheme, others, credentials, os.urandom(8).hex())
     return files, [part.name for part in parts]
 
