@@ -29,6 +29,7 @@ ON_RAY = {name for name, page in RUN.items() if "import ray" in "".join(find_sni
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 # libraries of extras that not everybody who runs the tests has installed
 OPTIONAL = re.compile(r"^import (h5py|zarr)$", re.MULTILINE)
+WRITING = re.compile(r"mkdir|makedirs|\bwrite_(?!table)")
 REPORT = re.compile(r"rank \d+, epoch \d+: from step \d+ of \d+")
 
 
@@ -38,6 +39,9 @@ def test_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for library in OPTIONAL.findall("".join(find_snippets(RUN[name]))):
         pytest.importorskip(library)
     run_snippets(RUN[name])
+    if WRITING.search("".join(find_snippets(RUN[name]))):
+        # readers run a page again, in the folder that it has filled
+        run_snippets(RUN[name])
 
 
 # it starts several pools of actors, one after the other
