@@ -107,7 +107,7 @@ class ParquetReader(FileReading):
         groups = block.groups
         if groups.is_cut:
             return self._open_pieces(block, self.schema, PART_BYTES)
-        block.fetch(range(groups.start, groups.stop), self._leaf_paths(block, self.schema))
+        self._fetch(block, range(groups.start, groups.stop), self.schema)
         return [StoredRows(block, numbers) for numbers in join_groups(block.footer.metadata, groups)]
 
     def _open_pieces(
@@ -150,7 +150,7 @@ class ParquetReader(FileReading):
         if block.groups.is_cut:
             members = self._open_pieces(block, schema) if numbers else []
         else:
-            block.fetch(numbers, self._leaf_paths(block, schema))
+            self._fetch(block, numbers, schema)
             members = [StoredRows(block, (number,)) for number in numbers]
         found = [empty_table(self.schema)]
         for member in members:
@@ -188,7 +188,7 @@ class ParquetReader(FileReading):
             members = self._open_pieces(block, schema)
             return self._read_columns(members[0], schema) if members else empty_table(schema)
         numbers = tuple(range(groups.start, groups.stop))
-        block.fetch(numbers, self._leaf_paths(block, schema))
+        self._fetch(block, numbers, schema)
         return self._read_columns(StoredRows(block, numbers), schema)
 
     def _read_columns(self, member: StoredRows, schema: pa.Schema) -> pa.Table:
@@ -208,10 +208,12 @@ class ParquetReader(FileReading):
         partitions = self.partitions.schema.names
         return [name for name in schema.names if name not in partitions]
 
-    def _leaf_paths(self, block: BlockFile, fields: Iterable[pa.Field[Any]]) -> list[str]:
-        """The leaves to read for some columns: none for those of partitions, and those that the file lacks."""
-        partitions = self.partitions.schema.names
-        return block.footer.leaf_paths(field for field in fields if field.name not in partitions)
+    def _fetch(self, block: BlockFile, numbers: Iterable[int], fields: Iterable[pa.Field[Any]]) -> None:
+        """Prefetch what some columns need of a remote file: of those of partitions, and that it lacks, nothing."""
+        if block.remote is not None:
+            partitions = self.partitions.schema.names
+            stored = (field for field in fields if field.name not in partitions)
+            block.fetch(numbers, block.footer.leaf_paths(stored))
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,13 +328,22 @@ class _StoredPart:
         fields = self.reader.stored_fields
         if decoder_library.LIBRARY is None:
             return [()] * len(fields)
-        groups = [(found, member.start) for member in self.members for found in member.chunks(fields)]
-        chunks: list[tuple[Chunk, ...]] = []
-        for column in range(len(fields)):
-            found = [(stored[column], start) for stored, start in groups]
-            moved = [chunk.moved(start) for chunk, start in found if chunk is not None]
-            chunks.append(tuple(moved) if len(moved) == len(found) else ())
-        return chunks
+        of_groups, starts = list[Sequence[Chunk | None]](), list[int]()
+        for member in self.members:
+            for chunks in member.chunks(fields):
+                of_groups.append(chunks)
+                starts.append(member.start)
+        if starts == [0]:
+            return [() if chunk is None else (chunk,) for chunk in of_groups[0]]
+        found: list[tuple[Chunk, ...]] = []
+        for of_column in zip(*of_groups, strict=True):
+            moved = [
+                chunk.moved(start)
+                for chunk, start in zip(of_column, starts, strict=True)
+                if chunk is not None
+            ]
+            found.append(tuple(moved) if len(moved) == len(starts) else ())
+        return found or [()] * len(fields)
 
 
 def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray[Any]]:

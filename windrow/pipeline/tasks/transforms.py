@@ -215,7 +215,8 @@ def _kwargs(stage: MapBatches, rng: RowGenerator | None) -> dict[str, Any]:
 
 def check_schema(expected: pa.Schema, got: pa.Schema, origin: str) -> None:
     """Raise TransformError if ``got`` has other columns or types, or another column order."""
-    if got.names == expected.names and got.types == expected.types:
+    # names and types take a Python object for each column
+    if got.equals(expected) or (got.names == expected.names and got.types == expected.types):
         return
     changes = [
         *(f"{name!r} is missing" for name in expected.names if name not in got.names),
