@@ -261,7 +261,7 @@ def test_unreadable_file_raises(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def refuse(files: Files, relative: str) -> None:
         raise PermissionError(13, "Permission denied", files.path(relative))
 
-    monkeypatch.setattr(Files, "open", refuse)
+    monkeypatch.setattr(Files, "open_version", refuse)
     with pytest.raises(SourceError, match=r"data.parquet, row group 0: no read permission.*grant read"):
         read_all(source)
 
