@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from hypothesis import strategies as st
 
 from tests.laws.cases import CUTS
@@ -28,7 +27,7 @@ from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.shard_assignment import Equal
 from windrow.shuffle.order.share_sequence import share_sequence
 
-__all__ = ["MIXTURES", "PACKED", "MixedCase", "MixedRows", "MixtureReading", "SourceCase", "draw_shares"]
+__all__ = ["MixedCase", "MixedRows", "MixtureReading", "SourceCase"]
 
 NAMES = ("c", "a", "é", "b", "e", "d")
 ENDLESS = 2**40
@@ -225,22 +224,27 @@ class MixtureReading:
 
     def begin(self, batch_rows: int) -> bool:
         self.batch_rows = batch_rows
-        probe = replace_rows(self.model)
-        self.has_ended = not probe.step(1)
+        self.has_ended = not replace_rows(self.model).step(1)
         if self.has_ended:
             return False
-        self.iterators = [iter(shard.iter_batches(batch_rows, balance=self.balance)) for shard in self.shards]
+
+        def begin(shard: Shard) -> Iterator[Any]:
+            return iter(shard.iter_batches(batch_rows, balance=self.balance))
+
+        self.iterators = self._of_all(self.shards, begin)
         return True
+
+    def _of_all(self, items: Sequence[Any], call: Callable[[Any], Any]) -> list[Any]:
+        """A call for each; with replicas at once, since one that others wait for must not wait for them."""
+        if self.replicas is None:
+            return [call(item) for item in items]
+        with ThreadPoolExecutor(len(items)) as pool:
+            return list(pool.map(call, items))
 
     def step(self) -> None:
         n, B = self.number, self.batch_rows
         expected = [batch for batch in self.expect(n * B) for _ in range(self.replicas or 1)]
-        if self.replicas is None:
-            found = [next(iterator, None) for iterator in self.iterators]
-        else:
-            # a replica that others wait for must not wait for them
-            with ThreadPoolExecutor(len(self.iterators)) as pool:
-                found = list(pool.map(lambda iterator: next(iterator, None), self.iterators))
+        found = self._of_all(self.iterators, lambda iterator: next(iterator, None))
         batches = [take_microbatches(batch) for batch in found]
         assert batches == expected
         if len(self.latest) < n * B:
@@ -393,6 +397,4 @@ def mixtures(draw: st.DrawFn, lengths: Sequence[int] = (0,)) -> MixedCase:
     return MixedCase(sources, members, shares, when, draw(st.integers(-3, 2**64)))
 
 
-MIXTURES = mixtures()
-PACKED = mixtures((1, 2, 3, 5, 8))
-__all__ += ["NAMES", "np", "schedules"]
+MIXTURES, PACKED = mixtures(), mixtures((1, 2, 3, 5, 8))
