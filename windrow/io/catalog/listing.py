@@ -228,6 +228,8 @@ def _glob(
     if not names and left_out:
         raise _make_hidden_error(f"{_url(connection, path)} matches no data files", left_out)
     if not names:
+        # globs of filesystems take a failed request for an empty folder; this raises it
+        connection.lister.info(path)
         raise FileNotFoundError(path)
     return {join_path(glob.root, name): names[name] for name in _sorted_files(names)}
 
