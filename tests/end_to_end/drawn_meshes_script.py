@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import windrow
-from tests.end_to_end.mesh_models import report
+from tests.end_to_end.mesh_models import read_cases, report
 from windrow import DatasetPipeline, Shard
 
 DIMENSIONS = ("dp", "tp", "cp")
@@ -77,14 +75,7 @@ def read(shard: Shard, leg: dict[str, Any], part: Any, at: tuple[int, ...]) -> l
 
 def main() -> None:
     """Read all cases."""
-    warnings.simplefilter("ignore")
-    logging.disable(logging.INFO)
-    dist.init_process_group("gloo")
-    # one Ray for all meshes
-    with windrow.attach():
-        for case in json.loads(Path(sys.argv[1]).read_text()):
-            _read_case(case)
-    dist.destroy_process_group()
+    read_cases(json.loads(Path(sys.argv[1]).read_text()), _read_case)
 
 
 def _read_case(case: dict[str, Any]) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 import sys
-import warnings
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 
 import windrow
-from tests.end_to_end.mesh_models import report
+from tests.end_to_end.mesh_models import read_cases, report
 from tests.laws.mixture_cases import MixedCase
 from tests.laws.reading import take_rows
 from windrow.pipeline.shard.shard import Shard
@@ -56,14 +54,7 @@ def read(shard: Shard, leg: Leg) -> list[list[Any]]:
 
 def main() -> None:
     """Read all cases."""
-    warnings.simplefilter("ignore")
-    logging.disable(logging.INFO)
-    dist.init_process_group("gloo")
-    # one Ray for all runs
-    with windrow.attach():
-        for legs in pickle.loads(Path(sys.argv[1]).read_bytes()):
-            _read_case(legs)
-    dist.destroy_process_group()
+    read_cases(pickle.loads(Path(sys.argv[1]).read_bytes()), _read_case)
 
 
 def _read_case(legs: list[Leg]) -> None:

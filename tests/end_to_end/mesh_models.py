@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+import torch.distributed as dist
 
 import windrow
 from windrow import DatasetPipeline
+
+Case = TypeVar("Case")
 
 FEATURES, LENGTH, VOCABULARY = 16, 16, 11
 GLOBAL_BATCH, STEPS, RATE = 32, 20, 0.05
@@ -49,6 +54,17 @@ def make_pipe(data: str, executor: str = "auto") -> DatasetPipeline:
 def report(value: Any) -> None:
     """Print a value of this rank, as one write, so that ranks' lines do not mix."""
     os.write(1, f"#{os.environ['RANK']} {json.dumps(value)}\n".encode())
+
+
+def read_cases(cases: Iterable[Case], read: Callable[[Case], None]) -> None:
+    """Read drawn cases on all ranks, with one Ray for all of their runs."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.INFO)
+    dist.init_process_group("gloo")
+    with windrow.attach():
+        for case in cases:
+            read(case)
+    dist.destroy_process_group()
 
 
 class Perceptron(torch.nn.Module):

@@ -85,8 +85,7 @@ class BlockFile:
 
     def fetch(self, groups: Iterable[int], paths: Sequence[str]) -> None:
         """Prefetch leaves of row groups of a remote file, and check its version when they have arrived."""
-        if self.remote is not None:
-            self.fetch_ranges(self.footer.ranges(groups, paths))
+        self.fetch_ranges(self.footer.ranges(groups, paths))
 
     def fetch_ranges(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Prefetch ranges of a remote file, and check its version when they have arrived."""

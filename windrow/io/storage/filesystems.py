@@ -119,6 +119,7 @@ class Files:
 
     def open(self, relative: str) -> pa.NativeFile:
         """Open a local file for random access."""
+        # not as `open_version`: Arrow copies selected columns of a record batch unless the file itself is mapped
         path = self.path(relative)
         return pa.memory_map(path) if os.path.getsize(path) else pa.BufferReader(b"")
 
