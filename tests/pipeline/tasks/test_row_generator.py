@@ -68,6 +68,10 @@ def test_distributions() -> None:
     assert abs(uniform.var() - 1 / 12) < bounds
     assert abs(normal.mean() - 3) < 2 * bounds
     assert abs(normal.std() - 2) < 2 * bounds
+    between = one.uniform(2.0, 5.0)
+    assert between.min() >= 2
+    assert between.max() < 5
+    assert abs(between.mean() - 3.5) < 3 * bounds
     assert abs(np.corrcoef(uniform[:-1], uniform[1:])[0, 1]) < bounds
     counts = np.bincount(one.integers(10, 20), minlength=20)
     assert not counts[:10].any()
