@@ -21,7 +21,6 @@ from bench.rivals import command as peers
 from bench.scale import command as scale
 from bench.shapes import command as shapes
 from bench.simulate import command as simulate
-from bench.stacks import command as stacks
 from bench.system.console import OptionHelp
 
 # each has ``add_options(parser)`` and ``run(options)``, and says in its first line what it is for
@@ -44,7 +43,6 @@ _COMMANDS: dict[str, ModuleType] = {
     "store": store,
     "chaos": chaos,
     "netns": netns,
-    "stacks": stacks,
     "gpu": gpu,
     "machine": machine,
     "demo": demo,
