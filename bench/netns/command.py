@@ -22,7 +22,6 @@ from bench.netns.network import Link, Network, open_network, why_not
 from bench.netns.rank import digest_epoch, make_pipe, select_columns
 from bench.scale.cluster import GBIT, Cluster, Costs
 from bench.scale.run import Outcome, simulate
-from bench.scale.validation import measure_costs, measure_ray_costs
 from bench.system.console import ProgressLine, align_table, read_size
 from bench.system.machine import count_cores, describe_machine, read_memory_bytes
 from bench.throughput.options import BenchConfig, find_data
@@ -293,8 +292,7 @@ def _compare_with_prediction(
         # the simulation knows no replicas
         return failures
     line.start("predicting")
-    costs = measure_costs("windrow-ray", paths, measure_ray_costs(Costs()))
-    outcome = _predict(options, source, costs, _blocks(paths))
+    outcome = _predict(options, source, _blocks(paths))
     line.finish(f"{outcome.epoch_seconds:.2f} s, bottleneck: {outcome.bottleneck}")
     ratio = (outcome.epoch_seconds or 0.0) / measured
     print(f"predicted epoch: {outcome.epoch_seconds:.2f} s ({ratio:.2f} of the measured one)")
@@ -313,7 +311,7 @@ def _share(path: str, replica: int, replicas: int) -> float:
     return float(narrowed.nbytes / whole[0].nbytes)
 
 
-def _predict(options: argparse.Namespace, source: Any, costs: Costs, blocks: int) -> Outcome:
+def _predict(options: argparse.Namespace, source: Any, blocks: int) -> Outcome:
     cluster = Cluster(
         nodes=options.nodes,
         cpus=count_cores(),
@@ -326,4 +324,4 @@ def _predict(options: argparse.Namespace, source: Any, costs: Costs, blocks: int
         placers=1,
     )
     job = Job(source, WindowCut(blocks, None), 7, 7)
-    return simulate(job, cluster, costs, batch_rows=_batch_rows(options.nodes), epochs=6, grain=None)
+    return simulate(job, cluster, Costs(), batch_rows=_batch_rows(options.nodes), epochs=6, grain=None)

@@ -1,4 +1,4 @@
-"""``python -m bench scale``: the simulator with machines whose work has costs, and the measurement of these.
+"""``python -m bench scale``: the simulator with machines whose work has costs.
 
-May import: simulation, system, throughput, training.
+May import: simulation, system.
 """

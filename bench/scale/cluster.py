@@ -29,7 +29,7 @@ _SPREAD = 0.1
 
 @dataclass(frozen=True)
 class Costs:
-    """Unit costs in core seconds; `thread_costs`, `worker_costs` and `ray_costs` measure them.
+    """Unit costs in core seconds; the defaults are of one core of an AMD EPYC.
 
     Those of the owner are in the coordinator's busiest thread, and ``call`` is outside of it.
     """
@@ -90,8 +90,6 @@ class Cluster:
     # ranks of a node that read each of its shards; its host is their only client, and places each run once
     replicas: int = 1
     trainer_bytes: float | None = None
-    # the threads executor: one process without Ray, one pool for tasks and for placing runs
-    threads: bool = False
 
     @property
     def shards(self) -> int:

@@ -1,19 +1,16 @@
-"""``python -m bench scale``: validate the simulator, measure planning, simulate clusters."""
+"""``python -m bench scale``: simulate clusters of many nodes."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.scale.cluster import GBIT, Cluster, Costs, make_source, read_costs
-from bench.scale.planning import PlanningCost, measure_planning
 from bench.scale.run import Outcome, simulate
-from bench.scale.validation import Ratio, measure_costs, measure_ray_costs, validate_here
 from bench.system.console import ProgressLine, align_table, read_size, write_cell
-from bench.throughput.options import BenchConfig, find_data
 from windrow.pipeline.plan.job import Job
 from windrow.shuffle.order.epoch_plan import WindowCut
 
@@ -29,7 +26,6 @@ _RIVALS = (
 )
 # Consumption of a rate-limited trainer: an equal share of the 8.18 GB/s that Ray Datasets reached on 16 nodes.
 _TRAINER_BYTES = 8.18e9 / 16
-_MAX_ERROR = 0.15
 
 
 @dataclass(frozen=True)
@@ -112,67 +108,32 @@ def _write_outcome(setting: Setting, trainers: str, outcome: Outcome) -> tuple[s
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("run")
-    group.add_argument(
-        "--check", action="store_true", help="only validate: predict runs on this machine and measure them"
-    )
     group.add_argument("--setting", help="only settings whose name contains this")
-    group.add_argument("--costs", type=Path, metavar="PATH", help="unit costs as JSON, instead of measuring")
+    group.add_argument(
+        "--costs", type=Path, metavar="PATH", help="other unit costs than the usual ones, as JSON"
+    )
     group.add_argument(
         "--plain",
         action="store_true",
         help="values of full width, like floats (default: packed widths as in the dlrm data)",
     )
-    group.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
     group = parser.add_argument_group("cluster")
     group.add_argument("--nic", type=float, default=10.0, help="network bandwidth of a node in Gbit/s")
     group.add_argument("--connections", type=int, default=4, help="connections per task to object storage")
     group.add_argument("--connection", default="87MB", help="bytes per second of a connection")
-    group.add_argument("--cpu-speed", type=float, default=1.0, help="speed of a CPU relative to this machine")
+    group.add_argument(
+        "--cpu-speed", type=float, default=1.0, help="speed of a CPU, relative to that of the costs"
+    )
     group.add_argument(
         "--trainer", help="bytes per second that a trainer consumes (default: its share of 8.18 GB/s)"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Validate, plan and simulate; the exit status is 0 if predictions are accurate enough."""
-    line = ProgressLine(sys.stderr)
-    config = BenchConfig(systems=("windrow-threads", "windrow-ray"), folder=options.folder)
-    if options.check:
-        ray_costs = read_costs(options.costs) if options.costs else measure_ray_costs(Costs())
-        ratios = list(validate_here(config, line, ray_costs))
-        print(_draw_ratios(ratios))
-        return int(any(abs(one.ratio - 1) > _MAX_ERROR for one in ratios))
     settings = [setting for setting in SETTINGS if (options.setting or "") in setting.name]
-    sizes = {each.row_groups: (each.group_bytes, each.windows, each.nodes, _NODE.cpus) for each in settings}
-    print(_draw_planning([measure_planning(groups, *size) for groups, size in sizes.items()]), flush=True)
-    costs = read_costs(options.costs) if options.costs else _measure_costs(config, line)
-    print(draw_outcomes(_simulate(settings, options, costs, line)))
+    costs = read_costs(options.costs) if options.costs else Costs()
+    print(draw_outcomes(_simulate(settings, options, costs, ProgressLine(sys.stderr))))
     return 0
-
-
-def _draw_planning(costs: Sequence[PlanningCost]) -> str:
-    rows = [
-        (f"{cost.row_groups:,}", f"{cost.seconds:.2f}", f"{cost.memory_bytes / 1e6:.0f}", f"{cost.tasks:,}")
-        for cost in costs
-    ]
-    return align_table(("row groups", "s to the first task", "MB", "tasks at once"), rows, ())
-
-
-def _draw_ratios(ratios: Sequence[Ratio]) -> str:
-    rows = [
-        (one.system, str(one.windows), *(f"{value:.2f}" for value in values))
-        for one in ratios
-        for values in [(one.predicted, one.measured, one.ratio, one.cores)]
-    ]
-    heads = ("system", "windows", "predicted s", "measured s", "ratio", "free cores")
-    return align_table(heads, rows, {"system"})
-
-
-def _measure_costs(config: BenchConfig, line: ProgressLine) -> Costs:
-    line.start("measuring unit costs")
-    costs = measure_costs("windrow-ray", find_data(config, line), measure_ray_costs(Costs()))
-    line.finish(", ".join(f"{name} {value:.3g}" for name, value in asdict(costs).items()))
-    return costs
 
 
 def _simulate(

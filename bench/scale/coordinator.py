@@ -48,8 +48,7 @@ class TimedActor(Actor):
         overhead = self._costs.wake
         if caller is not None:
             overhead = self._costs.owner_call
-            if not self._cluster.threads:
-                self._costly.work(caller.shard % self._cluster.nodes, self._costs.call, lambda: None)
+            self._costly.work(caller.shard % self._cluster.nodes, self._costs.call, lambda: None)
         self._waiting.append((work, then, overhead))
         if not self._is_serving:
             self._serve_next()
@@ -78,12 +77,11 @@ class TimedActor(Actor):
             then(result)
             self._serve_next()
 
-        self._costly.work(0, 0.0 if self._cluster.threads else seconds, end)
+        self._costly.work(0, seconds, end)
 
     def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
         """Submit a task when this call ends; pickling it is part of what is measured."""
-        if not self._cluster.threads:
-            pickle.dumps(task)
+        pickle.dumps(task)
         self._submitted.append((task, partial(super().submit, driver, task, tables, cached)))
 
     def _task_done(self) -> None:

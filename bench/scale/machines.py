@@ -50,7 +50,7 @@ class CostlyMachines(Machines):
         self.cpus = [SharedResource(world, cluster.cpus, 1.0) for _ in range(cluster.nodes)]
         self.slots = [Slots(cluster.cpus) for _ in range(cluster.nodes)]
         placers = cluster.placers if grain is None else 1
-        self._pools = [self.slots[0] if cluster.threads else Slots(placers) for _ in range(cluster.shards)]
+        self._pools = [Slots(placers) for _ in range(cluster.shards)]
         self.ingress = [
             SharedResource(world, cluster.nic_bytes, cluster.connection_bytes) for _ in range(cluster.nodes)
         ]
@@ -111,12 +111,12 @@ class CostlyMachines(Machines):
         self.slots[node].submit(lambda free: self._run(job, node, free), _TASK_URGENCY)
 
     def _run(self, job: Job, node: int, free: Callable[[], None]) -> None:
-        task, program, threads = job.task, self._program, self._cluster.threads
+        task, program = job.task, self._program
         blocks = program.parts(task.work.epoch, task.work.window)[task.work.part]
         decoded = float(self._decoded_bytes[blocks].sum())
         held = float(program.estimate.held_bytes[blocks].sum())
         # one block is decoded at a time, and the complete output exists before it is put into the object store
-        heap = decoded / len(blocks) + (0.0 if threads else held)
+        heap = decoded / len(blocks) + held
         self.ledger.take(node, heap)
 
         def compute() -> None:

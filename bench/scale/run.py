@@ -60,12 +60,9 @@ class Outcome:
 
 
 def find_resources(cluster: Cluster) -> Resources:
-    workers = cluster.nodes * cluster.cpus
-    if cluster.threads:
-        return Resources("simulated threads", workers, int(cluster.memory_bytes / 2), limit_covers_all=True)
     return Resources(
         executor="simulated Ray",
-        workers=workers,
+        workers=cluster.nodes * cluster.cpus,
         memory_bytes=int(cluster.nodes * cluster.store_bytes * _STORE_FILL),
         limit_covers_all=False,
         copies=2 - 1 / cluster.nodes,
@@ -153,8 +150,6 @@ def _summarize(
         "trainers": 1 - idle_share,
         _MEMORY: max(ledger.peak_store) / (cluster.store_bytes * _STORE_FILL),
     }
-    if cluster.threads:
-        busy = {name: busy[name] for name in ("CPUs", "trainers")}
     # no correction for prefetched windows: there are as many at the end of the steady state as at its start
     delivered = spent["rows"] * program.estimate.row_bytes
     return Outcome(

@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from glob import glob
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.system.machine import count_cores
@@ -308,15 +307,6 @@ def start_systems(
             processes.append(stack.enter_context(process))
             process.begin()
         yield processes
-
-
-def run_alone(module: str, request: Any) -> dict[str, Any]:
-    """What a module's system answers in a process that has done nothing before."""
-    with TemporaryDirectory() as folder, SystemProcess(module, log=Path(folder) / "log") as process:
-        answer = process.run(request)
-    if "error" in answer:
-        raise ValueError(f"{module} failed: {answer['error']}")
-    return answer
 
 
 def make_torchrun(ranks: int, *module: str) -> list[str]:

@@ -99,13 +99,12 @@ def test_deadlock_is_reported() -> None:
     "cluster",
     [
         Cluster(trainers=2, placers=1, connections=0),
-        Cluster(trainers=2, connections=0, threads=True),
         SMALL,
         replace(SMALL, trainers=2),
         replace(SMALL, store_share=0.13),
         replace(SMALL, trainer_bytes=5e7),
     ],
-    ids=["one node", "threads", "four nodes", "eight trainers", "little memory", "slow trainers"],
+    ids=["one node", "four nodes", "eight trainers", "little memory", "slow trainers"],
 )
 def test_every_row_is_delivered_in_order_once(cluster: Cluster) -> None:
     """Each shard asserts that its places are consecutive; together they get all rows except a remainder."""
