@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from bench.chaos import command as chaos
-from bench.commands import balance, demo, executors, memory, mesh, mixture, observability, throughput
-from bench.cores import command as cores
+from bench.commands import balance, cores, demo, executors, memory, mesh, mixture, observability, throughput
 from bench.formats import command as formats
 from bench.gpu import command as gpu
-from bench.machine import command as machine
 from bench.netns import command as netns
 from bench.operations import command as operations
 from bench.preparation import command as preparation
@@ -44,7 +42,6 @@ _COMMANDS: dict[str, ModuleType] = {
     "chaos": chaos,
     "netns": netns,
     "gpu": gpu,
-    "machine": machine,
     "demo": demo,
 }
 

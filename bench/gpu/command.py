@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.gpu.device import CudaGpu, measure_rate, measure_wait
 from bench.gpu.loaders import LOADERS, Reading
-from bench.system.console import ProgressLine, add_json, align_table, choose_names, read_size, write_json
+from bench.system.console import ProgressLine, align_table, choose_names, read_size
 from bench.system.machine import count_cores
 from bench.throughput.options import BenchConfig
 from bench.throughput.report import open_data
@@ -28,7 +28,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, default=65_536, help="rows of a batch")
     parser.add_argument("--epochs", type=int, default=4, help="epochs, at least 2")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
-    add_json(parser)
 
 
 def find_gpu() -> CudaGpu | None:
@@ -61,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     whole = (facts.rows, facts.rows * (facts.rows - 1) // 2)
     limit = gpu.copy_rate()
     print(f"{gpu.name}: {limit / 1e9:.1f} GB/s out of pinned memory", flush=True)
-    rows, found, breaches, step_seconds = [], [], [], 0.0
+    rows, breaches, step_seconds = [], [], 0.0
     for name in names:
         line.start(name)
         rates = measure_rate(LOADERS[name], reading, KEY, gpu)
@@ -71,11 +70,8 @@ def run(options: argparse.Namespace) -> int:
         gpu.prepare(step_seconds)
         waited = measure_wait(LOADERS[name], reading, gpu)
         line.finish(f"GPU waited {waited:.1%}")
-        share = rates.bytes_per_second / limit
-        values = (rates.bytes_per_second / 1e9, 100 * share, 1e3 * rates.batch_seconds, 100 * waited)
+        of_pcie, batch_ms = 100 * rates.bytes_per_second / limit, 1e3 * rates.batch_seconds
+        values = (rates.bytes_per_second / 1e9, of_pcie, batch_ms, 100 * waited)
         rows.append((name, *(f"{value:.1f}" for value in values)))
-        speed = {"bytes_per_second": rates.bytes_per_second, "pcie_share": share}
-        found.append({"loader": name, "gpu": gpu.name, **speed, "gpu_waits": waited})
     print(align_table(_HEADS, rows, ("loader",)), _NOTE, *breaches, sep="\n")
-    write_json(options, {"pcie_bytes_per_second": limit, "loaders": found})
     return int(bool(breaches))

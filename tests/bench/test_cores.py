@@ -1,8 +1,7 @@
-"""``python -m bench cores`` and ``machine``: every system on every number of cores, one file and one picture."""
+"""``python -m bench cores``: every system on every number of cores, and the GIL of other processes."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -14,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench.cli import main
-from bench.cores.command import choose_counts
-from bench.machine import command as machine
+from bench.commands.cores import choose_counts
 from bench.system.gil import GilSampler, find_gil
 
 OPTIONS = ["--size", "1MB", "--seconds", "0.01", "--systems", "scan,threads", "--max-cores", "1"]
@@ -59,49 +57,17 @@ def test_gil_of_a_process_that_has_ended() -> None:
 
 
 @pytest.mark.timeout(180)
-def test_files_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
-    files = [
-        "--folder",
-        str(tmp_path / "data"),
-        "--json",
-        str(tmp_path / "x.json"),
-        "--plot",
-        str(tmp_path / "x.png"),
-    ]
-    (tmp_path / "data").mkdir()
+def test_every_system_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = tmp_path / "x.json"
+    files = ["--folder", str(tmp_path / "data"), "--json", str(written)]
     assert main(["cores", *OPTIONS, *files]) == 0
-    results = json.loads((tmp_path / "x.json").read_text())["results"]
+    results = json.loads(written.read_text())["results"]
     assert [(each["system"], each["cores"]) for each in results] == SYSTEMS
     assert len({each["rows"] for each in results}) == 1
     assert all(
         each["of_scan"] > 0 and each["of_one_core"] == 1 and len(each["turns"]) == 2 for each in results
     )
-    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     assert "of the scan" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["cores", "--max-cores", "all"])
     assert main(["cores", *OPTIONS, *files, "--max-cores", "1000000"]) == 2
-
-
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("has_gpu", [False, True])
-def test_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_gpu: bool) -> None:
-    pytest.importorskip("matplotlib")
-    loader = {"loader": "windrow", "gpu": "a double", "pcie_share": 0.9, "gpu_waits": 0.01}
-    gpu = {"loaders": [loader]} if has_gpu else {"skipped": "gpu: skipped"}
-    monkeypatch.setattr(machine, "_measure_gpu", lambda _: gpu)
-    # no time is left for cores
-    monkeypatch.setattr(machine, "_SECONDS", 60.0 if has_gpu else 480.0)
-    files = ["--folder", str(tmp_path), "--json", str(tmp_path / "x.json"), "--plot", str(tmp_path / "x.png")]
-    assert main(["machine", *OPTIONS, *files]) == has_gpu
-    written = json.loads((tmp_path / "x.json").read_text())
-    assert written["gpu"] == gpu
-    errors = [each.get("error") for each in written["results"]]
-    assert errors == (["no time was left"] if has_gpu else [None, None])
-    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_machine_without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "find_gpu", lambda: None)
-    assert "no CUDA device" in machine._measure_gpu(argparse.Namespace())["skipped"]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.cores.plot import draw, require_matplotlib
 from bench.data.shapes import SHAPES
 from bench.shapes.command import add_measured, request_shape
 from bench.shapes.systems import EXECUTORS, name_process
@@ -38,26 +35,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--systems", default=",".join(_SYSTEMS), help="what is measured")
     parser.add_argument("--max-cores", type=int, default=count_cores(), help="the largest number of cores")
     parser.add_argument("--seconds", type=float, default=6.0, help="seconds of measured epochs of each")
-    parser.add_argument("--plot", type=Path, metavar="PATH", help="draw a picture, with the extra plot")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if nothing failed."""
-    if options.plot is not None:
-        require_matplotlib()
-    found = measure_cores(options)
-    write_json(options, found)
-    if options.plot is not None:
-        draw(options.plot, found)
-    return int(any("error" in each for each in found["results"]))
-
-
-def choose_counts(most: int) -> list[int]:
-    return [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
-
-
-def measure_cores(options: argparse.Namespace, ends_at: float = float("inf")) -> dict[str, Any]:
-    """Measure, print the table, and return all results; none begins after a time of the monotonic clock."""
     shapes = choose_names("--shapes", options.shapes, tuple(SHAPES))
     names = choose_names("--systems", options.systems, _SYSTEMS)
     if not 1 <= options.max_cores <= count_cores() or options.seconds <= 0:
@@ -68,15 +49,17 @@ def measure_cores(options: argparse.Namespace, ends_at: float = float("inf")) ->
     for shape in shapes:
         request = request_shape(shape, options)
         for cores in choose_counts(options.max_cores):
-            if time.monotonic() < ends_at:
-                results += _measure_systems(shape, names, cores, request, options)
-            else:
-                results.append({"shape": shape, "cores": cores, "system": "all", "error": "no time was left"})
+            results += _measure_systems(shape, names, cores, request, options)
     print(align_table(_HEADS, list(map(_write_row, _compare(results))), ("shape", "system")), _NOTE, sep="\n")
-    for each in results:
-        if "error" in each:
-            print(f"{each['shape']}, cores: {each['cores']}, {each['system']}: {each['error']}")
-    return {"machine": machine, "size": options.size, "results": results}
+    failed = [each for each in results if "error" in each]
+    for each in failed:
+        print(f"{each['shape']}, cores: {each['cores']}, {each['system']}: {each['error']}")
+    write_json(options, {"machine": machine, "size": options.size, "results": results})
+    return int(bool(failed))
+
+
+def choose_counts(most: int) -> list[int]:
+    return [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
 
 
 def _measure_systems(
