@@ -52,8 +52,6 @@ _THREADS, _RAY = "threads:WindrowThreads", "ray:WindrowRay"
 PEERS = {
     "scan": _limit("Scan", "raw Parquet scan", delivers=False, variable_too=True),
     "torch-scan": _limit("TorchScan", "scan to torch", small_too=True),
-    "fresh-memory": _limit("FreshMemory", "memory of two windows", delivers=False),
-    "ray-start": _limit("RayStart", "Ray's processes and store", delivers=False),
     "windrow-threads": _windrow(_THREADS, "threads", small_too=True, variable_too=True),
     "windrow-ray": _windrow(_RAY, "ray", streams=True, small_too=True, variable_too=True),
     "windrow-torchrun": _windrow("torchrun:WindrowTorchrun", "torchrun", streams=True),

@@ -105,7 +105,7 @@ def find_data(config: BenchConfig, line: ProgressLine) -> list[str]:
 
 
 def make_request(config: BenchConfig, system: str, facts: Facts) -> Request:
-    several = system.startswith("windrow-ray") or system in ("windrow-torchrun", "ray-start")
+    several = system.startswith("windrow-ray") or system == "windrow-torchrun"
     trainers = (config.trainers or (2 if several else 1)) if several or system.startswith("windrow") else 1
     peer = PEERS[system]
     if config.computing and trainers >= count_cores():

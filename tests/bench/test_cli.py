@@ -47,17 +47,6 @@ def test_limits_and_windrow_end_to_end(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.nightly
 @pytest.mark.ray
 @pytest.mark.timeout(120)
-def test_cost_of_ray_itself_is_a_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--peers", "ray-start", "--executor", "threads", "--epochs", "2", "--batch-size", "1000"]
-    options += ["--folder", str(tmp_path)]
-    assert main(["throughput", "--size", "4MB", *options]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("limit: Ray's processes and store, 2 trainers") for line in lines), lines
-
-
-@pytest.mark.nightly
-@pytest.mark.ray
-@pytest.mark.timeout(120)
 def test_memory_is_measured_on_ray_and_a_plan_error_is_a_breach(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
