@@ -35,7 +35,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Stream within the limits and print the table; the exit status is 0 without breaches."""
     config = BenchConfig(
-        kind=options.kind,
         size_bytes=read_size(options.size, "--size"),
         folder=options.folder,
         object_store_bytes=read_size(options.object_store, "--object-store"),

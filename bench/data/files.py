@@ -11,27 +11,16 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.data import generators
+from bench.data.generators import DLRM_ROW_BYTES, make_dlrm
 from bench.system.console import ProgressLine
 from bench.system.machine import count_cores
 
 GROUP_ROWS = 131_072
-_GROUP_BYTES = 64 * 2**20
 _MIN_GROUPS = 8
-# bytes of a row, and the function that generates a row group
-_MAKERS: dict[str, tuple[int, Callable[[int, int, int, int], pa.Table]]] = {
-    "dlrm": (generators.DLRM_ROW_BYTES, generators.make_dlrm),
-    "taxi": (generators.TAXI_ROW_BYTES, generators.make_taxi),
-    "wide": (generators.WIDE_ROW_BYTES, generators.make_wide),
-    "narrow": (generators.NARROW_ROW_BYTES, generators.make_narrow),
-    "text": (generators.TEXT_ROW_BYTES, generators.make_text),
-}
-KINDS = tuple(_MAKERS)
 _SEED = 0
-_FORMAT = 1  # part of the folder's name: increase it when a generator's rows change
+_FORMAT = 1  # part of the folder's name: increase it when the generator's rows change
 
 
 @dataclass(frozen=True)
@@ -47,33 +36,32 @@ class Layout:
         return [range(first, min(first + step, self.rows)) for first in range(0, self.rows, step)]
 
 
-def plan_layout(size_bytes: int, row_bytes: int, most_rows: int = GROUP_ROWS) -> Layout:
-    """Cut about ``size_bytes`` of decoded rows into whole row groups, of at most ``most_rows``.
+def plan_layout(size_bytes: int, group_rows: int = GROUP_ROWS) -> Layout:
+    """Cut about ``size_bytes`` of decoded rows into whole row groups, of ``group_rows`` if they have as many.
 
     Examples
     --------
-    >>> plan_layout(1_400_000_000, 168).rows, len(plan_layout(1_400_000_000, 168).files())
+    >>> plan_layout(1_400_000_000).rows, len(plan_layout(1_400_000_000).files())
     (8388608, 16)
-    >>> plan_layout(16_800, 168)
+    >>> plan_layout(16_800)
     Layout(rows=100, group_rows=13, groups_per_file=4)
     """
-    if size_bytes < row_bytes:
-        raise ValueError(f"size of {size_bytes} bytes is less than one row of {row_bytes} bytes")
-    rows = size_bytes // row_bytes
-    group_rows = min(most_rows, max(1, _GROUP_BYTES // row_bytes))
+    if size_bytes < DLRM_ROW_BYTES:
+        raise ValueError(f"size of {size_bytes} bytes is less than one row of {DLRM_ROW_BYTES} bytes")
+    rows = size_bytes // DLRM_ROW_BYTES
     if rows < _MIN_GROUPS * group_rows:
         return Layout(rows, -(-rows // _MIN_GROUPS))
     return Layout(round(rows / group_rows) * group_rows, group_rows)
 
 
 def make_data(
-    kind: str, size_bytes: int, folder: Path, line: ProgressLine, *, group_rows: int = GROUP_ROWS
+    size_bytes: int, folder: Path, line: ProgressLine, *, group_rows: int = GROUP_ROWS
 ) -> list[str]:
     """Generate the missing files, and return all files in order."""
-    line.start(f"generating {kind} data of {size_bytes / 1e6:,.0f} MB")
-    layout = plan_layout(size_bytes, _MAKERS[kind][0], group_rows)
+    line.start(f"generating data of {size_bytes / 1e6:,.0f} MB")
+    layout = plan_layout(size_bytes, group_rows)
     groups = "" if group_rows == GROUP_ROWS else f"-groups-of-{group_rows}"
-    home = folder / f"{kind}-{layout.rows}-rows{groups}-seed-{_SEED}-v{_FORMAT}"
+    home = folder / f"dlrm-{layout.rows}-rows{groups}-seed-{_SEED}-v{_FORMAT}"
     home.mkdir(parents=True, exist_ok=True)
     targets = {home / f"part-{number:05d}.parquet": rows for number, rows in enumerate(layout.files())}
     missing = {path: rows for path, rows in targets.items() if not path.exists()}
@@ -81,7 +69,7 @@ def make_data(
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(min(count_cores(), len(missing)), mp_context=spawn) as pool:
             written = [
-                pool.submit(write_file, kind, rows, layout.group_rows, path) for path, rows in missing.items()
+                pool.submit(write_file, rows, layout.group_rows, path) for path, rows in missing.items()
             ]
             for done, future in enumerate(as_completed(written), start=1):
                 future.result()
@@ -101,11 +89,11 @@ def make_once(home: Path, make: Callable[[Path], None]) -> Path:
     return home
 
 
-def write_file(kind: str, rows: range, group_rows: int, path: Path) -> None:
+def write_file(rows: range, group_rows: int, path: Path) -> None:
     """Write the rows of one file under a temporary name, then rename it."""
     unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
     groups = (
-        make_table(kind, first, min(group_rows, rows.stop - first), first // group_rows, _SEED)
+        make_dlrm(first, min(group_rows, rows.stop - first), first // group_rows, _SEED)
         for first in rows[::group_rows]
     )
     try:
@@ -116,7 +104,3 @@ def write_file(kind: str, rows: range, group_rows: int, path: Path) -> None:
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-def make_table(kind: str, first_row: int, rows: int, group: int, seed: int) -> pa.Table:
-    return _MAKERS[kind][1](first_row, rows, group, seed)

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     facts = open_data(config, line)
     reading = Reading(
         facts.paths,
-        facts.tensor_columns,
+        facts.columns,
         options.batch_size,
         options.epochs,
         config.window,

@@ -42,6 +42,6 @@ class _RowGroups(IterableDataset[Any]):
         own = groups if info is None else groups[info.id :: info.num_workers]
         for path, number in own:
             with pq.ParquetFile(path) as file:
-                tensors = to_tensors(file.read_row_group(number, columns=self._columns), self._columns)
+                tensors = to_tensors(file.read_row_group(number, columns=self._columns))
             for views in zip(*(tensor.split(self._batch_size) for tensor in tensors.values()), strict=True):
                 yield dict(zip(tensors, views, strict=True))

@@ -102,9 +102,8 @@ class OneTrainer(Peer):
         return [self._trainer.train(self.read_epoch(number) for number in range(self._request.epochs))]
 
     def convert_table(self, table: Any) -> Any:
-        """Arrow as tensors, or as it is if there are only lists and strings."""
-        columns = self._request.tensor_columns
-        return to_tensors(table, columns) if columns else table
+        """Arrow as tensors, or as it is if there are lists and strings."""
+        return to_tensors(table) if self._request.content is None else table
 
     def read_epoch(self, number: int) -> Iterable[Any]:
         raise NotImplementedError
@@ -155,7 +154,7 @@ def load_by_workers(dataset: Any, request: Request, **options: Any) -> Any:
 
 def choose_collate(request: Request) -> Callable[[Any], Any] | None:
     """None for torch's own function, which stacks numbers; lists of several lengths cannot be stacked."""
-    return None if request.tensor_columns else collate_rows
+    return None if request.content is None else collate_rows
 
 
 def collate_rows(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:

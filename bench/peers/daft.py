@@ -22,5 +22,5 @@ class Daft(OneTrainer):
 
         frame = daft.read_parquet(list(self._request.paths)).select(*self._request.columns)
         shuffled = frame.shuffle(seed=self._request.seed + number)
-        tables = (to_tensors(batch, self._request.tensor_columns) for batch in shuffled.to_arrow_iter())
+        tables = (to_tensors(batch) for batch in shuffled.to_arrow_iter())
         return cut_batches(tables, self._request.batch_size)

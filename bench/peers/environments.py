@@ -82,11 +82,10 @@ def name_files(paths: Sequence[str]) -> str:
     return hashlib.sha256(description.encode()).hexdigest()[:16]
 
 
-def make_sample(paths: Sequence[str], columns: Sequence[str], rows: int, folder: Path) -> list[str]:
-    """Write the sample, unless it exists, of only the columns that become tensors, with timestamps as integers."""
-    chosen = hashlib.sha256(",".join(columns).encode()).hexdigest()[:8]
-    home = folder / "sample" / f"{name_files(paths)}-{chosen}-{rows}-rows"
-    make_once(home, lambda folder: _write_files(_read_first(paths, columns, rows), folder))
+def make_sample(paths: Sequence[str], rows: int, folder: Path) -> list[str]:
+    """Write the sample, unless it exists."""
+    home = folder / "sample" / f"{name_files(paths)}-{rows}-rows"
+    make_once(home, lambda folder: _write_files(_read_first(paths, rows), folder))
     return sorted(str(path.resolve()) for path in home.glob("*.parquet"))
 
 
@@ -99,12 +98,10 @@ def _write_files(table: pa.Table, home: Path) -> None:
         pq.write_table(table.slice(first, step), path, row_group_size=group_rows, compression="snappy")
 
 
-def _read_first(paths: Sequence[str], columns: Sequence[str], rows: int) -> pa.Table:
+def _read_first(paths: Sequence[str], rows: int) -> pa.Table:
     tables: list[pa.Table] = []
-    for table in iterate_tables(paths, list(columns)):
+    for table in iterate_tables(paths):
         tables.append(table.slice(0, rows - sum(one.num_rows for one in tables)))
         if sum(one.num_rows for one in tables) == rows:
             break
-    table = pa.concat_tables(tables)
-    kinds = [pa.int64() if pa.types.is_timestamp(field.type) else field.type for field in table.schema]
-    return table.cast(pa.schema(zip(columns, kinds, strict=True)))
+    return pa.concat_tables(tables)

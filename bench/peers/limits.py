@@ -60,7 +60,7 @@ class TorchScan(OneTrainer):
 
     def read_epoch(self, number: int) -> Iterable[Tensors]:
         def read(group: RowGroup) -> Tensors:
-            return to_tensors(_read_group(group, self._request.columns), self._request.tensor_columns)
+            return to_tensors(_read_group(group, self._request.columns))
 
         tables = map_ahead(read, _list_groups(self._request.paths), self._request.cores)
         return cut_batches(tables, self._request.batch_size)

@@ -29,7 +29,7 @@ class Petastorm(OneTrainer):
 
         return make_batch_reader(
             [Path(path).as_uri() for path in self._request.paths],
-            schema_fields=[f"^{name}$" for name in self._request.tensor_columns],
+            schema_fields=[f"^{name}$" for name in self._request.columns],
             workers_count=self._request.cores,
             seed=self._request.seed + number,
             shuffle_row_groups=True,

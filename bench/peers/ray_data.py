@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from bench.peers.base import OneTrainer, RayPeer
-from bench.training.request import Request
 
 
 class RayShuffle(RayPeer, OneTrainer):
@@ -27,7 +26,7 @@ class RayShuffle(RayPeer, OneTrainer):
         if self._request.content is not None:
             batches: Iterable[Any] = shuffled.iter_batches(batch_size=batch_size, batch_format="pyarrow")
             return batches
-        return shuffled.iter_torch_batches(batch_size=batch_size, **make_collate(self._request))
+        return shuffled.iter_torch_batches(batch_size=batch_size)
 
     def read(self) -> Any:
         import ray.data
@@ -40,19 +39,3 @@ class RayMaterialize(RayShuffle):
 
     def read(self) -> Any:
         return super().read().materialize()
-
-
-def make_collate(request: Request) -> Mapping[str, Any]:
-    """Arguments of Ray Data's ``iter_torch_batches`` that drop strings, if there are any."""
-    if request.only_tensors:
-        return {}
-    from ray.data.collate_fn import ArrowBatchCollateFn
-
-    from bench.training.tensors import to_tensors
-
-    # without Ray Data, mypy takes the base class for Any
-    class Collate(ArrowBatchCollateFn):  # type: ignore[misc, unused-ignore]
-        def __call__(self, batch: Any) -> Any:
-            return to_tensors(batch, request.tensor_columns)
-
-    return {"collate_fn": Collate()}

@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
-import pyarrow as pa
-
 import windrow
 from bench.peers.base import Peer, import_modules
 from bench.training.request import Request
@@ -36,19 +34,7 @@ def build_pipeline(request: Request, executor: str) -> Any:
     elif request.window is not None:
         pipeline = dataset.window(bytes_per_window=request.window)
     pipeline = pipeline.repeat(request.epochs + 1).random_shuffle_each_window(seed=request.seed)
-    if request.content is None and not request.only_tensors:
-        # once per run, on the workers; a collate_fn would be called for every batch
-        pipeline = pipeline.map_batches(
-            _keep_columns, batch_format="pyarrow", fn_args=(list(request.tensor_columns),)
-        )
     return pipeline.options(executor=executor, memory_limit=request.memory_limit, cache=request.cache)
-
-
-def _keep_columns(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The columns that fit into tensors, without a copy; timestamps become int64."""
-    selected = table.select(columns)
-    kinds = [pa.int64() if pa.types.is_timestamp(field.type) else field.type for field in selected.schema]
-    return selected.cast(pa.schema(zip(columns, kinds, strict=True)))
 
 
 def estimate_memory(pipeline: Any, request: Request) -> MemoryEstimate:

@@ -60,17 +60,17 @@ def measure_rivals(config: BenchConfig, parts: Sequence[str], small_batch_size: 
             measured.append(_measure("small", small, whole, SMALL_TARGETS, sample_rows, line, rate))
     for kind, targets in CONTENT_TARGETS.items():
         if kind in parts:
-            content = _configure_content(small, kind)
+            content = _configure_content(small)
             paths = find_files(kind, content.folder / "shapes", content.size_bytes)
             whole = describe_files(content, [str(Path(path).resolve()) for path in paths])
             measured.append(_measure(kind, content, whole, targets, sample_rows, line))
     return _report(config, measured, list(unable.values()))
 
 
-def _configure_content(config: BenchConfig, kind: str) -> BenchConfig:
+def _configure_content(config: BenchConfig) -> BenchConfig:
     """One epoch more, because the last, in which rows are identified, does not count."""
     epochs, rival_epochs = config.epochs + 1, config.rival_epochs + 1
-    return replace(config, kind=kind, train=False, epochs=epochs, rival_epochs=rival_epochs)
+    return replace(config, train=False, epochs=epochs, rival_epochs=rival_epochs)
 
 
 def _takes_part(system: str, part: str) -> bool:
@@ -112,7 +112,7 @@ def _measure(
     if not by_row:
         return part
     rows = min(sample_rows, whole.rows)
-    paths = make_sample(whole.paths, whole.delivered_columns, rows, config.folder)
+    paths = make_sample(whole.paths, rows, config.folder)
     sample = read_facts(paths, count_cores())
     return replace(
         part, sample=sample, by_row=run_rounds(replace(config, systems=tuple(by_row)), sample, line)

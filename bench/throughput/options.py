@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bench.data.files import GROUP_ROWS, KINDS, make_data
+from bench.data.files import GROUP_ROWS, make_data
 from bench.peers.environments import find_python, name_files
 from bench.peers.names import PEERS
 from bench.system.console import ProgressLine, read_size
@@ -18,12 +18,11 @@ from bench.training.request import Request, Settings
 
 _DEFAULT_PEERS = "scan,torch-scan,ray-shuffle,ray-materialize"
 _STORE_SHARE = 0.3
-_LABELS = ("labels", "total_amount")
+_LABEL = "labels"
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("data")
-    group.add_argument("--kind", choices=KINDS, default="dlrm", help="kind of data")
     group.add_argument("--size", default="1.4GB", help="decoded size, with a unit")
     group.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
 
@@ -84,7 +83,6 @@ def _choose_systems(peers: str, executor: str) -> tuple[str, ...]:
 class BenchConfig(Settings):
     """A measurement of several systems on the same files; no ``trainers``: one on threads and two on Ray."""
 
-    kind: str = "dlrm"
     size_bytes: int = 1_400_000_000
     group_rows: int = GROUP_ROWS
     systems: tuple[str, ...] = ()
@@ -99,9 +97,7 @@ class BenchConfig(Settings):
 
 
 def find_data(config: BenchConfig, line: ProgressLine) -> list[str]:
-    return make_data(
-        config.kind, config.size_bytes, config.folder / "data", line, group_rows=config.group_rows
-    )
+    return make_data(config.size_bytes, config.folder / "data", line, group_rows=config.group_rows)
 
 
 def make_request(config: BenchConfig, system: str, facts: Facts) -> Request:
@@ -120,14 +116,10 @@ def make_request(config: BenchConfig, system: str, facts: Facts) -> Request:
         system=system,
         epochs=config.rival_epochs if peer.rival else config.epochs,
         trainers=trainers,
-        label=_choose_label(facts) if config.train or peer.trains else None,
+        label=_LABEL if config.train or peer.trains else None,
         rendezvous=f"{logs}/rendezvous-{uuid.uuid4().hex}" if trainers > 1 and several else None,
         object_store_bytes=config.object_store_bytes or int(read_memory_bytes() * _STORE_SHARE),
         cores=count_cores(),
         python=str(find_python(config.folder, peer.environment)) if peer.environment else None,
         converted=str((config.folder / "converted" / name_files(facts.paths)).resolve()),
     )
-
-
-def _choose_label(facts: Facts) -> str:
-    return next((name for name in _LABELS if name in facts.tensor_columns), facts.tensor_columns[-1])

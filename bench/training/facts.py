@@ -16,7 +16,7 @@ KEY = "key"
 class Facts:
     """Rows and decoded bytes of some Parquet files; ``key`` is the column of 0 .. rows - 1.
 
-    Without it, rows are identified by their content.
+    With it, all columns are numbers. Without it, they are lists and strings, and rows are identified by their content.
     """
 
     paths: tuple[str, ...]
@@ -31,19 +31,6 @@ class Facts:
         return tuple(self.schema.names)
 
     @property
-    def tensor_columns(self) -> tuple[str, ...]:
-        return tuple(field.name for field in self.schema if _fits_tensor(field.type))
-
-    @property
-    def integer_columns(self) -> tuple[str, ...]:
-        return tuple(field.name for field in self.schema if pa.types.is_integer(field.type))
-
-    @property
-    def delivered_columns(self) -> tuple[str, ...]:
-        """The columns that become tensors, or all columns if none does."""
-        return self.tensor_columns or self.columns
-
-    @property
     def list_columns(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.schema if is_list(field.type))
 
@@ -52,12 +39,12 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def iterate_tables(paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+def iterate_tables(paths: Sequence[str]) -> Iterator[pa.Table]:
     """One table per row group, in stored order, read by one thread out of a memory map."""
     for path in paths:
         with pq.ParquetFile(path, memory_map=True) as file:
             for number in range(file.num_row_groups):
-                yield file.read_row_group(number, columns=columns, use_threads=False)
+                yield file.read_row_group(number, use_threads=False)
 
 
 def read_facts(paths: Sequence[str], threads: int) -> Facts:
@@ -83,8 +70,3 @@ def _measure_column(column: pa.ChunkedArray) -> int:
     except ValueError:  # of variable width
         bitmaps = sum(-(-len(chunk) // 8) for chunk in column.chunks if chunk.buffers()[0] is not None)
         return int(column.nbytes) - (bitmaps if column.null_count == 0 else 0)
-
-
-def _fits_tensor(kind: pa.DataType) -> bool:
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    return bool(number or pa.types.is_timestamp(kind))

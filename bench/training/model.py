@@ -1,4 +1,4 @@
-"""A small real model: embeddings of integers, normalised numbers, one hidden layer, SGD."""
+"""A small real model: integers as embeddings and as normalised numbers, one hidden layer, SGD."""
 
 from __future__ import annotations
 
@@ -12,30 +12,27 @@ _LEARNING_RATE = 0.2
 
 
 class SmallModel:
-    """Predicts one column from the others, on one thread; a constant prediction has a loss of 1."""
+    """Predicts one column from others of integers, on one thread; a constant prediction has a loss of 1."""
 
-    def __init__(self, integers: Sequence[str], floats: Sequence[str], label: str, seed: int) -> None:
+    def __init__(self, inputs: Sequence[str], label: str, seed: int) -> None:
         import torch
 
         torch.set_num_threads(1)
         torch.manual_seed(seed)
-        self._torch, self._label = torch, label
-        self._integers, self._numbers = tuple(integers), (*integers, *floats)
-        self._embeddings = torch.nn.Embedding(_BUCKETS * max(1, len(integers)), _WIDTH)
-        self._normalise = torch.nn.BatchNorm1d(len(self._numbers), affine=False)
-        width = _WIDTH * len(integers) + len(self._numbers)
+        self._torch, self._inputs, self._label = torch, tuple(inputs), label
+        self._embeddings = torch.nn.Embedding(_BUCKETS * len(inputs), _WIDTH)
+        self._normalise = torch.nn.BatchNorm1d(len(inputs), affine=False)
         self._head = torch.nn.Sequential(
-            torch.nn.Linear(width, _HIDDEN), torch.nn.ReLU(), torch.nn.Linear(_HIDDEN, 1)
+            torch.nn.Linear((_WIDTH + 1) * len(inputs), _HIDDEN), torch.nn.ReLU(), torch.nn.Linear(_HIDDEN, 1)
         )
-        used = [self._embeddings, self._head] if integers else [self._head]
-        self._parameters: list[Any] = [parameter for module in used for parameter in module.parameters()]
+        self._parameters: list[Any] = [*self._embeddings.parameters(), *self._head.parameters()]
         self._optimiser = torch.optim.SGD(self._parameters, lr=_LEARNING_RATE, momentum=0.9)
         self._scale: tuple[float, float] | None = None
         self._trainers = 1
 
     def warm_up(self) -> None:
         """Take one step on dummy data, so that torch has allocated its memory and loaded its code."""
-        noise = dict.fromkeys(self._numbers, self._torch.arange(_BUCKETS))
+        noise = dict.fromkeys(self._inputs, self._torch.arange(_BUCKETS))
         self.step({**noise, self._label: self._torch.rand(_BUCKETS)})
         self._scale = None
 
@@ -50,12 +47,10 @@ class SmallModel:
         torch = self._torch
         target = batch[self._label].to(torch.float32)
         self._scale = self._scale or (float(target.mean()), float(target.std()) or 1.0)
-        floats = [batch[name].to(torch.float32) for name in self._numbers]
-        inputs = [self._normalise(torch.stack(floats, dim=1))]
-        if self._integers:
-            rows = [batch[name] % _BUCKETS + _BUCKETS * at for at, name in enumerate(self._integers)]
-            inputs.append(self._embeddings(torch.stack(rows, dim=1)).flatten(1))
-        predicted = self._head(torch.cat(inputs, dim=1)).squeeze(1)
+        numbers = torch.stack([batch[name].to(torch.float32) for name in self._inputs], dim=1)
+        buckets = [batch[name] % _BUCKETS + _BUCKETS * at for at, name in enumerate(self._inputs)]
+        embedded = self._embeddings(torch.stack(buckets, dim=1)).flatten(1)
+        predicted = self._head(torch.cat([self._normalise(numbers), embedded], dim=1)).squeeze(1)
         loss = torch.nn.functional.mse_loss(predicted, (target - self._scale[0]) / self._scale[1])
         self._optimiser.zero_grad(set_to_none=True)
         loss.backward()

@@ -51,13 +51,9 @@ class Request(Settings, Facts):
         return (self.paced_from + self.epochs) // 2
 
     @property
-    def only_tensors(self) -> bool:
-        return self.columns == self.tensor_columns
-
-    @property
     def content(self) -> str | None:
         """The column that identifies rows of lists and strings alone, which are delivered as a library has them."""
-        return None if self.tensor_columns else self.columns[0]
+        return None if self.key else self.columns[0]
 
     @property
     def identity(self) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 
-def to_tensors(table: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> dict[str, Any]:
-    """The named columns as tensors, timestamps as int64; those of fixed width with one chunk are not copied."""
-    return {name: _to_tensor(table.column(name)) for name in columns}
+def to_tensors(table: pa.Table | pa.RecordBatch) -> dict[str, Any]:
+    """Columns of numbers as tensors; those with one chunk are not copied."""
+    return {name: _to_tensor(table.column(name)) for name in table.schema.names}
 
 
 def _to_tensor(column: pa.ChunkedArray | pa.Array) -> Any:
@@ -21,8 +20,6 @@ def _to_tensor(column: pa.ChunkedArray | pa.Array) -> Any:
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     values = column.to_numpy(zero_copy_only=False)
-    if values.dtype.kind == "M":
-        values = values.view(np.int64)
     with warnings.catch_warnings():
         # Arrow's memory is read-only, and nothing here writes to the tensors
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")

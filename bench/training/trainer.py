@@ -167,11 +167,8 @@ def _choose_dtype(request: Request) -> type[np.integer[Any]]:
 def _make_model(request: Request) -> SmallModel | None:
     if request.label is None:
         return None
-    integers = [name for name in request.integer_columns if name not in (request.label, request.key)]
-    floats = [
-        name for name in request.tensor_columns if name not in (*request.integer_columns, request.label)
-    ]
-    model = SmallModel(integers, floats, request.label, request.seed)
+    inputs = [name for name in request.columns if name not in (request.label, request.key)]
+    model = SmallModel(inputs, request.label, request.seed)
     model.warm_up()
     return model
 

@@ -3,20 +3,18 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from bench.data.files import KINDS, Layout, make_table, plan_layout, write_file
-from bench.data.generators import draw_integers, draw_raw, draw_unit
+from bench.data.files import Layout, plan_layout, write_file
+from bench.data.generators import draw_integers, draw_raw, draw_unit, make_dlrm
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_same_parameters_give_the_same_rows(kind: str) -> None:
-    first = make_table(kind, 1000, 500, 3, 0)
-    assert first.equals(make_table(kind, 1000, 500, 3, 0))
-    assert not first.drop_columns("key").equals(make_table(kind, 1000, 500, 3, 1).drop_columns("key"))
-    assert not first.drop_columns("key").equals(make_table(kind, 1000, 500, 4, 0).drop_columns("key"))
+def test_same_parameters_give_the_same_rows() -> None:
+    first = make_dlrm(1000, 500, 3, 0)
+    assert first.equals(make_dlrm(1000, 500, 3, 0))
+    assert not first.drop_columns("key").equals(make_dlrm(1000, 500, 3, 1).drop_columns("key"))
+    assert not first.drop_columns("key").equals(make_dlrm(1000, 500, 4, 0).drop_columns("key"))
 
 
 def test_draws_are_stable() -> None:
@@ -31,7 +29,7 @@ PINNED = [9768265065511003490, 6244053782864664058, 17121882707027018269]
 
 
 def test_dlrm_has_168_bytes_per_row_and_a_learnable_label() -> None:
-    table = make_table("dlrm", 0, 20_000, 0, 0)
+    table = make_dlrm(0, 20_000, 0, 0)
     assert sum(field.type.bit_width for field in table.schema) == 168 * 8
     labels, hot = table["labels"].to_numpy(), table["one_hot0"].to_numpy()
     means = [labels[hot == value].mean() for value in range(3)]
@@ -40,20 +38,12 @@ def test_dlrm_has_168_bytes_per_row_and_a_learnable_label() -> None:
     assert max(means) - min(means) > 0.05
 
 
-def test_taxi_is_sorted_by_time_without_nulls() -> None:
-    table = make_table("taxi", 0, 5_000, 0, 0)
-    pickup = table["pickup_at"].to_numpy().astype(np.int64)
-    assert np.corrcoef(pickup, np.arange(len(pickup)))[0, 1] > 0.99
-    assert (table["dropoff_at"].to_numpy() > table["pickup_at"].to_numpy()).all()
-    assert sum(column.null_count for column in table.columns) == 0
-
-
 def test_keys_are_consecutive_over_all_files(tmp_path: Path) -> None:
     layout = Layout(rows=1003, group_rows=100)
     keys: list[int] = []
     for number, rows in enumerate(layout.files()):
         path = tmp_path / f"{number}.parquet"
-        write_file("dlrm", rows, layout.group_rows, path)
+        write_file(rows, layout.group_rows, path)
         keys += pq.read_table(path, columns=["key"])["key"].to_pylist()
     assert keys == list(range(1003))
     assert [path.suffix for path in tmp_path.iterdir()] == [".parquet"] * 3
@@ -63,16 +53,16 @@ def test_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def fail(*_: object) -> None:
         raise RuntimeError("no space")
 
-    monkeypatch.setattr("bench.data.files.make_table", fail)
-    layout = plan_layout(168_000, 168)
+    monkeypatch.setattr("bench.data.files.make_dlrm", fail)
+    layout = plan_layout(168_000)
     with pytest.raises(RuntimeError, match="no space"):
-        write_file("dlrm", layout.files()[0], layout.group_rows, tmp_path / "0.parquet")
+        write_file(layout.files()[0], layout.group_rows, tmp_path / "0.parquet")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("size", [168, 1000, 168_000, 10**8, 1_400_000_000])
 def test_layout_covers_every_row_once(size: int) -> None:
-    layout = plan_layout(size, 168)
+    layout = plan_layout(size)
     files = layout.files()
     assert (files[0].start, files[-1].stop) == (0, layout.rows)
     assert all(one.stop == other.start for one, other in pairwise(files))

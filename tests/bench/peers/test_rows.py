@@ -26,7 +26,7 @@ def test_rows_of_lists_are_arrays_and_their_batches_lists(tmp_path: Path) -> Non
     pq.write_table(pa.table({"tokens": [[1, 2], [3]], "text": ["a", "b"]}), path)
     rows = list(iterate_rows([path]))
     assert [(type(row["tokens"]), row["text"]) for row in rows] == [(np.ndarray, "a"), (np.ndarray, "b")]
-    collate = choose_collate(replace(REQUEST, schema=pa.schema([("text", pa.string())])))
+    collate = choose_collate(replace(REQUEST, schema=pa.schema([("text", pa.string())]), key=None))
     assert collate is not None
     batch = collate(rows)
     assert [row.tolist() for row in batch["tokens"]] == [[1, 2], [3]]

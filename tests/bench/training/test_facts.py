@@ -18,6 +18,5 @@ def test_facts_of_two_files(tmp_path: Path) -> None:
     two = _write(tmp_path / "b.parquet", key=[3, 4], word=["x", "y"], holes=[1, 2])
     facts = read_facts([one, two], threads=2)
     assert (facts.rows, facts.row_groups, facts.key) == (5, 3, "key")
-    assert facts.tensor_columns == facts.integer_columns == ("key", "holes")
     numbers, letters, offsets = 2 * 5 * 8, 5, 4 * 5
     assert facts.decoded_bytes == numbers + letters + offsets
