@@ -51,7 +51,7 @@ class WindrowRay(RayPeer):
         import_modules(*IMPORTS)
         super().prepare()
         request = self._request
-        actor = ray.remote(num_cpus=int(request.computing))(_TrainerActor)
+        actor = ray.remote(num_cpus=0)(_TrainerActor)
         self._actors = [actor.remote(request, number) for number in range(request.trainers)]
         ray.get([trainer.ready.remote() for trainer in self._actors])
 

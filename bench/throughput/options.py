@@ -43,8 +43,6 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
     add("--train", action="store_true", help="train a small model on the batches")
     paced = "after a third of the epochs, trainers sleep after each batch as long as one took; the last third counts"
     add("--paced", action="store_true", help=paced)
-    computing = "like --paced, but trainers compute for twice as long as the other cores need for a batch"
-    add("--computing", action="store_true", help=computing)
 
 
 def read_count(text: str) -> int:
@@ -55,8 +53,6 @@ def read_count(text: str) -> int:
 
 
 def read_throughput(options: argparse.Namespace) -> BenchConfig:
-    if options.paced and options.computing:
-        raise ValueError("--paced trainers sleep and --computing trainers compute: choose one")
     if options.window is not None and not options.window.isdigit():
         read_size(options.window, "--window")
     given = {name: value for name, value in vars(options).items() if name in BenchConfig.__dataclass_fields__}
@@ -104,11 +100,6 @@ def make_request(config: BenchConfig, system: str, facts: Facts) -> Request:
     several = system.startswith("windrow-ray") or system == "windrow-torchrun"
     trainers = (config.trainers or (2 if several else 1)) if several or system.startswith("windrow") else 1
     peer = PEERS[system]
-    if config.computing and trainers >= count_cores():
-        raise ValueError(
-            f"--computing takes a core for each of {trainers} trainers, and there are {count_cores()}: "
-            "use fewer --trainers, so that the engine has cores"
-        )
     logs = (config.folder / "logs").resolve()
     shared: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(Settings)}
     return Request(

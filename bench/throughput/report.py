@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.peers.names import PEERS
@@ -15,13 +15,11 @@ from bench.training.delivered_rows import Randomness, find_worst
 from bench.training.facts import Facts, read_facts
 from bench.training.results import TOLERANCE_BYTES, SystemResult
 
-_SPEED = ("s/epoch", "first epoch s", "M rows/s", "MB/s", "of the scan", "wait %", "slowed %", "no core %")
+_SPEED = ("s/epoch", "first epoch s", "M rows/s", "MB/s", "of the scan", "wait %")
 _HEADS = ("system", *_SPEED, "peak MiB", "estimated MiB", "exactly once", "order")
 _NOTES = (
     "peak: above the idle processes; estimated: by explain() before the run; "
     f"a peak more than {TOLERANCE_BYTES // 2**20} MiB above the estimate is a breach",
-    "slowed: slowdown of the trainers' computation relative to an idle engine (--computing); no core: the part of it "
-    "in which they waited for a core, as the kernel counts it",
     "order: mean distance in the files of rows delivered one after the other, relative to a "
     "full shuffle; windows of k of n blocks reach 1 - 1/k + 1/n",
 )
@@ -42,14 +40,13 @@ class Summary:
     estimated_mib: float | None
     exactly_once: str
     order: Randomness | None
-    slowed_share: float | None
-    coreless_share: float | None
 
 
 def summarize(result: SystemResult, facts: Facts, scan_seconds: float | None) -> Summary:
     """Take medians over the steady epochs, and worst cases of delivery and order."""
     seconds = result.median_seconds()
     steady = result.steady
+    waits = [epoch.wait_share for epoch in steady if epoch.wait_share is not None]
     orders = [
         [epoch.randomness for epoch in some if epoch.randomness is not None]
         for some in (steady, result.epochs)
@@ -61,19 +58,12 @@ def summarize(result: SystemResult, facts: Facts, scan_seconds: float | None) ->
         rows_per_second=steady[0].rows / seconds,
         megabytes_per_second=facts.decoded_bytes / 1e6 / seconds,
         of_scan=scan_seconds / seconds if scan_seconds else None,
-        wait_share=_find_median(epoch.wait_share for epoch in steady),
+        wait_share=statistics.median(waits) if waits else None,
         peak_mib=result.peak_bytes / 2**20 if result.peak_bytes is not None else None,
         estimated_mib=result.estimate.total_bytes / 2**20 if result.estimate is not None else None,
         exactly_once=worst_verdict(result, facts),
         order=find_worst(orders[0] or orders[1]),
-        slowed_share=_find_median(epoch.slowed for epoch in steady),
-        coreless_share=_find_median(epoch.coreless for epoch in steady),
     )
-
-
-def _find_median(values: Iterable[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return statistics.median(measured) if measured else None
 
 
 def describe_title(result: SystemResult) -> str:
@@ -125,10 +115,7 @@ def _write_line(one: Summary) -> tuple[str, ...]:
         f"{one.rows_per_second / 1e6:.2f}",
         f"{one.megabytes_per_second:,.0f}",
         write_cell(one.of_scan, "{:.2f}"),
-        *(
-            write_cell(None if share is None else 100 * share, "{:.1f}")
-            for share in (one.wait_share, one.slowed_share, one.coreless_share)
-        ),
+        write_cell(None if one.wait_share is None else 100 * one.wait_share, "{:.1f}"),
         write_cell(one.peak_mib, "{:,.0f}"),
         write_cell(one.estimated_mib, "{:,.0f}"),
         one.exactly_once,

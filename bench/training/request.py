@@ -18,10 +18,9 @@ class Settings:
     block: str | None = None
     cache: str | None = None
     timeline: str | None = None
-    # after a third of the epochs, trainers sleep after each batch for as long as one took before, or compute on one
-    # core for twice as long as the remaining cores need; only the last third counts, when prefetching has adapted
+    # after a third of the epochs, trainers sleep after each batch for as long as one took before; only the last third
+    # counts, when prefetching has adapted
     paced: bool = False
-    computing: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,7 +46,7 @@ class Request(Settings, Facts):
 
     @property
     def counts_from(self) -> int:
-        """The first epoch that counts if trainers are paced or compute."""
+        """The first epoch that counts if trainers are paced."""
         return (self.paced_from + self.epochs) // 2
 
     @property

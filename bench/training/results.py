@@ -62,8 +62,6 @@ class EpochResult:
     randomness: Randomness | None
     paced: bool = False
     counts: bool = True
-    slowed: float | None = None
-    coreless: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -141,8 +139,6 @@ def _merge_epoch(
         verdict=None,
         randomness=None,
         paced=counts_paced and all(one.step_seconds for one in times),
-        slowed=max((one.slowed for one in times if one.slowed is not None), default=None),
-        coreless=max((one.coreless for one in times if one.coreless is not None), default=None),
     )
 
 

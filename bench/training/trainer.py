@@ -21,19 +21,11 @@ from bench.training.model import SmallModel
 from bench.training.request import Request
 
 _AGREE_SECONDS = 60.0
-# makes the engine busy for half of the time on the cores that trainers leave free
-_IDLE_FACTOR = 2.0
-
-_SCHEDSTAT = Path("/proc/thread-self/schedstat")
-_SIDE = 256
-_SETTLE_SECONDS = 1.5
-_ALONE_SECONDS = 1.0
-_LAUNCHES = 64
 
 
 @dataclass
 class EpochTimes:
-    """One trainer's view of one epoch; ``coreless`` is the part of ``slowed`` spent waiting for a core."""
+    """One trainer's view of one epoch."""
 
     start: float
     end: float = 0.0
@@ -42,8 +34,6 @@ class EpochTimes:
     batches: int = 0
     losses: list[float] = field(default_factory=list)
     step_seconds: float = 0.0
-    slowed: float | None = None
-    coreless: float | None = None
 
 
 @dataclass
@@ -65,10 +55,6 @@ class Trainer:
         self._model = _make_model(request)
         self._rank = 0
         self._step_seconds: float | None = None
-        self._computing = Computing()
-        self._computed_seconds = 0.0
-        self._coreless_seconds = 0.0
-        self._launch_seconds = 0.0
 
     def join(self, rank: int) -> None:
         self._rank = rank
@@ -80,14 +66,9 @@ class Trainer:
         times: list[EpochTimes] = []
         requested = time.monotonic()
         for batches in epochs:
-            step_seconds = self._choose_step(times)
-            if self._request.computing and step_seconds:
-                requested = time.monotonic()  # without the time in which it computed alone
-            epoch = EpochTimes(requested, step_seconds=step_seconds)
+            epoch = EpochTimes(requested, step_seconds=self._choose_step(times))
             times.append(self._train_epoch(batches, epoch, len(times)))
             requested = times[-1].end
-            if self._request.computing and step_seconds:
-                self._measure_slowdown(epoch)
         return TrainerResult(times, self._keys.epochs())
 
     def _train_epoch(
@@ -100,7 +81,8 @@ class Trainer:
             rows = self._take(batch, times, number)
             times.rows, times.batches = times.rows + rows, times.batches + 1
             times.wait_seconds += got - requested
-            self._spend_step(got, times.step_seconds)
+            if times.step_seconds:
+                time.sleep(max(0.0, got + times.step_seconds - time.monotonic()))
             requested = time.monotonic()
         times.end = time.monotonic()
         times.wait_seconds += times.end - requested
@@ -109,7 +91,7 @@ class Trainer:
     def _choose_step(self, before: Sequence[EpochTimes]) -> float:
         """Seconds per step: the slowest trainer's median per batch in the steady epochs before trainers are paced."""
         request = self._request
-        if not (request.paced or request.computing) or len(before) < request.paced_from:
+        if not request.paced or len(before) < request.paced_from:
             return 0.0
         if self._step_seconds is None:
             steady = before[1 : request.paced_from]
@@ -119,33 +101,7 @@ class Trainer:
                 self._step_seconds = agree_on_maximum(
                     request.rendezvous, own, self._rank, request.trainers, _AGREE_SECONDS
                 )
-            if request.computing:
-                self._step_seconds *= _IDLE_FACTOR * request.cores / max(1, request.cores - request.trainers)
-                self._launch_seconds = self._computing.time_launch_alone()
         return self._step_seconds
-
-    def _spend_step(self, got: float, step_seconds: float) -> None:
-        if not step_seconds:
-            return
-        if self._request.computing:
-            before = self._computing.core_wait()
-            self._computed_seconds += self._computing.run(self._launches(step_seconds))
-            self._coreless_seconds += self._computing.core_wait() - before
-        else:
-            time.sleep(max(0.0, got + step_seconds - time.monotonic()))
-
-    def _launches(self, step_seconds: float) -> int:
-        return max(1, round(step_seconds / self._launch_seconds))
-
-    def _measure_slowdown(self, epoch: EpochTimes) -> None:
-        """Compare the computation of the epoch with the same computation alone, before and after it."""
-        launches = self._launches(epoch.step_seconds) * epoch.batches
-        before, self._launch_seconds = self._launch_seconds, self._computing.time_launch_alone()
-        alone = (before, self._launch_seconds)
-        epoch.slowed = slowed_share(self._computed_seconds, launches, alone)
-        with_cores = slowed_share(self._computed_seconds - self._coreless_seconds, launches, alone)
-        epoch.coreless = epoch.slowed - with_cores
-        self._computed_seconds = self._coreless_seconds = 0.0
 
     def _take(self, batch: Mapping[str, Any], times: EpochTimes, number: int) -> int:
         column = batch[self._request.identity]
@@ -171,52 +127,6 @@ def _make_model(request: Request) -> SmallModel | None:
     model = SmallModel(inputs, request.label, request.seed)
     model.warm_up()
     return model
-
-
-@dataclass
-class Computing:
-    """Products of small matrices on one thread, each launched from Python like the operations of a model.
-
-    A launch takes some tenths of a millisecond, during which it releases the GIL.
-    """
-
-    _matrices: list[Any] = field(default_factory=list)
-
-    def run(self, launches: int) -> float:
-        import torch
-
-        if not self._matrices:
-            self._matrices = [torch.full((_SIDE, _SIDE), 0.5) for _ in range(3)]
-        one, other, product = self._matrices
-        began = time.monotonic()
-        for _ in range(launches):
-            torch.mm(one, other, out=product)
-        return time.monotonic() - began
-
-    def core_wait(self) -> float:
-        """Total seconds that this thread was runnable without a core; 0 if the system does not report it."""
-        try:
-            return int(_SCHEDSTAT.read_text().split()[1]) / 1e9
-        except (OSError, IndexError, ValueError):
-            return 0.0
-
-    def time_launch_alone(self) -> float:
-        """Seconds of one launch, measured after the engine has become idle.
-
-        If the engine is still busy after `_SETTLE_SECONDS`, the reported slowdown is too small.
-        """
-        until = time.monotonic() + _SETTLE_SECONDS
-        while time.monotonic() < until:
-            self.run(_LAUNCHES)
-        times = [self.run(_LAUNCHES)]
-        while sum(times) < _ALONE_SECONDS:
-            times.append(self.run(_LAUNCHES))
-        return statistics.fmean(times) / _LAUNCHES
-
-
-def slowed_share(seconds: float, launches: int, alone: tuple[float, float]) -> float:
-    """Relative slowdown of launches, compared with launches measured alone before and after."""
-    return seconds / (launches * statistics.fmean(alone)) - 1.0
 
 
 def agree_on_maximum(rendezvous: str, own: float, rank: int, trainers: int, timeout_seconds: float) -> float:
