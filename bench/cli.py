@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -19,7 +18,7 @@ from bench.rivals import command as peers
 from bench.scale import command as scale
 from bench.shapes import command as shapes
 from bench.simulate import command as simulate
-from bench.system.console import OptionHelp
+from bench.system.console import OptionHelp, Parser
 
 # each has ``add_options(parser)`` and ``run(options)``, and says in its first line what it is for
 _COMMANDS: dict[str, ModuleType] = {
@@ -47,17 +46,15 @@ _COMMANDS: dict[str, ModuleType] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench", description="Benchmarks of windrow and comparable libraries."
-    )
+    parser = Parser(prog="python -m bench", description="Benchmarks of windrow and comparable libraries.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, module in _COMMANDS.items():
         purpose = str(module.__doc__).splitlines()[0].partition(": ")[2].rstrip(".")
         command = commands.add_parser(name, help=purpose, formatter_class=OptionHelp)
         module.add_options(command)
         command.set_defaults(run=module.run)
-    options = parser.parse_args(arguments)
     try:
+        options = parser.parse_args(arguments)
         return int(options.run(options))
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -190,7 +189,7 @@ def run(options: argparse.Namespace) -> int:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     setting = Setting(cpus=options.cpus, counted=options.counted, prepared=options.prepared)
     kinds = options.only or (*KINDS, *([ACTOR] if options.prepared else []))
-    line = ProgressLine(sys.stderr)
+    line = ProgressLine()
     line.start(f"{kills} kills in {options.minutes:g} minutes, seed {options.seed}")
     report = _run_plan(setting, options, kinds, kills, line)
     line.finish("same rows in the same order" if report.passed else "FAILED")

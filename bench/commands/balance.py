@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import sys
 import sysconfig
 import tempfile
 import time
@@ -20,8 +19,8 @@ import pyarrow as pa
 
 import windrow
 from bench.commands.balance_cost import Lengths, make_lengths, measure_budgets, measure_epochs
-from bench.system.console import ProgressLine, align_table
-from bench.system.machine import describe_load, describe_machine
+from bench.system.console import ProgressLine, print_table, read_count
+from bench.system.machine import print_machine
 from windrow.pipeline.quality.step_costs import measure_steps
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
@@ -50,17 +49,17 @@ _STEP_NOTE = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--epochs", type=int, default=20, help="orders of each corpus")
+    parser.add_argument("--epochs", type=read_count, default=20, help="orders of each corpus")
     parser.add_argument("--steps", type=int, default=24, help="of training, each in all ways; 0: no training")
     parser.add_argument(
         "--rows", type=int, default=160_000, help="of what its cost is measured on; 0: not measured"
     )
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of its cost, in turns")
+    parser.add_argument("--rounds", type=read_count, default=3, help="measurements of its cost, in turns")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the tables; the exit status is 1 if ranks wait more than a third of what they did."""
-    print(describe_load(describe_machine()), flush=True)
+    print_machine()
     corpora = {"standard library": read_standard_library(), "log-normal": make_lengths(4_096, 100)}
     for name, lengths in corpora.items():
         print(f"{name}: {len(lengths):,} rows, median {np.median(lengths):,.0f}, longest {lengths.max():,}")
@@ -71,10 +70,10 @@ def run(options: argparse.Namespace) -> int:
         for size in _BATCH_SIZES
     ]
     heads = ("rows", "cost", "step", *(f"{way}{of}" for way in _WAYS for of in ("", ", worst")))
-    print(align_table(heads, rows, ("rows", "cost")), _NOTE, sep="\n")
+    print_table(heads, rows, ("rows", "cost"), _NOTE)
     if options.rows:
-        print(measure_budgets(options.rows, options.rounds), flush=True)
-        print(measure_epochs(options.rows, options.rounds, ProgressLine(sys.stderr)), flush=True)
+        measure_budgets(options.rows, options.rounds)
+        measure_epochs(options.rows, options.rounds)
     return _measure_waiting(options.steps) if options.steps else 0
 
 
@@ -108,7 +107,7 @@ def _measure(lengths: Lengths, cost: str, batch_size: int, epochs: int) -> list[
 
 def _measure_waiting(steps: int) -> int:
     """Ranks and this machine's cores may be different numbers, so what ranks wait follows from their CPU time."""
-    line = ProgressLine(sys.stderr)
+    line = ProgressLine()
     lengths = make_lengths(steps * _RANKS * _ROWS_PER_RANK, 100, _CONTEXT)
     batches = {way: _read_batches(lengths, balance) for way, balance in _WAYS.items()}
     line.start(f"{steps} steps on {_RANKS} ranks")
@@ -139,7 +138,7 @@ def _measure_waiting(steps: int) -> int:
     ]
     print(f"{_RANKS} ranks x {_ROWS_PER_RANK} rows of up to {_CONTEXT:,} tokens, cost {_STEP_COST!r}")
     heads = ("balance", "slowest rank ms", "waiting ms", "of the step", "saved")
-    print(align_table(heads, rows, ("balance",)), _STEP_NOTE.format(repeats=_REPEATS), sep="\n")
+    print_table(heads, rows, ("balance",), _STEP_NOTE.format(repeats=_REPEATS))
     return int(saved[1:].min() < _LEAST_SAVED)
 
 

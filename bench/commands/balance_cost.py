@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import windrow
-from bench.system.console import ProgressLine, align_table
+from bench.system.console import ProgressLine, print_table
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_cuts import StepCuts
 
@@ -47,18 +47,19 @@ def make_lengths(rows: int, median: float, longest: float = np.inf) -> Lengths:
     return np.clip(drawn, 1, longest).astype(np.int64)
 
 
-def measure_epochs(rows: int, rounds: int, line: ProgressLine) -> str:
-    """Read epochs in all ways one after the other, and return a table of how long they take."""
+def measure_epochs(rows: int, rounds: int) -> None:
+    """Read epochs in all ways one after the other, and print a table of how long they take."""
+    line = ProgressLine()
     with tempfile.TemporaryDirectory() as folder:
         _write_rows(folder, make_lengths(rows, _MEDIAN))
         cells = [cell for step in _STEPS for cell in _compare(folder, step, rounds, line)]
     heads = ("step", "balance", "first", "times as long", "later", "times as long", "least", "most")
     note = _EPOCH_NOTE.format(rows=rows, later=_EPOCHS - 1, rounds=rounds)
-    return f"{align_table(heads, cells, ('step', 'balance'))}\n{note}"
+    print_table(heads, cells, ("step", "balance"), note)
 
 
-def measure_budgets(rows: int, rounds: int) -> str:
-    """Cut epochs by tokens, and return a table of what the steps hold and how long it takes."""
+def measure_budgets(rows: int, rounds: int) -> None:
+    """Cut epochs by tokens, and print a table of what the steps hold and how long it takes."""
     cells = []
     for shards, tokens in _BUDGETS:
         lengths = make_lengths(rows, _MEDIAN, tokens).astype(np.float32)
@@ -75,7 +76,7 @@ def measure_budgets(rows: int, rounds: int) -> str:
             (f"{shards} x {tokens:,}", f"{rows / (len(starts) - 1):.1f}", f"{fill:.3f}", f"{cost:.0f}")
         )
     heads = ("tokens", "rows a step", "fill", "ns a row")
-    return f"{align_table(heads, cells, ('tokens',))}\n{_BUDGET_NOTE.format(rows=rows, rounds=rounds)}"
+    print_table(heads, cells, ("tokens",), _BUDGET_NOTE.format(rows=rows, rounds=rounds))
 
 
 def _write_rows(folder: str, lengths: Lengths) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -13,9 +12,9 @@ from typing import Any
 from bench.data.shapes import SHAPES
 from bench.shapes.command import add_measured, request_shape
 from bench.shapes.systems import EXECUTORS, name_process
-from bench.system.console import ProgressLine, align_table, choose_names, write_cell, write_json
+from bench.system.console import ProgressLine, add_names, print_table, read_count, write_cell, write_json
 from bench.system.gil import GilSampler
-from bench.system.machine import count_cores, describe_load, describe_machine
+from bench.system.machine import count_cores, print_machine
 from bench.system.processes import list_tree, read_command, start_systems
 
 _STORE_BYTES = 4 * 10**9
@@ -30,32 +29,33 @@ _NOTE = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_measured(parser, shapes="plain")
-    parser.set_defaults(size="1GB")
-    parser.add_argument("--systems", default=",".join(_SYSTEMS), help="what is measured")
-    parser.add_argument("--max-cores", type=int, default=count_cores(), help="the largest number of cores")
+    add_measured(parser, shapes=["plain"])
+    parser.set_defaults(size_bytes="1GB")
+    add_names(parser, "--systems", _SYSTEMS, help="what is measured")
+    parser.add_argument(
+        "--max-cores", type=read_count, default=count_cores(), help="the largest number of cores"
+    )
     parser.add_argument("--seconds", type=float, default=6.0, help="seconds of measured epochs of each")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if nothing failed."""
-    shapes = choose_names("--shapes", options.shapes, tuple(SHAPES))
-    names = choose_names("--systems", options.systems, _SYSTEMS)
-    if not 1 <= options.max_cores <= count_cores() or options.seconds <= 0:
+    if options.max_cores > count_cores() or options.seconds <= 0:
         raise ValueError(f"--max-cores: 1 to {count_cores()}, those of this process; --seconds: more than 0")
-    machine, results = describe_machine(), []
-    print(describe_load(machine), flush=True)
+    machine, results = print_machine(), []
     options.epochs = 1
-    for shape in shapes:
+    for shape in options.shapes:
         request = request_shape(shape, options)
         for cores in choose_counts(options.max_cores):
-            results += _measure_systems(shape, names, cores, request, options)
-    print(align_table(_HEADS, list(map(_write_row, _compare(results))), ("shape", "system")), _NOTE, sep="\n")
-    failed = [each for each in results if "error" in each]
-    for each in failed:
-        print(f"{each['shape']}, cores: {each['cores']}, {each['system']}: {each['error']}")
-    write_json(options, {"machine": machine, "size": options.size, "results": results})
-    return int(bool(failed))
+            results += _measure_systems(shape, cores, request, options)
+    errors = [
+        f"{each['shape']}, cores: {each['cores']}, {each['system']}: {each['error']}"
+        for each in results
+        if "error" in each
+    ]
+    print_table(_HEADS, list(map(_write_row, _compare(results))), ("shape", "system"), _NOTE, *errors)
+    write_json(options, {"machine": machine, "size_bytes": options.size_bytes, "results": results})
+    return int(bool(errors))
 
 
 def choose_counts(most: int) -> list[int]:
@@ -63,10 +63,11 @@ def choose_counts(most: int) -> list[int]:
 
 
 def _measure_systems(
-    shape: str, names: Sequence[str], cores: int, request: dict[str, Any], options: argparse.Namespace
+    shape: str, cores: int, request: dict[str, Any], options: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    line = ProgressLine(sys.stderr)
+    line = ProgressLine()
     line.start(f"{shape}, {cores} {'core' if cores == 1 else 'cores'}")
+    names = options.systems
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     started = start_systems("bench.shapes.systems", names, options.folder, _STORE_BYTES, cores)
     with started as processes, ExitStack() as stack:

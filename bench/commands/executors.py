@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from bench.data.shapes import SHAPES
 from bench.shapes.command import add_measured, request_shape
 from bench.shapes.systems import EXECUTORS, OTHER, PARTS
-from bench.system.console import ProgressLine, align_table, choose_names, read_size, write_json
-from bench.system.machine import describe_load, describe_machine
+from bench.system.console import ProgressLine, print_table, read_count, read_size, write_json
+from bench.system.machine import print_machine
 from bench.system.processes import start_systems
 
 _CACHES, _TRAINERS = ("none", "memory"), 2
@@ -29,23 +27,19 @@ _Medians = Mapping[tuple[str, str], Mapping[str, float]]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_measured(parser, shapes="plain,tokens")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
-    parser.add_argument("--epochs", type=int, default=6, help="epochs in each")
-    parser.add_argument("--store", default="6GB", help="size of Ray's object store")
+    add_measured(parser, shapes=["plain", "tokens"])
+    parser.add_argument("--rounds", type=read_count, default=3, help="measurements of each")
+    parser.add_argument("--epochs", type=read_count, default=6, help="epochs in each")
+    parser.add_argument("--store", type=read_size, default="6GB", help="size of Ray's object store")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the tables; the exit status is 0 if cached epochs on Ray reach what is asked."""
-    names = choose_names("--shapes", options.shapes, tuple(SHAPES))
-    if min(options.rounds, options.epochs) < 1:
-        raise ValueError("--rounds and --epochs: 1 or more")
-    machine, line = describe_machine(), ProgressLine(sys.stderr)
-    print(f"{describe_load(machine)}, {options.size} decoded each, {_TRAINERS} trainers", flush=True)
+    machine, line = print_machine(), ProgressLine()
+    print(f"{options.size_bytes / 1e6:,.0f} MB decoded each, {_TRAINERS} trainers", flush=True)
     measured = []
-    store_bytes = read_size(options.store, "--store")
-    with start_systems("bench.shapes.systems", EXECUTORS, options.folder, store_bytes) as processes:
-        for name in names:
+    with start_systems("bench.shapes.systems", EXECUTORS, options.folder, options.store) as processes:
+        for name in options.shapes:
             request = {**request_shape(name, options), "trainers": _TRAINERS}
             for number in range(options.rounds):
                 line.start(f"{name}, round {number + 1} of {options.rounds}")
@@ -55,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
                         raise ValueError(f"{name}, {cache}, {process.name}: {answer['error']}")
                     measured.append({"executor": process.name, "shape": name, "cache": cache, **answer})
                 line.finish("")
-    write_json(options, {"machine": machine, "size": options.size, "measured": measured})
+    write_json(options, {"machine": machine, "size_bytes": options.size_bytes, "measured": measured})
     return int(not _print_tables({executor: _summarize(executor, measured) for executor in EXECUTORS}))
 
 
@@ -82,9 +76,7 @@ def _print_tables(medians: Mapping[str, _Medians]) -> bool:
         is_met = is_met and (cache == "none" or share >= _MIN_SHARE)
         seconds = f"{of_threads['seconds']:.3f}", f"{of_ray['seconds']:.3f}"
         rows.append((name, cache, *seconds, f"{share:.2f}", "" if cache == "none" else f"{_MIN_SHARE:.2f}"))
-    print(
-        align_table(("shape", "cache", "threads s", "Ray s", "of threads", "asked"), rows, ("shape", "cache"))
-    )
+    print_table(("shape", "cache", "threads s", "Ray s", "of threads", "asked"), rows, ("shape", "cache"))
     parts = [
         (part, *(f"{each.get(part, 0.0):.3f}" for each in ray.values()))
         for part in (*dict.fromkeys(PARTS.values()), OTHER)
@@ -92,5 +84,5 @@ def _print_tables(medians: Mapping[str, _Medians]) -> bool:
     for title, some in (("all", ray), ("all, on threads", threads)):
         parts.append((title, *(f"{sum(each.values()) - each['seconds']:.3f}" for each in some.values())))
     heads = _PARTS_HEAD, *(f"{name}, cache {cache}" for name, cache in ray)
-    print(align_table(heads, parts, (_PARTS_HEAD,)), _NOTE, sep="\n")
+    print_table(heads, parts, (_PARTS_HEAD,), _NOTE)
     return is_met

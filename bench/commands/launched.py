@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from bench.remote.s3_server import NetworkConditions, make_storage_options, open_proxy, serve_folder
-from bench.system.console import ProgressLine, align_table
+from bench.system.console import ProgressLine, print_table
 from bench.system.processes import make_torchrun
 from bench.throughput.launch import run_rounds
 from bench.throughput.options import BenchConfig
@@ -31,7 +31,7 @@ _NOTE = (
 
 def measure_launched(config: BenchConfig, ranks: Sequence[int]) -> int:
     """Measure and print the table; the exit status is 0 if all ratios are met and every row arrived once."""
-    line = ProgressLine(sys.stderr)
+    line = ProgressLine()
     facts = open_data(config, line)
     rows, missed, breaches = [], [], []
     for number in ranks:
@@ -48,11 +48,9 @@ def measure_launched(config: BenchConfig, ranks: Sequence[int]) -> int:
         rows.append((str(number), *(f"{value:.3f}" for value in values)))
         if actors / torchrun < _LEAST_SPEED or max(tasks, bytes_read) > _MOST_READ:
             missed.append(str(number))
-    print(align_table(_HEADS, rows, ()), _NOTE, sep="\n")
     goal = f"speed of at least {_LEAST_SPEED}, tasks and bytes of at most {_MOST_READ}"
-    print(
-        f"{goal}: {'missed with ' + ', '.join(missed) + ' ranks' if missed else 'met'}", *breaches, sep="\n"
-    )
+    verdict = f"missed with {', '.join(missed)} ranks" if missed else "met"
+    print_table(_HEADS, rows, (), _NOTE, f"{goal}: {verdict}", *breaches)
     return int(bool(missed or breaches))
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import replace
 
-from bench.system.console import ProgressLine, align_table, read_size, write_cell
+from bench.system.console import ProgressLine, print_table, read_count, read_size, write_cell
 from bench.system.ray_cluster import describe_spilled
 from bench.throughput.launch import run_rounds
-from bench.throughput.options import BenchConfig, add_data, read_count
+from bench.throughput.options import BenchConfig, add_data
 from bench.throughput.report import describe_breaches, describe_title, open_data, worst_verdict
 from bench.training.facts import Facts
 from bench.training.results import SystemResult
@@ -21,7 +20,7 @@ _NOTE = "limit: of the object store on Ray, of all memory on threads; peak: abov
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     group = parser.add_argument_group("run")
-    group.add_argument("--object-store", default="140MB", help="size of Ray's object store")
+    group.add_argument("--object-store", type=read_size, default="140MB", help="size of Ray's object store")
     group.add_argument("--memory-limit", default="165MB", help="memory limit of the threads executor")
     group.add_argument("--window", default="45MB", help="window size in bytes or blocks")
     group.add_argument("--block", default="20MB", help="target block size")
@@ -35,9 +34,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Stream within the limits and print the table; the exit status is 0 without breaches."""
     config = BenchConfig(
-        size_bytes=read_size(options.size, "--size"),
+        size_bytes=options.size_bytes,
         folder=options.folder,
-        object_store_bytes=read_size(options.object_store, "--object-store"),
+        object_store_bytes=options.object_store,
         window=options.window,
         block=options.block,
         trainers=options.trainers,
@@ -45,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         epochs=options.epochs,
         timeout_seconds=120.0,
     )
-    line = ProgressLine(sys.stderr)
+    line = ProgressLine()
     facts = open_data(config, line)
     limited = replace(config, systems=("windrow-threads",), memory_limit=options.memory_limit)
     results = [
@@ -55,7 +54,8 @@ def run(options: argparse.Namespace) -> int:
     worked = [result for result in results if result.error is None]
     breaches = describe_breaches(results, facts)
     rows = [_write_line(result, facts) for result in worked]
-    print("", align_table(_HEADS, rows, {"system", "exactly once"}), _NOTE, *breaches, sep="\n")
+    print()
+    print_table(_HEADS, rows, {"system", "exactly once"}, _NOTE, *breaches)
     return 1 if breaches else 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +12,8 @@ from itertools import pairwise
 from typing import Any
 
 import windrow
-from bench.system.console import ProgressLine, align_table, read_size
-from bench.system.machine import describe_load, describe_machine
+from bench.system.console import ProgressLine, print_table, read_count, read_counts, read_size
+from bench.system.machine import print_machine
 from bench.system.processes import MemorySampler, ProcessTree
 from bench.system.ray_cluster import start_ray
 from bench.throughput.options import BenchConfig, find_data
@@ -52,20 +51,20 @@ class _Run:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", default="1.4GB", help="decoded size of the data")
-    parser.add_argument("--replicas", default="2,4", help="replicas of each shard, one or more numbers")
-    parser.add_argument("--epochs", type=int, default=5, help="epochs of each run")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind, in turns")
+    parser.add_argument("--size", type=read_size, default="1.4GB", help="decoded size of the data")
+    parser.add_argument(
+        "--replicas", type=read_counts, default="2,4", help="replicas of each shard, one or more numbers"
+    )
+    parser.add_argument("--epochs", type=read_count, default=5, help="epochs of each run")
+    parser.add_argument("--rounds", type=read_count, default=3, help="runs of each kind, in turns")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 1 if replicas cost more time, tasks or memory than they may."""
-    line = ProgressLine(sys.stderr)
-    counts = [1, *map(int, options.replicas.split(","))]
-    size = read_size(options.size, "--size")
-    paths = find_data(BenchConfig(size_bytes=size), line)
+    line, counts = ProgressLine(), [1, *options.replicas]
+    paths = find_data(BenchConfig(size_bytes=options.size), line)
     idle_paths = find_data(BenchConfig(size_bytes=_IDLE_BYTES), line)
-    print(describe_load(describe_machine()), flush=True)
+    print_machine()
     start_ray(_STORE_BYTES)
     runs: dict[int, list[_Run]] = {count: [] for count in counts}
     idle: dict[int, _Run] = {}
@@ -74,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
             line.start(f"round {number + 1}: {_SHARDS} shards, {count} of each")
             if not number:
                 idle[count] = _measure(idle_paths, _IDLE_BYTES // _WINDOWS, _SHARDS, count, 2)
-            run = _measure(paths, size // _WINDOWS, _SHARDS, count, options.epochs)
+            run = _measure(paths, options.size // _WINDOWS, _SHARDS, count, options.epochs)
             runs[count].append(replace(run, idle_bytes=idle[count].memory_bytes))
             line.finish(f"{statistics.median(run.seconds):.2f} s")
     rows, is_met = [], True
@@ -89,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         tasks = f"{of.tasks:,.0f}", f"{of.tasks / base.tasks:.3f}"
         memory = (f"{size / 1e6:,.0f}" for size in (of.memory_bytes, of.data_bytes, more, of.explained_bytes))
         rows.append((f"{_SHARDS} x {count}", *speed, *tasks, *memory))
-    print(align_table(_HEADS, rows, ("trainers",)), _NOTE, sep="\n")
+    print_table(_HEADS, rows, ("trainers",), _NOTE)
     return int(not is_met)
 
 

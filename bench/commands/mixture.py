@@ -7,7 +7,6 @@ import importlib
 import multiprocessing
 import os
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -15,8 +14,8 @@ from dataclasses import dataclass
 
 import windrow
 from bench.data.generators import DLRM_ROW_BYTES
-from bench.system.console import ProgressLine, align_table, read_size
-from bench.system.machine import describe_load, describe_machine
+from bench.system.console import ProgressLine, print_table, read_count, read_counts, read_size
+from bench.system.machine import print_machine
 from bench.system.processes import MemorySampler, ProcessTree
 from bench.throughput.options import BenchConfig, find_data
 from windrow import Dataset, DatasetPipeline
@@ -44,22 +43,24 @@ class _Reading:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", default="1.4GB", help="decoded size of the data")
-    parser.add_argument("--sources", default="3,50", help="numbers of sources")
+    parser.add_argument("--size", type=read_size, default="1.4GB", help="decoded size of the data")
+    parser.add_argument("--sources", type=read_counts, default="3,50", help="numbers of sources")
     parser.add_argument("--memory-limit", help="that of each pipeline (default: windrow's)")
-    parser.add_argument("--epochs", type=int, default=3, help="rows of each run, as epochs of the data")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind, in turns")
+    parser.add_argument(
+        "--epochs", type=read_count, default=3, help="rows of each run, as epochs of the data"
+    )
+    parser.add_argument("--rounds", type=read_count, default=3, help="runs of each kind, in turns")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 1 if a mixture is slower or takes more memory than it may."""
-    line, size = ProgressLine(sys.stderr), read_size(options.size, "--size")
-    paths = find_data(BenchConfig(size_bytes=size, group_rows=_GROUP_ROWS), line)
-    print(describe_load(describe_machine()), flush=True)
+    line = ProgressLine()
+    paths = find_data(BenchConfig(size_bytes=options.size, group_rows=_GROUP_ROWS), line)
+    print_machine()
     rows, is_met = [], True
-    for sources in map(int, options.sources.split(",")):
+    for sources in options.sources:
         # a window of a source has at least a row group
-        window_bytes = max(size // _WINDOWS, sources * _GROUP_ROWS * DLRM_ROW_BYTES)
+        window_bytes = max(options.size // _WINDOWS, sources * _GROUP_ROWS * DLRM_ROW_BYTES)
         pairs = []
         for number in range(options.rounds):
             line.start(f"round {number + 1}: {sources} sources")
@@ -77,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
         seconds = statistics.median(each.first_seconds for each in found)
         values = (f"{value:.2f}" for value in (rate, speed, seconds, first))
         rows.append((f"{sources}", *values, f"{memory / 1e6:,.0f}", f"{explained / 1e6:,.0f}"))
-    print(align_table(_HEADS, rows, ("sources",)), _NOTE, sep="\n")
+    print_table(_HEADS, rows, ("sources",), _NOTE)
     return int(not is_met)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +12,8 @@ import numpy as np
 from bench.data.shapes import SHAPES
 from bench.shapes.command import STORE_BYTES, add_measured, request_shape
 from bench.shapes.systems import EXECUTORS
-from bench.system.console import ProgressLine, align_table, choose_names, write_json
-from bench.system.machine import describe_load, describe_machine
+from bench.system.console import ProgressLine, add_names, print_table, read_count, write_json
+from bench.system.machine import print_machine
 from bench.system.processes import SystemProcess, start_systems
 
 _MAX_COST = 0.01
@@ -28,25 +27,21 @@ _NOTE = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_measured(parser, shapes="plain,tokens,text")
-    parser.add_argument("--executor", default="threads", help="threads, ray or both")
-    parser.add_argument("--pairs", type=int, default=80, help="pairs of each shape")
-    parser.add_argument("--epochs", type=int, default=12, help="epochs in each half")
+    add_measured(parser, shapes=["plain", "tokens", "text"])
+    add_names(parser, "--executor", EXECUTORS, default=["threads"], help="where epochs run")
+    parser.add_argument("--pairs", type=read_count, default=80, help="pairs of each shape, at least 2")
+    parser.add_argument("--epochs", type=read_count, default=12, help="epochs in each half")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 1 if a cost by CPU is above 1 % by more than its error."""
-    names = choose_names("--shapes", options.shapes, tuple(SHAPES))
-    given = "threads,ray" if options.executor == "both" else options.executor
-    executors = choose_names("--executor", given, EXECUTORS)
-    if options.pairs < 2 or options.epochs < 1:
-        raise ValueError("--pairs: 2 or more; --epochs: 1 or more")
-    machine = describe_machine()
-    print(describe_load(machine), flush=True)
+    if options.pairs < 2:
+        raise ValueError("--pairs: 2 or more")
+    machine = print_machine()
     rows, found, is_met = [], {}, True
-    for executor in executors:
+    for executor in options.executor:
         with start_systems("bench.shapes.systems", [executor], options.folder, STORE_BYTES) as (process,):
-            for name in names:
+            for name in options.shapes:
                 on, off = _measure_pairs(name, request_shape(name, options), process, options.pairs)
                 found[f"{name} {process.name}"] = {"on": on, "off": off}
                 cells: list[str] = []
@@ -57,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
                     means = (f"{statistics.mean(each):.4f}" for each in (without, with_it))
                     cells += [*means, f"{cost:+.2%}", f"{error:.2%}"]
                 rows.append((SHAPES[name].title, process.name, *cells))
-    print(align_table(_HEADS, rows, ("shape", "executor")), _NOTE, sep="\n")
+    print_table(_HEADS, rows, ("shape", "executor"), _NOTE)
     write_json(options, {"machine": machine, "pairs": found})
     return int(not is_met)
 
@@ -66,7 +61,7 @@ def _measure_pairs(
     name: str, request: dict[str, Any], process: SystemProcess, pairs: int
 ) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
     """The seconds of an epoch with and without measuring, pair by pair."""
-    line = ProgressLine(sys.stderr)
+    line = ProgressLine()
     found: dict[bool, list[dict[str, float]]] = {True: [], False: []}
     for number in range(pairs):
         line.start(f"{name}, pair {number + 1} of {pairs}")

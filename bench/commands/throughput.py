@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from bench.commands.launched import measure_launched
-from bench.system.console import ProgressLine
+from bench.system.console import ProgressLine, read_counts
 from bench.throughput.launch import run_rounds
-from bench.throughput.options import BenchConfig, add_throughput, read_count, read_throughput
+from bench.throughput.options import BenchConfig, add_throughput, read_throughput
 from bench.throughput.report import describe_breaches, draw_table, open_data, summarize
 
 
@@ -21,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="instead, compare ranks that a launcher starts with as many Ray trainer actors",
     )
     group.add_argument(
-        "--ranks", type=_read_ranks, default="1,2,4", metavar="N,M", help="numbers of ranks with --launcher"
+        "--ranks", type=read_counts, default="1,2,4", metavar="N,M", help="numbers of ranks with --launcher"
     )
 
 
@@ -30,13 +29,9 @@ def run(options: argparse.Namespace) -> int:
     return measure_launched(config, options.ranks) if options.launcher else measure(config)
 
 
-def _read_ranks(text: str) -> list[int]:
-    return list(map(read_count, text.split(",")))
-
-
 def measure(config: BenchConfig) -> int:
     """Run all systems and print the table; the exit status is 0 without breaches."""
-    line = ProgressLine(sys.stderr)
+    line = ProgressLine()
     facts = open_data(config, line)
     results = run_rounds(config, facts, line)
     worked = [result for result in results if result.error is None]

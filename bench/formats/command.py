@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from bench.formats.case import BATCH_ROWS, Case
 from bench.formats.records import RECORDS, ROWS
 from bench.formats.tables import ARRAYS, TABLES
-from bench.system.console import ProgressLine, align_table, choose_names, read_size
+from bench.system.console import ProgressLine, add_names, print_table, read_count, read_size
 
 CASES: tuple[Case, ...] = (*ARRAYS, *ROWS, *RECORDS, *TABLES)
 # the first epoch pays for first-touch page faults and is excluded
@@ -26,10 +25,11 @@ Taken = tuple[float, float]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    names = ",".join(case.name for case in CASES)
-    parser.add_argument("--formats", default=names, help="formats, separated by commas")
-    parser.add_argument("--size", default="400MB", help="decoded size of the data of each format")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements per format")
+    add_names(parser, "--formats", [case.name for case in CASES], help="the formats")
+    parser.add_argument(
+        "--size", type=read_size, default="400MB", help="decoded size of the data of each format"
+    )
+    parser.add_argument("--rounds", type=read_count, default=3, help="measurements per format")
     parser.add_argument(
         "--folder", type=Path, default=Path(".bench/formats"), help="folder of generated data"
     )
@@ -38,13 +38,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure each format, alternating between the library alone and windrow."""
     known = {case.name: case for case in CASES}
-    chosen = choose_names("--formats", options.formats, tuple(known))
-    size_bytes = read_size(options.size, "--size")
-    line, lines = ProgressLine(sys.stderr), []
-    for name in chosen:
+    line, lines = ProgressLine(), []
+    for name in options.formats:
         line.start(name)
-        folder = options.folder / f"{name}-{size_bytes}"
-        _make(known[name], folder, size_bytes)
+        folder = options.folder / f"{name}-{options.size}"
+        _make(known[name], folder, options.size)
         rows = known[name].alone(folder)
         rounds = [_measure(known[name], folder, rows) for _ in range(options.rounds)]
         taken = {
@@ -55,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         ratios = [f"{one / ours:.2f}" for one, ours in zip(taken["alone"], taken["shuffled"], strict=True)]
         lines.append((name, f"{rows:,}", *seconds, *ratios))
         line.finish(f"{ratios[0]} of the library alone")
-    print(align_table(_HEADS, lines, ("format",)))
+    print_table(_HEADS, lines, ("format",))
     return 0
 
 

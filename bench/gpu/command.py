@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from bench.gpu.device import CudaGpu, measure_rate, measure_wait
 from bench.gpu.loaders import LOADERS, Reading
-from bench.system.console import ProgressLine, align_table, choose_names, read_size
+from bench.system.console import ProgressLine, add_names, print_table, read_count, read_size
 from bench.system.machine import count_cores
 from bench.throughput.options import BenchConfig
 from bench.throughput.report import open_data
@@ -23,10 +22,10 @@ _NOTE = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--loaders", default=",".join(LOADERS), help="what to compare")
-    parser.add_argument("--size", default="2GB", help="decoded size of the data")
-    parser.add_argument("--batch-size", type=int, default=65_536, help="rows of a batch")
-    parser.add_argument("--epochs", type=int, default=4, help="epochs, at least 2")
+    add_names(parser, "--loaders", LOADERS, help="what to compare")
+    parser.add_argument("--size", type=read_size, default="2GB", help="decoded size of the data")
+    parser.add_argument("--batch-size", type=read_count, default=65_536, help="rows of a batch")
+    parser.add_argument("--epochs", type=read_count, default=4, help="epochs, at least 2")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
 
 
@@ -38,15 +37,14 @@ def find_gpu() -> CudaGpu | None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if every loader delivers each row once, or there is no GPU."""
-    names = choose_names("--loaders", options.loaders, tuple(LOADERS))
     if options.epochs < 2:
         raise ValueError("--epochs: 2 or more, since the first one is not measured")
     gpu = find_gpu()
     if gpu is None:
         print("no GPU: torch finds no CUDA device on this machine, so there is nothing to measure")
         return 0
-    line = ProgressLine(sys.stderr)
-    config = BenchConfig(size_bytes=read_size(options.size, "--size"), folder=options.folder)
+    line = ProgressLine()
+    config = BenchConfig(size_bytes=options.size, folder=options.folder)
     facts = open_data(config, line)
     reading = Reading(
         facts.paths,
@@ -61,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     limit = gpu.copy_rate()
     print(f"{gpu.name}: {limit / 1e9:.1f} GB/s out of pinned memory", flush=True)
     rows, breaches, step_seconds = [], [], 0.0
-    for name in names:
+    for name in options.loaders:
         line.start(name)
         rates = measure_rate(LOADERS[name], reading, KEY, gpu)
         if set(rates.sums) != {whole}:
@@ -73,5 +71,5 @@ def run(options: argparse.Namespace) -> int:
         of_pcie, batch_ms = 100 * rates.bytes_per_second / limit, 1e3 * rates.batch_seconds
         values = (rates.bytes_per_second / 1e9, of_pcie, batch_ms, 100 * waited)
         rows.append((name, *(f"{value:.1f}" for value in values)))
-    print(align_table(_HEADS, rows, ("loader",)), _NOTE, *breaches, sep="\n")
+    print_table(_HEADS, rows, ("loader",), _NOTE, *breaches)
     return int(bool(breaches))

@@ -22,8 +22,8 @@ from bench.netns.network import Link, Network, open_network, why_not
 from bench.netns.rank import digest_epoch, make_pipe, select_columns
 from bench.scale.cluster import GBIT, Cluster, Costs
 from bench.scale.run import Outcome, simulate
-from bench.system.console import ProgressLine, align_table, read_size
-from bench.system.machine import count_cores, describe_machine, read_memory_bytes
+from bench.system.console import ProgressLine, print_table, read_count, read_size
+from bench.system.machine import count_cores, print_machine, read_memory_bytes
 from bench.throughput.options import BenchConfig, find_data
 from windrow.core.buffer_pool import BufferPool
 from windrow.io.catalog.file_source import open_files
@@ -117,9 +117,11 @@ class _Job:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", default="700MB", help="decoded size of the data")
-    parser.add_argument("--epochs", type=int, default=3, help="epochs over undisturbed links")
-    parser.add_argument("--replicas", type=int, default=1, help="nodes that read the same shard: 1, 2 or 4")
+    parser.add_argument("--size", type=read_size, default="700MB", help="decoded size of the data")
+    parser.add_argument("--epochs", type=read_count, default=3, help="epochs over undisturbed links")
+    parser.add_argument(
+        "--replicas", type=read_count, default=1, help="nodes that read the same shard: 1, 2 or 4"
+    )
     parser.add_argument("--divide-columns", action="store_true", help="replicas select columns of their own")
     parser.add_argument("--short", action="store_true", help="two nodes, little data, one short fault")
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
@@ -134,11 +136,11 @@ def run(options: argparse.Namespace) -> int:
     # nodes with one rank each, and seconds that a link is down
     options.nodes, options.down = 4, 30.0
     if options.short:
-        options.nodes, options.size, options.epochs, options.down = 2, "30MB", 2, 3.0
-    if options.replicas < 1 or options.nodes % options.replicas:
+        options.nodes, options.size, options.epochs, options.down = 2, 30_000_000, 2, 3.0
+    if options.nodes % options.replicas:
         raise ValueError(f"--replicas {options.replicas} must divide the number of nodes, {options.nodes}")
-    line = ProgressLine(sys.stderr)
-    config = BenchConfig(size_bytes=read_size(options.size, "--size"), folder=options.folder)
+    line = ProgressLine()
+    config = BenchConfig(size_bytes=options.size, folder=options.folder)
     paths = find_data(config, line)
     link = Link(_MBIT * 1e6 / 8, _DELAY_SECONDS)
     conditions = _conditions(options, link)
@@ -147,14 +149,14 @@ def run(options: argparse.Namespace) -> int:
         open_network(options.nodes, link) as network,
         tempfile.TemporaryDirectory(prefix="wn-", dir="/tmp") as tmp,
     ):
-        print(describe_machine())
+        print_machine()
         delay = (
             f", {1e3 * _DELAY_SECONDS:g} ms" if network.has_netem else " (this kernel has no netem: no delay)"
         )
         print(f"{options.nodes} nodes, {_MBIT:g} Mbit/s{delay}")
         epochs = _run(network, paths, options, conditions, Path(tmp), line)
     rows = [_check(number, condition, epochs, expected) for number, condition in enumerate(conditions)]
-    print(align_table(_HEADS, rows, ("condition", "order")))
+    print_table(_HEADS, rows, ("condition", "order"))
     failures = [f"{row[0]}: {row[-1]}" for row in rows if row[-1] != "same"]
     if not options.short:
         failures += _compare_with_prediction(options, paths, epochs, line)

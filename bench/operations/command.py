@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +14,14 @@ from bench.operations.data import make_files
 from bench.system.console import (
     ProgressLine,
     add_json,
-    align_table,
-    choose_names,
+    add_names,
+    print_table,
+    read_count,
     read_size,
     write_cell,
     write_json,
 )
-from bench.system.machine import describe_load, describe_machine
+from bench.system.machine import print_machine
 from bench.system.processes import start_systems
 
 _TIMES_RAY_DATA = 2.0
@@ -69,17 +69,11 @@ Measurements = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    names = ",".join(OPERATIONS)
-    parser.add_argument("--operations", default=names, help="the operations")
-    parser.add_argument("--size", default="200MB", help="decoded size of the table")
-    parser.add_argument("--executor", default="both", help="threads, ray or both")
-    parser.add_argument(
-        "--peers",
-        default="polars",
-        metavar="A,B",
-        help=f"systems to compare with beside plain loops: {', '.join(_PEERS)}; or none",
-    )
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
+    add_names(parser, "--operations", OPERATIONS, help="the operations")
+    parser.add_argument("--size", type=read_size, default="200MB", help="decoded size of the table")
+    add_names(parser, "--executor", _EXECUTORS, help="where windrow runs")
+    add_names(parser, "--peers", _PEERS, default=["polars"], help="what is compared beside plain loops")
+    parser.add_argument("--rounds", type=read_count, default=3, help="measurements of each")
     parser.add_argument(
         "--folder", type=Path, default=Path(".bench/operations"), help="folder of generated data"
     )
@@ -88,31 +82,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if all that windrow has to reach is met."""
-    operations = choose_names("--operations", options.operations, tuple(OPERATIONS))
-    executors = choose_names(
-        "--executor", "threads,ray" if options.executor == "both" else options.executor, _EXECUTORS
-    )
-    peers = [] if options.peers == "none" else choose_names("--peers", options.peers, _PEERS)
-    if options.rounds < 1:
-        raise ValueError("--rounds: 1 or more")
-    names = ["plain", *(f"windrow-{name}" for name in executors), *peers]
-    paths = make_files(options.folder, read_size(options.size, "--size"))
-    machine = describe_machine()
-    print(f"{options.size} decoded in {len(paths)} files, {options.rounds} rounds")
-    print(describe_load(machine), flush=True)
-    found, errors = _measure(operations, names, paths, options)
+    names = ["plain", *(f"windrow-{name}" for name in options.executor), *options.peers]
+    paths = make_files(options.folder, options.size)
+    print(f"{options.size / 1e6:,.0f} MB decoded in {len(paths)} files, {options.rounds} rounds")
+    machine = print_machine()
+    found, errors = _measure(options.operations, names, paths, options)
     rows, missed = [], []
-    for operation in operations:
+    for operation in options.operations:
         summary = summarize_operation(operation, found[operation])
         rows += summary.rows
         missed += summary.missed
         errors += summary.errors
-    print(align_table(_HEADS, rows, ("operation", "system")), _NOTE, sep="\n")
-    print("at least 0.9 of plain loops, a third of Polars' speed", end="")
-    print(f" and {_TIMES_RAY_DATA:g} times Ray Data's" if "ray" in peers else "", end=": ")
-    print(f"missed by {'; '.join(missed)}" if missed else "met")
-    print(*errors, sep="\n", end="\n" if errors else "")
-    write_json(options, {"machine": machine, "size": options.size, "operations": found})
+    asked = "at least 0.9 of plain loops, a third of Polars' speed"
+    if "ray" in options.peers:
+        asked += f" and {_TIMES_RAY_DATA:g} times Ray Data's"
+    verdict = f"missed by {'; '.join(missed)}" if missed else "met"
+    print_table(_HEADS, rows, ("operation", "system"), _NOTE, f"{asked}: {verdict}", *errors)
+    write_json(options, {"machine": machine, "size_bytes": options.size, "operations": found})
     return int(bool(missed or [text for text in errors if not text.endswith("is not installed")]))
 
 
@@ -123,7 +109,7 @@ def _takes_part(name: str, operation: str) -> bool:
 def _measure(
     operations: Sequence[str], names: Sequence[str], paths: Sequence[str], options: argparse.Namespace
 ) -> tuple[dict[str, dict[str, list[dict[str, Any]]]], list[str]]:
-    line = ProgressLine(sys.stderr)
+    line = ProgressLine()
     found: dict[str, dict[str, list[dict[str, Any]]]] = {operation: {} for operation in operations}
     needed = [name for name in names if any(_takes_part(name, operation) for operation in operations)]
     with start_systems("bench.operations.systems", needed, options.folder, list(paths)) as processes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -15,14 +14,24 @@ from typing import Any
 from bench.preparation.systems import COMPUTE, SYSTEMS
 from bench.preparation.work import PARTS, make_files
 from bench.shapes.command import STORE_BYTES
-from bench.system.console import ProgressLine, add_json, align_table, choose_names, write_cell, write_json
-from bench.system.machine import describe_load, describe_machine
+from bench.system.console import (
+    ProgressLine,
+    add_json,
+    add_names,
+    print_table,
+    read_count,
+    read_counts,
+    write_cell,
+    write_json,
+)
+from bench.system.machine import print_machine
 from bench.system.processes import start_systems
 
 # what windrow has to reach where its functions have processes of their own, of what others reach
 _LEAST = {"processes": 0.9, "torch": 1.2, "ray": 5.0}
 _TITLES = {"processes": "bare processes", "torch": "torch's DataLoader", "ray": "Ray Data"}
 _MOST_WAITED = 0.03
+_PLACES = ("before", "after")
 _TEXTS = ("rows", "system", "shuffle", "compute")
 _RATIOS = ("of processes", "least", "most", "by CPU", "x DataLoader", "x Ray Data")
 _HEADS = (*_TEXTS, "trainers", "rows/s", *_RATIOS, "waits %")
@@ -51,17 +60,23 @@ Found = Mapping[Case, Sequence[Mapping[str, Any]]]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--parts", default=",".join(PARTS), help="what is prepared")
-    parser.add_argument("--images", type=int, default=4_000, help="number of images")
-    parser.add_argument("--text", type=int, default=8_000, help="number of documents")
-    parser.add_argument("--systems", default=",".join(SYSTEMS), help="the systems; ray is Ray Data")
-    parser.add_argument(
-        "--places", default="before,after", help="where the function is, seen from the shuffle"
+    add_names(parser, "--parts", PARTS, help="what is prepared")
+    parser.add_argument("--images", type=read_count, default=4_000, help="number of images")
+    parser.add_argument("--text", type=read_count, default=8_000, help="number of documents")
+    add_names(parser, "--systems", SYSTEMS, help="the systems (ray is Ray Data)")
+    add_names(parser, "--places", _PLACES, help="where the function is, seen from the shuffle")
+    add_names(
+        parser,
+        "--compute",
+        COMPUTE,
+        default=["none", "processes"],
+        help="what it runs on (pool: an ActorPool)",
     )
-    parser.add_argument("--compute", default="none,processes", help=f"of {', '.join(COMPUTE)} (an ActorPool)")
-    parser.add_argument("--trainers", default="1,2", metavar="N,M", help="numbers of windrow's trainers")
-    parser.add_argument("--epochs", type=int, default=2, help="measured epochs, after a first one")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
+    parser.add_argument(
+        "--trainers", type=read_counts, default="1,2", metavar="N,M", help="numbers of windrow's trainers"
+    )
+    parser.add_argument("--epochs", type=read_count, default=2, help="measured epochs, after a first one")
+    parser.add_argument("--rounds", type=read_count, default=3, help="measurements of each")
     parser.add_argument(
         "--work", action="store_true", help="measure also what trainers wait that take as long"
     )
@@ -73,14 +88,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if all that windrow has to reach is met."""
-    parts = choose_names("--parts", options.parts, tuple(PARTS))
-    cases = list_cases(options)
-    if min(options.rounds, options.epochs, options.images, options.text) < 1:
-        raise ValueError("--rounds, --epochs, --images and --text: 1 or more")
-    machine = describe_machine()
+    parts, cases, line = options.parts, list_cases(options), ProgressLine()
     folders = {part: str(make_files(part, getattr(options, part), options.folder)) for part in parts}
-    print(f"{options.rounds} rounds of {options.epochs} epochs", describe_load(machine), sep="\n", flush=True)
-    line = ProgressLine(sys.stderr)
+    print(f"{options.rounds} rounds of {options.epochs} epochs")
+    machine = print_machine()
     found: dict[str, dict[Case, list[dict[str, Any]]]] = {
         part: {case: [] for case in cases} for part in parts
     }
@@ -97,10 +108,10 @@ def run(options: argparse.Namespace) -> int:
     rows = [row for one, _, _ in summaries for row in one]
     missed = [text for _, some, _ in summaries for text in some]
     errors = [text for _, _, some in summaries for text in some]
-    print(align_table(_HEADS, rows, _TEXTS), _NOTE, sep="\n")
-    print("; ".join(f"{least:g} x {_TITLES[name]}" for name, least in _LEAST.items()), end="")
-    print(f"; waits of at most {_MOST_WAITED:.0%}:", f"missed by {'; '.join(missed)}" if missed else "met")
-    print(*errors, sep="\n", end="\n" if errors else "")
+    asked = [f"{least:g} x {_TITLES[name]}" for name, least in _LEAST.items()]
+    asked.append(f"waits of at most {_MOST_WAITED:.0%}")
+    verdict = f"missed by {'; '.join(missed)}" if missed else "met"
+    print_table(_HEADS, rows, _TEXTS, _NOTE, f"{'; '.join(asked)}: {verdict}", *errors)
     results = [
         {"part": part, **asdict(case), "rounds": of_case}
         for part, of_part in found.items()
@@ -111,13 +122,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def list_cases(options: argparse.Namespace) -> list[Case]:
-    places = choose_names("--places", options.places, ("before", "after"))
-    computes = choose_names("--compute", options.compute, tuple(COMPUTE))
-    trainers = [int(number) for number in options.trainers.split(",")]
     cases = []
-    for name in choose_names("--systems", options.systems, tuple(SYSTEMS)):
+    for name in options.systems:
         if name.startswith("windrow"):
-            cases += [Case(name, *each) for each in product(places, computes, trainers)]
+            each_way = product(options.places, options.compute, options.trainers)
+            cases += [Case(name, *way) for way in each_way]
         else:
             cases.append(Case(name, "after" if name == "ray" else ""))
     return cases

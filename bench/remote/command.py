@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,8 +21,8 @@ from bench.remote.s3_server import (
     open_proxy,
     serve_folder,
 )
-from bench.system.console import ProgressLine, align_table, read_size
-from bench.system.machine import count_cores, describe_machine
+from bench.system.console import ProgressLine, add_names, print_table, read_count, read_size
+from bench.system.machine import count_cores, print_machine
 from bench.system.ray_cluster import start_ray
 from bench.throughput.options import BenchConfig, find_data
 from windrow import DatasetPipeline
@@ -53,23 +52,26 @@ class _Timed:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", default="600MB", help="decoded size of the data")
-    parser.add_argument("--executors", default="threads,ray", help="executors to measure")
-    parser.add_argument("--clients", default="s3fs,arrow", help="S3 clients to measure")
-    parser.add_argument("--epochs", type=int, default=4, help="epochs of a run")
-    parser.add_argument("--rounds", type=int, default=2, help="number of times that all settings run in turn")
+    parser.add_argument("--size", type=read_size, default="600MB", help="decoded size of the data")
+    add_names(parser, "--executors", ("threads", "ray"), help="where epochs run")
+    add_names(parser, "--clients", ("s3fs", "arrow"), help="S3 clients to measure")
+    parser.add_argument("--epochs", type=read_count, default=4, help="epochs of a run")
+    parser.add_argument(
+        "--rounds", type=read_count, default=2, help="number of times that all settings run in turn"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if all ratios are high enough."""
-    line = ProgressLine(sys.stderr)
-    paths = find_data(BenchConfig(size_bytes=read_size(options.size, "--size")), line)
+    line = ProgressLine()
+    paths = find_data(BenchConfig(size_bytes=options.size), line)
+    print_machine()
     folder = Path(paths[0]).parent
     rows, broken = [], []
     with serve_folder(folder.parent.parent) as server, open_proxy(*server) as proxy:
-        for executor in options.executors.split(","):
+        for executor in options.executors:
             with _running(executor):
-                for client in options.clients.split(","):
+                for client in options.clients:
                     line.start(f"{executor}, {client}")
                     timed = _measure(folder, proxy, client, executor, options)
                     line.finish("measured")
@@ -79,10 +81,9 @@ def run(options: argparse.Namespace) -> int:
                         rows.append((executor, client, name, *cells, f"{ratio:.2f}"))
                         if ratio < least:
                             broken.append(f"{executor}, {client}, {name}: {ratio:.2f}")
-    print(describe_machine())
-    print(align_table(_HEADS, rows, ("executor", "client", "store")), _NOTE, sep="\n")
-    asked = f"{_LATENCY_LEAST:g} with latency and {_BANDWIDTH_LEAST:g} of the bandwidth"
-    print(f"at least {asked}: {'; '.join(broken) if broken else 'met'}")
+    asked = f"at least {_LATENCY_LEAST:g} with latency and {_BANDWIDTH_LEAST:g} of the bandwidth"
+    verdict = f"{asked}: {'; '.join(broken) if broken else 'met'}"
+    print_table(_HEADS, rows, ("executor", "client", "store"), _NOTE, verdict)
     return int(bool(broken))
 
 

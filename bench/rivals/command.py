@@ -8,7 +8,6 @@ Throughput is compared in bytes.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from bench.rivals.targets import (
     check_targets,
     draw_orders,
 )
-from bench.system.console import ProgressLine, choose_names
+from bench.system.console import ProgressLine, add_names, read_count
 from bench.system.machine import count_cores
 from bench.throughput.launch import run_rounds
 from bench.throughput.options import BenchConfig, add_throughput, read_throughput
@@ -44,7 +43,7 @@ PARTS = ("large", "small", *CONTENT_TARGETS)
 
 def measure_rivals(config: BenchConfig, parts: Sequence[str], small_batch_size: int, sample_rows: int) -> int:
     """Run all systems and print the tables; the exit status is 0 if all ran and every target was met."""
-    line = ProgressLine(sys.stderr)
+    line = ProgressLine()
     chosen = [name for name in config.systems if any(_takes_part(name, part) for part in parts)]
     config = replace(config, systems=tuple(chosen))
     unable = dict(_set_up(config, line))
@@ -190,24 +189,19 @@ _PEERS = ",".join(
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_throughput(parser)
-    group = parser.add_argument_group("parts")
-    group.add_argument(
-        "--parts",
-        default=",".join(PARTS),
-        metavar="A,B",
-        help="the table in large and in small batches, and data of lists and of strings",
+    add_names(
+        parser, "--parts", PARTS, help="the table in large and in small batches, data of lists and of strings"
     )
-    group.add_argument(
-        "--small-batch-size", type=int, default=1024, help="batch size of all parts but the first"
+    parser.add_argument(
+        "--small-batch-size", type=read_count, default=1024, help="batch size of all parts but the first"
     )
-    group.add_argument(
-        "--sample-rows", type=int, default=131_072, help="rows of the sample for row-wise loaders"
+    parser.add_argument(
+        "--sample-rows", type=read_count, default=131_072, help="rows of the sample for row-wise loaders"
     )
     parser.set_defaults(executor="both", peers=_PEERS, rival_epochs=3)
 
 
 def run(options: argparse.Namespace) -> int:
-    if min(options.small_batch_size, options.sample_rows) < 1:
-        raise ValueError("--small-batch-size and --sample-rows must be at least 1")
-    parts = choose_names("--parts", options.parts, PARTS)
-    return measure_rivals(read_throughput(options), parts, options.small_batch_size, options.sample_rows)
+    return measure_rivals(
+        read_throughput(options), options.parts, options.small_batch_size, options.sample_rows
+    )

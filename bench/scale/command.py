@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,19 +119,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("cluster")
     group.add_argument("--nic", type=float, default=10.0, help="network bandwidth of a node in Gbit/s")
     group.add_argument("--connections", type=int, default=4, help="connections per task to object storage")
-    group.add_argument("--connection", default="87MB", help="bytes per second of a connection")
+    group.add_argument(
+        "--connection", type=read_size, default="87MB", help="bytes per second of a connection"
+    )
     group.add_argument(
         "--cpu-speed", type=float, default=1.0, help="speed of a CPU, relative to that of the costs"
     )
     group.add_argument(
-        "--trainer", help="bytes per second that a trainer consumes (default: its share of 8.18 GB/s)"
+        "--trainer",
+        type=read_size,
+        default=_TRAINER_BYTES,
+        help="bytes per second that a trainer consumes (its share of 8.18 GB/s)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     settings = [setting for setting in SETTINGS if (options.setting or "") in setting.name]
     costs = read_costs(options.costs) if options.costs else Costs()
-    print(draw_outcomes(_simulate(settings, options, costs, ProgressLine(sys.stderr))))
+    print(draw_outcomes(_simulate(settings, options, costs, ProgressLine())))
     return 0
 
 
@@ -140,16 +144,18 @@ def _simulate(
     settings: Sequence[Setting], options: argparse.Namespace, costs: Costs, line: ProgressLine
 ) -> list[tuple[Setting, str, Outcome]]:
     outcomes = []
-    trainer_bytes = read_size(options.trainer, "--trainer") if options.trainer else _TRAINER_BYTES
     cluster = replace(
         _NODE,
         nic_bytes=options.nic * GBIT,
-        connection_bytes=read_size(options.connection, "--connection"),
+        connection_bytes=options.connection,
         connections=options.connections,
         cpu_speed=options.cpu_speed,
     )
     for setting in settings:
-        for trainers, taken in (("unbounded", None), (f"{trainer_bytes / 1e9:.2f} GB/s each", trainer_bytes)):
+        for trainers, taken in (
+            ("unbounded", None),
+            (f"{options.trainer / 1e9:.2f} GB/s each", options.trainer),
+        ):
             line.start(f"{setting.name}, trainers {trainers}")
             packed = replace(setting, packs=not options.plain)
             outcome = packed.run(costs, replace(cluster, trainer_bytes=taken))

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.data.shapes import SHAPES, find_files
-from bench.system.console import ProgressLine, add_json, align_table, choose_names, read_size, write_json
-from bench.system.machine import describe_load, describe_machine
+from bench.system.console import (
+    ProgressLine,
+    add_json,
+    add_names,
+    print_table,
+    read_count,
+    read_size,
+    write_json,
+)
+from bench.system.machine import print_machine
 from bench.system.processes import SystemProcess, start_systems
 
 # of Ray's object store
@@ -33,17 +40,19 @@ Found = Mapping[str, Sequence[Mapping[str, float]]]
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     usual = [name for name, shape in SHAPES.items() if shape.by_default]
-    add_measured(parser, shapes=",".join(usual))
+    add_measured(parser, shapes=usual)
     more = ", ".join(name for name in SHAPES if name not in usual)
     parser.add_argument("--all", action="store_true", help=f"all shapes, also those that take long: {more}")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each")
-    parser.add_argument("--epochs", type=int, default=8, help="epochs in each")
+    parser.add_argument("--rounds", type=read_count, default=3, help="measurements of each")
+    parser.add_argument("--epochs", type=read_count, default=8, help="epochs in each")
 
 
-def add_measured(parser: argparse.ArgumentParser, *, shapes: str) -> None:
+def add_measured(parser: argparse.ArgumentParser, *, shapes: Iterable[str]) -> None:
     """Options that say what is measured, of this and other commands on the same data."""
-    parser.add_argument("--shapes", default=shapes, help="the shapes")
-    parser.add_argument("--size", default="200MB", help="decoded size of each")
+    add_names(parser, "--shapes", SHAPES, default=shapes, help="the shapes")
+    parser.add_argument(
+        "--size", dest="size_bytes", type=read_size, default="200MB", help="decoded size of each"
+    )
     parser.add_argument("--folder", type=Path, default=Path(".bench/shapes"), help="folder of generated data")
     add_json(parser)
 
@@ -51,7 +60,7 @@ def add_measured(parser: argparse.ArgumentParser, *, shapes: str) -> None:
 def request_shape(name: str, options: argparse.Namespace) -> dict[str, Any]:
     shape = SHAPES[name]
     return {
-        "paths": find_files(name, options.folder, read_size(options.size, "--size")),
+        "paths": find_files(name, options.folder, options.size_bytes),
         "epochs": options.epochs,
         "window": shape.window,
         "memory_limit": shape.memory_limit,
@@ -60,18 +69,14 @@ def request_shape(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if every shape reaches what is asked."""
-    names = list(SHAPES) if options.all else choose_names("--shapes", options.shapes, tuple(SHAPES))
-    if options.rounds < 1 or options.epochs < 1:
-        raise ValueError("--rounds and --epochs: 1 or more")
-    machine = describe_machine()
     print(
-        f"{options.size} decoded each, but for shapes with a size of their own; {options.rounds} rounds of "
-        f"{options.epochs} epochs"
+        f"{options.size_bytes / 1e6:,.0f} MB decoded each, but for shapes with a size of their own; "
+        f"{options.rounds} rounds of {options.epochs} epochs"
     )
-    print(describe_load(machine), flush=True)
+    machine = print_machine()
     found, rows, missed, errors = {}, [], [], []
     with start_systems("bench.shapes.systems", ("scan", _JUDGED), options.folder, STORE_BYTES) as processes:
-        for name in names:
+        for name in SHAPES if options.all else options.shapes:
             request = request_shape(name, options)
             if not request["paths"]:
                 errors.append(f"{name}: its file is not here, ../shared/data/flights-3m.parquet")
@@ -83,17 +88,16 @@ def run(options: argparse.Namespace) -> int:
             errors += [
                 f"{name}: {each['error']}" for some in measured.values() for each in some if "error" in each
             ]
-    print(align_table(_HEADS, rows, ("shape", "system")), _NOTE, sep="\n")
-    print(f"below what is asked: {', '.join(missed)}" if missed else "every shape reaches what is asked")
-    print(*errors, sep="\n", end="\n" if errors else "")
-    write_json(options, {"machine": machine, "size": options.size, "shapes": found})
+    verdict = f"below what is asked: {', '.join(missed)}" if missed else "every shape reaches what is asked"
+    print_table(_HEADS, rows, ("shape", "system"), _NOTE, verdict, *errors)
+    write_json(options, {"machine": machine, "size_bytes": options.size_bytes, "shapes": found})
     return int(bool(missed or errors))
 
 
 def _measure(
     name: str, request: Mapping[str, Any], processes: Sequence[SystemProcess], rounds: int
 ) -> dict[str, list[dict[str, float]]]:
-    line = ProgressLine(sys.stderr)
+    line = ProgressLine()
     found: dict[str, list[dict[str, float]]] = {process.name: [] for process in processes}
     for number in range(rounds):
         line.start(f"{name}, round {number + 1} of {rounds}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Generator
 from concurrent.futures import ProcessPoolExecutor
@@ -12,13 +11,13 @@ from contextlib import closing
 from multiprocessing import get_context
 
 from bench.simulate.run import Outcome, simulate
-from bench.system.console import ProgressLine, align_table
+from bench.system.console import ProgressLine, align_table, read_count
 
 _SEEDS_AT_ONCE = 50
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seeds", type=int, default=2_000, help="number of seeds")
+    parser.add_argument("--seeds", type=read_count, default=2_000, help="number of seeds")
     parser.add_argument("--start", type=int, default=0, help="first seed")
     parser.add_argument("--processes", type=int, help="worker processes (default: one per core)")
     parser.add_argument("--seed", type=int, help="run only this seed")
@@ -31,11 +30,9 @@ def run(options: argparse.Namespace) -> int:
         return _run_one(options.seed, trace=options.trace)
     if options.trace:
         raise ValueError("--trace prints the events of one run: add --seed")
-    if options.seeds < 1:
-        raise ValueError(f"--seeds {options.seeds}: 1 or more")
     seeds = range(options.start, options.start + options.seeds)
     processes = options.processes or len(os.sched_getaffinity(0))
-    line, began = ProgressLine(sys.stderr), time.monotonic()
+    line, began = ProgressLine(), time.monotonic()
     line.start(f"{len(seeds):,} seeds")
     total, failed = Outcome(seeds.start), list[int]()
     with closing(_run_all(seeds, processes)) as outcomes:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 _WIDTH = 24
 _LOG_SECONDS = 15.0
@@ -17,9 +19,9 @@ _LOG_SECONDS = 15.0
 class ProgressLine:
     """Shows the current step and its duration: in place on a terminal, else on lines of their own."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._terminal = stream.isatty()
+    def __init__(self) -> None:
+        self._stream: TextIO = sys.stderr
+        self._terminal = self._stream.isatty()
         self._title = ""
         self._began = self._shown = 0.0
 
@@ -64,6 +66,13 @@ def align_table(heads: Sequence[str], rows: Sequence[Sequence[str]], texts: Coll
     return "\n".join(aligned)
 
 
+def print_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], texts: Collection[str], *notes: str
+) -> None:
+    """Print a table and what is below it; columns are aligned to the right, except those named in ``texts``."""
+    print(align_table(heads, rows, texts), *notes, sep="\n", flush=True)
+
+
 def write_cell(value: float | None, pattern: str) -> str:
     return "-" if value is None else pattern.format(value)
 
@@ -72,20 +81,49 @@ _UNITS = {f"{prefix}B": 1000**power for power, prefix in enumerate(("", "K", "M"
 _UNITS |= {f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), start=1)}
 
 
-def read_size(text: str, option: str) -> int:
+def read_size(text: str) -> int:
+    """The type of options that are numbers of bytes."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", text.strip())
     factor = next((size for unit, size in _UNITS.items() if match and unit.lower() == match[2].lower()), None)
     if match is None or factor is None or float(match[1]) <= 0:
-        raise ValueError(f"{option} {text} is not a size: write a number and a unit, like 1.4GB or 256MiB")
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a size: write a number and a unit, like 1.4GB or 256MiB"
+        )
     return round(float(match[1]) * factor)
 
 
-def choose_names(option: str, text: str, known: Sequence[str]) -> list[str]:
-    """The names of a comma-separated list, in the order of the known ones; a ValueError names an unknown one."""
+def read_count(text: str) -> int:
+    """The type of options that are whole numbers from 1 on."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return number
+
+
+def read_counts(text: str) -> list[int]:
+    return list(map(read_count, text.split(",")))
+
+
+def add_names(
+    parser: argparse.ArgumentParser,
+    option: str,
+    known: Iterable[str],
+    *,
+    default: Iterable[str] | None = None,
+    help: str,
+) -> None:
+    """Add an option of some of the known names, all by default; they are given in any order."""
+    names = tuple(known)
+    chosen = ",".join(names if default is None else default)
+    choose, text = partial(_choose_names, known=names), f"{help}, of {', '.join(names)}"
+    parser.add_argument(option, type=choose, default=chosen, metavar="A,B", help=text)
+
+
+def _choose_names(text: str, known: Sequence[str]) -> list[str]:
     names: list[str] = text.split(",")
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise ValueError(f"{option} {unknown[0]}: choose from {', '.join(known)}")
+        raise argparse.ArgumentTypeError(f"{unknown[0]}: choose from {', '.join(known)}")
     return [name for name in known if name in names]
 
 
@@ -97,6 +135,13 @@ def write_json(options: argparse.Namespace, content: dict[str, Any]) -> None:
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(content, indent=1))
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are ValueErrors, like those of what follows."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
 
 
 class OptionHelp(argparse.HelpFormatter):

@@ -32,8 +32,12 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def describe_load(machine: dict[str, Any]) -> str:
-    return f"{machine['cores']} cores, {machine['processor']}, load {machine['load_1min']:.1f} at the start"
+def print_machine() -> dict[str, Any]:
+    """Print the processor and its load, and return all that results say of the machine."""
+    machine = describe_machine()
+    load = f"load {machine['load_1min']:.1f} at the start"
+    print(f"{machine['cores']} cores, {machine['processor']}, {load}", flush=True)
+    return machine
 
 
 def _read_processor() -> str:

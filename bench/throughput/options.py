@@ -11,7 +11,7 @@ from typing import Any
 from bench.data.files import GROUP_ROWS, make_data
 from bench.peers.environments import find_python, name_files
 from bench.peers.names import PEERS
-from bench.system.console import ProgressLine, read_size
+from bench.system.console import ProgressLine, read_count, read_size
 from bench.system.machine import count_cores, read_memory_bytes
 from bench.training.facts import Facts
 from bench.training.request import Request, Settings
@@ -23,7 +23,9 @@ _LABEL = "labels"
 
 def add_data(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("data")
-    group.add_argument("--size", default="1.4GB", help="decoded size, with a unit")
+    group.add_argument(
+        "--size", dest="size_bytes", type=read_size, default="1.4GB", help="decoded size, with a unit"
+    )
     group.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
 
 
@@ -37,7 +39,9 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
     add("--epochs", type=read_count, default=BenchConfig.epochs, help="number of epochs")
     add("--peer-epochs", dest="rival_epochs", type=read_count, default=4, help="number of epochs of rivals")
     add("--rounds", type=read_count, default=1, help="times that all systems run, in turns")
-    add("--window", help="window size in bytes (256MiB) or blocks (12) (default: all rows)")
+    add(
+        "--window", type=_read_window, help="window size in bytes (256MiB) or blocks (12) (default: all rows)"
+    )
     add("--batch-size", type=read_count, default=BenchConfig.batch_size, help="rows of a batch")
     add("--cache", choices=("memory", "disk"), help="where windrow caches decoded blocks (default: no cache)")
     add("--train", action="store_true", help="train a small model on the batches")
@@ -45,22 +49,16 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
     add("--paced", action="store_true", help=paced)
 
 
-def read_count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
-    return number
+def _read_window(text: str) -> str:
+    """A number of blocks or of bytes, as windrow takes it."""
+    if not text.isdigit():
+        read_size(text)
+    return text
 
 
 def read_throughput(options: argparse.Namespace) -> BenchConfig:
-    if options.window is not None and not options.window.isdigit():
-        read_size(options.window, "--window")
     given = {name: value for name, value in vars(options).items() if name in BenchConfig.__dataclass_fields__}
-    given |= {
-        "size_bytes": read_size(options.size, "--size"),
-        "systems": _choose_systems(options.peers, options.executor),
-    }
-    return BenchConfig(**given)
+    return BenchConfig(**given, systems=_choose_systems(options.peers, options.executor))
 
 
 def _choose_systems(peers: str, executor: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bench.peers.names import PEERS
 from bench.system.console import ProgressLine, align_table, write_cell
-from bench.system.machine import count_cores, describe_load, describe_machine
+from bench.system.machine import count_cores, print_machine
 from bench.system.ray_cluster import describe_spilled
 from bench.throughput.options import BenchConfig, find_data
 from bench.training.delivered_rows import Randomness, find_worst
@@ -96,7 +96,7 @@ def describe_files(config: BenchConfig, paths: Sequence[str]) -> Facts:
         f"{len(paths)} files, {facts.row_groups} row groups; batches of {config.batch_size:,}; "
         f"window: {config.window or 'the whole dataset'}"
     )
-    print(describe_load(describe_machine()), flush=True)
+    print_machine()
     return facts
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,10 @@ from bench.system.console import read_size
 
 
 def test_read_size() -> None:
-    assert (read_size("1.4GB", "--size"), read_size("256MiB", "--size")) == (1_400_000_000, 2**28)
+    assert (read_size("1.4GB"), read_size("256MiB")) == (1_400_000_000, 2**28)
     for text in ("12", "0GB", "-1GB", "3 parsecs"):
-        with pytest.raises(ValueError, match="--size"):
-            read_size(text, "--size")
+        with pytest.raises(ArgumentTypeError, match="is not a size: write a number and a unit"):
+            read_size(text)
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,10 @@ def test_read_size() -> None:
     [
         (["--peers", "spark"], "unknown system spark"),
         (["--peers", "none", "--executor", "none"], "nothing to measure"),
-        (["--size", "14"], "--size 14 is not a size"),
+        (["--size", "14"], "argument --size: 14 is not a size"),
+        (["--window", "14 rows"], "argument --window: 14 rows is not a size"),
+        (["--epochs", "0"], "argument --epochs: 0 must be at least 1"),
+        (["--cached"], "unrecognized arguments: --cached"),
     ],
 )
 def test_bad_options_give_a_one_line_error(

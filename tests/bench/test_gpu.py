@@ -111,5 +111,5 @@ def test_the_share_of_waiting() -> None:
 
 def test_bad_options_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gpu", "--loaders", "keras"]) == 2
-    assert "--loaders keras: choose from windrow, torch, ray" in capsys.readouterr().err
+    assert "argument --loaders: keras: choose from windrow, torch, ray" in capsys.readouterr().err
     assert main(["gpu", "--epochs", "1"]) == 2

@@ -107,6 +107,6 @@ def test_functions_agree_and_files_are_reused(tmp_path: Path) -> None:
 
 def test_bad_options_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["operations", "--operations", "join"]) == 2
-    assert "--operations join: choose from map, " in capsys.readouterr().err
+    assert "argument --operations: join: choose from map, " in capsys.readouterr().err
     assert main(["operations", "--peers", "spark"]) == 2
     assert main(["operations", "--rounds", "0"]) == 2

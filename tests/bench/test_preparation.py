@@ -107,6 +107,6 @@ def test_other_rows_and_failures_are_errors() -> None:
 
 def test_bad_options_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["preparation", "--parts", "sound"]) == 2
-    assert "--parts sound: choose from images, text" in capsys.readouterr().err
+    assert "argument --parts: sound: choose from images, text" in capsys.readouterr().err
     assert main(["preparation", "--compute", "fibers"]) == 2
     assert main(["preparation", "--epochs", "0"]) == 2

@@ -120,4 +120,4 @@ def test_what_is_judged_is_threads_to_arrow() -> None:
 @pytest.mark.parametrize(("command", "option"), [("shapes", "--shapes"), ("observability", "--executor")])
 def test_unknown_names_are_errors(command: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, option, "nothing"]) == 2
-    assert f"{option} nothing: choose from" in capsys.readouterr().err
+    assert f"argument {option}: nothing: choose from" in capsys.readouterr().err

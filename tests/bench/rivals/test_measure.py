@@ -45,7 +45,7 @@ def test_all_parts_are_measured_and_missing_environment_is_a_failure(
 
 def test_unknown_part_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["peers", "--parts", "tokens,images", "--folder", str(tmp_path)]) == 2
-    assert "--parts images: choose from large, small, tokens, text" in capsys.readouterr().err
+    assert "argument --parts: images: choose from large, small, tokens, text" in capsys.readouterr().err
 
 
 def test_throughput_names_the_missing_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

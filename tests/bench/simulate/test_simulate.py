@@ -112,7 +112,7 @@ def test_command_prints_how_to_reproduce_a_failure(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"), [(["--seeds", "0"], "1 or more"), (["--trace"], "add --seed")]
+    ("arguments", "message"), [(["--seeds", "0"], "must be at least 1"), (["--trace"], "add --seed")]
 )
 def test_bad_options_give_a_one_line_error(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
