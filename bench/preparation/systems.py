@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -29,8 +28,8 @@ COMPUTE: Mapping[str, Mapping[str, Any]] = {
 }
 
 Request = Mapping[str, Any]
-# reads an epoch, with steps of some seconds, and returns what each trainer got
-Read = Callable[[float], list[Taken]]
+# reads an epoch, and returns what each trainer got
+Read = Callable[[], list[Taken]]
 
 
 @contextmanager
@@ -39,7 +38,7 @@ def _read_bare(make_worker: Callable[[], Executor], request: Request) -> Iterato
     with ExitStack() as stack:
         workers = [stack.enter_context(make_worker()) for _ in range(count_cores())]
 
-        def read(step_seconds: float) -> list[Taken]:
+        def read() -> list[Taken]:
             taken = [worker.submit(_take_share, request, share) for share, worker in enumerate(workers)]
             return [each.result() for each in taken]
 
@@ -74,7 +73,7 @@ def _read_torch(request: Request) -> Iterator[Read]:
     rows: Any = _Rows(**_name_work(request))
     workers = count_cores()
     loader = DataLoader(rows, _BATCH_ROWS, shuffle=True, num_workers=workers, persistent_workers=True)
-    yield lambda step_seconds: [take(loader, step_seconds)]
+    yield lambda: [take(loader)]
 
 
 def _describe_function(request: Request) -> dict[str, Any]:
@@ -86,7 +85,7 @@ def _describe_function(request: Request) -> dict[str, Any]:
 def _read_windrow(executor: str, request: Request) -> Iterator[Read]:
     dataset = windrow.read_parquet(request["folder"]).window(blocks_per_window=_WINDOW_BLOCKS)
     # the epoch after the last keeps prefetching as it was
-    epochs = 2 + request["epochs"] * (1 + request["work"])
+    epochs = 2 + request["epochs"]
     function = {**_describe_function(request), **COMPUTE[request["compute"]]}
     is_before = request["place"] == "before"
     repeated = (dataset.map_batches(**function) if is_before else dataset).repeat(epochs)
@@ -96,15 +95,13 @@ def _read_windrow(executor: str, request: Request) -> Iterator[Read]:
     pipe = pipe.options(executor=executor, progress=False)
     shards = pipe.split(request["trainers"], locality_hints=trainers.handles)
     try:
-        yield lambda step_seconds: [
-            taken for _, taken in trainers.read(shards, 1, partial(_take_epoch, step_seconds))
-        ]
+        yield lambda: [taken for _, taken in trainers.read(shards, 1, _take_epoch)]
     finally:
         trainers.close(shards)
 
 
-def _take_epoch(step_seconds: float, epoch: windrow.Epoch) -> Taken:
-    return take(epoch.iter_torch_batches(batch_size=_BATCH_ROWS), step_seconds)
+def _take_epoch(epoch: windrow.Epoch) -> Taken:
+    return take(epoch.iter_torch_batches(batch_size=_BATCH_ROWS))
 
 
 @contextmanager
@@ -115,7 +112,7 @@ def _read_ray_data(request: Request) -> Iterator[Read]:
     dataset = ray.data.read_parquet(request["folder"], file_extensions=["parquet"])
     # before its shuffle, which holds all rows, the function would make them several times as large
     prepared = dataset.random_shuffle().map_batches(**_describe_function(request))
-    yield lambda step_seconds: [take(prepared.iter_torch_batches(batch_size=_BATCH_ROWS), step_seconds)]
+    yield lambda: [take(prepared.iter_torch_batches(batch_size=_BATCH_ROWS))]
 
 
 SYSTEMS: Mapping[str, Callable[[Request], AbstractContextManager[Read]]] = {
@@ -129,32 +126,18 @@ SYSTEMS: Mapping[str, Callable[[Request], AbstractContextManager[Read]]] = {
 
 
 def measure(name: str, request: Request) -> dict[str, Any]:
-    """The seconds of an epoch after the first, what it gave, and the share that trainers wait with slow steps."""
+    """The seconds of an epoch after the first, and what it gave."""
+    epochs = request["epochs"]
     with SYSTEMS[name](request) as read:
-        read(0.0)
-        before = _read_cpu_seconds()
-        seconds, taken = _read_epochs(read, request["epochs"], 0.0)
-        found = {
-            "seconds": statistics.mean(seconds),
-            "cpu_seconds": (_read_cpu_seconds() - before) / request["epochs"],
-            "rows": sum(each.rows for each in taken) / request["epochs"],
-            "total": sum(each.total for each in taken) / request["epochs"],
+        read()
+        began, before = time.perf_counter(), _read_cpu_seconds()
+        taken = [each for _ in range(epochs) for each in read()]
+        return {
+            "seconds": (time.perf_counter() - began) / epochs,
+            "cpu_seconds": (_read_cpu_seconds() - before) / epochs,
+            "rows": sum(each.rows for each in taken) / epochs,
+            "total": sum(each.total for each in taken) / epochs,
         }
-        if request["work"] and name not in ("processes", "threads"):
-            batches = -(-found["rows"] // (request["trainers"] * _BATCH_ROWS))
-            # the slowest epoch, because the speed of a machine varies
-            spent, taken = _read_epochs(read, request["epochs"], max(seconds) / batches)
-            found["waited"] = sum(each.waited_seconds for each in taken) / request["trainers"] / sum(spent)
-    return found
-
-
-def _read_epochs(read: Read, epochs: int, step_seconds: float) -> tuple[list[float], list[Taken]]:
-    seconds, taken = [], []
-    for _ in range(epochs):
-        began = time.perf_counter()
-        taken += read(step_seconds)
-        seconds.append(time.perf_counter() - began)
-    return seconds, taken
 
 
 def _read_cpu_seconds() -> float:
