@@ -25,8 +25,6 @@ class Case:
     # reads the folder once into memory with the library alone, on all cores; returns the number of rows
     alone: Callable[[Path], int]
     read: Callable[[Path], Any]
-    # the same, but by memory-mapping files and copying batch by batch
-    mapped: Callable[[Path], int] | None = None
 
 
 def on_all_cores(work: Callable[[T], int], items: Sequence[T]) -> int:
@@ -35,20 +33,14 @@ def on_all_cores(work: Callable[[T], int], items: Sequence[T]) -> int:
 
 
 def make_case(
-    name: str,
-    make: Callable[[Path, int], None],
-    scan: Callable[[Path], int],
-    read: Callable[[str], Any],
-    mapped: Callable[[Path], int] | None = None,
+    name: str, make: Callable[[Path, int], None], scan: Callable[[Path], int], read: Callable[[str], Any]
 ) -> Case:
     """A format of files, which the library alone reads one by one."""
 
-    def scans(scan: Callable[[Path], int]) -> Callable[[Path], int]:
-        return lambda folder: on_all_cores(scan, sorted(folder.iterdir()))
+    def alone(folder: Path) -> int:
+        return on_all_cores(scan, sorted(folder.iterdir()))
 
-    return Case(
-        name, make, scans(scan), lambda folder: read(str(folder)), None if mapped is None else scans(mapped)
-    )
+    return Case(name, make, alone, lambda folder: read(str(folder)))
 
 
 def convert_table(table: pa.Table, *, copies: bool = False) -> int:

@@ -18,7 +18,7 @@ from bench.system.console import ProgressLine, add_names, print_table, read_coun
 CASES: tuple[Case, ...] = (*ARRAYS, *ROWS, *RECORDS, *TABLES)
 # the first epoch pays for first-touch page faults and is excluded
 _EPOCHS = 4
-_WHAT = ("alone", "mapped", "in order", "shuffled")
+_WHAT = ("alone", "in order", "shuffled")
 _HEADS = ("format", "rows", *(f"{what} s" for what in _WHAT), "ratio", "by CPU")
 # wall-clock seconds and CPU seconds
 Taken = tuple[float, float]
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
             what: [statistics.median(values) for values in zip(*(each[what] for each in rounds), strict=True)]
             for what in rounds[0]
         }
-        seconds = [f"{taken[what][0]:.3f}" if what in taken else "" for what in _WHAT]
+        seconds = [f"{taken[what][0]:.3f}" for what in _WHAT]
         ratios = [f"{one / ours:.2f}" for one, ours in zip(taken["alone"], taken["shuffled"], strict=True)]
         lines.append((name, f"{rows:,}", *seconds, *ratios))
         line.finish(f"{ratios[0]} of the library alone")
@@ -70,14 +70,12 @@ def _make(case: Case, folder: Path, size_bytes: int) -> None:
 
 def _measure(case: Case, folder: Path, rows: int) -> dict[str, Taken]:
     """Time one pass of the library alone, and epochs of windrow in stored order and shuffled."""
-    taken = {"alone": _time(lambda: case.alone(folder))}
-    if case.mapped is not None:
-        mapped = case.mapped
-        taken["mapped"] = _time(lambda: mapped(folder))
     stored = case.read(folder).window().repeat(_EPOCHS)
-    taken["in order"] = _measure_epochs(case, stored, rows)
-    taken["shuffled"] = _measure_epochs(case, stored.random_shuffle_each_window(seed=1), rows)
-    return taken
+    return {
+        "alone": _time(lambda: case.alone(folder)),
+        "in order": _measure_epochs(case, stored, rows),
+        "shuffled": _measure_epochs(case, stored.random_shuffle_each_window(seed=1), rows),
+    }
 
 
 def _time(work: Callable[[], object]) -> Taken:

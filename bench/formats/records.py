@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,45 +26,43 @@ _FILE_BYTES = 10_000
 _AT_ONCE = 64
 
 
-def _table(rows: int, seed: int) -> pa.Table:
-    bits = np.random.Generator(np.random.PCG64(seed))
-    columns: dict[str, Any] = {f"i{at}": bits.integers(0, 10**6, rows) for at in range(_NUMBERS // 2)}
-    columns |= {f"f{at}": bits.random(rows) for at in range(_NUMBERS // 2)}
-    return pa.table({**columns, "s": [f"name {at:07}" for at in range(rows)]})
-
-
-def _parts(size_bytes: int) -> Iterable[tuple[int, pa.Table]]:
+def _make_tables(size_bytes: int) -> Iterator[pa.Table]:
+    """Tables of integers, doubles and strings, one a file."""
     rows = max(1, size_bytes // (_ROW_BYTES * _FILES))
-    return ((part, _table(rows, part)) for part in range(_FILES))
+    for part in range(_FILES):
+        bits = np.random.default_rng(part)
+        columns: dict[str, Any] = {f"i{at}": bits.integers(0, 10**6, rows) for at in range(_NUMBERS // 2)}
+        columns |= {f"f{at}": bits.random(rows) for at in range(_NUMBERS // 2)}
+        yield pa.table({**columns, "s": [f"name {at:07}" for at in range(rows)]})
 
 
 def _make_csv(folder: Path, size_bytes: int) -> None:
     import pyarrow.csv as csv
 
-    for part, table in _parts(size_bytes):
+    for part, table in enumerate(_make_tables(size_bytes)):
         csv.write_csv(table, folder / f"{part}.csv")
 
 
 def _make_json(folder: Path, size_bytes: int) -> None:
     import json
 
-    for part, table in _parts(size_bytes):
+    for part, table in enumerate(_make_tables(size_bytes)):
         lines = (json.dumps(row) + "\n" for batch in table.to_batches(10_000) for row in batch.to_pylist())
         with (folder / f"{part}.jsonl").open("w") as file:
             file.writelines(lines)
 
 
 def _make_text(folder: Path, size_bytes: int) -> None:
+    line = "the quick brown fox jumps over the lazy dog, row {:08}\n"
+    content = "".join(map(line.format, range(size_bytes // (56 * _FILES))))
     for part in range(_FILES):
-        line = "the quick brown fox jumps over the lazy dog, row {:08}\n"
-        rows = range(size_bytes // (56 * _FILES))
-        (folder / f"{part}.txt").write_text("".join(map(line.format, rows)))
+        (folder / f"{part}.txt").write_text(content)
 
 
 def _make_tfrecord(folder: Path, size_bytes: int) -> None:
     from tfrecord import TFRecordWriter
 
-    bits = np.random.Generator(np.random.PCG64(0))
+    bits = np.random.default_rng(0)
     for part in range(_FILES):
         writer = TFRecordWriter(str(folder / f"{part}.tfrecord"))
         for row in range(size_bytes // (4 * _FEATURES * _FILES)):
@@ -74,7 +72,7 @@ def _make_tfrecord(folder: Path, size_bytes: int) -> None:
 
 
 def _make_tar(folder: Path, size_bytes: int) -> None:
-    bits = np.random.Generator(np.random.PCG64(0))
+    bits = np.random.default_rng(0)
     for part in range(_FILES):
         with tarfile.open(folder / f"{part}.tar", "w") as archive:
             for row in range(size_bytes // (_SAMPLE_BYTES * _FILES)):
@@ -127,7 +125,7 @@ RECORDS = (
 def _make_jpeg(folder: Path, size_bytes: int) -> None:
     from PIL import Image
 
-    bits = np.random.Generator(np.random.PCG64(0))
+    bits = np.random.default_rng(0)
     for number in range(max(1, size_bytes // (3 * _STORED[0] * _STORED[1]))):
         # smooth like photographs, so that decoding costs the same
         coarse = Image.fromarray(bits.integers(0, 256, (16, 20, 3), np.uint8))
@@ -145,7 +143,7 @@ def _decode(paths: Sequence[Path]) -> int:
 
 
 def _make_binary(folder: Path, size_bytes: int) -> None:
-    bits = np.random.Generator(np.random.PCG64(0))
+    bits = np.random.default_rng(0)
     for number in range(max(1, size_bytes // _FILE_BYTES)):
         (folder / f"{number:06}.bin").write_bytes(bits.bytes(_FILE_BYTES))
 
