@@ -21,8 +21,6 @@ from windrow.pipeline.tasks.task import Task, TaskReport
 from windrow.shuffle.order.runs import Run
 
 Floats = NDArray[np.float64]
-# a trainer may wait for a run
-_RUN_URGENCY, _TASK_URGENCY = 0, 1
 
 
 def name_node(shard: int, cluster: Cluster) -> str:
@@ -108,7 +106,7 @@ class CostlyMachines(Machines):
     def submit(self, job: Job) -> None:
         """Queue a task on the node to which Ray's SPREAD strategy would send it."""
         node = min(range(len(self.slots)), key=lambda node: self.slots[node].load)
-        self.slots[node].submit(lambda free: self._run(job, node, free), _TASK_URGENCY)
+        self.slots[node].submit(lambda free: self._run(job, node, free))
 
     def _run(self, job: Job, node: int, free: Callable[[], None]) -> None:
         task, program = job.task, self._program
@@ -150,7 +148,6 @@ class CostlyMachines(Machines):
                 size_bytes * len(layout.shards) / self._program.shards / slices for layout in layouts
             )
         ]
-        self.ledger.count(len(layouts) * slices)
         return output, slices
 
     # --- runs
@@ -186,7 +183,7 @@ class CostlyMachines(Machines):
             free()
             then()
 
-        self._pools[shard].submit(start, _RUN_URGENCY)
+        self._pools[shard].submit(start)
 
     def place_rows(self, map_outputs: Sequence[Any], run: Run) -> Sequence[int]:
         return range(run.place, run.place + run.rows)

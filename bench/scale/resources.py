@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 
@@ -31,10 +32,6 @@ class SharedResource:
         self._numbers = count()
         self._version = 0
         self.used = 0.0
-
-    @property
-    def users(self) -> int:
-        return len(self._ends)
 
     def use(self, amount: float, done: Callable[[], None], weight: float = 1.0) -> None:
         """Use it until ``amount`` has been received; then ``done`` is called."""
@@ -83,21 +80,18 @@ class Slots:
 
     def __init__(self, slots: int) -> None:
         self._free = slots
-        self._waiting: list[tuple[int, int, Start]] = []
-        self._numbers = count()
+        self._waiting = deque[Start]()
         self.load = 0
 
-    def submit(self, start: Start, urgency: int = 0) -> None:
-        """Start work as soon as a slot is free; lower values of ``urgency`` go first."""
+    def submit(self, start: Start) -> None:
         self.load += 1
-        heapq.heappush(self._waiting, (urgency, next(self._numbers), start))
+        self._waiting.append(start)
         self._next()
 
     def _next(self) -> None:
         while self._free and self._waiting:
             self._free -= 1
-            _, _, start = heapq.heappop(self._waiting)
-            start(self._release)
+            self._waiting.popleft()(self._release)
 
     def _release(self) -> None:
         self._free += 1
@@ -113,7 +107,6 @@ class Ledger:
         self.peak_store = [0.0] * nodes
         self.heap = [0.0] * nodes
         self.peak = [0.0] * nodes
-        self.objects = self.peak_objects = 0
 
     def put(self, node: int, size_bytes: float) -> None:
         self.store[node] += size_bytes
@@ -124,10 +117,6 @@ class Ledger:
         """Add heap memory of a process; negative values release it."""
         self.heap[node] += size_bytes
         self._note(node)
-
-    def count(self, objects: int) -> None:
-        self.objects += objects
-        self.peak_objects = max(self.peak_objects, self.objects)
 
     def release(self, node: int, size_bytes: float) -> None:
         self.store[node] -= size_bytes
@@ -162,7 +151,6 @@ class Output:
         return True
 
     def __del__(self) -> None:
-        self.ledger.objects -= 1
         self.ledger.release(self.node, self.size_bytes)
         if self.copy is not None:
             self.ledger.release(self.copy, self.size_bytes)

@@ -39,10 +39,8 @@ class Outcome:
     node_peak_bytes: float
     store_peak_bytes: float
     slices: int
-    tasks_per_window: float
     objects_per_window: float
     object_bytes: float
-    peak_objects: int
     tasks: int
     driver_seconds: float
     driver_share: float
@@ -160,10 +158,8 @@ def _summarize(
         node_peak_bytes=max(ledger.peak),
         store_peak_bytes=max(ledger.peak_store),
         slices=slices,
-        tasks_per_window=float(np.mean(tasks)),
         objects_per_window=float(np.mean(tasks)) * destinations * slices,
         object_bytes=float(program.estimate.output_bytes.sum()) / (sum(tasks) * destinations * slices),
-        peak_objects=ledger.peak_objects,
         tasks=coordinator.finished,
         driver_seconds=coordinator.measured_seconds,
         driver_share=spent["coordinator"] / seconds,
