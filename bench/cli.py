@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from bench.chaos import command as chaos
-from bench.commands import balance, cores, demo, executors, memory, mesh, mixture, observability, throughput
+from bench.commands import balance, cores, demo, memory, mesh, mixture, observability, throughput
 from bench.formats import command as formats
 from bench.gpu import command as gpu
 from bench.netns import command as netns
@@ -34,7 +34,6 @@ _COMMANDS: dict[str, ModuleType] = {
     "operations": operations,
     "preparation": preparation,
     "shapes": shapes,
-    "executors": executors,
     "observability": observability,
     "cores": cores,
     "store": store,

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.data.shapes import SHAPES
 from bench.shapes.command import add_measured, request_shape
-from bench.shapes.systems import EXECUTORS, name_process
+from bench.shapes.systems import EXECUTORS, TRAINER_COMMAND
 from bench.system.console import ProgressLine, add_names, print_table, read_count, write_cell, write_json
 from bench.system.gil import GilSampler
 from bench.system.machine import count_cores, print_machine
@@ -95,8 +95,7 @@ def _measure_systems(
 def _find_trainer(name: str, root: int) -> int | None:
     if name != "ray":
         return root
-    commands = ((process, read_command(process)) for process in list_tree(root))
-    return next((process for process, command in commands if name_process(command) == "trainers"), None)
+    return next((process for process in list_tree(root) if TRAINER_COMMAND in read_command(process)), None)
 
 
 def _take_medians(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:

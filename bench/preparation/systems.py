@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -15,7 +14,7 @@ import windrow
 from bench.preparation.work import PARTS, Taken, load_rows, prepare, take
 from bench.shapes.systems import make_trainers
 from bench.system.machine import count_cores
-from bench.system.processes import list_tree, read_cpu_seconds
+from bench.system.processes import read_tree_cpu_seconds
 from bench.system.ray_cluster import start_ray
 
 _BATCH_ROWS = 64
@@ -130,18 +129,14 @@ def measure(name: str, request: Request) -> dict[str, Any]:
     epochs = request["epochs"]
     with SYSTEMS[name](request) as read:
         read()
-        began, before = time.perf_counter(), _read_cpu_seconds()
+        began, before = time.perf_counter(), read_tree_cpu_seconds()
         taken = [each for _ in range(epochs) for each in read()]
         return {
             "seconds": (time.perf_counter() - began) / epochs,
-            "cpu_seconds": (_read_cpu_seconds() - before) / epochs,
+            "cpu_seconds": (read_tree_cpu_seconds() - before) / epochs,
             "rows": sum(each.rows for each in taken) / epochs,
             "total": sum(each.total for each in taken) / epochs,
         }
-
-
-def _read_cpu_seconds() -> float:
-    return sum(map(read_cpu_seconds, list_tree(os.getpid())))
 
 
 def start(name: str, store_bytes: int) -> Callable[[Request], dict[str, Any]]:

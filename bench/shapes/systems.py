@@ -1,10 +1,9 @@
-"""The systems of ``shapes``, ``cores``, ``observability`` and ``executors``, each in a process of its own."""
+"""The systems of ``shapes``, ``cores`` and ``observability``, each in a process of its own."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,27 +13,19 @@ import pyarrow.parquet as pq
 
 import windrow
 from bench.system.machine import count_cores
-from bench.system.processes import list_tree, read_command, read_cpu_seconds
+from bench.system.processes import read_tree_cpu_seconds
 from bench.system.ray_cluster import start_ray
 
 BATCH_ROWS = 8_192
 EXECUTORS = ("threads", "ray")
-# these touch memory for the first time and fill a cache: two windows are under way from the second epoch on
+# these touch memory for the first time: two windows are under way from the second epoch on
 _WARM_EPOCHS = 2
 
 # takes what it wants of an epoch
 Consume = Callable[[windrow.Epoch], Any]
 
-# what processes are part of, by what their command lines contain
-OTHER, _ITSELF = "other processes of Ray", "the process itself"
-PARTS = {
-    "ray::Coordinator": "coordinator",
-    "ray::_Trainer": "trainers",
-    "ray::": "map workers",
-    "raylet/raylet": "raylet with the object store",
-    "gcs_server": "GCS",
-    "bench.system.processes": _ITSELF,
-}
+# part of the command line of an actor's process
+TRAINER_COMMAND = "ray::_Trainer"
 
 
 def count_rows(epoch: windrow.Epoch) -> int:
@@ -76,16 +67,15 @@ class _Threads:
         for trainer, shard in zip(self._trainers, shards, strict=True):
             trainer.close(shard)
 
-    def cpu_seconds(self) -> dict[int, tuple[str, float]]:
-        """By process, its part and the CPU seconds that it has used."""
-        return {os.getpid(): (_ITSELF, time.process_time())}
+    def cpu_seconds(self) -> float:
+        return time.process_time()
 
 
 class _Actors:
     def __init__(self, trainers: int) -> None:
         import ray
 
-        # the name tells these from map workers
+        # the name tells these processes from others
         actor = ray.remote(num_cpus=0)(type("_Trainer", (Trainer,), {}))
         self.handles: Any = [actor.remote() for _ in range(trainers)]
 
@@ -107,32 +97,20 @@ class _Actors:
         for handle in self.handles:
             ray.kill(handle)
 
-    def cpu_seconds(self) -> dict[int, tuple[str, float]]:
-        return {
-            process: (name_process(read_command(process)), read_cpu_seconds(process))
-            for process in list_tree(os.getpid())
-        }
+    def cpu_seconds(self) -> float:
+        return read_tree_cpu_seconds()
 
 
 def make_trainers(executor: str, count: int) -> _Threads | _Actors:
     return _Actors(count) if executor == "ray" else _Threads(count)
 
 
-def name_process(command: str) -> str:
-    """What a process with this command line is part of.
-
-    >>> name_process("ray::_Trainer.read"), name_process("ray::IDLE"), name_process("python monitor.py")
-    ('trainers', 'map workers', 'other processes of Ray')
-    """
-    return next((part for text, part in PARTS.items() if text in command), OTHER)
-
-
 def measure(request: dict[str, Any], executor: str) -> dict[str, Any]:
-    """Rows, seconds and CPU seconds of an epoch, these also by part, and the seconds until the plan was made.
+    """Rows, seconds and CPU seconds of an epoch, and the seconds until the plan was made.
 
     Times are means of some epochs: one alone can pay for what was prepared for the next.
     """
-    epochs, count = request["epochs"], request.get("trainers", 1)
+    epochs = request["epochs"]
     begin = time.perf_counter()
     # as users name it: the folder of several files
     dataset: Any = windrow.read_parquet(os.path.commonpath(request["paths"]))
@@ -140,28 +118,24 @@ def measure(request: dict[str, Any], executor: str) -> dict[str, Any]:
         dataset = dataset.window(bytes_per_window=request["window"])
     # the one after the last keeps prefetching as it was
     pipe = dataset.repeat(_WARM_EPOCHS + epochs + 1).random_shuffle_each_window(seed=7)
-    options = {name: request[name] for name in ("profile", "memory_limit", "cache") if name in request}
+    options = {name: request[name] for name in ("profile", "memory_limit") if name in request}
     pipe = pipe.options(executor=executor, **options)
-    pipe.explain(count, equal=True, batch_size=BATCH_ROWS)
+    pipe.explain(1, batch_size=BATCH_ROWS)
     planned = time.perf_counter() - begin
-    trainers = make_trainers(executor, count)
-    shards = pipe.split(count, equal=True, locality_hints=trainers.handles)
+    trainers = make_trainers(executor, 1)
+    shards = pipe.split(1, locality_hints=trainers.handles)
     try:
-        began = max(ended for ended, _ in trainers.read(shards, _WARM_EPOCHS))
+        ((began, _),) = trainers.read(shards, _WARM_EPOCHS)
         before = trainers.cpu_seconds()
-        ends = trainers.read(shards, epochs)
-        after = trainers.cpu_seconds()
+        ((ended, rows),) = trainers.read(shards, epochs)
+        spent = trainers.cpu_seconds() - before
     finally:
         trainers.close(shards)
-    spent: Counter[str] = Counter()
-    for process, (name, seconds) in after.items():
-        spent[name] += (seconds - before.get(process, (name, 0.0))[1]) / epochs
     return {
-        "rows": sum(rows for _, rows in ends),
+        "rows": rows,
         "began": began,
-        "seconds": (max(ended for ended, _ in ends) - began) / epochs,
-        "cpu_seconds": sum(spent.values()),
-        "parts": dict(spent),
+        "seconds": (ended - began) / epochs,
+        "cpu_seconds": spent / epochs,
         "plan_seconds": planned,
     }
 

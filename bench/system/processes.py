@@ -59,6 +59,11 @@ def read_cpu_seconds(process: int) -> float:
     return 0.0 if stat is None else (int(stat[11]) + int(stat[12])) * _TICK
 
 
+def read_tree_cpu_seconds() -> float:
+    """CPU seconds of this process and of all below it."""
+    return sum(map(read_cpu_seconds, list_tree(os.getpid())))
+
+
 def read_command(process: int) -> str:
     """The command line of a process; empty if it has ended."""
     try:
