@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench.commands.launched import measure_launched
-from bench.system.console import ProgressLine, read_counts
+from bench.system.console import ProgressLine
 from bench.throughput.launch import run_rounds
 from bench.throughput.options import BenchConfig, add_throughput, read_throughput
 from bench.throughput.report import describe_breaches, draw_table, open_data, summarize
@@ -13,20 +12,10 @@ from bench.throughput.report import describe_breaches, draw_table, open_data, su
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_throughput(parser)
-    group = parser.add_argument_group("launcher")
-    group.add_argument(
-        "--launcher",
-        choices=("torchrun",),
-        help="instead, compare ranks that a launcher starts with as many Ray trainer actors",
-    )
-    group.add_argument(
-        "--ranks", type=read_counts, default="1,2,4", metavar="N,M", help="numbers of ranks with --launcher"
-    )
 
 
 def run(options: argparse.Namespace) -> int:
-    config = read_throughput(options)
-    return measure_launched(config, options.ranks) if options.launcher else measure(config)
+    return measure(read_throughput(options))
 
 
 def measure(config: BenchConfig) -> int:

@@ -29,7 +29,7 @@ class _TrainerActor:
     def train(self, source: ShardEpochs) -> str:
         """Train; returns a file with the result, whose keys would fill much of a small object store."""
         result = self._trainer.train(source)
-        result.tasks = source.close()
+        source.close()
         with tempfile.NamedTemporaryFile(prefix="windrow-bench-", delete=False) as file:
             pickle.dump(result, file)
         return file.name
@@ -63,7 +63,7 @@ class WindrowRay(RayPeer):
         shards = pipeline.split(
             self._request.trainers, equal=self._request.equal, locality_hints=self._actors
         )
-        sources = [ShardEpochs(shard, self._request, reports_tasks=shard is shards[0]) for shard in shards]
+        sources = [ShardEpochs(shard, self._request) for shard in shards]
         running = [actor.train.remote(source) for actor, source in zip(self._actors, sources, strict=True)]
         results = [_take_result(Path(path)) for path in ray.get(running)]
         if self._request.timeline is not None:

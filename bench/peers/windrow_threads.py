@@ -43,15 +43,14 @@ def estimate_memory(pipeline: Any, request: Request) -> MemoryEstimate:
 
 
 class ShardEpochs:
-    """A shard's epochs as batches of tensors, or of Arrow for strings; one reports the run's map tasks."""
+    """A shard's epochs as batches of tensors, or of Arrow for strings."""
 
-    def __init__(self, shard: Any, request: Request, *, reports_tasks: bool) -> None:
+    def __init__(self, shard: Any, request: Request) -> None:
         self._shard = shard
         self._batch_size = request.batch_size
         self._ragged = dict.fromkeys(request.list_columns, "offsets")
         self._is_arrow = request.content is not None and not request.list_columns
         self._epochs = request.epochs
-        self._reports_tasks = reports_tasks
 
     def __iter__(self) -> Iterator[Any]:
         for epoch in islice(self._shard.iter_epochs(), self._epochs):
@@ -60,11 +59,8 @@ class ShardEpochs:
             else:
                 yield epoch.iter_torch_batches(batch_size=self._batch_size, ragged=self._ragged or None)
 
-    def close(self) -> int:
-        """Close the shard; returns the map tasks of the measured epochs, if this shard reports them."""
-        spans = self._shard.stats().run.spans if self._reports_tasks else ()
+    def close(self) -> None:
         self._shard.close()
-        return sum(span.kind != "reduce" and span.epoch < self._epochs for span in spans)
 
 
 class WindrowThreads(Peer):
@@ -84,7 +80,7 @@ class WindrowThreads(Peer):
         pipeline = build_pipeline(self._request, "threads")
         self.estimate = estimate_memory(pipeline, self._request)
         shards = pipeline.split(self._request.trainers, equal=self._request.equal)
-        sources = [ShardEpochs(shard, self._request, reports_tasks=False) for shard in shards]
+        sources = [ShardEpochs(shard, self._request) for shard in shards]
         try:
             if len(sources) == 1:
                 return [self._trainers[0].train(sources[0])]

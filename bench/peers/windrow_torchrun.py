@@ -41,9 +41,9 @@ def main() -> None:
     trainer = Trainer(request)
     import_modules(*IMPORTS)
     shard = build_pipeline(request, "auto").options(progress=False).shard(equal=request.equal)
-    source = ShardEpochs(shard, request, reports_tasks=rank == 0)
+    source = ShardEpochs(shard, request)
     result = trainer.train(source)
-    result.tasks = source.close()
+    source.close()
     (folder / f"{rank}.result").write_bytes(pickle.dumps(result))
 
 

@@ -105,7 +105,6 @@ def _measure(request: Request, peer: Peer) -> SystemResult:
             request.system,
             request.trainers,
             merge_trainers(request, trainers, PEERS[request.system].delivers),
-            tasks=sum(trainer.tasks for trainer in trainers),
             estimate=peer.estimate,
             store=peer.read_store(),
             cache=request.cache if request.system.startswith("windrow") else None,

@@ -32,7 +32,7 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 def add_throughput(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     add = parser.add_argument_group("run").add_argument
-    add("--executor", default="threads", help="threads, ray, both, or none")
+    add("--executor", default="threads", help="threads, ray, torchrun, both (threads,ray), or none")
     systems = f"systems to compare with: {', '.join(PEERS)}; or none"
     add("--peers", default=_DEFAULT_PEERS, metavar="A,B", help=systems)
     add("--trainers", type=read_count, help="trainers (default: 1 on threads, 2 on Ray)")

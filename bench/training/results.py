@@ -73,7 +73,6 @@ class SystemResult:
     system: str
     trainers: int
     epochs: list[EpochResult] = field(default_factory=list)
-    tasks: int = 0
     error: str | None = None
     peak_bytes: int | None = None
     estimate: MemoryEstimate | None = None

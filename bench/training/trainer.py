@@ -38,11 +38,10 @@ class EpochTimes:
 
 @dataclass
 class TrainerResult:
-    """Results of one trainer: times and rows of each epoch, and the map tasks of all of them, where it knows these."""
+    """Results of one trainer: times and rows of each epoch."""
 
     epochs: list[EpochTimes]
     arrived: Sequence[Any]
-    tasks: int = 0
 
 
 class Trainer:
