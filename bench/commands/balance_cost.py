@@ -49,10 +49,9 @@ def make_lengths(rows: int, median: float, longest: float = np.inf) -> Lengths:
 
 def measure_epochs(rows: int, rounds: int) -> None:
     """Read epochs in all ways one after the other, and print a table of how long they take."""
-    line = ProgressLine()
     with tempfile.TemporaryDirectory() as folder:
         _write_rows(folder, make_lengths(rows, _MEDIAN))
-        cells = [cell for step in _STEPS for cell in _compare(folder, step, rounds, line)]
+        cells = [cell for step in _STEPS for cell in _compare(folder, step, rounds)]
     heads = ("step", "balance", "first", "times as long", "later", "times as long", "least", "most")
     note = _EPOCH_NOTE.format(rows=rows, later=_EPOCHS - 1, rounds=rounds)
     print_table(heads, cells, ("step", "balance"), note)
@@ -88,7 +87,8 @@ def _write_rows(folder: str, lengths: Lengths) -> None:
         pq.write_table(table, path, row_group_size=_GROUP_ROWS, compression="none", use_dictionary=False)
 
 
-def _compare(folder: str, step: tuple[int, int], rounds: int, line: ProgressLine) -> list[tuple[str, ...]]:
+def _compare(folder: str, step: tuple[int, int], rounds: int) -> list[tuple[str, ...]]:
+    line = ProgressLine()
     found: dict[str, list[tuple[float, float]]] = {way: [] for way in _WAYS}
     for number in range(rounds):
         for way, balance in _WAYS.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from bench.system.console import ProgressLine, print_table, read_count, read_size, write_cell
+from bench.system.console import print_table, read_count, read_size, write_cell
 from bench.system.ray_cluster import describe_spilled
 from bench.throughput.launch import run_rounds
 from bench.throughput.options import BenchConfig, add_data
@@ -44,13 +44,10 @@ def run(options: argparse.Namespace) -> int:
         epochs=options.epochs,
         timeout_seconds=120.0,
     )
-    line = ProgressLine()
-    facts = open_data(config, line)
-    limited = replace(config, systems=("windrow-threads",), memory_limit=options.memory_limit)
-    results = [
-        *run_rounds(replace(config, systems=("windrow-ray",)), facts, line),
-        *run_rounds(limited, facts, line),
-    ]
+    facts = open_data(config)
+    on_ray = replace(config, systems=("windrow-ray",))
+    on_threads = replace(config, systems=("windrow-threads",), memory_limit=options.memory_limit)
+    results = [*run_rounds(on_ray, facts), *run_rounds(on_threads, facts)]
     worked = [result for result in results if result.error is None]
     breaches = describe_breaches(results, facts)
     rows = [_write_line(result, facts) for result in worked]

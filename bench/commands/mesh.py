@@ -62,8 +62,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 1 if replicas cost more time, tasks or memory than they may."""
     line, counts = ProgressLine(), [1, *options.replicas]
-    paths = find_data(BenchConfig(size_bytes=options.size), line)
-    idle_paths = find_data(BenchConfig(size_bytes=_IDLE_BYTES), line)
+    paths = find_data(BenchConfig(size_bytes=options.size))
+    idle_paths = find_data(BenchConfig(size_bytes=_IDLE_BYTES))
     print_machine()
     start_ray(_STORE_BYTES)
     runs: dict[int, list[_Run]] = {count: [] for count in counts}

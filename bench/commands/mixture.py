@@ -55,7 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 1 if a mixture is slower or takes more memory than it may."""
     line = ProgressLine()
-    paths = find_data(BenchConfig(size_bytes=options.size, group_rows=_GROUP_ROWS), line)
+    paths = find_data(BenchConfig(size_bytes=options.size, group_rows=_GROUP_ROWS))
     print_machine()
     rows, is_met = [], True
     for sources in options.sources:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from bench.system.console import ProgressLine
 from bench.throughput.launch import run_rounds
 from bench.throughput.options import BenchConfig, add_throughput, read_throughput
 from bench.throughput.report import describe_breaches, draw_table, open_data, summarize
@@ -20,9 +19,8 @@ def run(options: argparse.Namespace) -> int:
 
 def measure(config: BenchConfig) -> int:
     """Run all systems and print the table; the exit status is 0 without breaches."""
-    line = ProgressLine()
-    facts = open_data(config, line)
-    results = run_rounds(config, facts, line)
+    facts = open_data(config)
+    results = run_rounds(config, facts)
     worked = [result for result in results if result.error is None]
     scan = next((result.median_seconds() for result in worked if result.system == "scan"), None)
     breaches = describe_breaches(results, facts)

@@ -54,10 +54,9 @@ def plan_layout(size_bytes: int, group_rows: int = GROUP_ROWS) -> Layout:
     return Layout(round(rows / group_rows) * group_rows, group_rows)
 
 
-def make_data(
-    size_bytes: int, folder: Path, line: ProgressLine, *, group_rows: int = GROUP_ROWS
-) -> list[str]:
+def make_data(size_bytes: int, folder: Path, *, group_rows: int = GROUP_ROWS) -> list[str]:
     """Generate the missing files, and return all files in order."""
+    line = ProgressLine()
     line.start(f"generating data of {size_bytes / 1e6:,.0f} MB")
     layout = plan_layout(size_bytes, group_rows)
     groups = "" if group_rows == GROUP_ROWS else f"-groups-of-{group_rows}"

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     line = ProgressLine()
     config = BenchConfig(size_bytes=options.size, folder=options.folder)
-    facts = open_data(config, line)
+    facts = open_data(config)
     reading = Reading(
         facts.paths,
         facts.columns,

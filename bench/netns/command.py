@@ -139,12 +139,11 @@ def run(options: argparse.Namespace) -> int:
         options.nodes, options.size, options.epochs, options.down = 2, 30_000_000, 2, 3.0
     if options.nodes % options.replicas:
         raise ValueError(f"--replicas {options.replicas} must divide the number of nodes, {options.nodes}")
-    line = ProgressLine()
     config = BenchConfig(size_bytes=options.size, folder=options.folder)
-    paths = find_data(config, line)
+    paths = find_data(config)
     link = Link(_MBIT * 1e6 / 8, _DELAY_SECONDS)
     conditions = _conditions(options, link)
-    expected = _expect(paths, options.nodes, options.replicas, len(conditions), line)
+    expected = _expect(paths, options.nodes, options.replicas, len(conditions))
     with (
         open_network(options.nodes, link) as network,
         tempfile.TemporaryDirectory(prefix="wn-", dir="/tmp") as tmp,
@@ -154,12 +153,12 @@ def run(options: argparse.Namespace) -> int:
             f", {1e3 * _DELAY_SECONDS:g} ms" if network.has_netem else " (this kernel has no netem: no delay)"
         )
         print(f"{options.nodes} nodes, {_MBIT:g} Mbit/s{delay}")
-        epochs = _run(network, paths, options, conditions, Path(tmp), line)
+        epochs = _run(network, paths, options, conditions, Path(tmp))
     rows = [_check(number, condition, epochs, expected) for number, condition in enumerate(conditions)]
     print_table(_HEADS, rows, ("condition", "order"))
     failures = [f"{row[0]}: {row[-1]}" for row in rows if row[-1] != "same"]
     if not options.short:
-        failures += _compare_with_prediction(options, paths, epochs, line)
+        failures += _compare_with_prediction(options, paths, epochs)
     print(*failures or ["order, traffic and prediction: met"], sep="\n")
     return int(bool(failures))
 
@@ -189,10 +188,9 @@ def _conditions(options: argparse.Namespace, link: Link) -> list[_Condition]:
     return [_Condition("start")] * _WARM + quiet + lasting
 
 
-def _expect(
-    paths: Sequence[str], nodes: int, replicas: int, epochs: int, line: ProgressLine
-) -> list[list[tuple[str, int]]]:
+def _expect(paths: Sequence[str], nodes: int, replicas: int, epochs: int) -> list[list[tuple[str, int]]]:
     """The digest of each rank's epochs, from one process."""
+    line = ProgressLine()
     line.start("the order of one node")
     pipe = make_pipe(str(Path(paths[0]).parent), _blocks(paths), epochs).options(executor="threads")
     shards = pipe.split(nodes // replicas, equal=True)
@@ -220,12 +218,12 @@ def _run(
     options: argparse.Namespace,
     conditions: Sequence[_Condition],
     folder: Path,
-    line: ProgressLine,
 ) -> list[list[dict[str, Any]]]:
     arguments = [str(Path(paths[0]).parent), str(_blocks(paths)), str(len(conditions))]
     batch_rows = _batch_rows(options.nodes // options.replicas)
     divides = "divided" if options.divide_columns else "all"
     arguments += [str(batch_rows), str(folder), str(options.replicas), divides]
+    line = ProgressLine()
     line.start("starting ranks")
     with _Job(network, folder, arguments) as job:
         for number, condition in enumerate(conditions):
@@ -268,7 +266,6 @@ def _compare_with_prediction(
     options: argparse.Namespace,
     paths: Sequence[str],
     epochs: Sequence[Sequence[dict[str, Any]]],
-    line: ProgressLine,
 ) -> list[str]:
     """Compare bytes over the links with the minimum, and epoch times with `bench scale`'s simulation of the cluster."""
     quiet = range(_WARM, _WARM + options.epochs)
@@ -293,11 +290,12 @@ def _compare_with_prediction(
     if options.replicas > 1:
         # the simulation knows no replicas
         return failures
-    line.start("predicting")
     outcome = _predict(options, source, _blocks(paths))
-    line.finish(f"{outcome.epoch_seconds:.2f} s, bottleneck: {outcome.bottleneck}")
     ratio = (outcome.epoch_seconds or 0.0) / measured
-    print(f"predicted epoch: {outcome.epoch_seconds:.2f} s ({ratio:.2f} of the measured one)")
+    print(
+        f"predicted epoch: {outcome.epoch_seconds:.2f} s ({ratio:.2f} of the measured one), "
+        f"bottleneck: {outcome.bottleneck}"
+    )
     if abs(ratio - 1) > _MAX_ERROR:
         failures.append(f"predicted over measured epoch: {ratio:.2f}, within {_MAX_ERROR:.0%} of 1")
     return failures

@@ -64,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if all ratios are high enough."""
     line = ProgressLine()
-    paths = find_data(BenchConfig(size_bytes=options.size), line)
+    paths = find_data(BenchConfig(size_bytes=options.size))
     print_machine()
     folder = Path(paths[0]).parent
     rows, broken = [], []

@@ -43,26 +43,25 @@ PARTS = ("large", "small", *CONTENT_TARGETS)
 
 def measure_rivals(config: BenchConfig, parts: Sequence[str], small_batch_size: int, sample_rows: int) -> int:
     """Run all systems and print the tables; the exit status is 0 if all ran and every target was met."""
-    line = ProgressLine()
     chosen = [name for name in config.systems if any(_takes_part(name, part) for part in parts)]
     config = replace(config, systems=tuple(chosen))
-    unable = dict(_set_up(config, line))
+    unable = dict(_set_up(config))
     able = replace(config, systems=tuple(name for name in chosen if name not in unable))
     small = replace(able, batch_size=small_batch_size)
     measured: list[Part] = []
     if "large" in parts or "small" in parts:
-        whole = open_data(able, line)
+        whole = open_data(able)
         if "large" in parts:
-            measured.append(_measure("large", able, whole, LARGE_TARGETS, sample_rows, line))
+            measured.append(_measure("large", able, whole, LARGE_TARGETS, sample_rows))
         if "small" in parts:
             rate = measured[0].scan_rate if measured else None
-            measured.append(_measure("small", small, whole, SMALL_TARGETS, sample_rows, line, rate))
+            measured.append(_measure("small", small, whole, SMALL_TARGETS, sample_rows, rate))
     for kind, targets in CONTENT_TARGETS.items():
         if kind in parts:
             content = _configure_content(small)
             paths = find_files(kind, content.folder / "shapes", content.size_bytes)
             whole = describe_files(content, [str(Path(path).resolve()) for path in paths])
-            measured.append(_measure(kind, content, whole, targets, sample_rows, line))
+            measured.append(_measure(kind, content, whole, targets, sample_rows))
     return _report(config, measured, list(unable.values()))
 
 
@@ -79,7 +78,8 @@ def _takes_part(system: str, part: str) -> bool:
     return not peer.by_row if part == "large" else peer.by_row or peer.small_too
 
 
-def _set_up(config: BenchConfig, line: ProgressLine) -> Iterator[tuple[str, str]]:
+def _set_up(config: BenchConfig) -> Iterator[tuple[str, str]]:
+    line = ProgressLine()
     for name in sorted({PEERS[system].environment or "" for system in config.systems} - {""}):
         if is_ready(config.folder, name):
             continue
@@ -99,23 +99,21 @@ def _measure(
     whole: Facts,
     targets: Sequence[Target],
     sample_rows: int,
-    line: ProgressLine,
     scan_rate: float | None = None,
 ) -> Part:
     """Measure one part; its own scan gives the rate of the scan unless that is known."""
     systems = [system for system in config.systems if _takes_part(system, name)]
     by_row = [system for system in systems if PEERS[system].by_row]
     together = tuple(system for system in systems if system not in by_row)
-    results = run_rounds(replace(config, systems=together), whole, line)
+    results = run_rounds(replace(config, systems=together), whole)
     part = Part(name, config, whole, results, targets, scan_rate or find_scan_rate(results, whole))
     if not by_row:
         return part
     rows = min(sample_rows, whole.rows)
     paths = make_sample(whole.paths, rows, config.folder)
     sample = read_facts(paths, count_cores())
-    return replace(
-        part, sample=sample, by_row=run_rounds(replace(config, systems=tuple(by_row)), sample, line)
-    )
+    results = run_rounds(replace(config, systems=tuple(by_row)), sample)
+    return replace(part, sample=sample, by_row=results)
 
 
 def _report(config: BenchConfig, parts: Sequence[Part], unable: Sequence[str]) -> int:

@@ -136,14 +136,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     settings = [setting for setting in SETTINGS if (options.setting or "") in setting.name]
     costs = read_costs(options.costs) if options.costs else Costs()
-    print(draw_outcomes(_simulate(settings, options, costs, ProgressLine())))
+    print(draw_outcomes(_simulate(settings, options, costs)))
     return 0
 
 
 def _simulate(
-    settings: Sequence[Setting], options: argparse.Namespace, costs: Costs, line: ProgressLine
+    settings: Sequence[Setting], options: argparse.Namespace, costs: Costs
 ) -> list[tuple[Setting, str, Outcome]]:
-    outcomes = []
+    line, outcomes = ProgressLine(), []
     cluster = replace(
         _NODE,
         nic_bytes=options.nic * GBIT,

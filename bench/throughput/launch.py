@@ -22,9 +22,9 @@ from bench.training.results import SystemResult, merge_trainers
 from bench.training.trainer import remove_agreement
 
 
-def run_rounds(config: BenchConfig, facts: Facts, line: ProgressLine) -> list[SystemResult]:
+def run_rounds(config: BenchConfig, facts: Facts) -> list[SystemResult]:
     """Run every system once per round; the rounds of a system are merged into one result."""
-    results: dict[str, SystemResult] = {}
+    line, results = ProgressLine(), dict[str, SystemResult]()
     for _ in range(config.rounds):
         for system in config.systems:
             line.start(PEERS[system].title)

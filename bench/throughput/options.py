@@ -11,7 +11,7 @@ from typing import Any
 from bench.data.files import GROUP_ROWS, make_data
 from bench.peers.environments import find_python, name_files
 from bench.peers.names import PEERS
-from bench.system.console import ProgressLine, read_count, read_size
+from bench.system.console import read_count, read_size
 from bench.system.machine import count_cores, read_memory_bytes
 from bench.training.facts import Facts
 from bench.training.request import Request, Settings
@@ -90,8 +90,8 @@ class BenchConfig(Settings):
     folder: Path = Path(".bench")
 
 
-def find_data(config: BenchConfig, line: ProgressLine) -> list[str]:
-    return make_data(config.size_bytes, config.folder / "data", line, group_rows=config.group_rows)
+def find_data(config: BenchConfig) -> list[str]:
+    return make_data(config.size_bytes, config.folder / "data", group_rows=config.group_rows)
 
 
 def make_request(config: BenchConfig, system: str, facts: Facts) -> Request:

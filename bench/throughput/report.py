@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.peers.names import PEERS
-from bench.system.console import ProgressLine, align_table, write_cell
+from bench.system.console import align_table, write_cell
 from bench.system.machine import count_cores, print_machine
 from bench.system.ray_cluster import describe_spilled
 from bench.throughput.options import BenchConfig, find_data
@@ -83,9 +83,9 @@ def worst_verdict(result: SystemResult, facts: Facts) -> str:
     return "rows counted" if counted else "NO: rows are missing"
 
 
-def open_data(config: BenchConfig, line: ProgressLine) -> Facts:
+def open_data(config: BenchConfig) -> Facts:
     """Find or make the files, read the facts about them, and print these and the machine."""
-    return describe_files(config, find_data(config, line))
+    return describe_files(config, find_data(config))
 
 
 def describe_files(config: BenchConfig, paths: Sequence[str]) -> Facts:

@@ -7,13 +7,12 @@ import pytest
 
 from bench.data.files import make_data
 from bench.peers.environments import make_sample, name_files
-from bench.system.console import ProgressLine
 from bench.training.facts import read_facts
 
 
 @pytest.mark.parametrize("rows", [130, 1_000, 100_000])
 def test_sample_has_the_first_rows_in_many_row_groups(rows: int, tmp_path: Path) -> None:
-    paths = make_data(500_000, tmp_path, ProgressLine())
+    paths = make_data(500_000, tmp_path)
     whole = read_facts(paths, threads=1)
     files = make_sample(paths, min(rows, whole.rows), tmp_path)
     facts = read_facts(files, threads=1)
