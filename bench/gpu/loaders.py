@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow.parquet as pq
+
 import windrow
+from bench.training.tensors import to_tensors
 
 Epochs = Iterator[Iterator[dict[str, Any]]]
 
@@ -32,15 +35,52 @@ def read_windrow(reading: Reading) -> Epochs:
 
 
 def read_torch(reading: Reading) -> Epochs:
-    from bench.gpu.torch_loader import load_row_groups
+    """Worker processes read row groups in a random order, into pinned memory."""
+    from torch.utils.data import DataLoader
 
     pins = reading.device != "cpu"
-    loader = load_row_groups(reading.paths, reading.columns, reading.batch_size, reading.workers, pins=pins)
+    groups: Any = _RowGroups(reading)
+    loader = DataLoader(
+        groups,
+        batch_size=None,
+        shuffle=True,
+        num_workers=reading.workers,
+        pin_memory=pins,
+        persistent_workers=True,
+        # this process has used the GPU
+        multiprocessing_context="spawn",
+    )
     for _ in range(reading.epochs):
         yield (
             {name: tensor.to(reading.device, non_blocking=pins) for name, tensor in batch.items()}
-            for batch in loader
+            for group in loader
+            for batch in _split(group, reading.batch_size)
         )
+
+
+class _RowGroups:
+    """The row groups of some files as tensors."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._columns = list(reading.columns)
+        self._groups = [
+            (path, number)
+            for path in reading.paths
+            for number in range(pq.read_metadata(path).num_row_groups)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __getitem__(self, at: int) -> dict[str, Any]:
+        path, number = self._groups[at]
+        with pq.ParquetFile(path) as file:
+            return to_tensors(file.read_row_group(number, columns=self._columns))
+
+
+def _split(tensors: dict[str, Any], batch_size: int) -> Iterator[dict[str, Any]]:
+    for views in zip(*(tensor.split(batch_size) for tensor in tensors.values()), strict=True):
+        yield dict(zip(tensors, views, strict=True))
 
 
 def read_ray(reading: Reading) -> Epochs:
