@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pyarrow as pa
 
@@ -16,9 +16,11 @@ from bench.peers.names import BUFFER_SHARE, PEERS
 from bench.system.ray_cluster import ObjectStoreUse, read_spilled, start_ray
 from bench.training.facts import is_list, iterate_tables
 from bench.training.request import Request
-from bench.training.results import MemoryEstimate
 from bench.training.tensors import to_tensors
 from bench.training.trainer import Trainer, TrainerResult
+
+if TYPE_CHECKING:
+    from windrow.pipeline.plan.window_budget import Budget
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -30,7 +32,7 @@ class Peer:
     """Adapter of one system; created with a request, and used once in its own process."""
 
     # windrow's, known once it runs
-    estimate: MemoryEstimate | None = None
+    estimate: Budget | None = None
 
     def __init__(self, request: Request) -> None:
         self._request = request

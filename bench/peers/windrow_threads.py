@@ -10,8 +10,9 @@ from typing import Any
 import windrow
 from bench.peers.base import Peer, import_modules
 from bench.training.request import Request
-from bench.training.results import MemoryEstimate
 from bench.training.trainer import Trainer, TrainerResult
+from windrow import DatasetPipeline
+from windrow.pipeline.plan.window_budget import Budget
 
 # modules that windrow imports on first use
 IMPORTS = (
@@ -37,9 +38,8 @@ def build_pipeline(request: Request, executor: str) -> Any:
     return pipeline.options(executor=executor, memory_limit=request.memory_limit, cache=request.cache)
 
 
-def estimate_memory(pipeline: Any, request: Request) -> MemoryEstimate:
-    budget = pipeline.explain(request.trainers, equal=request.equal, batch_size=request.batch_size).budget
-    return MemoryEstimate(**{name: getattr(budget, name) for name in MemoryEstimate.__dataclass_fields__})
+def estimate_memory(pipeline: DatasetPipeline, request: Request) -> Budget:
+    return pipeline.explain(request.trainers, equal=request.equal, batch_size=request.batch_size).budget
 
 
 class ShardEpochs:

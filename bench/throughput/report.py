@@ -137,9 +137,10 @@ def _breaches(result: SystemResult, facts: Facts) -> list[str]:
     rows = worst_verdict(result, facts)
     if rows.startswith("NO"):
         found.append(f"exactly once? {rows}")
-    if result.exceeds_estimate and result.peak_bytes is not None:
+    peak, estimate = result.peak_bytes, result.estimate
+    if peak is not None and estimate is not None and peak > estimate.total_bytes + TOLERANCE_BYTES:
         found.append(
-            f"PEAK of {result.peak_bytes / 2**20:,.0f} MiB is above the estimate of {result.estimate} "
+            f"PEAK of {peak / 2**20:,.0f} MiB is above the estimate of {estimate.total_bytes / 2**20:,.0f} MiB "
             f"by more than {TOLERANCE_BYTES // 2**20} MiB"
         )
     if PEERS[result.system].streams and result.store is not None and result.store.spilled_bytes:

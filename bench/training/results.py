@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,26 +23,13 @@ from bench.training.delivered_rows import (
 from bench.training.request import Request
 from bench.training.trainer import EpochTimes, TrainerResult
 
+if TYPE_CHECKING:
+    from windrow.pipeline.plan.window_budget import Budget
+
 # Accepted excess of the peak over the estimate, idle memory excluded. The estimate covers rows. In addition, the
 # allocators of Arrow, NumPy and Ray retain freed pages for a while, modules are imported after the idle memory was
 # measured, and stacks and small objects of the interpreters grow. None of this depends on the size of the data.
 TOLERANCE_BYTES = 64 * 2**20
-
-
-@dataclass(frozen=True)
-class MemoryEstimate:
-    """The parts of the memory budget that ``explain`` reports before the run."""
-
-    total_bytes: int
-    windows_bytes: int
-    runs_bytes: int
-    tasks_bytes: int
-    limit_bytes: int
-
-    def __str__(self) -> str:
-        sizes = (self.total_bytes, self.windows_bytes, self.runs_bytes, self.tasks_bytes)
-        total, windows, runs, tasks = (f"{size / 2**20:,.0f}" for size in sizes)
-        return f"{total} MiB = windows {windows} + runs {runs} + tasks {tasks}"
 
 
 @dataclass
@@ -75,15 +63,10 @@ class SystemResult:
     epochs: list[EpochResult] = field(default_factory=list)
     error: str | None = None
     peak_bytes: int | None = None
-    estimate: MemoryEstimate | None = None
+    # by explain(), before the run
+    estimate: Budget | None = None
     store: ObjectStoreUse | None = None
     cache: str | None = None
-
-    @property
-    def exceeds_estimate(self) -> bool:
-        if self.estimate is None or self.peak_bytes is None:
-            return False
-        return self.peak_bytes > self.estimate.total_bytes + TOLERANCE_BYTES
 
     @property
     def steady(self) -> list[EpochResult]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +13,7 @@ from bench.throughput.report import describe_breaches, draw_table, summarize
 from bench.training.delivered_rows import Verdict
 from bench.training.facts import Facts
 from bench.training.request import Request
-from bench.training.results import TOLERANCE_BYTES, MemoryEstimate, SystemResult, merge_trainers
+from bench.training.results import TOLERANCE_BYTES, SystemResult, merge_trainers
 from bench.training.trainer import EpochTimes, TrainerResult
 
 FACTS = Facts(("a",), 4, 32_000_000, 1, pa.schema([("key", pa.int64())]), "key")
@@ -30,7 +32,7 @@ REQUEST = Request(
     object_store_bytes=1,
     cores=2,
 )
-ESTIMATE = MemoryEstimate(60 * 2**20, 30 * 2**20, 20 * 2**20, 10 * 2**20, 2**30)
+ESTIMATE: Any = SimpleNamespace(total_bytes=60 * 2**20)
 
 
 def _trainer(keys: list[int], *epochs: tuple[float, float, float]) -> TrainerResult:
@@ -89,7 +91,7 @@ def test_breaches_are_described_and_good_results_have_none() -> None:
     failed = SystemResult("ray-shuffle", 1, error="out of memory")
     breaches = describe_breaches([bad, failed], FACTS)
     assert breaches[0].startswith("windrow ray, 2 trainers: exactly once? NO: 1 missing")
-    assert "PEAK of 124 MiB is above the estimate of 60 MiB = windows 30 + runs 20 + tasks 10" in breaches[1]
+    assert "PEAK of 124 MiB is above the estimate of 60 MiB by more than 64 MiB" in breaches[1]
     assert "SPILLED" in breaches[2]
     assert breaches[3:] == ["Ray Data random_shuffle: FAILED, out of memory"]
 
