@@ -7,7 +7,7 @@ import os
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -41,12 +41,11 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class _Run:
-    """One run: seconds of each epoch, the number of tasks, and the peak of memory beside that on almost no data."""
+    """One run: seconds of each epoch, the number of tasks, and the peak of memory beside that of `explain()`."""
 
     seconds: Sequence[float]
     tasks: int
     memory_bytes: int
-    idle_bytes: int
     explained_bytes: int
 
 
@@ -67,19 +66,19 @@ def run(options: argparse.Namespace) -> int:
     print_machine()
     start_ray(_STORE_BYTES)
     runs: dict[int, list[_Run]] = {count: [] for count in counts}
-    idle: dict[int, _Run] = {}
+    idle_bytes: dict[int, int] = {}
     for number in range(options.rounds):
         for count in counts:
             line.start(f"round {number + 1}: {_SHARDS} shards, {count} of each")
             if not number:
-                idle[count] = _measure(idle_paths, _IDLE_BYTES // _WINDOWS, _SHARDS, count, 2)
-            run = _measure(paths, options.size // _WINDOWS, _SHARDS, count, options.epochs)
-            runs[count].append(replace(run, idle_bytes=idle[count].memory_bytes))
+                idle_bytes[count] = _measure(idle_paths, _IDLE_BYTES // _WINDOWS, count, 2).memory_bytes
+            run = _measure(paths, options.size // _WINDOWS, count, options.epochs)
+            runs[count].append(run)
             line.finish(f"{statistics.median(run.seconds):.2f} s")
     rows, is_met = [], True
-    base = _Medians(runs[1])
+    base = _Medians(runs[1], idle_bytes[1])
     for count, found in runs.items():
-        of = _Medians(found)
+        of = _Medians(found, idle_bytes[count])
         more = of.data_bytes - base.data_bytes
         is_met = is_met and (count > 2 or of.seconds <= _MOST_SECONDS * base.seconds)
         is_met = is_met and of.tasks <= _MOST_TASKS * base.tasks
@@ -93,23 +92,23 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Medians:
-    def __init__(self, runs: Sequence[_Run]) -> None:
+    def __init__(self, runs: Sequence[_Run], idle_bytes: int) -> None:
         self.seconds = statistics.median(second for run in runs for second in run.seconds)
         self.tasks = statistics.median(run.tasks for run in runs)
         self.memory_bytes = statistics.median(run.memory_bytes for run in runs)
-        self.data_bytes = statistics.median(run.memory_bytes - run.idle_bytes for run in runs)
+        self.data_bytes = self.memory_bytes - idle_bytes
         self.explained_bytes = statistics.median(run.explained_bytes for run in runs)
 
 
-def _measure(paths: Sequence[str], window_bytes: int, shards: int, replicas: int, epochs: int) -> _Run:
+def _measure(paths: Sequence[str], window_bytes: int, replicas: int, epochs: int) -> _Run:
     import ray
 
     dataset = windrow.read_parquet(list(paths)).window(bytes_per_window=window_bytes)
     pipe = dataset.repeat(epochs).random_shuffle_each_window(seed=7).options(executor="ray", progress=False)
-    explained = pipe.explain(shards, equal=True, replicas=replicas, batch_size=_BATCH_ROWS)
-    split = pipe.split(shards, equal=True, replicas=replicas)
+    explained = pipe.explain(_SHARDS, equal=True, replicas=replicas, batch_size=_BATCH_ROWS)
+    split = pipe.split(_SHARDS, equal=True, replicas=replicas)
     actor: Any = ray.remote(num_cpus=0)(_Trainer)
-    trainers = [[actor.remote() for _ in range(replicas)] for _ in range(shards)]
+    trainers = [[actor.remote() for _ in range(replicas)] for _ in range(_SHARDS)]
     sampler = MemorySampler(ProcessTree(os.getpid()))
     sampler.start()
     reading = [
@@ -123,7 +122,6 @@ def _measure(paths: Sequence[str], window_bytes: int, shards: int, replicas: int
         seconds=[stop - start for start, stop in pairwise(ends[_WARM - 1 :])],
         tasks=split[0][0].stats().run.tasks,
         memory_bytes=sampler.peak(ends[_WARM - 1], ends[-1] + _HELD_SECONDS) or 0,
-        idle_bytes=0,
         explained_bytes=explained.budget.total_bytes,
     )
 
