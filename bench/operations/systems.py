@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -171,7 +170,6 @@ class Polars(System):
     """Polars' streaming engine, with as many threads as there are cores."""
 
     def start(self) -> None:
-        os.environ["POLARS_MAX_THREADS"] = str(count_cores())
         try:
             import polars
         except ImportError:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -57,14 +54,6 @@ class Costs:
     @property
     def map(self) -> float:
         return self.decode + self.group + self.put
-
-
-def read_costs(path: Path) -> Costs:
-    given: dict[str, Any] = json.loads(path.read_text())
-    known = {field.name for field in fields(Costs)}
-    if unknown := sorted(given.keys() - known):
-        raise ValueError(f"--costs {path}: unknown costs {', '.join(unknown)}; known are {', '.join(known)}")
-    return Costs(**{name: float(value) for name, value in given.items()})
 
 
 @dataclass(frozen=True)

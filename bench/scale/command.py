@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from bench.scale.cluster import GBIT, Cluster, Costs, make_source, read_costs
+from bench.scale.cluster import GBIT, Cluster, Costs, make_source
 from bench.scale.run import Outcome, simulate
 from bench.system.console import ProgressLine, align_table, read_size, write_cell
 from windrow.pipeline.plan.job import Job
@@ -42,7 +41,7 @@ class Setting:
     stop_windows: int | None = None
     packs: bool = True
 
-    def run(self, costs: Costs, cluster: Cluster) -> Outcome:
+    def run(self, cluster: Cluster) -> Outcome:
         """Simulate it with the bandwidths, the CPU speed and the trainers of a cluster."""
         source = make_source(self.row_groups, self.group_bytes, packs=self.packs)
         total = int(source.blocks.decoded_bytes.sum())
@@ -50,7 +49,7 @@ class Setting:
         return simulate(
             job,
             replace(cluster, nodes=self.nodes, store_share=self.store_share, replicas=self.replicas),
-            costs,
+            Costs(),
             batch_rows=BATCH_ROWS,
             epochs=self.epochs,
             stop_windows=self.stop_windows,
@@ -109,9 +108,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("run")
     group.add_argument("--setting", help="only settings whose name contains this")
     group.add_argument(
-        "--costs", type=Path, metavar="PATH", help="other unit costs than the usual ones, as JSON"
-    )
-    group.add_argument(
         "--plain",
         action="store_true",
         help="values of full width, like floats (default: packed widths as in the dlrm data)",
@@ -135,14 +131,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     settings = [setting for setting in SETTINGS if (options.setting or "") in setting.name]
-    costs = read_costs(options.costs) if options.costs else Costs()
-    print(draw_outcomes(_simulate(settings, options, costs)))
+    print(draw_outcomes(_simulate(settings, options)))
     return 0
 
 
-def _simulate(
-    settings: Sequence[Setting], options: argparse.Namespace, costs: Costs
-) -> list[tuple[Setting, str, Outcome]]:
+def _simulate(settings: Sequence[Setting], options: argparse.Namespace) -> list[tuple[Setting, str, Outcome]]:
     line, outcomes = ProgressLine(), []
     cluster = replace(
         _NODE,
@@ -158,7 +151,7 @@ def _simulate(
         ):
             line.start(f"{setting.name}, trainers {trainers}")
             packed = replace(setting, packs=not options.plain)
-            outcome = packed.run(costs, replace(cluster, trainer_bytes=taken))
+            outcome = packed.run(replace(cluster, trainer_bytes=taken))
             line.finish(f"{outcome.bytes_per_second / 1e9:.1f} GB/s")
             outcomes.append((setting, trainers, outcome))
     return outcomes

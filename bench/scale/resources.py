@@ -35,18 +35,16 @@ class SharedResource:
 
     def use(self, amount: float, done: Callable[[], None], weight: float = 1.0) -> None:
         """Use it until ``amount`` has been received; then ``done`` is called."""
-        self._advance()
+        self.advance()
         heapq.heappush(self._ends, (self._progress + amount / weight, next(self._numbers), weight, done))
         self._weight += weight
         self._plan()
 
-    def settle(self) -> None:
-        self._advance()
-
     def _rate(self) -> float:
         return min(self._limit, self._capacity / self._weight) if self._weight > _NEARLY else 0.0
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
+        """Count what was used until now."""
         rate, seconds = self._rate(), self._world.now - self._updated
         self._progress += rate * seconds
         self.used += rate * seconds * self._weight
@@ -62,7 +60,7 @@ class SharedResource:
     def _end(self, version: int) -> None:
         if version != self._version:
             return
-        self._advance()
+        self.advance()
         # the first user is due by definition, despite rounding
         self._progress = max(self._progress, self._ends[0][0])
         finished = []

@@ -102,7 +102,7 @@ def simulate(
     def count() -> dict[str, float]:
         """What was spent so far, of resources in seconds of full use."""
         for shared in (*machines.cpus, *machines.ingress):
-            shared.settle()
+            shared.advance()
         nic_bytes = cluster.nodes * cluster.nic_bytes
         return {
             "now": world.now,

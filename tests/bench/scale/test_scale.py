@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from bench.scale.cluster import COLUMNS, Cluster, Costs, make_source, read_costs
+from bench.scale.cluster import COLUMNS, Cluster, Costs, make_source
 from bench.scale.resources import SharedResource, Slots
 from bench.scale.run import Outcome, make_program, simulate
 from bench.simulation.world import World
@@ -196,15 +194,3 @@ def test_task_output_is_large_enough_for_each_node() -> None:
     assert min(parts[:-1]) >= 32 * 4_000_000
     assert len(parts) >= 32
     assert few.part_bytes is None
-
-
-# --- options
-
-
-def test_costs_are_read_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "costs.json"
-    path.write_text(json.dumps({**asdict(COSTS), "decode": 3e-9}))
-    assert read_costs(path) == replace(COSTS, decode=3e-9)
-    path.write_text(json.dumps({"decoding": 1}))
-    with pytest.raises(ValueError, match="unknown costs decoding"):
-        read_costs(path)
