@@ -213,7 +213,7 @@ class Cluster(Machines):
             output: Any = Handle(self._world, {}, size, job.owner, location)
             return TaskReport(rows, (size,), None, 0.0, 0.0, cache_report, corrupt), output, cached_handles
         map_outputs = map_rows(dataset, task)
-        parts = [len(map_outputs) * len(map_outputs[0])] * len(map_outputs)
+        count = len(map_outputs) * len(map_outputs[0])
         output = [
             [
                 Handle(
@@ -225,7 +225,7 @@ class Cluster(Machines):
                 )
                 for at, map_output in enumerate(slices, number * len(slices))
             ]
-            for number, (slices, count) in enumerate(zip(map_outputs, parts, strict=True))
+            for number, slices in enumerate(map_outputs)
         ]
         sizes = tuple(sum(handle.size_bytes for handle in of_slice) for of_slice in zip(*output, strict=True))
         return TaskReport(rows, sizes, None, 0.0, 0.0, cache_report), output, cached_handles
@@ -250,7 +250,8 @@ class Cluster(Machines):
     def _output_size(self, task: Task) -> int:
         """Bytes of a task's output, checked against its limit block by block."""
         if self._scenario.dataset.growths is None:
-            return int(self.expected_bytes(task.blocks) * self._scenario.growth)
+            expected = int(self._program.estimate.held_bytes[list(task.blocks)].sum())
+            return int(expected * self._scenario.growth)
         limit, sizes = OutputLimit(task.max_bytes, task.rows, samples=False), self._output_bytes
         total = 0
         for at, block in enumerate(task.blocks):
@@ -267,9 +268,6 @@ class Cluster(Machines):
         for block in corrupt:
             self._world.fault("corrupt block", block)
         return tuple(Corruption(block, CORRUPT) for block in corrupt)
-
-    def expected_bytes(self, blocks: Sequence[int]) -> int:
-        return int(self._program.estimate.held_bytes[list(blocks)].sum())
 
 
 def _key(task: Task) -> tuple[int, int, int, int]:
