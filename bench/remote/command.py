@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from bench.remote.s3_server import (
     SECRET,
     NetworkConditions,
     Proxy,
-    make_storage_options,
     open_proxy,
     serve_folder,
 )
@@ -70,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     rows, broken = [], []
     with serve_folder(folder.parent.parent) as server, open_proxy(*server) as proxy:
         for executor in options.executors:
-            with _running(executor):
+            with _start(executor):
                 for client in options.clients:
                     line.start(f"{executor}, {client}")
                     timed = _measure(folder, proxy, client, executor, options)
@@ -87,18 +86,9 @@ def run(options: argparse.Namespace) -> int:
     return int(bool(broken))
 
 
-@contextmanager
-def _running(executor: str) -> Iterator[None]:
-    if executor != "ray":
-        yield
-        return
-    import ray
-
-    start_ray(2 * 2**30, count_cores(), frees_early=False)
-    try:
-        yield
-    finally:
-        ray.shutdown()
+def _start(executor: str) -> AbstractContextManager[Any]:
+    """Ray, until the context ends, or nothing for threads."""
+    return start_ray(2 * 2**30, count_cores()) if executor == "ray" else nullcontext()
 
 
 def _measure(
@@ -150,7 +140,12 @@ def _open_pipe(folder: Path, endpoint: str, client: str, executor: str, epochs: 
             region="us-east-1",
         )
     else:
-        given["storage_options"] = make_storage_options(endpoint)
+        given["storage_options"] = {
+            "key": KEY,
+            "secret": SECRET,
+            "endpoint_url": endpoint,
+            "client_kwargs": {"region_name": "us-east-1"},
+        }
         path = f"s3://{path}"
     pipe = windrow.read_parquet(path, **given).window(bytes_per_window="150MB")
     return pipe.repeat(epochs).random_shuffle_each_window(seed=7).options(executor=executor, progress=False)

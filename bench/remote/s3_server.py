@@ -58,15 +58,6 @@ def serve_folder(folder: Path) -> Iterator[tuple[str, int]]:
                 server.terminate()
 
 
-def make_storage_options(endpoint: str) -> dict[str, object]:
-    return {
-        "key": KEY,
-        "secret": SECRET,
-        "endpoint_url": endpoint,
-        "client_kwargs": {"region_name": "us-east-1"},
-    }
-
-
 def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + _START_TIMEOUT_SECONDS
     while server.poll() is None and time.monotonic() < until:

@@ -18,7 +18,8 @@ class ObjectStoreUse:
     spilled_bytes: int
 
 
-def start_ray(store_bytes: int, cpus: int | None = None, *, frees_early: bool = True) -> Any:
+def start_ray(store_bytes: int, cpus: int | None = None) -> Any:
+    """Start it; what is returned is a context that ends it."""
     import ray
 
     return ray.init(
@@ -29,7 +30,7 @@ def start_ray(store_bytes: int, cpus: int | None = None, *, frees_early: bool = 
         logging_level="error",
         log_to_driver=False,
         # free dead objects after 50 ms instead of 1 s; see "Tuning Ray" in the README
-        _system_config={"free_objects_period_milliseconds": 50} if frees_early else None,
+        _system_config={"free_objects_period_milliseconds": 50},
     )
 
 
