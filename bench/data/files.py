@@ -1,14 +1,12 @@
-"""Writes a generated dataset in parallel, each file atomically; existing files are reused."""
+"""Generated datasets: made once, in a folder that appears when it is complete."""
 
 from __future__ import annotations
 
 import multiprocessing
-import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -55,26 +53,28 @@ def plan_layout(size_bytes: int, group_rows: int = GROUP_ROWS) -> Layout:
 
 
 def make_data(size_bytes: int, folder: Path, *, group_rows: int = GROUP_ROWS) -> list[str]:
-    """Generate the missing files, and return all files in order."""
-    line = ProgressLine()
-    line.start(f"generating data of {size_bytes / 1e6:,.0f} MB")
+    """Generate the files unless that was done before, and return them in order."""
     layout = plan_layout(size_bytes, group_rows)
     groups = "" if group_rows == GROUP_ROWS else f"-groups-of-{group_rows}"
     home = folder / f"dlrm-{layout.rows}-rows{groups}-seed-{_SEED}-v{_FORMAT}"
-    home.mkdir(parents=True, exist_ok=True)
-    targets = {home / f"part-{number:05d}.parquet": rows for number, rows in enumerate(layout.files())}
-    missing = {path: rows for path, rows in targets.items() if not path.exists()}
-    if missing:
+    files = {f"part-{number:05d}.parquet": rows for number, rows in enumerate(layout.files())}
+    line = ProgressLine()
+    line.start(f"generating data of {size_bytes / 1e6:,.0f} MB")
+
+    def make(home: Path) -> None:
+        home.mkdir()
         spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(count_cores(), len(missing)), mp_context=spawn) as pool:
+        with ProcessPoolExecutor(min(count_cores(), len(files)), mp_context=spawn) as pool:
             written = [
-                pool.submit(write_file, rows, layout.group_rows, path) for path, rows in missing.items()
+                pool.submit(write_file, rows, layout.group_rows, home / name) for name, rows in files.items()
             ]
             for done, future in enumerate(as_completed(written), start=1):
                 future.result()
-                line.update(done / len(missing), f"{done} of {len(missing)} files")
-    line.finish(f"{len(targets)} files in {home}")
-    return [str(path.resolve()) for path in targets]
+                line.update(done / len(files), f"{done} of {len(files)} files")
+
+    make_once(home, make)
+    line.finish(f"{len(files)} files in {home}")
+    return [str((home / name).resolve()) for name in files]
 
 
 def make_once(home: Path, make: Callable[[Path], None]) -> Path:
@@ -89,17 +89,7 @@ def make_once(home: Path, make: Callable[[Path], None]) -> Path:
 
 
 def write_file(rows: range, group_rows: int, path: Path) -> None:
-    """Write the rows of one file under a temporary name, then rename it."""
-    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
-    groups = (
-        make_dlrm(first, min(group_rows, rows.stop - first), first // group_rows, _SEED)
-        for first in rows[::group_rows]
-    )
-    try:
-        table = next(groups)
-        with pq.ParquetWriter(unfinished, table.schema, compression="snappy") as writer:
-            for group in chain([table], groups):
-                writer.write_table(group, row_group_size=group_rows)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with pq.ParquetWriter(path, make_dlrm(0, 0, 0, _SEED).schema, compression="snappy") as writer:
+        for first in rows[::group_rows]:
+            group = make_dlrm(first, min(group_rows, rows.stop - first), first // group_rows, _SEED)
+            writer.write_table(group, row_group_size=group_rows)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bench.data.files import make_once
 from bench.data.generators import CARDINALITIES, draw_integers, draw_raw, draw_unit
 
 FLIGHTS = Path(__file__).resolve().parent.parent.parent.parent / "shared" / "data" / "flights-3m.parquet"
@@ -290,23 +291,22 @@ def find_files(name: str, folder: Path, size_bytes: int) -> list[str]:
         return [str(FLIGHTS)] if FLIGHTS.exists() else []
     shape = SHAPES[name]
     layout = shape.layout
-    target = folder / (f"{name}-{size_bytes}" if layout.rows is None else name)
     rows = layout.rows or max(1, size_bytes // (shape.row_bytes * layout.files * layout.groups))
-    paths = [target / layout.path(part) for part in range(layout.files)]
-    for part, path in enumerate(paths):
-        if path.exists():
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".unfinished")
-        if layout.parts > 1:
-            _write_in_parts(unfinished, shape, rows)
-        else:
+
+    def make(home: Path) -> None:
+        for part in range(layout.files):
+            path = home / layout.path(part)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if layout.parts > 1:
+                _write_in_parts(path, shape, rows)
+                continue
             groups = [shape.make(rows, layout.groups * part + number) for number in range(layout.groups)]
-            with pq.ParquetWriter(unfinished, groups[0].schema, **shape.write) as writer:
+            with pq.ParquetWriter(path, groups[0].schema, **shape.write) as writer:
                 for group in groups:
                     writer.write_table(group, row_group_size=rows)
-        unfinished.rename(path)
-    return [str(path) for path in paths]
+
+    home = make_once(folder / (f"{name}-{size_bytes}" if layout.rows is None else name), make)
+    return [str(home / layout.path(part)) for part in range(layout.files)]
 
 
 def _write_in_parts(path: Path, shape: Shape, rows: int) -> None:

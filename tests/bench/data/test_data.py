@@ -49,17 +49,6 @@ def test_keys_are_consecutive_over_all_files(tmp_path: Path) -> None:
     assert [path.suffix for path in tmp_path.iterdir()] == [".parquet"] * 3
 
 
-def test_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("no space")
-
-    monkeypatch.setattr("bench.data.files.make_dlrm", fail)
-    layout = plan_layout(168_000)
-    with pytest.raises(RuntimeError, match="no space"):
-        write_file(layout.files()[0], layout.group_rows, tmp_path / "0.parquet")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("size", [168, 1000, 168_000, 10**8, 1_400_000_000])
 def test_layout_covers_every_row_once(size: int) -> None:
     layout = plan_layout(size)
