@@ -39,15 +39,33 @@ from bench.training.facts import Facts, read_facts
 from bench.training.results import SystemResult
 
 PARTS = ("large", "small", *CONTENT_TARGETS)
+_PEERS = ",".join(
+    name for name, peer in PEERS.items() if peer.rival or name in ("scan", "torch-scan") or peer.cached
+)
 
 
-def measure_rivals(config: BenchConfig, parts: Sequence[str], small_batch_size: int, sample_rows: int) -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_throughput(parser)
+    add_names(
+        parser, "--parts", PARTS, help="the table in large and in small batches, data of lists and of strings"
+    )
+    parser.add_argument(
+        "--small-batch-size", type=read_count, default=1024, help="batch size of all parts but the first"
+    )
+    parser.add_argument(
+        "--sample-rows", type=read_count, default=131_072, help="rows of the sample for row-wise loaders"
+    )
+    parser.set_defaults(executor="both", peers=_PEERS, rival_epochs=3)
+
+
+def run(options: argparse.Namespace) -> int:
     """Run all systems and print the tables; the exit status is 0 if all ran and every target was met."""
+    config, parts, sample_rows = read_throughput(options), options.parts, options.sample_rows
     chosen = [name for name in config.systems if any(_takes_part(name, part) for part in parts)]
     config = replace(config, systems=tuple(chosen))
     unable = dict(_set_up(config))
     able = replace(config, systems=tuple(name for name in chosen if name not in unable))
-    small = replace(able, batch_size=small_batch_size)
+    small = replace(able, batch_size=options.small_batch_size)
     measured: list[Part] = []
     if "large" in parts or "small" in parts:
         whole = open_data(able)
@@ -178,28 +196,3 @@ class Part:
 def find_scan_rate(results: Sequence[SystemResult], facts: Facts) -> float | None:
     scans = [one for one in results if one.system == "scan" and one.error is None]
     return facts.decoded_bytes / scans[0].median_seconds() if scans else None
-
-
-_PEERS = ",".join(
-    name for name, peer in PEERS.items() if peer.rival or name in ("scan", "torch-scan") or peer.cached
-)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add_throughput(parser)
-    add_names(
-        parser, "--parts", PARTS, help="the table in large and in small batches, data of lists and of strings"
-    )
-    parser.add_argument(
-        "--small-batch-size", type=read_count, default=1024, help="batch size of all parts but the first"
-    )
-    parser.add_argument(
-        "--sample-rows", type=read_count, default=131_072, help="rows of the sample for row-wise loaders"
-    )
-    parser.set_defaults(executor="both", peers=_PEERS, rival_epochs=3)
-
-
-def run(options: argparse.Namespace) -> int:
-    return measure_rivals(
-        read_throughput(options), options.parts, options.small_batch_size, options.sample_rows
-    )

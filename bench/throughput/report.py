@@ -1,4 +1,4 @@
-"""The results of systems: summaries, the printed table and the JSON report."""
+"""The results of systems: summaries, the printed table, and breaches."""
 
 from __future__ import annotations
 
