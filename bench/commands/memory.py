@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from bench.system.console import print_table, read_count, read_size, write_cell
+from bench.system.console import add_data, print_table, read_count, read_size, write_cell
 from bench.system.ray_cluster import describe_spilled
 from bench.throughput.launch import run_rounds
-from bench.throughput.options import BenchConfig, add_data
+from bench.throughput.options import BenchConfig
 from bench.throughput.report import describe_breaches, describe_title, open_data, worst_verdict
 from bench.training.facts import Facts
 from bench.training.results import SystemResult
@@ -18,17 +18,16 @@ _NOTE = "limit: of the object store on Ray, of all memory on threads; peak: abov
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_data(parser)
-    group = parser.add_argument_group("run")
-    group.add_argument("--object-store", type=read_size, default="140MB", help="size of Ray's object store")
-    group.add_argument("--memory-limit", default="165MB", help="memory limit of the threads executor")
-    group.add_argument("--window", default="45MB", help="window size in bytes or blocks")
-    group.add_argument("--block", default="20MB", help="target block size")
-    group.add_argument(
+    add_data(parser, "1.4GB")
+    parser.add_argument("--object-store", type=read_size, default="140MB", help="size of Ray's object store")
+    parser.add_argument("--memory-limit", default="165MB", help="memory limit of the threads executor")
+    parser.add_argument("--window", default="45MB", help="window size in bytes or blocks")
+    parser.add_argument("--block", default="20MB", help="target block size")
+    parser.add_argument(
         "--trainers", type=read_count, help="number of trainers (default: 1 on threads, 2 on Ray)"
     )
-    group.add_argument("--batch-size", type=read_count, default=8192, help="rows of a batch")
-    group.add_argument("--epochs", type=read_count, default=3, help="number of epochs")
+    parser.add_argument("--batch-size", type=read_count, default=8192, help="rows of a batch")
+    parser.add_argument("--epochs", type=read_count, default=3, help="number of epochs")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import windrow
-from bench.system.console import ProgressLine, print_table, read_count, read_counts, read_size
+from bench.system.console import ProgressLine, add_data, add_turns, print_table, read_counts
 from bench.system.machine import print_machine
 from bench.system.processes import MemorySampler, ProcessTree
 from bench.system.ray_cluster import start_ray
@@ -50,19 +50,20 @@ class _Run:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", type=read_size, default="1.4GB", help="decoded size of the data")
+    add_data(parser, "1.4GB")
     parser.add_argument(
         "--replicas", type=read_counts, default="2,4", help="replicas of each shard, one or more numbers"
     )
-    parser.add_argument("--epochs", type=read_count, default=5, help="epochs of each run")
-    parser.add_argument("--rounds", type=read_count, default=3, help="runs of each kind, in turns")
+    add_turns(parser, rounds=3, epochs=5)
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 1 if replicas cost more time, tasks or memory than they may."""
     line, counts = ProgressLine(), [1, *options.replicas]
-    paths = find_data(BenchConfig(size_bytes=options.size))
-    idle_paths = find_data(BenchConfig(size_bytes=_IDLE_BYTES))
+    paths, idle_paths = (
+        find_data(BenchConfig(size_bytes=size, folder=options.folder))
+        for size in (options.size_bytes, _IDLE_BYTES)
+    )
     print_machine()
     start_ray(_STORE_BYTES)
     runs: dict[int, list[_Run]] = {count: [] for count in counts}
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
             line.start(f"round {number + 1}: {_SHARDS} shards, {count} of each")
             if not number:
                 idle_bytes[count] = _measure(idle_paths, _IDLE_BYTES // _WINDOWS, count, 2).memory_bytes
-            run = _measure(paths, options.size // _WINDOWS, count, options.epochs)
+            run = _measure(paths, options.size_bytes // _WINDOWS, count, options.epochs)
             runs[count].append(run)
             line.finish(f"{statistics.median(run.seconds):.2f} s")
     rows, is_met = [], True

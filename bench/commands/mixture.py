@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import windrow
 from bench.data.generators import DLRM_ROW_BYTES
-from bench.system.console import ProgressLine, print_table, read_count, read_counts, read_size
+from bench.system.console import ProgressLine, add_data, add_turns, print_table, read_counts
 from bench.system.machine import print_machine
 from bench.system.processes import MemorySampler, ProcessTree
 from bench.throughput.options import BenchConfig, find_data
@@ -43,24 +43,22 @@ class _Reading:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", type=read_size, default="1.4GB", help="decoded size of the data")
+    add_data(parser, "1.4GB")
     parser.add_argument("--sources", type=read_counts, default="3,50", help="numbers of sources")
     parser.add_argument("--memory-limit", help="that of each pipeline (default: windrow's)")
-    parser.add_argument(
-        "--epochs", type=read_count, default=3, help="rows of each run, as epochs of the data"
-    )
-    parser.add_argument("--rounds", type=read_count, default=3, help="runs of each kind, in turns")
+    add_turns(parser, rounds=3, epochs=3)
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 1 if a mixture is slower or takes more memory than it may."""
     line = ProgressLine()
-    paths = find_data(BenchConfig(size_bytes=options.size, group_rows=_GROUP_ROWS))
+    config = BenchConfig(size_bytes=options.size_bytes, group_rows=_GROUP_ROWS, folder=options.folder)
+    paths = find_data(config)
     print_machine()
     rows, is_met = [], True
     for sources in options.sources:
         # a window of a source has at least a row group
-        window_bytes = max(options.size // _WINDOWS, sources * _GROUP_ROWS * DLRM_ROW_BYTES)
+        window_bytes = max(options.size_bytes // _WINDOWS, sources * _GROUP_ROWS * DLRM_ROW_BYTES)
         pairs = []
         for number in range(options.rounds):
             line.start(f"round {number + 1}: {sources} sources")

@@ -13,7 +13,7 @@ from typing import Any
 from bench.formats.case import BATCH_ROWS, Case
 from bench.formats.records import RECORDS, ROWS
 from bench.formats.tables import ARRAYS, TABLES
-from bench.system.console import ProgressLine, add_names, print_table, read_count, read_size
+from bench.system.console import ProgressLine, add_data, add_names, add_turns, print_table
 
 CASES: tuple[Case, ...] = (*ARRAYS, *ROWS, *RECORDS, *TABLES)
 # the first epoch pays for first-touch page faults and is excluded
@@ -26,13 +26,8 @@ Taken = tuple[float, float]
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_names(parser, "--formats", [case.name for case in CASES], help="the formats")
-    parser.add_argument(
-        "--size", type=read_size, default="400MB", help="decoded size of the data of each format"
-    )
-    parser.add_argument("--rounds", type=read_count, default=3, help="measurements per format")
-    parser.add_argument(
-        "--folder", type=Path, default=Path(".bench/formats"), help="folder of generated data"
-    )
+    add_data(parser, "400MB", ".bench/formats")
+    add_turns(parser, rounds=3)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,8 +36,8 @@ def run(options: argparse.Namespace) -> int:
     line, lines = ProgressLine(), []
     for name in options.formats:
         line.start(name)
-        folder = options.folder / f"{name}-{options.size}"
-        _make(known[name], folder, options.size)
+        folder = options.folder / f"{name}-{options.size_bytes}"
+        _make(known[name], folder, options.size_bytes)
         rows = known[name].alone(folder)
         rounds = [_measure(known[name], folder, rows) for _ in range(options.rounds)]
         taken = {

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from bench.gpu.device import CudaGpu, measure_rate, measure_wait
 from bench.gpu.loaders import LOADERS, Reading
-from bench.system.console import ProgressLine, add_names, print_table, read_count, read_size
+from bench.system.console import ProgressLine, add_data, add_names, print_table, read_count
 from bench.system.machine import count_cores
 from bench.throughput.options import BenchConfig
 from bench.throughput.report import open_data
@@ -23,10 +22,9 @@ _NOTE = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_names(parser, "--loaders", LOADERS, help="what to compare")
-    parser.add_argument("--size", type=read_size, default="2GB", help="decoded size of the data")
+    add_data(parser, "2GB")
     parser.add_argument("--batch-size", type=read_count, default=65_536, help="rows of a batch")
     parser.add_argument("--epochs", type=read_count, default=4, help="epochs, at least 2")
-    parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
 
 
 def find_gpu() -> CudaGpu | None:
@@ -44,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         print("no GPU: torch finds no CUDA device on this machine, so there is nothing to measure")
         return 0
     line = ProgressLine()
-    config = BenchConfig(size_bytes=options.size, folder=options.folder)
+    config = BenchConfig(size_bytes=options.size_bytes, folder=options.folder)
     facts = open_data(config)
     reading = Reading(
         facts.paths,

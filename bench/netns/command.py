@@ -22,7 +22,7 @@ from bench.netns.network import Link, Network, open_network, why_not
 from bench.netns.rank import digest_epoch, make_pipe, select_columns
 from bench.scale.cluster import GBIT, Cluster, Costs
 from bench.scale.run import Outcome, simulate
-from bench.system.console import ProgressLine, print_table, read_count, read_size
+from bench.system.console import ProgressLine, add_data, print_table, read_count
 from bench.system.machine import count_cores, print_machine, read_memory_bytes
 from bench.throughput.options import BenchConfig, find_data
 from windrow.core.buffer_pool import BufferPool
@@ -117,14 +117,13 @@ class _Job:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", type=read_size, default="700MB", help="decoded size of the data")
+    add_data(parser, "700MB")
     parser.add_argument("--epochs", type=read_count, default=3, help="epochs over undisturbed links")
     parser.add_argument(
         "--replicas", type=read_count, default=1, help="nodes that read the same shard: 1, 2 or 4"
     )
     parser.add_argument("--divide-columns", action="store_true", help="replicas select columns of their own")
     parser.add_argument("--short", action="store_true", help="two nodes, little data, one short fault")
-    parser.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -136,10 +135,10 @@ def run(options: argparse.Namespace) -> int:
     # nodes with one rank each, and seconds that a link is down
     options.nodes, options.down = 4, 30.0
     if options.short:
-        options.nodes, options.size, options.epochs, options.down = 2, 30_000_000, 2, 3.0
+        options.nodes, options.size_bytes, options.epochs, options.down = 2, 30_000_000, 2, 3.0
     if options.nodes % options.replicas:
         raise ValueError(f"--replicas {options.replicas} must divide the number of nodes, {options.nodes}")
-    config = BenchConfig(size_bytes=options.size, folder=options.folder)
+    config = BenchConfig(size_bytes=options.size_bytes, folder=options.folder)
     paths = find_data(config)
     link = Link(_MBIT * 1e6 / 8, _DELAY_SECONDS)
     conditions = _conditions(options, link)

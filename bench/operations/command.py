@@ -7,17 +7,16 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bench.operations.data import make_files
 from bench.system.console import (
     ProgressLine,
+    add_data,
     add_json,
     add_names,
+    add_turns,
     print_table,
-    read_count,
-    read_size,
     write_cell,
     write_json,
 )
@@ -70,21 +69,18 @@ Measurements = Mapping[str, Sequence[Mapping[str, Any]]]
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_names(parser, "--operations", OPERATIONS, help="the operations")
-    parser.add_argument("--size", type=read_size, default="200MB", help="decoded size of the table")
+    add_data(parser, "200MB", ".bench/operations")
     add_names(parser, "--executor", _EXECUTORS, help="where windrow runs")
     add_names(parser, "--peers", _PEERS, default=["polars"], help="what is compared beside plain loops")
-    parser.add_argument("--rounds", type=read_count, default=3, help="measurements of each")
-    parser.add_argument(
-        "--folder", type=Path, default=Path(".bench/operations"), help="folder of generated data"
-    )
+    add_turns(parser, rounds=3)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if all that windrow has to reach is met."""
     names = ["plain", *(f"windrow-{name}" for name in options.executor), *options.peers]
-    paths = make_files(options.folder, options.size)
-    print(f"{options.size / 1e6:,.0f} MB decoded in {len(paths)} files, {options.rounds} rounds")
+    paths = make_files(options.folder, options.size_bytes)
+    print(f"{options.size_bytes / 1e6:,.0f} MB decoded in {len(paths)} files, {options.rounds} rounds")
     machine = print_machine()
     found, errors = _measure(options.operations, names, paths, options)
     rows, missed = [], []
@@ -98,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
         asked += f" and {_TIMES_RAY_DATA:g} times Ray Data's"
     verdict = f"missed by {'; '.join(missed)}" if missed else "met"
     print_table(_HEADS, rows, ("operation", "system"), _NOTE, f"{asked}: {verdict}", *errors)
-    write_json(options, {"machine": machine, "size_bytes": options.size, "operations": found})
+    write_json(options, {"machine": machine, "size_bytes": options.size_bytes, "operations": found})
     return int(bool(missed or [text for text in errors if not text.endswith("is not installed")]))
 
 

@@ -17,6 +17,7 @@ from bench.system.console import (
     ProgressLine,
     add_json,
     add_names,
+    add_turns,
     print_table,
     read_count,
     read_counts,
@@ -73,8 +74,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trainers", type=read_counts, default="1,2", metavar="N,M", help="numbers of windrow's trainers"
     )
-    parser.add_argument("--epochs", type=read_count, default=2, help="measured epochs, after a first one")
-    parser.add_argument("--rounds", type=read_count, default=3, help="measurements of each")
+    add_turns(parser, rounds=3, epochs=2)
     parser.add_argument(
         "--folder", type=Path, default=Path(".bench/preparation"), help="folder of generated data"
     )

@@ -20,7 +20,7 @@ from bench.remote.s3_server import (
     open_proxy,
     serve_folder,
 )
-from bench.system.console import ProgressLine, add_names, print_table, read_count, read_size
+from bench.system.console import ProgressLine, add_data, add_names, add_turns, print_table
 from bench.system.machine import count_cores, print_machine
 from bench.system.ray_cluster import start_ray
 from bench.throughput.options import BenchConfig, find_data
@@ -51,19 +51,16 @@ class _Timed:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", type=read_size, default="600MB", help="decoded size of the data")
+    add_data(parser, "600MB")
     add_names(parser, "--executors", ("threads", "ray"), help="where epochs run")
     add_names(parser, "--clients", ("s3fs", "arrow"), help="S3 clients to measure")
-    parser.add_argument("--epochs", type=read_count, default=4, help="epochs of a run")
-    parser.add_argument(
-        "--rounds", type=read_count, default=2, help="number of times that all settings run in turn"
-    )
+    add_turns(parser, rounds=2, epochs=4)
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print the table; the exit status is 0 if all ratios are high enough."""
     line = ProgressLine()
-    paths = find_data(BenchConfig(size_bytes=options.size))
+    paths = find_data(BenchConfig(size_bytes=options.size_bytes, folder=options.folder))
     print_machine()
     folder = Path(paths[0]).parent
     rows, broken = [], []

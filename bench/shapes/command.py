@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bench.data.shapes import SHAPES, find_files
 from bench.system.console import (
     ProgressLine,
+    add_data,
     add_json,
     add_names,
+    add_turns,
     print_table,
-    read_count,
-    read_size,
     write_json,
 )
 from bench.system.machine import print_machine
@@ -43,17 +42,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_measured(parser, shapes=usual)
     more = ", ".join(name for name in SHAPES if name not in usual)
     parser.add_argument("--all", action="store_true", help=f"all shapes, also those that take long: {more}")
-    parser.add_argument("--rounds", type=read_count, default=3, help="measurements of each")
-    parser.add_argument("--epochs", type=read_count, default=8, help="epochs in each")
+    add_turns(parser, rounds=3, epochs=8)
 
 
 def add_measured(parser: argparse.ArgumentParser, *, shapes: Iterable[str]) -> None:
     """Options that say what is measured, of this and other commands on the same data."""
     add_names(parser, "--shapes", SHAPES, default=shapes, help="the shapes")
-    parser.add_argument(
-        "--size", dest="size_bytes", type=read_size, default="200MB", help="decoded size of each"
-    )
-    parser.add_argument("--folder", type=Path, default=Path(".bench/shapes"), help="folder of generated data")
+    add_data(parser, "200MB", ".bench/shapes")
     add_json(parser)
 
 

@@ -127,6 +127,25 @@ def _choose_names(text: str, known: Sequence[str]) -> list[str]:
     return [name for name in known if name in names]
 
 
+def add_data(parser: argparse.ArgumentParser, size: str, folder: str = ".bench") -> None:
+    """Add options of generated data."""
+    parser.add_argument(
+        "--size",
+        dest="size_bytes",
+        type=read_size,
+        default=size,
+        help="decoded size of the data, with a unit",
+    )
+    parser.add_argument("--folder", type=Path, default=Path(folder), help="folder of generated data")
+
+
+def add_turns(parser: argparse.ArgumentParser, *, rounds: int, epochs: int | None = None) -> None:
+    """Add options of what is measured in turns."""
+    parser.add_argument("--rounds", type=read_count, default=rounds, help="measurements of each, in turns")
+    if epochs is not None:
+        parser.add_argument("--epochs", type=read_count, default=epochs, help="epochs in each")
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all results as JSON")
 

@@ -11,7 +11,7 @@ from typing import Any
 from bench.data.files import GROUP_ROWS, make_data
 from bench.peers.environments import find_python, name_files
 from bench.peers.names import PEERS
-from bench.system.console import read_count, read_size
+from bench.system.console import add_data, read_count, read_size
 from bench.system.machine import count_cores, read_memory_bytes
 from bench.training.facts import Facts
 from bench.training.request import Request, Settings
@@ -21,17 +21,9 @@ _STORE_SHARE = 0.3
 _LABEL = "labels"
 
 
-def add_data(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("data")
-    group.add_argument(
-        "--size", dest="size_bytes", type=read_size, default="1.4GB", help="decoded size, with a unit"
-    )
-    group.add_argument("--folder", type=Path, default=Path(".bench"), help="folder of generated data")
-
-
 def add_throughput(parser: argparse.ArgumentParser) -> None:
-    add_data(parser)
-    add = parser.add_argument_group("run").add_argument
+    add_data(parser, "1.4GB")
+    add = parser.add_argument
     add("--executor", default="threads", help="threads, ray, torchrun, both (threads,ray), or none")
     systems = f"systems to compare with: {', '.join(PEERS)}; or none"
     add("--peers", default=_DEFAULT_PEERS, metavar="A,B", help=systems)
