@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
 def _configure_content(config: BenchConfig) -> BenchConfig:
     """One epoch more, because the last, in which rows are identified, does not count."""
     epochs, rival_epochs = config.epochs + 1, config.rival_epochs + 1
-    return replace(config, train=False, epochs=epochs, rival_epochs=rival_epochs)
+    return replace(config, epochs=epochs, rival_epochs=rival_epochs)
 
 
 def _takes_part(system: str, part: str) -> bool:

@@ -86,8 +86,7 @@ CONTENT_TARGETS = {
 
 def check_targets(targets: Sequence[Target], summaries: Mapping[str, Summary]) -> list[TargetResult]:
     """The result of each target for which a rival and a windrow system were measured."""
-    target_results = [_check_target(target, summaries) for target in targets]
-    return [one for one in target_results if one is not None]
+    return [one for target in targets if (one := _check_target(target, summaries)) is not None]
 
 
 def _check_target(target: Target, summaries: Mapping[str, Summary]) -> TargetResult | None:

@@ -56,7 +56,7 @@ class CostlyMachines(Machines):
         self._placed = [deque[float]() for _ in range(cluster.shards)]
         self._sent_until = np.zeros(cluster.nodes)
         self.sent_bytes = np.zeros(cluster.nodes)
-        self.crossed_bytes = self.read_bytes = 0.0
+        self.crossed_bytes = 0.0
 
     def work(self, node: int, core_seconds: float, done: Callable[[], None], threads: int = 1) -> None:
         self.cpus[node].use(core_seconds / self._cluster.cpu_speed, done, float(threads))
@@ -134,7 +134,6 @@ class CostlyMachines(Machines):
         if not self._cluster.connections:
             self._world.after(0.0, done)
             return
-        self.read_bytes += size_bytes
         weight = float(self._cluster.connections)
         self._world.after(self._cluster.first_byte_seconds, self.ingress[node].use, size_bytes, done, weight)
 

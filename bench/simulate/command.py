@@ -82,8 +82,7 @@ def _run_one(seed: int, *, trace: bool) -> int:
 def _run_all(seeds: range, processes: int) -> Generator[Outcome, None, None]:
     groups = [seeds[at : at + _SEEDS_AT_ONCE] for at in range(0, len(seeds), _SEEDS_AT_ONCE)]
     if processes == 1:
-        for group in groups:
-            yield from map(simulate, group)
+        yield from map(simulate, seeds)
         return
     # spawn: a forked child would inherit locks held by threads that do not exist in it
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:

@@ -157,7 +157,7 @@ class Trainer:
     # --- epochs
 
     def _open(self) -> None:
-        split = self._group.split
+        batching = Batching(self._group.split.batch_rows, self._group.split.drop_last)
         cursor = self._group.cursor(*self.progress)
         if cursor.epoch > self.progress[0]:
             self.progress = (cursor.epoch, 0)
@@ -169,15 +169,13 @@ class Trainer:
         if self._prefetch_loop is not None and self._prefetch_loop.next is not None:
             facts = self._prefetch_loop.next
             self._open_pending = True
-            self._client.open_next(
-                cursor, Batching(split.batch_rows, split.drop_last), done=self._open_answered
-            )
+            self._client.open_next(cursor, batching, done=self._open_answered)
             self._prefetch_loop.begin_next()
             self._begin_epoch(facts)
             return
         self._prefetch_loop = None
         self._paused = True
-        self._client.open_epoch(cursor, Batching(split.batch_rows, split.drop_last), done=self._opened)
+        self._client.open_epoch(cursor, batching, done=self._opened)
 
     def _open_answered(self) -> None:
         self._open_pending = False

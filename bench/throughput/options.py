@@ -36,7 +36,6 @@ def add_throughput(parser: argparse.ArgumentParser) -> None:
     )
     add("--batch-size", type=read_count, default=BenchConfig.batch_size, help="rows of a batch")
     add("--cache", choices=("memory", "disk"), help="where windrow caches decoded blocks (default: no cache)")
-    add("--train", action="store_true", help="train a small model on the batches")
     paced = "after a third of the epochs, trainers sleep after each batch as long as one took; the last third counts"
     add("--paced", action="store_true", help=paced)
 
@@ -76,7 +75,6 @@ class BenchConfig(Settings):
     epochs: int = 6
     rival_epochs: int = 4
     rounds: int = 1
-    train: bool = False
     object_store_bytes: int | None = None
     timeout_seconds: float = 1800.0
     folder: Path = Path(".bench")
@@ -97,7 +95,7 @@ def make_request(config: BenchConfig, system: str, facts: Facts) -> Request:
         system=system,
         epochs=config.rival_epochs if peer.rival else config.epochs,
         trainers=trainers,
-        label=_LABEL if config.train or peer.trains else None,
+        label=_LABEL if peer.trains else None,
         rendezvous=f"{logs}/rendezvous-{uuid.uuid4().hex}" if trainers > 1 and several else None,
         object_store_bytes=config.object_store_bytes or int(read_memory_bytes() * _STORE_SHARE),
         cores=count_cores(),

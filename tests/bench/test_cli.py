@@ -40,7 +40,7 @@ def test_bad_options_give_a_one_line_error(
 @pytest.mark.timeout(120)
 def test_limits_and_windrow_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--executor", "threads", "--peers", "scan,torch-scan", "--epochs", "2"]
-    arguments += ["--trainers", "2", "--window", "500kB", "--batch-size", "1000", "--train"]
+    arguments += ["--trainers", "2", "--window", "500kB", "--batch-size", "1000"]
     status = main(["throughput", *arguments, "--size", "2MB", "--folder", str(tmp_path)])
     output = capsys.readouterr()
     assert status == 0, output
