@@ -37,22 +37,15 @@ class Scan(Peer):
         with ThreadPoolExecutor(self._request.cores) as pool:
             start = time.monotonic()
             for _ in range(self._request.epochs):
-                epoch = EpochTimes(start, rows=self._request.rows)
-                epoch.batches = self._scan(pool)
-                epoch.end = start = time.monotonic()
-                times.append(epoch)
+                rows = list(pool.map(self._scan, _list_groups(self._request.paths)))
+                if sum(rows) != self._request.rows:
+                    raise RuntimeError(f"the files have {sum(rows)} rows, not {self._request.rows}")
+                times.append(EpochTimes(start, time.monotonic(), rows=sum(rows), batches=len(rows)))
+                start = times[-1].end
         return [TrainerResult(times, [])]
 
-    def _scan(self, pool: ThreadPoolExecutor) -> int:
-        """Decode all row groups; returns their number."""
-
-        def scan(group: RowGroup) -> int:
-            return int(_read_group(group, self._request.columns).num_rows)
-
-        rows = list(pool.map(scan, _list_groups(self._request.paths)))
-        if sum(rows) != self._request.rows:
-            raise RuntimeError(f"the files have {sum(rows)} rows, not {self._request.rows}")
-        return len(rows)
+    def _scan(self, group: RowGroup) -> int:
+        return int(_read_group(group, self._request.columns).num_rows)
 
 
 class TorchScan(OneTrainer):

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from bench.peers.base import Peer, import_modules
 from bench.peers.windrow_threads import IMPORTS, ShardEpochs, build_pipeline
-from bench.system.processes import make_torchrun
 from bench.training.request import Request
 from bench.training.trainer import Trainer, TrainerResult
 
@@ -30,8 +29,10 @@ class WindrowTorchrun(Peer):
             folder = Path(name)
             request = folder / "request"
             request.write_bytes(pickle.dumps(self._request))
-            command = make_torchrun(ranks, "bench.peers.windrow_torchrun", str(request), name)
-            subprocess.run(command, check=True)
+            launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
+            launcher += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+            rank = ["-m", "bench.peers.windrow_torchrun", str(request), name]
+            subprocess.run([*launcher, *rank], check=True)
             return [pickle.loads((folder / f"{rank}.result").read_bytes()) for rank in range(ranks)]
 
 

@@ -204,7 +204,7 @@ class SystemProcess:
         log: Path,
         name: str = "",
         timeout_seconds: float = _ANSWER_SECONDS,
-        command: Sequence[str] = (sys.executable, "-m", "bench.system.processes"),
+        python: str = sys.executable,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
@@ -213,7 +213,7 @@ class SystemProcess:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as file:
             self._process = subprocess.Popen(
-                command,
+                [python, "-m", "bench.system.processes"],
                 cwd=_ROOT,
                 env={**os.environ, **(environment or {}), "PYTHONPATH": python_path},
                 stdin=subprocess.PIPE,
@@ -312,12 +312,6 @@ def start_systems(
             processes.append(stack.enter_context(process))
             process.begin()
         yield processes
-
-
-def make_torchrun(ranks: int, *module: str) -> list[str]:
-    """The command that runs a module, with its arguments, as some ranks of torchrun."""
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
-    return [*command, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "-m", *module]
 
 
 def shorten_error(error: BaseException) -> str:

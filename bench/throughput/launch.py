@@ -58,9 +58,9 @@ def _describe_epochs(result: SystemResult) -> str:
 
 def run_system(request: Request, *, log: Path, timeout_seconds: float) -> SystemResult:
     """Measure one system; a failure or a timeout is a result with ``error`` set."""
-    command = (request.python or sys.executable, "-m", "bench.system.processes")
+    python = request.python or sys.executable
     with SystemProcess(
-        "bench.throughput.launch", log=log, timeout_seconds=timeout_seconds, command=command
+        "bench.throughput.launch", log=log, timeout_seconds=timeout_seconds, python=python
     ) as process:
         sampler = MemorySampler(process.tree)
         sampler.start()
