@@ -154,7 +154,7 @@ class Cluster(Machines):
         handle.confirmed = True
         if self._incarnations[node] != incarnation:
             handle.location = node, self._incarnations[node]
-            handle.ready_at = self._world.now + self._world.uniform(0.1, 3.0)
+            handle.ready_at = self._world.now + self._world.rng.uniform(0.1, 3.0)
         return max(0.0, handle.ready_at - self._world.now)
 
     def is_owned(self, handle: Handle) -> bool:
@@ -167,7 +167,7 @@ class Cluster(Machines):
                 return
             job, node = self._queue.popleft(), self._world.rng.choice(nodes)
             self._free_cpus[node] -= 1
-            seconds = self._scenario.task_seconds * self._world.uniform(0.1, 2.0)
+            seconds = self._scenario.task_seconds * self._world.rng.uniform(0.1, 2.0)
             late = max(map(self._seconds_until_available, job.inputs), default=0.0)
             if late and job.task.found and self._world.happens(0.8):
                 # Ray does not reconstruct these

@@ -97,7 +97,7 @@ class _Run:
         for seconds in world.faults.restarts:
             world.after(seconds, self._restart)
         for seconds in world.faults.node_losses:
-            world.after(seconds, self._cluster.lose_node, world.uniform(0.5, 10.0))
+            world.after(seconds, self._cluster.lose_node, world.rng.uniform(0.5, 10.0))
         if resizes and self._split.resize_at is not None:
             world.after(self._split.resize_at, self._resize)
         began = world.now
@@ -118,7 +118,7 @@ class _Run:
         if not self._ended:
             for trainer in self._trainers:
                 trainer.kill_zombies()
-            self._actor.die(self._world.uniform(0.2, 4.0))
+            self._actor.die(self._world.rng.uniform(0.2, 4.0))
 
     def _resize(self) -> None:
         if not self._ended:

@@ -36,7 +36,7 @@ class Trainer:
         self._zombies: list[_Zombie] = []
         self._waiting_since: float | None = None
         self._paused, self._open_pending = True, False
-        self._world.after(self._world.uniform(0.0, self._world.faults.attach_seconds), self._begin)
+        self._world.after(self._world.rng.uniform(0.0, self._world.faults.attach_seconds), self._begin)
 
     # --- start, failure and restart
 
@@ -60,7 +60,7 @@ class Trainer:
                 shard_client.die()
             elif failure.message == FAILED:
                 shard_client.close()
-                self._restart(self._world.uniform(0.0, 2.0))
+                self._restart(self._world.rng.uniform(0.0, 2.0))
             else:
                 raise Violation(
                     f"shard {self._shard} gets an error: {failure.message}\n{failure.traceback_text}"
@@ -108,7 +108,7 @@ class Trainer:
         self._client = None
         self._stop(ends=False)
         self._roll_back()
-        self._world.after(self._world.uniform(0.1, 5.0), self._begin)
+        self._world.after(self._world.rng.uniform(0.1, 5.0), self._begin)
 
     def kill_zombies(self) -> None:
         for zombie in self._zombies:
@@ -140,14 +140,14 @@ class Trainer:
             self._world.fault("early stop, resumed", self._shard)
             shard_client.close()
             self._stop()
-            self._world.after(self._world.uniform(0.0, 1.0), self._begin)
+            self._world.after(self._world.rng.uniform(0.0, 1.0), self._begin)
             return
         self._world.fault("early stop, next epoch", self._shard)
         self._prefetch_loop.stop()
         self._prefetch_loop = None
         self.progress = (epoch + 1, 0)
         self._group.notify_step()
-        self._world.after(self._world.uniform(0.0, 1.0), self._open_if, shard_client)
+        self._world.after(self._world.rng.uniform(0.0, 1.0), self._open_if, shard_client)
 
     def _open_if(self, shard_client: CoordinatorClient) -> None:
         """Open the current epoch, unless the trainer was replaced or closed meanwhile."""
@@ -264,7 +264,7 @@ class Trainer:
             seconds = self._group.split.step_seconds * self._world.rng.random()
             if self._world.happens(self._world.faults.stall):
                 self._world.fault("trainer stalled", self._shard)
-                seconds += self._world.uniform(0.5, self._world.faults.stall_seconds)
+                seconds += self._world.rng.uniform(0.5, self._world.faults.stall_seconds)
             self._world.after(seconds, self._ready, self._prefetch_loop)
         self._group.notify_step()
 
@@ -276,7 +276,7 @@ class Trainer:
             self._close()
         elif world.happens(faults.die):
             world.fault("trainer died", self._shard)
-            self.die(downtime_seconds=world.uniform(0.1, 12.0))
+            self.die(downtime_seconds=world.rng.uniform(0.1, 12.0))
         elif world.happens(faults.zombie) and not self._zombies:
             world.fault("trainer replaced", self._shard)
             self._replace()
@@ -316,7 +316,7 @@ class _Zombie:
 
     def __init__(self, world: World, shard_client: CoordinatorClient, prefetch_loop: PrefetchLoop) -> None:
         self._world, self.shard_client, self._prefetch_loop = world, shard_client, prefetch_loop
-        world.after(world.uniform(0.0, _LONGEST_ABSENCE_SECONDS), self._advance)
+        world.after(world.rng.uniform(0.0, _LONGEST_ABSENCE_SECONDS), self._advance)
 
     def _advance(self) -> None:
         if self.shard_client.alive:

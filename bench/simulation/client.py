@@ -177,7 +177,7 @@ class CoordinatorClient:
     def _abandon(self) -> None:
         if self._fetching is not None and not self._cancelled:
             self._cancelled = True
-            self._world.after(self._world.uniform(0.0, _POLL_SECONDS), self._end, self._fetching)
+            self._world.after(self._world.rng.uniform(0.0, _POLL_SECONDS), self._end, self._fetching)
 
     def _end(self, fetching: Fetching) -> None:
         if fetching is self._fetching:

@@ -106,9 +106,6 @@ class World:
         self.after(seconds, passed.append, True)
         self.run(lambda: bool(passed))
 
-    def uniform(self, least: float, most: float) -> float:
-        return least + (most - least) * self.rng.random()
-
     def happens(self, probability: float) -> bool:
         return probability > 0 and self.rng.random() < probability
 
@@ -116,6 +113,6 @@ class World:
         """Deliver a message after a random, sometimes long, delay; messages may overtake each other."""
         seconds = self._delay_seconds * self.rng.random()
         if self.happens(self.faults.late):
-            seconds = self.uniform(0.0, self.faults.late_seconds)
+            seconds = self.rng.uniform(0.0, self.faults.late_seconds)
             self.fault_counts["late message"] += 1
         self.after(seconds, call, *args)
