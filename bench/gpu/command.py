@@ -49,7 +49,6 @@ def run(options: argparse.Namespace) -> int:
         facts.columns,
         options.batch_size,
         options.epochs,
-        config.window,
         gpu.device,
         count_cores(),
     )

@@ -20,15 +20,12 @@ class Reading:
     columns: tuple[str, ...]
     batch_size: int
     epochs: int
-    window: str | None
     device: str
     workers: int
 
 
 def read_windrow(reading: Reading) -> Epochs:
     pipe = windrow.read_parquet(list(reading.paths), columns=list(reading.columns)).repeat(reading.epochs)
-    if reading.window is not None:
-        pipe = pipe.window(bytes_per_window=reading.window)
     shuffled = pipe.random_shuffle_each_window(seed=1).options(executor="threads", progress=False)
     for epoch in shuffled.iter_epochs():
         yield epoch.iter_torch_batches(reading.batch_size, device=reading.device)

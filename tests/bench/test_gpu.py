@@ -104,7 +104,7 @@ def test_the_share_of_waiting() -> None:
         for _ in range(reading.epochs):
             yield (gpu.pass_time(1.0) for _ in range(10))
 
-    reading = Reading((), (), 1, 2, None, "cpu", 1)
+    reading = Reading((), (), 1, 2, "cpu", 1)
     # the first epoch is left out, and so is the wait for the first batch
     assert measure_wait(read, reading, gpu) == pytest.approx(9 / 39)
 
