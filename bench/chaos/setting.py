@@ -127,12 +127,11 @@ class Expected:
         self._job = make_pipeline(setting, path)._job()
         self._order = lru_cache(4)(self._make_order)
 
-    def rows(self) -> int:
-        return sum(len(self._setting.keys_of(group)) for group in range(self._setting.groups))
-
     def steps(self, shard: int) -> int:
-        full, rest = divmod(self.rows(), self._setting.trainers * self._setting.batch_rows)
-        return full + (rest // self._setting.trainers + (shard < rest % self._setting.trainers) > 0)
+        setting = self._setting
+        rows = sum(len(setting.keys_of(group)) for group in range(setting.groups))
+        full, rest = divmod(rows, setting.trainers * setting.batch_rows)
+        return full + (rest // setting.trainers + (shard < rest % setting.trainers) > 0)
 
     def keys(self, epoch: int, step: int, shard: int) -> NDArray[np.int64]:
         n, B = self._setting.trainers, self._setting.batch_rows

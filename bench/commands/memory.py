@@ -23,9 +23,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory-limit", default="165MB", help="memory limit of the threads executor")
     parser.add_argument("--window", default="45MB", help="window size in bytes or blocks")
     parser.add_argument("--block", default="20MB", help="target block size")
-    parser.add_argument(
-        "--trainers", type=read_count, help="number of trainers (default: 1 on threads, 2 on Ray)"
-    )
     parser.add_argument("--batch-size", type=read_count, default=8192, help="rows of a batch")
     parser.add_argument("--epochs", type=read_count, default=3, help="number of epochs")
 
@@ -38,7 +35,6 @@ def run(options: argparse.Namespace) -> int:
         object_store_bytes=options.object_store,
         window=options.window,
         block=options.block,
-        trainers=options.trainers,
         batch_size=options.batch_size,
         epochs=options.epochs,
         timeout_seconds=120.0,

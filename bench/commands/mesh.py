@@ -67,19 +67,17 @@ def run(options: argparse.Namespace) -> int:
     print_machine()
     start_ray(_STORE_BYTES)
     runs: dict[int, list[_Run]] = {count: [] for count in counts}
-    idle_bytes: dict[int, int] = {}
+    idle = {count: _measure(idle_paths, _IDLE_BYTES // _WINDOWS, count, 2) for count in counts}
     for number in range(options.rounds):
         for count in counts:
             line.start(f"round {number + 1}: {_SHARDS} shards, {count} of each")
-            if not number:
-                idle_bytes[count] = _measure(idle_paths, _IDLE_BYTES // _WINDOWS, count, 2).memory_bytes
             run = _measure(paths, options.size_bytes // _WINDOWS, count, options.epochs)
             runs[count].append(run)
             line.finish(f"{statistics.median(run.seconds):.2f} s")
     rows, is_met = [], True
-    base = _Medians(runs[1], idle_bytes[1])
+    base = _Medians(runs[1], idle[1].memory_bytes)
     for count, found in runs.items():
-        of = _Medians(found, idle_bytes[count])
+        of = _Medians(found, idle[count].memory_bytes)
         more = of.data_bytes - base.data_bytes
         is_met = is_met and (count > 2 or of.seconds <= _MOST_SECONDS * base.seconds)
         is_met = is_met and of.tasks <= _MOST_TASKS * base.tasks

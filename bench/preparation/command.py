@@ -90,8 +90,8 @@ def run(options: argparse.Namespace) -> int:
     found: dict[str, dict[Case, list[dict[str, Any]]]] = {
         part: {case: [] for case in cases} for part in parts
     }
-    names = list(dict.fromkeys(case.system for case in cases))
-    with start_systems("bench.preparation.systems", names, options.folder, STORE_BYTES) as processes:
+    systems = start_systems("bench.preparation.systems", options.systems, options.folder, STORE_BYTES)
+    with systems as processes:
         running = {process.name: process for process in processes}
         for part, number, case in product(parts, range(options.rounds), cases):
             line.start(f"{part}, round {number + 1}: {case}")
@@ -119,8 +119,7 @@ def list_cases(options: argparse.Namespace) -> list[Case]:
     cases = []
     for name in options.systems:
         if name.startswith("windrow"):
-            each_way = product(options.places, options.compute, options.trainers)
-            cases += [Case(name, *way) for way in each_way]
+            cases += [Case(name, *way) for way in product(options.places, options.compute, options.trainers)]
         else:
             cases.append(Case(name, "after" if name == "ray" else ""))
     return cases

@@ -50,7 +50,8 @@ class Trainer:
     def __init__(self, request: Request) -> None:
         capacity = -(-request.rows // request.trainers) + request.batch_size
         self._request = request
-        self._keys = KeyLog(_choose_dtype(request), capacity, request.epochs)
+        dtype = np.uint32 if request.content is None else np.uint64
+        self._keys = KeyLog(dtype, capacity, request.epochs)
         self._model = _make_model(request)
         self._rank = 0
         self._step_seconds: float | None = None
@@ -111,12 +112,6 @@ class Trainer:
         if self._model is not None:
             times.losses.append(self._model.step(batch))
         return rows
-
-
-def _choose_dtype(request: Request) -> type[np.integer[Any]]:
-    if request.content is not None:
-        return np.uint64
-    return np.uint32 if request.rows < 2**32 else np.int64
 
 
 def _make_model(request: Request) -> SmallModel | None:
