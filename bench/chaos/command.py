@@ -14,6 +14,7 @@ from pathlib import Path
 from bench.chaos.analysis import Report, draw_report, make_report
 from bench.chaos.cluster import NODE_KINDS, ChaosCluster, StandbyTasks
 from bench.chaos.setting import (
+    ACTOR,
     KINDS,
     Expected,
     Kill,
@@ -163,13 +164,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpus", type=int, default=Setting.cpus, help="logical CPUs of each raylet")
     parser.add_argument(
         "--only",
-        choices=KINDS,
+        choices=(*KINDS, ACTOR),
         action="append",
         metavar="KIND",
-        help=f"inject only this kind of fault: {', '.join(KINDS)}",
+        help=f"inject only this kind of fault: {', '.join(KINDS)}; with --prepared also {ACTOR}",
     )
     parser.add_argument(
         "--counted", action="store_true", help="filter rows, so that row counts are not known in advance"
+    )
+    parser.add_argument(
+        "--prepared",
+        action="store_true",
+        help="run a transform behind the shuffle on actors, and kill these too",
     )
     add_json(parser)
 
@@ -181,8 +187,8 @@ def run(options: argparse.Namespace) -> int:
     if seconds <= 0 or kills < 1:
         raise ValueError("--minutes and --kills must be more than 0")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    setting = Setting(cpus=options.cpus, counted=options.counted)
-    kinds = options.only or KINDS
+    setting = Setting(cpus=options.cpus, counted=options.counted, prepared=options.prepared)
+    kinds = options.only or (*KINDS, *([ACTOR] if options.prepared else []))
     line = ProgressLine()
     line.start(f"{kills} kills in {options.minutes:g} minutes, seed {options.seed}")
     report = _run_plan(setting, options, kinds, kills, line)

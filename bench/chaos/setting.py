@@ -27,6 +27,8 @@ _FILTER_MODULUS = 5
 # workers of a node and the first one that Ray starts to replace them, before it has registered. "pressure"
 # kills nothing: another task fills an object store, so that Ray has to spill.
 KINDS = ("worker", "raylet", "objects", "coordinator", "trainer", "pressure", "starting")
+# kills an actor that runs a transform behind the shuffle
+ACTOR = "actor"
 _MIN_SECONDS = 0.2
 
 
@@ -40,6 +42,8 @@ class Setting:
     block_seconds: float = 0.04
     # rows are filtered, so that row counts are unknown until blocks are read
     counted: bool = False
+    # a transform behind the shuffle runs on a pool of actors
+    prepared: bool = False
     trainers: int = 3
     batch_rows: int = 1_000
     # steps by which a trainer may lead the others, as if they exchanged gradients
@@ -81,7 +85,16 @@ def make_pipeline(setting: Setting, path: Path) -> windrow.DatasetPipeline:
     if setting.counted:
         slow = slow.map_batches(_filter_keys, batch_format="pyarrow", preserves_rows=False)
     pipe = slow.window(blocks_per_window=setting.window_groups).repeat()
-    return pipe.random_shuffle_each_window(seed=setting.seed)
+    pipe = pipe.random_shuffle_each_window(seed=setting.seed)
+    if setting.prepared:
+        pipe = pipe.map_batches(
+            _pass_slowly,
+            batch_format="pyarrow",
+            fn_args=(setting.block_seconds / 4,),
+            compute=windrow.ActorPool(min_size=1, max_size=2),
+            num_cpus=0.1,
+        )
+    return pipe
 
 
 def _filter_keys(batch: pa.Table) -> pa.Table:

@@ -10,10 +10,16 @@ from bench.chaos.setting import COLUMNS, Expected, Setting, derive, digest_keys,
 from bench.chaos.trainers import _columns_match
 
 
-@pytest.mark.parametrize("counted", [False, True])
-def test_oracle_is_what_threads_deliver(tmp_path: Path, counted: bool) -> None:
+@pytest.mark.parametrize(("counted", "prepared"), [(False, False), (True, False), (False, True)])
+def test_oracle_is_what_threads_deliver(tmp_path: Path, counted: bool, prepared: bool) -> None:
     setting = Setting(
-        groups=10, group_rows=50, window_groups=4, block_seconds=0.0, counted=counted, batch_rows=30
+        groups=10,
+        group_rows=50,
+        window_groups=4,
+        block_seconds=0.0,
+        counted=counted,
+        prepared=prepared,
+        batch_rows=30,
     )
     path = tmp_path / "data.parquet"
     write_data(setting, path)
