@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -30,15 +31,16 @@ from bench.system.processes import start_systems
 # what windrow has to reach where its functions have processes of their own, of what others reach
 _LEAST = {"processes": 0.9, "torch": 1.2, "ray": 5.0}
 _TITLES = {"processes": "bare processes", "torch": "torch's DataLoader", "ray": "Ray Data"}
+_MOST_WAITED = 0.03
 _PLACES = ("before", "after")
 _TEXTS = ("rows", "system", "shuffle", "compute")
 _RATIOS = ("of processes", "least", "most", "by CPU", "x DataLoader", "x Ray Data")
-_HEADS = (*_TEXTS, "trainers", "rows/s", *_RATIOS)
+_HEADS = (*_TEXTS, "trainers", "rows/s", *_RATIOS, "waits %")
 _NOTE = (
     "processes, threads: one a core, which apply the function to their share of the rows in memory, and do nothing "
     "else. shuffle: whether the function comes before or after it. Ratios are medians over the rounds, in turns, with "
     "the least and the most. by CPU: the CPU seconds of bare processes over those of "
-    "a system, with all its processes."
+    "a system, with all its processes. waits: with steps that take as long as the preparation."
 )
 
 
@@ -76,6 +78,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_turns(parser, rounds=3, epochs=2)
     parser.add_argument(
+        "--work", action="store_true", help="measure also what trainers wait that take as long"
+    )
+    parser.add_argument(
         "--folder", type=Path, default=Path(".bench/preparation"), help="folder of generated data"
     )
     add_json(parser)
@@ -95,17 +100,18 @@ def run(options: argparse.Namespace) -> int:
         running = {process.name: process for process in processes}
         for part, number, case in product(parts, range(options.rounds), cases):
             line.start(f"{part}, round {number + 1}: {case}")
-            asked = {"part": part, "folder": folders[part], "epochs": options.epochs, **asdict(case)}
-            answer = running[case.system].run(asked)
+            asked = {"part": part, "folder": folders[part], "epochs": options.epochs, "work": options.work}
+            answer = running[case.system].run({**asked, **asdict(case)})
             found[part][case].append(answer)
             line.finish(answer.get("error") or f"{answer['rows'] / answer['seconds']:,.0f} rows/s")
     summaries = [summarize_part(part, found[part]) for part in parts]
     rows = [row for one, _, _ in summaries for row in one]
     missed = [text for _, some, _ in summaries for text in some]
     errors = [text for _, _, some in summaries for text in some]
-    least_asked = "; ".join(f"{least:g} x {_TITLES[name]}" for name, least in _LEAST.items())
+    asked = [f"{least:g} x {_TITLES[name]}" for name, least in _LEAST.items()]
+    asked.append(f"waits of at most {_MOST_WAITED:.0%}")
     verdict = f"missed by {'; '.join(missed)}" if missed else "met"
-    print_table(_HEADS, rows, _TEXTS, _NOTE, f"{least_asked}: {verdict}", *errors)
+    print_table(_HEADS, rows, _TEXTS, _NOTE, f"{'; '.join(asked)}: {verdict}", *errors)
     results = [
         {"part": part, **asdict(case), "rounds": of_case}
         for part, of_part in found.items()
@@ -144,6 +150,7 @@ def summarize_part(part: str, found: Found) -> tuple[list[tuple[str, ...]], list
             name: [one / other for one, other in zip(own, others[name], strict=True)] for name in others
         }
         medians = {name: statistics.median(some) for name, some in ratios.items()}
+        waited = statistics.median(each.get("waited", math.nan) for each in good[case])
         of_processes = ratios.get("processes", [])
         cells = (
             write_cell(medians.get("processes"), "{:.2f}"),
@@ -152,6 +159,7 @@ def summarize_part(part: str, found: Found) -> tuple[list[tuple[str, ...]], list
             write_cell(bare and costs[case] and bare / costs[case], "{:.2f}"),
             write_cell(medians.get("torch"), "{:.2f}"),
             write_cell(medians.get("ray"), "{:.1f}"),
+            write_cell(None if math.isnan(waited) else 100 * waited, "{:.1f}"),
         )
         names = (part, case.system, case.place, case.compute, f"{case.trainers}")
         rows.append((*names, f"{statistics.median(own):,.0f}", *cells))
@@ -159,5 +167,6 @@ def summarize_part(part: str, found: Found) -> tuple[list[tuple[str, ...]], list
             low = [
                 f"{value:.2f} of {_TITLES[name]}" for name, value in medians.items() if value < _LEAST[name]
             ]
+            low += [f"{waited:.1%} waited"] if waited > _MOST_WAITED else []
             missed += [f"{part}, {case} ({', '.join(low)})"] if low else []
     return rows, missed, errors

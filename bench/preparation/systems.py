@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -27,8 +28,8 @@ COMPUTE: Mapping[str, Mapping[str, Any]] = {
 }
 
 Request = Mapping[str, Any]
-# reads an epoch, and returns what each trainer got
-Read = Callable[[], list[Taken]]
+# reads an epoch, with steps of some seconds, and returns what each trainer got
+Read = Callable[[float], list[Taken]]
 
 
 @contextmanager
@@ -37,7 +38,7 @@ def _read_bare(make_worker: Callable[[], Executor], request: Request) -> Iterato
     with ExitStack() as stack:
         workers = [stack.enter_context(make_worker()) for _ in range(count_cores())]
 
-        def read() -> list[Taken]:
+        def read(step_seconds: float) -> list[Taken]:
             taken = [worker.submit(_take_share, request, share) for share, worker in enumerate(workers)]
             return [each.result() for each in taken]
 
@@ -72,7 +73,7 @@ def _read_torch(request: Request) -> Iterator[Read]:
     rows: Any = _Rows(**_name_work(request))
     workers = count_cores()
     loader = DataLoader(rows, _BATCH_ROWS, shuffle=True, num_workers=workers, persistent_workers=True)
-    yield lambda: [take(loader)]
+    yield lambda step_seconds: [take(loader, step_seconds)]
 
 
 def _describe_function(request: Request) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def _describe_function(request: Request) -> dict[str, Any]:
 def _read_windrow(executor: str, request: Request) -> Iterator[Read]:
     dataset = windrow.read_parquet(request["folder"]).window(blocks_per_window=_WINDOW_BLOCKS)
     # the epoch after the last keeps prefetching as it was
-    epochs = 2 + request["epochs"]
+    epochs = 2 + request["epochs"] * (1 + request["work"])
     function = {**_describe_function(request), **COMPUTE[request["compute"]]}
     is_before = request["place"] == "before"
     repeated = (dataset.map_batches(**function) if is_before else dataset).repeat(epochs)
@@ -94,13 +95,15 @@ def _read_windrow(executor: str, request: Request) -> Iterator[Read]:
     pipe = pipe.options(executor=executor, progress=False)
     shards = pipe.split(request["trainers"], locality_hints=trainers.handles)
     try:
-        yield lambda: [taken for _, taken in trainers.read(shards, 1, _take_epoch)]
+        yield lambda step_seconds: [
+            taken for _, taken in trainers.read(shards, 1, partial(_take_epoch, step_seconds))
+        ]
     finally:
         trainers.close(shards)
 
 
-def _take_epoch(epoch: windrow.Epoch) -> Taken:
-    return take(epoch.iter_torch_batches(batch_size=_BATCH_ROWS))
+def _take_epoch(step_seconds: float, epoch: windrow.Epoch) -> Taken:
+    return take(epoch.iter_torch_batches(batch_size=_BATCH_ROWS), step_seconds)
 
 
 @contextmanager
@@ -111,7 +114,7 @@ def _read_ray_data(request: Request) -> Iterator[Read]:
     dataset = ray.data.read_parquet(request["folder"], file_extensions=["parquet"])
     # before its shuffle, which holds all rows, the function would make them several times as large
     prepared = dataset.random_shuffle().map_batches(**_describe_function(request))
-    yield lambda: [take(prepared.iter_torch_batches(batch_size=_BATCH_ROWS))]
+    yield lambda step_seconds: [take(prepared.iter_torch_batches(batch_size=_BATCH_ROWS), step_seconds)]
 
 
 SYSTEMS: Mapping[str, Callable[[Request], AbstractContextManager[Read]]] = {
@@ -125,18 +128,32 @@ SYSTEMS: Mapping[str, Callable[[Request], AbstractContextManager[Read]]] = {
 
 
 def measure(name: str, request: Request) -> dict[str, Any]:
-    """The seconds of an epoch after the first, and what it gave."""
-    epochs = request["epochs"]
+    """The seconds of an epoch after the first, what it gave, and the share that trainers wait with slow steps."""
     with SYSTEMS[name](request) as read:
-        read()
-        began, before = time.perf_counter(), read_tree_cpu_seconds()
-        taken = [each for _ in range(epochs) for each in read()]
-        return {
-            "seconds": (time.perf_counter() - began) / epochs,
-            "cpu_seconds": (read_tree_cpu_seconds() - before) / epochs,
-            "rows": sum(each.rows for each in taken) / epochs,
-            "total": sum(each.total for each in taken) / epochs,
+        read(0.0)
+        before = read_tree_cpu_seconds()
+        seconds, taken = _read_epochs(read, request["epochs"], 0.0)
+        found = {
+            "seconds": statistics.mean(seconds),
+            "cpu_seconds": (read_tree_cpu_seconds() - before) / request["epochs"],
+            "rows": sum(each.rows for each in taken) / request["epochs"],
+            "total": sum(each.total for each in taken) / request["epochs"],
         }
+        if request["work"] and name not in ("processes", "threads"):
+            batches = -(-found["rows"] // (request["trainers"] * _BATCH_ROWS))
+            # the slowest epoch, because the speed of a machine varies
+            spent, taken = _read_epochs(read, request["epochs"], max(seconds) / batches)
+            found["waited"] = sum(each.waited_seconds for each in taken) / request["trainers"] / sum(spent)
+    return found
+
+
+def _read_epochs(read: Read, epochs: int, step_seconds: float) -> tuple[list[float], list[Taken]]:
+    seconds, taken = [], []
+    for _ in range(epochs):
+        began = time.perf_counter()
+        taken += read(step_seconds)
+        seconds.append(time.perf_counter() - began)
+    return seconds, taken
 
 
 def start(name: str, store_bytes: int) -> Callable[[Request], dict[str, Any]]:

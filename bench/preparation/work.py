@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import multiprocessing
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -112,17 +114,26 @@ def _train_tokenizer(home: Path) -> None:
     tokenizer.save(str(home / "_tokenizer.json"))
 
 
-class Taken(NamedTuple):
-    """What a trainer got in an epoch: rows, and the sum of some of their values."""
+@dataclass(frozen=True)
+class Taken:
+    """What a trainer got in an epoch: rows, the sum of some of their values, and the seconds that it waited."""
 
     rows: int
     total: int
+    waited_seconds: float
 
 
-def take(batches: Iterable[Any]) -> Taken:
-    rows, total = 0, 0
-    for batch in batches:
+def take(batches: Iterable[Any], step_seconds: float = 0.0) -> Taken:
+    """Take all batches, each for as long as a step lasts, which needs no core."""
+    rows, total, waited = 0, 0, 0.0
+    iterator = iter(batches)
+    while True:
+        began = time.perf_counter()
+        batch = next(iterator, None)
+        waited += time.perf_counter() - began
+        if batch is None:
+            return Taken(rows, total, waited)
         values = batch["values"]
         rows += len(values)
         total += int(values.reshape(len(values), -1)[:, ::_SAMPLED].sum())
-    return Taken(rows, total)
+        time.sleep(step_seconds)

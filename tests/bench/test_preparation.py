@@ -15,8 +15,8 @@ from bench.preparation.work import load_rows, make_files, prepare
 _TINY = ["preparation", "--images", "24", "--text", "24", "--rounds", "1", "--epochs", "1"]
 
 
-def _run(seconds: float, total: float = 5.0) -> list[dict[str, Any]]:
-    return [{"rows": 1_000, "seconds": seconds, "cpu_seconds": 2 * seconds, "total": total}] * 3
+def _run(seconds: float, total: float = 5.0, **more: float) -> list[dict[str, Any]]:
+    return [{"rows": 1_000, "seconds": seconds, "cpu_seconds": 2 * seconds, "total": total, **more}] * 3
 
 
 def _measure(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, Any]]:
@@ -35,9 +35,11 @@ def _measure(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) ->
 def test_functions_after_the_shuffle_beside_bare_threads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--parts", "images", "--systems", "threads,windrow-threads", "--places", "after"]
+    options = ["--parts", "images", "--systems", "threads,windrow-threads", "--places", "after", "--work"]
     bare, *prepared = _measure(tmp_path, capsys, *options)
     assert (bare["system"], len(prepared)) == ("threads", 4)
+    assert "waited" not in bare["rounds"][0]
+    assert all(0 <= case["rounds"][0]["waited"] <= 1 for case in prepared)
 
 
 @pytest.mark.nightly
@@ -70,7 +72,8 @@ def test_generated_rows_are_as_large_as_they_say(tmp_path: Path) -> None:
         ({"processes": _run(1.0), "windrow": _run(1.2)}, "0.83 of bare processes"),
         ({"torch": _run(1.2), "windrow": _run(1.1)}, "1.09 of torch's DataLoader"),
         ({"ray": _run(4.0), "windrow": _run(1.0)}, "4.00 of Ray Data"),
-        ({"windrow": _run(9.0)}, ""),
+        ({"processes": _run(1.0), "windrow": _run(1.0, waited=0.04)}, "4.0% waited"),
+        ({"windrow": _run(9.0, waited=0.02)}, ""),
     ],
 )
 def test_what_is_missed(found: dict[str, Any], missed: str) -> None:
@@ -87,7 +90,7 @@ def test_ratios_are_those_of_a_round() -> None:
     case = Case("windrow-ray", "before", "pool", 2)
     _, row = summarize_part("text", {Case("processes"): bare, case: own})[0]
     assert row == (
-        *("text", "windrow-ray", "before", "pool", "2", "333", "0.50", "0.50", "1.00", "0.67", "-", "-"),
+        *("text", "windrow-ray", "before", "pool", "2", "333", "0.50", "0.50", "1.00", "0.67", "-", "-", "-"),
     )
 
 
