@@ -49,7 +49,7 @@ class ArrowFormat(RowGroupFormat):
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
         """Read record batches, grouped to about one part in size."""
         with corruption_is_invalid(self.corruption):
-            layout = _cached_layout(file)
+            layout = file.remembered(_LAYOUTS, find_messages)
             names = layout.schema.names
             # a file can lack columns; without any, one is read to count the rows
             needed = sorted(names.index(name) for name in schema.names if name in names) or [0]
@@ -115,13 +115,6 @@ def _summarise_batches(schema: pa.Schema, headers: Sequence[BatchHeader]) -> Fra
         counts = [column.nulls for column in columns if column.nulls is not None]
         nulls[field.name] = sum(counts) if len(counts) == len(columns) else None
     return FragmentFacts(schema, rows, encoded, variable, nulls)
-
-
-def _cached_layout(file: OpenFile) -> Layout:
-    if not file.version:
-        return find_messages(file)
-    key = f"{file.name}\n{file.size_bytes}\n{file.version}".encode()
-    return _LAYOUTS.get(key, lambda: find_messages(file))
 
 
 def _read_batches(

@@ -171,7 +171,7 @@ class AvroFormat(RowGroupFormat):
         with corruption_is_invalid(self.corruption):
             begin, end = start * RANGE_BYTES, min(stop * RANGE_BYTES, file.size_bytes)
             file.fetch([(max(begin - _SYNC_BYTES, 0), min(end + _BEYOND_BYTES, file.size_bytes))])
-            header = _cached_header(file)
+            header = file.remembered(_HEADERS, _read_header)
             blocks = _iter_blocks(file, header, _find_block(file, header, begin, end), end)
             records = ((block.records, _read_records(file, header, block)) for block in blocks)
             for part in group_by_bytes(records, lambda each: len(each[1])):
@@ -181,13 +181,6 @@ class AvroFormat(RowGroupFormat):
 def load_fastavro() -> Any:
     """Import the library that decodes records; a PlanError if it is not installed."""
     return require("fastavro", "avro", "read_avro()")
-
-
-def _cached_header(file: OpenFile) -> _Header:
-    if not file.version:
-        return _read_header(file)
-    key = f"{file.name}\n{file.size_bytes}\n{file.version}".encode()
-    return _HEADERS.get(key, lambda: _read_header(file))
 
 
 def _read_header(file: OpenFile) -> _Header:

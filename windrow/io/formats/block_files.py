@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -15,8 +15,11 @@ from windrow.io.catalog.manifest import digest_ends
 from windrow.io.storage.error_causes import shows_corruption
 from windrow.io.storage.file_versions import RowGroups, changed
 from windrow.io.storage.filesystems import Files
+from windrow.io.storage.footer_cache import FooterCache
 from windrow.io.storage.range_reads import RemoteFile, join_ranges
 from windrow.io.storage.retries import GaveUpError, Retries
+
+T = TypeVar("T")
 
 _ONCE = Retries(seconds=0)
 
@@ -49,6 +52,14 @@ class OpenFile:
         """Prefetch ranges of a remote file with concurrent requests; later reads find them in memory."""
         if self._remote is not None:
             self._remote.fetch(join_ranges(ranges, self.size_bytes))
+
+    def remembered(self, cache: FooterCache, read: Callable[[OpenFile], T]) -> T:
+        """What ``read`` returns for this version of the file, once in a process if a version was verified."""
+        if not self.version:
+            return read(self)
+        key = f"{self.name}\n{self.size_bytes}\n{self.version}".encode()
+        found: T = cache.get(key, lambda: read(self))
+        return found
 
     @property
     def failed(self) -> bool:

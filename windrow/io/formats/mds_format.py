@@ -120,7 +120,7 @@ class MdsFormat(RowGroupFormat):
             unpack = _find_suffix(file.name)
             read: ReadRange = file.read_range
             if unpack is None:
-                layout = _cached_layout(file)
+                layout = file.remembered(_LAYOUTS, _read_layout)
                 cuts = _cut_samples(layout.samples, file.size_bytes)[start:stop]
                 spans = [(int(layout.offsets[first]), int(layout.offsets[last])) for first, last in cuts]
                 file.fetch(spans)
@@ -291,14 +291,9 @@ def _slice(data: pa.Buffer) -> ReadRange:
     return read
 
 
-def _cached_layout(file: OpenFile) -> _Layout:
-    def read() -> _Layout:
-        file.fetch([(0, min(_HEAD_BYTES, file.size_bytes))])
-        return _parse_layout(file.size_bytes, file.read_range)
-
-    if not file.version:
-        return read()
-    return _LAYOUTS.get(f"{file.name}\n{file.size_bytes}\n{file.version}".encode(), read)
+def _read_layout(file: OpenFile) -> _Layout:
+    file.fetch([(0, min(_HEAD_BYTES, file.size_bytes))])
+    return _parse_layout(file.size_bytes, file.read_range)
 
 
 def _parse_layout(size_bytes: int, read: ReadRange) -> _Layout:

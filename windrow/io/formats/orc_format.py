@@ -198,7 +198,7 @@ class OrcFormat(RowGroupFormat):
         """Read stripes one by one."""
         orc = load_orc()
         with corruption_is_invalid(self.corruption):
-            footer = _cached_footer(file)
+            footer = file.remembered(_FOOTERS, _read_footer)
             stripes = footer.stripes[start:stop]
             chosen = [field for field in schema if field.name in footer.schema.names]
             if not chosen:
@@ -242,13 +242,6 @@ def _name_fields(chosen: Sequence[pa.Field[Any]], stored: pa.Schema) -> list[str
     names = [name for field in chosen for name in walk(field, stored.field(field.name).type, field.name)]
     # liborc takes a point in a name for a path
     return None if any("." in name for name in stored.names) else names
-
-
-def _cached_footer(file: OpenFile) -> _Footer:
-    if not file.version:
-        return _read_footer(file)
-    key = f"{file.name}\n{file.size_bytes}\n{file.version}".encode()
-    return _FOOTERS.get(key, lambda: _read_footer(file))
 
 
 def _weigh(footer: _Footer, kind: pa.DataType, number: int) -> int:

@@ -38,10 +38,9 @@ class FooterCache:
 
     def get(self, digest: bytes, read: Callable[[], Any]) -> Any:
         """The footer of a digest, from the cache or by calling ``read``, whose errors are not cached."""
-        with self._lock:
-            if digest in self._cached:
-                self._cached.move_to_end(digest)
-                return self._cached[digest]
+        found = self.find(digest)
+        if found is not None:
+            return found
         # without the lock, so that footers of several files are read concurrently
         metadata = read()
         with self._lock:
