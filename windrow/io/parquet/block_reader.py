@@ -23,13 +23,13 @@ from windrow.io.catalog.file_format import FileReading
 from windrow.io.catalog.filters import can_prune, filter_columns, with_filter_columns
 from windrow.io.catalog.hive_partitions import conform
 from windrow.io.catalog.manifest import Fragment
-from windrow.io.formats.row_group_format import PART_BYTES, split_into_parts
+from windrow.io.formats.row_group_format import PART_BYTES, group_by_bytes, split_into_parts
 from windrow.io.parquet import chunk_decoder, decoder_library
 from windrow.io.parquet.chunk_decoder import decode_nested
 from windrow.io.parquet.footers import read_footer, summarise
 from windrow.io.parquet.row_ranges import open_ranges
 from windrow.io.parquet.stored_chunks import Chunk
-from windrow.io.parquet.stored_rows import StoredRows, join_groups, read_small_files
+from windrow.io.parquet.stored_rows import StoredRows, read_small_files
 from windrow.io.parquet.verified_files import BlockFile, open_block, remember_footer
 from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files
@@ -107,8 +107,10 @@ class ParquetReader(FileReading):
         groups = block.groups
         if groups.is_cut:
             return self._open_pieces(block, self.schema, PART_BYTES)
-        self._fetch(block, range(groups.start, groups.stop), self.schema)
-        return [StoredRows(block, numbers) for numbers in join_groups(block.footer.metadata, groups)]
+        numbers, row_group = range(groups.start, groups.stop), block.footer.metadata.row_group
+        self._fetch(block, numbers, self.schema)
+        parts = group_by_bytes(numbers, lambda number: int(row_group(number).total_byte_size))
+        return [StoredRows(block, tuple(part)) for part in parts]
 
     def _open_pieces(
         self, block: BlockFile, schema: pa.Schema, part_bytes: int | None = None

@@ -7,14 +7,13 @@ column of all files of a part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from windrow.core.cached_properties import cached_property
-from windrow.io.formats.row_group_format import PART_BYTES
 from windrow.io.formats.whole_file_format import read_contents
 from windrow.io.parquet.row_ranges import RowRange
 from windrow.io.parquet.stored_chunks import Chunk, Fields, NestedLeaf
@@ -35,20 +34,6 @@ def _read_groups(stored: Any, numbers: Sequence[int], names: list[str]) -> pa.Ta
     if table.num_rows != expected or any(len(column) != expected for column in table.columns):
         raise pa.ArrowInvalid(f"pages hold {table.num_rows} rows where the footer states {expected}")
     return table
-
-
-def join_groups(metadata: Any, groups: RowGroups) -> Iterator[tuple[int, ...]]:
-    """Join adjacent row groups into parts of at least `PART_BYTES`, except the last."""
-    joined: list[int] = []
-    joined_bytes = 0
-    for number in range(groups.start, groups.stop):
-        joined.append(number)
-        joined_bytes += metadata.row_group(number).total_byte_size
-        if joined_bytes >= PART_BYTES:
-            yield tuple(joined)
-            joined, joined_bytes = [], 0
-    if joined:
-        yield tuple(joined)
 
 
 def read_small_files(
