@@ -7,7 +7,7 @@ import pickle
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,16 +77,8 @@ class FileSource:
         return f"{self.format.name}({self.files.url!r}: {self.describe()})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # cached properties are larger than these fields, and cheap to recompute
-        columns = (self.schema, self.stored, self.given, self.partitions)
-        return FileSource, (
-            self.files,
-            self.manifest,
-            *columns,
-            self.filter,
-            self.target_block_bytes,
-            self.format,
-        )
+        # cached properties are larger than the fields, and cheap to recompute
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
     @property
     def fingerprint(self) -> str:

@@ -281,12 +281,6 @@ class TableSource(FileSource):
     # files that the filter excludes by their statistics
     pruned_files: int
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        columns = (self.schema, self.stored, self.given, self.partitions)
-        fields = (self.files, self.manifest, *columns, self.filter)
-        more = (self.target_block_bytes, self.format, self.snapshot, self.fitted, self.pruned_files)
-        return TableSource, (*fields, *more)
-
     @property
     def fingerprint(self) -> str:
         """A digest of the table, the commit, the columns and the files."""
