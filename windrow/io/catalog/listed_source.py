@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
 from windrow.core.errors import PlanError
-from windrow.core.source import BlockAddress, BlockPart, BlockReader, BlockTable, RowOrigin, SourceIdentity
+from windrow.core.source import (
+    BlockAddress,
+    BlockPart,
+    BlockReader,
+    BlockTable,
+    RowOrigin,
+    Source,
+    SourceIdentity,
+)
 from windrow.io.catalog.manifest import digest_parts, digest_schema
 from windrow.io.catalog.row_ids import RowIdSource, count_rows
 
@@ -29,34 +37,12 @@ class WholeBlockReader:
         yield self.read(address)
 
 
-class NumberedRows:
+# at run time the properties of a protocol would hide the fields of its subclasses
+_Source = Source if TYPE_CHECKING else object
+
+
+class NumberedRows(_Source):
     """The row ids of a source that has no files: the rank of each row that the reader delivers."""
-
-    if TYPE_CHECKING:
-
-        @property
-        def schema(self) -> pa.Schema: ...
-
-        @property
-        def blocks(self) -> BlockTable: ...
-
-        @property
-        def reader(self) -> BlockReader: ...
-
-        @property
-        def fingerprint(self) -> str: ...
-
-        @property
-        def null_counts(self) -> Mapping[str, int | None]: ...
-
-        def identity(self, files: int | None = None) -> SourceIdentity: ...
-
-        @property
-        def contents(self) -> str: ...
-
-        def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]: ...
-
-        def describe(self) -> str: ...
 
     @property
     def row_filter(self) -> None:
