@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import SourceError
-from windrow.core.source import BlockAddress, BlockTable
+from windrow.core.source import BlockAddress
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.safe_casts import conform_table
-from windrow.io.catalog.value_sizes import fixed_bits, weigh_table
+from windrow.io.catalog.value_sizes import make_block_table, weigh_table
 
 _FIX = "make its columns those of the other partitions with astype() in dask, or give schema="
 
@@ -57,20 +57,14 @@ def list_partitions(
     sample = _first_with_rows(PartitionsReader(frame, convert, schema), addresses)
     row_bytes = max(1, weigh_table(sample) // max(1, sample.num_rows))
     counts = np.full(len(addresses), max(1, sample.num_rows)) if rows is None else np.array(rows)
-    counts = counts.astype(np.int64)
-    exact = rows is not None and all(fixed_bits(field.type) is not None for field in sample.schema)
+    counts, known = counts.astype(np.int64), rows is not None
     # dask's name of a frame contains a digest of its task graph
     digest = hashlib.sha256(f"{frame._name} {frame.npartitions}\n{sample.schema.to_string()}".encode())
     return ListedSource(
         name=name,
         schema=sample.schema,
-        blocks=BlockTable(
-            counts,
-            counts * row_bytes,
-            counts * row_bytes,
-            rows_known=rows is not None,
-            bytes_exact=exact,
-            rows_bounded=rows is not None,
+        blocks=make_block_table(
+            counts, counts * row_bytes, sample.schema, rows_known=known, rows_bounded=known
         ),
         block_addresses=addresses,
         reader=PartitionsReader(frame, convert, sample.schema),

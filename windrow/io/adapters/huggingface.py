@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import SourceError
-from windrow.core.source import BlockAddress, BlockTable
+from windrow.core.source import BlockAddress
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.safe_casts import plain_schema, plain_table
-from windrow.io.catalog.value_sizes import cut_rows, fixed_bits
+from windrow.io.catalog.value_sizes import cut_rows, fixed_bits, make_block_table
 from windrow.io.storage.error_causes import find_cause
 
 # The digest covers this many evenly spaced pages of each file, and all of a small file.
@@ -60,7 +60,7 @@ def list_rows(dataset: Any, name: str, target_block_bytes: int) -> ListedSource:
     return ListedSource(
         name=name,
         schema=schema,
-        blocks=BlockTable(rows, sizes, sizes, rows_known=True, bytes_exact=exact),
+        blocks=make_block_table(rows, sizes, schema),
         block_addresses=tuple(
             BlockAddress(f"{name}, rows {start}-{stop - 1}", (start, stop))
             for start, stop in pairwise(borders.tolist())

@@ -11,16 +11,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.source import BlockAddress, BlockTable
+from windrow.core.source import BlockAddress
 from windrow.io.catalog.content_digest import digest_table
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.safe_casts import cast_table
 from windrow.io.catalog.schemas import unify_schemas
-from windrow.io.catalog.value_sizes import count_nulls, cut_rows, weigh_table, weigh_tables
+from windrow.io.catalog.value_sizes import (
+    count_nulls,
+    cut_rows,
+    make_block_table,
+    weigh_table,
+    weigh_tables,
+)
 
 # Returns what `InMemoryBlocks.__reduce__` returns; None pickles the blocks by value.
 Carry = Callable[["InMemoryBlocks"], "tuple[Any, ...] | None"]
-_BYTES = 8
+# of integers
+_COLUMN, _BYTES = "id", 8
 
 
 class InMemoryBlocks:
@@ -129,28 +136,26 @@ def unpack_table(buffer: pa.Buffer) -> pa.Table:
 class NumbersReader(WholeBlockReader):
     """Generates blocks of integers; a block's locator is (start, stop)."""
 
-    column: str
-
     def read(self, address: BlockAddress) -> pa.Table:
-        """Generate the integers of a block."""
-        return pa.table({self.column: pa.array(np.arange(*address.locator, dtype=np.int64))})
+        return pa.table({_COLUMN: pa.array(np.arange(*address.locator, dtype=np.int64))})
 
 
-def count_up(stop: int, block_rows: int, column: str = "id") -> ListedSource:
+def count_up(stop: int, block_rows: int) -> ListedSource:
     """Create a source of the integers 0 to ``stop`` - 1, in blocks of ``block_rows``; the last can be shorter."""
     starts = np.arange(0, stop, block_rows, dtype=np.int64)
     rows = np.minimum(stop - starts, block_rows)
+    schema = pa.schema([pa.field(_COLUMN, pa.int64())])
     return ListedSource(
         name=f"range({stop})",
-        schema=pa.schema([pa.field(column, pa.int64())]),
-        blocks=BlockTable(rows, rows * _BYTES, rows * _BYTES, rows_known=True, bytes_exact=True),
+        schema=schema,
+        blocks=make_block_table(rows, rows * _BYTES, schema),
         block_addresses=tuple(
             BlockAddress(f"range, rows {start}-{start + count - 1}", (start, start + count))
             for start, count in zip(starts.tolist(), rows.tolist(), strict=True)
         ),
-        reader=NumbersReader(column),
-        fingerprint=hashlib.sha256(f"range {column} {stop}".encode()).hexdigest(),
-        null_counts={column: 0},
+        reader=NumbersReader(),
+        fingerprint=hashlib.sha256(f"range {_COLUMN} {stop}".encode()).hexdigest(),
+        null_counts={_COLUMN: 0},
         block_bytes=block_rows * _BYTES,
         fragments=1,
     )

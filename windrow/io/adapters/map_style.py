@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.errors import SourceError
-from windrow.core.source import BlockAddress, BlockTable
+from windrow.core.source import BlockAddress
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.safe_casts import conform_table
-from windrow.io.catalog.value_sizes import cut_rows, fixed_bits, weigh_table
+from windrow.io.catalog.value_sizes import cut_rows, make_block_table, weigh_table
 
 _SAMPLED_ITEMS = 8
 
@@ -64,11 +64,10 @@ def index_items(items: Any, convert: Convert, name: str, target_block_bytes: int
     counts = np.diff(borders)
     kind = type(items)
     text = f"{kind.__module__}.{kind.__qualname__} {rows}\n{sample.schema.to_string()}"
-    exact = all(fixed_bits(field.type) is not None for field in sample.schema)
     return ListedSource(
         name=f"{name}({kind.__qualname__})",
         schema=sample.schema,
-        blocks=BlockTable(counts, counts * row_bytes, counts * row_bytes, rows_known=True, bytes_exact=exact),
+        blocks=make_block_table(counts, counts * row_bytes, sample.schema),
         block_addresses=tuple(
             BlockAddress(f"{name}, items {start}-{stop - 1}", range(start, stop))
             for start, stop in pairwise(borders.tolist())

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.arrow_support import check_supported
 from windrow.core.errors import PlanError, SourceError
-from windrow.core.source import BlockAddress, BlockTable
+from windrow.core.source import BlockAddress
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.adapters.sql_queries import (
     SqlQuery,
@@ -28,7 +27,7 @@ from windrow.io.adapters.sql_queries import (
 from windrow.io.adapters.staged_tables import stage_tables
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.safe_casts import conform_table
-from windrow.io.catalog.value_sizes import cut_rows, fixed_bits, offset_bytes
+from windrow.io.catalog.value_sizes import cut_rows, make_block_table, measure_values
 
 _SAMPLED_ROWS = 1024
 # literals in one statement
@@ -118,8 +117,7 @@ def open_partitions(
         )
     schema = pa.schema([sample.schema.field(name) for name in (names if columns is None else columns)])
     check_supported(schema, query.name)
-    widths = {field.name: _measure(field, sample) for field in schema}
-    row_bytes = max(1 / 8, sum(widths.values()))
+    row_bytes = max(1 / 8, sum(measure_values(field.name, field.type, sample) for field in schema))
     size = max(1, round(rows * row_bytes))
     edges = cut_rows(rows, size, target_block_bytes if partitions is None else max(1, -(-size // partitions)))
     ranges = _find_ranges(query, key, edges.tolist())
@@ -130,13 +128,7 @@ def open_partitions(
     return ListedSource(
         name=query.name,
         schema=schema,
-        blocks=BlockTable(
-            counts,
-            sizes,
-            sizes,
-            rows_known=True,
-            bytes_exact=all(fixed_bits(field.type) is not None for field in schema),
-        ),
+        blocks=make_block_table(counts, sizes, schema),
         block_addresses=tuple(
             BlockAddress(f"{query.name}, partition {number}", span) for number, span in enumerate(ranges)
         ),
@@ -274,12 +266,3 @@ def _find_ranges(query: SqlQuery, key: str, edges: Sequence[int]) -> list[_Range
 def _copy_bytes(value: Any) -> Any:
     """A key; bytes for the views of them that some drivers return, which cannot be pickled."""
     return bytes(value) if isinstance(value, (memoryview, bytearray)) else value
-
-
-def _measure(field: pa.Field[Any], sample: pa.Table) -> float:
-    """The bytes in memory of a value: exact, or the mean of the sample."""
-    bits = fixed_bits(field.type)
-    if bits is not None:
-        return bits / 8
-    least = max(1, offset_bytes(field.type))
-    return max(arrow_bytes(sample[field.name]) / max(1, sample.num_rows), least)

@@ -17,13 +17,13 @@ import pyarrow as pa
 from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import SourceError
 from windrow.core.offsets import check_layout
-from windrow.core.source import BlockAddress, BlockTable
+from windrow.core.source import BlockAddress
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.adapters.temporary_folder import LeasedFolder
 from windrow.io.catalog.content_digest import digest_table
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.safe_casts import conform_table
-from windrow.io.catalog.value_sizes import count_nulls, fixed_bits, weigh_table
+from windrow.io.catalog.value_sizes import count_nulls, fixed_bits, make_block_table, weigh_table
 from windrow.io.storage.error_causes import find_cause, shows_corruption
 
 _FIX = "give schema= with all columns and the types that hold every value, or leave others out"
@@ -116,13 +116,12 @@ def _source(
 ) -> ListedSource:
     ends = list(accumulate(block.rows for block in written))
     digest = hashlib.sha256("\n".join(block.digest for block in written).encode())
-    exact = all(fixed_bits(field.type) is not None for field in schema)
     rows = np.array([block.rows for block in written], np.int64)
     sizes = np.array([block.size_bytes for block in written], np.int64)
     return ListedSource(
         name=name,
         schema=schema,
-        blocks=BlockTable(rows, sizes, sizes, rows_known=True, bytes_exact=exact),
+        blocks=make_block_table(rows, sizes, schema),
         block_addresses=tuple(
             BlockAddress(f"{name}, rows {end - block.rows}-{end - 1}", block.file)
             for end, block in zip(ends, written, strict=True)

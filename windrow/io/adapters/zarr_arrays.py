@@ -11,17 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
-from windrow.core.source import BlockAddress, BlockTable, CorruptBlockError
+from windrow.core.source import BlockAddress, CorruptBlockError
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.adapters.zarr_store import ZarrStore
 from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.listing import check_connection
 from windrow.io.catalog.manifest import digest_parts
-from windrow.io.catalog.value_sizes import fixed_bits, offset_bytes
+from windrow.io.catalog.value_sizes import estimate_blocks, fixed_bits, measure_values
 from windrow.io.formats.array_columns import (
     ArrayColumn,
     array_type,
@@ -125,24 +124,21 @@ def open_zarr(
         raise PlanError(f"columns={columns!r} must name whole columns of {stores[0].url}")
     reader = ZarrReader(tuple(by_name[name] for name in schema.names), schema)
     paths_read = tuple(sorted({column.path for column in reader.columns}))
+    digests = [_digest_metadata(_open_arrays(store, paths_read)) for store in stores]
     ranges = [
-        (
-            store,
-            _digest_metadata(_open_arrays(store, paths_read)),
-            first,
-            min(first + layout.step, layout.rows),
-        )
-        for store, layout in zip(stores, layouts, strict=True)
+        (store, digest, first, min(first + layout.step, layout.rows))
+        for store, digest, layout in zip(stores, digests, layouts, strict=True)
         for first in range(0, layout.rows, layout.step)
     ]
     keys = [store.list_keys() for store in stores]
     sizes = [f"{key} {size}" for one in keys for key, size, _ in one]
     versions = [version for one in keys for _, _, version in one]
+    rows = np.array([last - first for _, _, first, last in ranges], np.int64)
     named = stores[0].url if len(stores) == 1 else f"{stores[0].url} and {len(stores) - 1:,} more"
     return ZarrSource(
         name=f"Zarr({named!r})",
         schema=schema,
-        blocks=_block_table(ranges, schema, _measure(stores[0], reader.columns, layouts[0].rows)),
+        blocks=estimate_blocks(rows, _measure(stores[0], reader.columns, layouts[0].rows), schema),
         block_addresses=tuple(
             BlockAddress(f"{store.url}, rows {first}-{last - 1}", (store, digest, first, last))
             for store, digest, first, last in ranges
@@ -319,27 +315,10 @@ def _digest(lines: Sequence[str]) -> str:
 
 def _measure(store: ZarrStore, columns: Sequence[ArrayColumn], rows: int) -> dict[str, float]:
     """The bytes in memory of a value of each column: exact, or the mean of the first rows."""
-    widths = {column.name: fixed_bits(column.type) for column in columns}
-    varying = [column for column in columns if widths[column.name] is None]
-    count, sample = min(rows, _SAMPLED_ROWS), None
-    if varying and count:
+    varying = [column for column in columns if fixed_bits(column.type) is None]
+    sample = None
+    if varying and rows:
         arrays = _open_arrays(store, tuple(sorted({column.path for column in varying})))
         with store.mapped_errors(f"{store.url}: its first rows cannot be read", _CORRUPT):
-            sample = read_rows(arrays, varying, 0, count)
-    return {column.name: _width(column, widths[column.name], sample, count) for column in columns}
-
-
-def _width(column: ArrayColumn, bits: int | None, sample: pa.Table | None, rows: int) -> float:
-    if bits is not None:
-        return bits / 8
-    least = max(1, offset_bytes(column.type))
-    return least if sample is None else max(arrow_bytes(sample[column.name]) / rows, least)
-
-
-def _block_table(
-    ranges: Sequence[tuple[ZarrStore, str, int, int]], schema: pa.Schema, widths: Mapping[str, float]
-) -> BlockTable:
-    rows = np.array([last - first for _, _, first, last in ranges], np.int64)
-    sizes = sum((np.ceil(rows * widths[name]).astype(np.int64) for name in schema.names), np.zeros_like(rows))
-    exact = all(fixed_bits(column.type) is not None for column in schema)
-    return BlockTable(rows, sizes, sizes, rows_known=True, bytes_exact=exact)
+            sample = read_rows(arrays, varying, 0, min(rows, _SAMPLED_ROWS))
+    return {column.name: measure_values(column.name, column.type, sample) for column in columns}

@@ -37,8 +37,11 @@ class WholeBlockReader:
         yield self.read(address)
 
 
-# at run time the properties of a protocol would hide the fields of its subclasses
-_Source = Source if TYPE_CHECKING else object
+if TYPE_CHECKING:
+    _Source = Source
+else:
+    # at run time the properties of a protocol would hide the fields of its subclasses
+    _Source = object
 
 
 class NumberedRows(_Source):

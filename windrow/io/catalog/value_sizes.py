@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
@@ -10,6 +12,8 @@ from numpy.typing import NDArray
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.source import BlockTable
 from windrow.io.catalog.content_digest import child_range
+
+Ints = NDArray[np.int64]
 
 
 def fixed_bits(kind: pa.DataType) -> int | None:
@@ -68,7 +72,7 @@ def leaf_indices(schema: pa.Schema) -> list[range]:
     return indices
 
 
-def cut_rows(rows: int, size_bytes: int, target_bytes: int) -> NDArray[np.int64]:
+def cut_rows(rows: int, size_bytes: int, target_bytes: int) -> Ints:
     """Block boundaries: the fewest blocks of equal rows, give or take one, whose mean size stays within the target.
 
     Examples
@@ -89,8 +93,38 @@ def weigh_tables(tables: list[pa.Table], schema: pa.Schema) -> BlockTable:
     """The rows and bytes of blocks given as tables."""
     rows = np.array([table.num_rows for table in tables], np.int64)
     sizes = np.array([weigh_table(table) for table in tables], np.int64)
-    exact = all(fixed_bits(kind) is not None for kind in schema.types)
-    return BlockTable(rows, sizes, sizes, rows_known=True, bytes_exact=exact)
+    return make_block_table(rows, sizes, schema)
+
+
+def make_block_table(
+    rows: Ints, size_bytes: Ints, schema: pa.Schema, *, rows_known: bool = True, rows_bounded: bool = True
+) -> BlockTable:
+    """(blocks,) rows and bytes, which are exact if every column has a fixed width; flags as of `BlockTable`."""
+    exact = rows_bounded and all(fixed_bits(kind) is not None for kind in schema.types)
+    return BlockTable(rows, size_bytes, size_bytes, rows_known, exact, rows_bounded)
+
+
+def estimate_blocks(
+    rows: Ints, value_bytes: Mapping[str, float], schema: pa.Schema, *, rows_known: bool = True
+) -> BlockTable:
+    """Blocks of some rows, given the mean bytes of a value of each column."""
+    columns = (np.ceil(rows * value_bytes[name]).astype(np.int64) for name in schema.names)
+    return make_block_table(rows, sum(columns, np.zeros_like(rows)), schema, rows_known=rows_known)
+
+
+def measure_values(name: str, kind: pa.DataType, sample: pa.Table | None) -> float:
+    """The bytes in memory of a column's values: exact, or the mean of sampled rows, at least those of an offset.
+
+    >>> measure_values("x", pa.bool_(), None), measure_values("s", pa.string(), pa.table({"s": ["abcd", "efgh"]}))
+    (0.125, 8.0)
+    """
+    bits = fixed_bits(kind)
+    if bits is not None:
+        return bits / 8
+    least = max(1, offset_bytes(kind))
+    if sample is None or not sample.num_rows:
+        return least
+    return max(arrow_bytes(sample[name]) / sample.num_rows, least)
 
 
 def count_nulls(table: pa.Table) -> dict[str, int]:

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from windrow.core.arrow_bytes import arrow_bytes
 from windrow.io.catalog.manifest import FragmentFacts
-from windrow.io.catalog.value_sizes import fixed_bits, offset_bytes
+from windrow.io.catalog.value_sizes import fixed_bits, measure_values
 from windrow.io.formats.array_columns import ArrayColumn, choose_row_step, holds_times
 from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.hdf5_files import (
@@ -130,7 +129,4 @@ def _measure(layout: _Layout, columns: Sequence[ArrayColumn]) -> dict[str, float
     """The mean bytes in memory of a value of variable length, from the first rows."""
     rows = min(layout.rows, _SAMPLED_ROWS)
     sample = _read(layout.datasets, columns, 0, rows) if columns and rows else None
-    least = {column.name: max(1, offset_bytes(column.type)) for column in columns}
-    if sample is None:
-        return dict(least)
-    return {name: max(arrow_bytes(sample[name]) / rows, size) for name, size in least.items()}
+    return {column.name: measure_values(column.name, column.type, sample) for column in columns}

@@ -17,19 +17,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.arrow_support import empty_table
 from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
-from windrow.core.source import BlockAddress, BlockTable
+from windrow.core.source import BlockAddress
 from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.filters import check_filter, digest_filter, filter_columns, kept_places
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.row_ids import count_rows
 from windrow.io.catalog.safe_casts import cast_table
-from windrow.io.catalog.value_sizes import fixed_bits, offset_bytes
+from windrow.io.catalog.value_sizes import estimate_blocks, fixed_bits, measure_values
 from windrow.io.storage.credentials import check_options, find_secrets, redact
 from windrow.io.tables.library_errors import check_time_zone, mapped_errors
 
@@ -217,10 +216,11 @@ def open_lance(
     ranges = _cut(fragments, sum(widths.values()), target_block_bytes)
     columns_text = "\n".join(f"{column.name}: {column.type}" for column in table_schema)
     name = f"Lance table({display_name!r}: version {table.version})"
+    rows = np.array([count for _, _, count in ranges], np.int64)
     return LanceSource(
         name=name,
         schema=schema,
-        blocks=_block_table(ranges, schema, widths, filtered=filter is not None),
+        blocks=estimate_blocks(rows, widths, schema, rows_known=filter is None),
         block_addresses=tuple(_address(display_name, *one) for one in ranges),
         reader=reader,
         fingerprint=hashlib.sha256(f"Lance\0{digest}\0{table.version}\0{columns_text}".encode()).hexdigest(),
@@ -277,23 +277,13 @@ def _plan_reader(
 
 def _measure(dataset: Any, table_schema: pa.Schema) -> dict[str, float]:
     """The in-memory bytes per value of each column: exact, or the mean of a sample."""
-    exact = {column.name: fixed_bits(column.type) for column in table_schema}
-    varying = [name for name, bits in exact.items() if bits is None]
-    fragments = dataset.get_fragments()
-    sizes = dict.fromkeys(varying, 0)
-    rows = 0
-    if varying:
-        for place in range(min(len(fragments), _SAMPLED_FRAGMENTS)):
-            fragment = fragments[place * len(fragments) // min(len(fragments), _SAMPLED_FRAGMENTS)]
-            sample = scan_rows(fragment, varying, 0, _SAMPLED_ROWS)
-            rows += sample.num_rows
-            for name in varying:
-                sizes[name] += arrow_bytes(sample[name])
-    means = {
-        name: max(size / max(rows, 1), offset_bytes(table_schema.field(name).type))
-        for name, size in sizes.items()
-    }
-    return {name: means[name] if bits is None else bits / 8 for name, bits in exact.items()}
+    varying = [column.name for column in table_schema if fixed_bits(column.type) is None]
+    fragments = dataset.get_fragments() if varying else []
+    count = min(len(fragments), _SAMPLED_FRAGMENTS)
+    sampled = (fragments[place * len(fragments) // count] for place in range(count))
+    tables = [scan_rows(fragment, varying, 0, _SAMPLED_ROWS) for fragment in sampled]
+    sample = pa.concat_tables(tables) if tables else None
+    return {column.name: measure_values(column.name, column.type, sample) for column in table_schema}
 
 
 def _cut(
@@ -307,15 +297,6 @@ def _cut(
         edges = [rows * place // count for place in range(count + 1)] if count else []
         ranges += [(number, start, stop - start) for start, stop in pairwise(edges)]
     return ranges
-
-
-def _block_table(
-    ranges: Sequence[tuple[int, int, int]], schema: pa.Schema, widths: Mapping[str, float], *, filtered: bool
-) -> BlockTable:
-    rows = np.array([rows for _, _, rows in ranges], np.int64)
-    sizes = sum((np.ceil(rows * widths[name]).astype(np.int64) for name in schema.names), np.zeros_like(rows))
-    exact = all(fixed_bits(column.type) is not None for column in schema)
-    return BlockTable(rows, sizes, sizes, rows_known=not filtered, bytes_exact=exact)
 
 
 def _address(display_name: str, number: int, start: int, rows: int) -> BlockAddress:
