@@ -44,11 +44,9 @@ class InMemoryBlocks:
         self.carried: Any = None
 
     def block(self, number: int) -> pa.Table:
-        """The table of a block."""
         return self._tables[number]
 
     def pack(self) -> list[pa.Buffer]:
-        """Serialize all blocks."""
         return [_pack_table(table) for table in self._tables]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -64,7 +62,6 @@ class InMemoryReader(WholeBlockReader):
     held: Any
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """The table of a block."""
         return self.held.block(address.locator)
 
 

@@ -36,7 +36,6 @@ class AdbcUri:
     uri: str = field(repr=False)
 
     def __call__(self) -> Any:
-        """Open a connection."""
         scheme, _, rest = self.uri.partition("://")
         if scheme == "sqlite":
             driver = require("adbc_driver_sqlite.dbapi", "adbc", "read_sql() with a URI")

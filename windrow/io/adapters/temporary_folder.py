@@ -43,7 +43,6 @@ class LeasedFolder:
         self._finalizer = weakref.finalize(self, _remove, self.path, lease, os.getpid())
 
     def delete(self) -> None:
-        """Delete the folder now."""
         self._finalizer()
 
     def __reduce__(self) -> tuple[Any, ...]:

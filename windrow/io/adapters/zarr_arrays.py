@@ -56,7 +56,6 @@ class ZarrReader(WholeBlockReader):
     schema: pa.Schema
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block, rows in stored order."""
         store, digest, first, last = address.locator
         arrays = _open_arrays(store, tuple(sorted({column.path for column in self.columns})))
         if digest != _digest_metadata(arrays):

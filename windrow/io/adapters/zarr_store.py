@@ -53,7 +53,6 @@ class ZarrStore:
 
     @property
     def is_zip(self) -> bool:
-        """Whether the store is a zip file on local disk."""
         return self.filesystem is None and os.path.isfile(self.path)
 
     def list_keys(self) -> list[tuple[str, int, str]]:
@@ -80,7 +79,6 @@ class ZarrStore:
             )
 
     def find_info(self, path: str) -> Any:
-        """What the filesystem tells of an object."""
         return self.retries.read(lambda: self.client.info(path), 0)
 
     def _list_local(self) -> Iterator[tuple[str, int, str]]:

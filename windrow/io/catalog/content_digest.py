@@ -63,7 +63,6 @@ class _Content:
                 self._update(path + kind, values)
 
     def digest(self) -> bytes:
-        """The digest of all streams."""
         whole = hashlib.sha256(repr(sorted(self._rows.items())).encode())
         for path, stream in sorted(self._streams.items()):
             whole.update(path.encode() + stream.digest())

@@ -218,7 +218,6 @@ class FileSource:
 
     @property
     def schema_changes(self) -> tuple[str, ...]:
-        """How files differ from the dataset's columns; see `windrow.core.source.schema_changes`."""
         return describe_changes(self.manifest, self.schema, self.partitions.schema.names)
 
     def save_manifest(self, path: str | os.PathLike[str]) -> None:

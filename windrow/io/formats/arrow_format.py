@@ -36,7 +36,6 @@ class ArrowFormat(RowGroupFormat):
     options: str = ""
 
     def summarise(self, file: OpenFile) -> FragmentFacts:
-        """Read a file's message headers."""
         layout = find_messages(file)
         file.fetch([(batch.start, batch.body) for batch in layout.batches])
         headers = [read_header(file, batch) for batch in layout.batches]
@@ -47,7 +46,6 @@ class ArrowFormat(RowGroupFormat):
         return not any(_shares_memory(field.type) for field in schema)
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read record batches, grouped to about one part in size."""
         with corruption_is_invalid(self.corruption):
             layout = file.remembered(_LAYOUTS, find_messages)
             names = layout.schema.names

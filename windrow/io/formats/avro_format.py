@@ -132,7 +132,6 @@ class AvroFormat(RowGroupFormat):
     options: str = f"ranges of {RANGE_BYTES} bytes"
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
-        """Unify the columns of files; those that Arrow cannot hold are errors where they are selected."""
         return merge_readable(schemas)
 
     def summarise(self, file: OpenFile) -> FragmentFacts:
@@ -166,7 +165,6 @@ class AvroFormat(RowGroupFormat):
         return FragmentFacts(schema, rows, [round(size * growth) for size in stored], variable, nulls)
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read the blocks of ranges, grouped to about one part in size."""
         load_fastavro()
         with corruption_is_invalid(self.corruption):
             begin, end = start * RANGE_BYTES, min(stop * RANGE_BYTES, file.size_bytes)

@@ -158,7 +158,6 @@ class CsvOptions:
         return self.skip_rows + self.header
 
     def after_skipped(self, text: pa.Buffer) -> pa.Buffer:
-        """A file's head without the skipped lines."""
         lines = re.match(rb"(?:[^\n]*\n){%d}" % self.skip_rows, text)
         return text.slice(lines.end() if lines else 0)
 
@@ -177,11 +176,9 @@ class CsvFormat(LineFormat):
 
     @property
     def options(self) -> str:
-        """All options: each affects values."""
         return f"{self.lines}, {self.rows}"
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
-        """Unify the inferred types over all files."""
         merged = unify_inferred(schemas, widen_text, fix="give column_names=")
         for name in () if self.given_schema else self.rows.dtypes or ():
             if name not in merged.schema.names:
@@ -190,11 +187,9 @@ class CsvFormat(LineFormat):
 
     @property
     def needs_head(self) -> bool:
-        """Whether the header names the columns."""
         return not self.rows.column_names
 
     def parse(self, piece: Piece, schema: pa.Schema) -> pa.Table:
-        """Parse rows of CSV; an open quote is an error that names its line."""
         text, at_start = piece.text, piece.at_start
         if not text.size:
             return empty_table(schema)
@@ -224,7 +219,6 @@ class CsvFormat(LineFormat):
                 yield whole
 
     def describe(self, file: OpenFile, head: Head) -> FragmentFacts:
-        """Infer the columns from the rows in the head."""
         text = head.data
         if not bytes(self.rows.after_skipped(text)).strip() and not self.rows.column_names:
             return estimate_facts(pa.table({}), 0, [])

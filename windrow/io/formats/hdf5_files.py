@@ -81,7 +81,6 @@ class RemoteBytes(SeekableFile):
             self._file.read_range(*span)
 
     def readinto(self, out: Any) -> int:
-        """Fill a buffer from the current offset."""
         start, stop = self._offset, min(self._offset + len(out), self._size)
         if stop <= start:
             return 0

@@ -56,7 +56,6 @@ class Hdf5Format(RowGroupFormat):
 
     @property
     def options(self) -> str:
-        """The datasets that columns are read from."""
         return "" if self.paths is None else f"columns={dict(self.paths)!r}"
 
     def can_map(self, schema: pa.Schema) -> bool:
@@ -64,7 +63,6 @@ class Hdf5Format(RowGroupFormat):
         return False
 
     def summarise(self, file: OpenFile) -> FragmentFacts:
-        """Read the shapes and types of the datasets, and a few values of variable length."""
         with open_hdf5(file) as (opened, _):
             layout = self._lay_out(opened)
             rows = [last - first for first, last in layout.cuts]

@@ -60,7 +60,6 @@ class ImageFormat(WholeFileFormat):
 
     @property
     def options(self) -> str:
-        """The size and mode of images."""
         kind = "tensors of variable shape" if self.size is None else self.size
         return f"size={kind}, mode={self.mode!r}"
 
@@ -84,11 +83,9 @@ class ImageFormat(WholeFileFormat):
         )
 
     def estimate_row_bytes(self, size_bytes: int) -> int:
-        """Estimate the decoded bytes of an image file of this size."""
         return self._pixels.pixel_bytes * prod(self.size) if self.size else _GROWTH * size_bytes
 
     def columns(self, files: Files, contents: Contents, names: Sequence[str]) -> Mapping[str, pa.Array]:
-        """(files,) decoded images."""
         if self.size is not None:
             stacked = np.empty((len(contents.paths), *self._pixels.shape(*self.size)), self._pixels.dtype)
             for place, image in enumerate(self._decode_all(files, contents)):

@@ -58,16 +58,13 @@ class PixelFormat:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of a value."""
         return np.dtype(_MODES[self.mode][1])
 
     @property
     def pixel_bytes(self) -> int:
-        """The bytes of a pixel in an array."""
         return _MODES[self.mode][0] * self.dtype.itemsize
 
     def shape(self, height: int, width: int) -> tuple[int, ...]:
-        """The array shape of an image."""
         channels = _MODES[self.mode][0]
         return (height, width, channels) if channels > 1 else (height, width)
 

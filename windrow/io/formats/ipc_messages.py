@@ -40,12 +40,10 @@ class Message:
 
     @property
     def body(self) -> int:
-        """The offset of its body."""
         return self.start + self.header_bytes
 
     @property
     def stop(self) -> int:
-        """The offset after its end."""
         return self.body + self.body_bytes
 
 
@@ -60,12 +58,10 @@ class Layout:
 
     @property
     def batches(self) -> list[Message]:
-        """The record batches."""
         return [message for message in self.messages if message.dictionary is None]
 
     @property
     def dictionaries(self) -> list[Message]:
-        """The dictionaries and their deltas."""
         return [message for message in self.messages if message.dictionary is not None]
 
     @property
@@ -226,7 +222,6 @@ class _FlatTable:
         return default if place is None else int(_unpack(form, self.data, place))
 
     def table(self, slot: int) -> _FlatTable | None:
-        """A nested table."""
         place = self._place(slot)
         return None if place is None else _FlatTable(self.data, place + _unpack("I", self.data, place))
 

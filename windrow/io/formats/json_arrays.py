@@ -114,7 +114,6 @@ class _Scanner:
         return lines, int(commas[-1]) + 1 if commas.size else 0
 
     def check_end(self) -> None:
-        """Raise ``ArrowInvalid`` if the array is not closed."""
         if not self._has_ended:
             raise pa.ArrowInvalid("the array that the file holds is not closed: the file is truncated")
 

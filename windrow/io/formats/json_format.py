@@ -56,15 +56,12 @@ class JsonFormat(LineFormat):
 
     @property
     def options(self) -> str:
-        """The options that affect values."""
         return f"{self.lines}, dtypes={type_names(self.dtypes)}"
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
-        """Unify the inferred types over all files; a column can be missing from some."""
         return unify_inferred(schemas, widen_json, fix="give dtypes=", conflict_fix=_CONFLICT_FIX)
 
     def for_columns(self, schema: pa.Schema, stored: pa.Schema) -> JsonFormat:
-        """The format that knows whether all columns are read."""
         complete = not self.given_schema and all(field in schema for field in stored)
         return replace(self, complete=complete)
 
@@ -123,7 +120,6 @@ class JsonFormat(LineFormat):
         )
 
     def describe(self, file: OpenFile, head: Head) -> FragmentFacts:
-        """Infer the columns from the objects in the head."""
         given = pa.schema(list((self.dtypes or {}).items()))
         try:
             sample = self._parse(head.data, given, "infer")

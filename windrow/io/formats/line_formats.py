@@ -132,7 +132,6 @@ class LineFormat(SampledFormat):
         return map(cut_lines, self.lines.heads(file))
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        """Read ranges of a file as a table."""
         tables = list(self._parse_range(file, start, stop, schema))
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
@@ -226,19 +225,15 @@ class TextFormat(LineFormat):
 
     @property
     def options(self) -> str:
-        """The options that affect rows."""
         return f"{self.lines}, drop_empty_lines={self.drop_empty_lines}"
 
     def parse(self, piece: Piece, schema: pa.Schema) -> pa.Table:
-        """Split text into lines."""
         return self._split(piece.text)
 
     def explain(self, error: Exception, piece: Piece, schema: pa.Schema) -> str:
-        """Add a fix to an error."""
         return f"{error}; repair the file, or check encoding= and compression="
 
     def describe(self, file: OpenFile, head: Head) -> FragmentFacts:
-        """Estimate the number of lines from those in the head."""
         try:
             sample = self._split(head.data)
         except pa.ArrowInvalid as error:

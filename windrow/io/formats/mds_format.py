@@ -90,7 +90,6 @@ class MdsFormat(RowGroupFormat):
     options: str = ""
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
-        """Unify the columns of shards; those that cannot be read are errors where they are selected."""
         return merge_readable(schemas)
 
     def read_index(self, files: Files, versions: Mapping[str, Version]) -> Mapping[str, FragmentFacts]:
@@ -115,7 +114,6 @@ class MdsFormat(RowGroupFormat):
         return facts
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read ranges of samples one by one."""
         with corruption_is_invalid(self.corruption):
             unpack = _find_suffix(file.name)
             read: ReadRange = file.read_range

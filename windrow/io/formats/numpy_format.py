@@ -58,7 +58,6 @@ class _StoredArray:
 
     @property
     def row_bytes(self) -> int:
-        """Stored bytes per row."""
         return int(self.dtype.itemsize) * prod(self.shape[1:])
 
     def ranges(self, first: int, last: int) -> list[tuple[int, int]]:
@@ -199,11 +198,9 @@ class NumpyFormat(RowGroupFormat):
 
     @property
     def options(self) -> str:
-        """The column name of unnamed arrays."""
         return f"column={self.column!r}"
 
     def summarise(self, file: OpenFile) -> FragmentFacts:
-        """Read the array headers of a file."""
         arrays = _find_arrays(file)
         _check_lengths(arrays)
         columns = {name: column for array in arrays for name, column in self._columns(array).items()}
@@ -220,7 +217,6 @@ class NumpyFormat(RowGroupFormat):
         return FragmentFacts(schema, rows, [count * row_bytes for count in rows], variable, nulls)
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read row ranges one by one."""
         with corruption_is_invalid(self.corruption):
             every = _find_arrays(file)
             arrays = [array for array in every if set(self._names(array)) & set(schema.names)] or every[:1]

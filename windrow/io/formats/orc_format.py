@@ -175,7 +175,6 @@ class OrcFormat(RowGroupFormat):
     options: str = ""
 
     def summarise(self, file: OpenFile) -> FragmentFacts:
-        """Read the footer of a file."""
         footer = _read_footer(file)
         rows = [stripe.rows for stripe in footer.stripes]
         sizes = {
@@ -195,7 +194,6 @@ class OrcFormat(RowGroupFormat):
         return FragmentFacts(footer.schema, rows, encoded, variable, nulls)
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read stripes one by one."""
         orc = load_orc()
         with corruption_is_invalid(self.corruption):
             footer = file.remembered(_FOOTERS, _read_footer)

@@ -80,7 +80,6 @@ class RowGroupFormat:
         return Fragment(version, digest, facts)
 
     def reader(self, reading: FileReading) -> RowGroupReader:
-        """Make a reader of blocks; see `windrow.io.catalog.file_format.FileFormat`."""
         return RowGroupReader(**vars(reading), format=self.for_columns(reading.schema, reading.stored))
 
     def for_columns(self, schema: pa.Schema, stored: pa.Schema) -> RowGroupFormat:
@@ -116,12 +115,10 @@ class RowGroupReader(FileReading):
     format: RowGroupFormat
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block, single-threaded, rows in stored order."""
         return _concat(self._read_all(address.locator, address))
 
     @property
     def maps_files(self) -> bool:
-        """Whether parts can be views of memory-mapped files."""
         return self.files.local and self.format.can_map(self._stored_columns(self.needed_columns()))
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
@@ -265,7 +262,6 @@ class RecordFormat(SampledFormat):
     compression: str | None
 
     def heads(self, file: OpenFile) -> Iterator[Head]:
-        """Yield ever longer heads of a file, decompressed."""
         return read_heads(file, find_codec(self.compression, file.name))
 
     def read_content(self, file: OpenFile) -> pa.Buffer:

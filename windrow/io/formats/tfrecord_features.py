@@ -76,7 +76,6 @@ class Feature:
     absent: list[int] = field(default_factory=list)
 
     def add(self, message: Any) -> None:
-        """Append the feature of the next example."""
         kind = message.WhichOneof("kind")
         if kind is None:
             self.skip()

@@ -51,19 +51,15 @@ class TFRecordFormat(RecordFormat):
 
     @property
     def options(self) -> str:
-        """The options that affect values."""
         return f"compression={self.compression}, features={type_names(self.features)}"
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
-        """Unify the inferred types over all files; a feature can be missing from some."""
         return unify_inferred(schemas, widen_features, fix="give features=")
 
     def for_columns(self, schema: pa.Schema, stored: pa.Schema) -> TFRecordFormat:
-        """The format that knows whether all features are read."""
         return replace(self, complete=self.features is None and set(stored.names) <= set(schema.names))
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read records in batches of some megabytes."""
         content = self.read_content(file)
         first = 0
         try:
@@ -79,7 +75,6 @@ class TFRecordFormat(RecordFormat):
             raise CorruptBlockError(f"{where}: {error}; check whether it holds tf.train.Example") from error
 
     def describe(self, file: OpenFile, head: Head) -> FragmentFacts:
-        """Infer the columns from the first records."""
         try:
             records = list(islice(iter_records(head.data, whole=head.whole), _SAMPLE_RECORDS))
             sample = self._sample(records)

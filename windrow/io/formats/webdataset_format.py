@@ -240,19 +240,15 @@ class WebDatasetFormat(RecordFormat):
 
     @property
     def options(self) -> str:
-        """The options that affect values."""
         return f"compression={self.compression}, decode={self.decode}, dtypes={type_names(self.dtypes)}"
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
-        """Unify the inferred types over all archives; an extension can be missing from some."""
         return unify_inferred(schemas, widen_samples, fix="give dtypes=")
 
     def for_columns(self, schema: pa.Schema, stored: pa.Schema) -> WebDatasetFormat:
-        """The format that knows whether all columns are read."""
         return replace(self, complete=all(field in schema for field in stored))
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Read samples in batches of some megabytes."""
         members = _iter_members(self.read_content(file))
         key = ""
         try:
@@ -271,7 +267,6 @@ class WebDatasetFormat(RecordFormat):
             ) from error
 
     def describe(self, file: OpenFile, head: Head) -> FragmentFacts:
-        """Infer the columns from the first samples."""
         members = _iter_members(head.data, whole=head.whole)
         try:
             samples = list(islice(_group_members(members, whole=head.whole), _SAMPLES))

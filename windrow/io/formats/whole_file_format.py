@@ -49,7 +49,6 @@ class WholeFileFormat:
     cut_sizes = None
 
     def reader(self, reading: FileReading) -> WholeFileReader:
-        """Make a reader of blocks; see `windrow.io.catalog.file_format.FileFormat`."""
         return WholeFileReader(**vars(reading), format=self)
 
     def estimate_row_bytes(self, size_bytes: int) -> int:
@@ -73,7 +72,6 @@ class WholeFileReader(FileReading):
         return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
 
     def parts(self, address: BlockAddress) -> Iterator[pa.Table]:
-        """Read one block in parts of some MiB."""
         needed = self.needed_columns()
         stored = [name for name in needed.names if name not in self.partitions.schema.names]
         for part in group_by_bytes(address.locator, self._estimate_bytes):
@@ -142,12 +140,10 @@ class BinaryFormat(WholeFileFormat):
     options: str = ""
 
     def survey(self, files: Files, paths: Sequence[str], file_bytes: NDArray[np.int64]) -> Survey:
-        """Derive everything from the file sizes."""
         schema = pa.schema([pa.field(_COLUMN, pa.large_binary())])
         return Survey(schema, file_bytes, {_COLUMN: file_bytes})
 
     def estimate_row_bytes(self, size_bytes: int) -> int:
-        """Estimate the in-memory bytes of the row of a file of this size."""
         return size_bytes + _MIN_BYTES
 
     def columns(self, files: Files, contents: Contents, names: Sequence[str]) -> Mapping[str, pa.Array]:

@@ -128,7 +128,6 @@ class ParquetReader(FileReading):
         return _StoredPart(self, pa.BufferReader(data), tuple(members))
 
     def _read_files(self, some: Sequence[RowGroups], address: BlockAddress) -> pa.Table:
-        """Read one file of a block, or several small ones."""
         filters = self.filter is not None
         if len(some) > 1:
             part = self._open_small_files(some)

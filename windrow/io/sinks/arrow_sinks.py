@@ -39,11 +39,9 @@ class ParquetSink:
         check_compression(self.compression, (None, "snappy", "gzip", "brotli", "zstd", "lz4"))
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise for types that Parquet cannot write or would not read back unchanged."""
         check_types(self.name, schema, _parquet_fix)
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
-        """Write one file, table by table, in row groups of bounded size."""
         writer: Any = None
         for table in tables:
             _check_lists(table)
@@ -118,11 +116,9 @@ class IpcSink:
         check_compression(self.compression, (None, "lz4", "zstd"))
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise for types that Arrow IPC cannot write."""
         check_types(self.name, schema, _ipc_fix)
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
-        """Write one file in batches of bounded size."""
         # an IPC file has one dictionary per column, shared by all its batches
         table = pa.concat_tables(list(tables)).unify_dictionaries()
         options = pa.ipc.IpcWriteOptions(compression=self.compression)
@@ -162,13 +158,11 @@ class CsvSink:
         return f".csv{FILE_COMPRESSIONS[self.compression]}"
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise for types that Arrow does not read back from CSV text."""
         if not schema.names:
             raise PlanError("CSV cannot carry rows without columns: read at least one")
         check_types(self.name, schema, _csv_fix)
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
-        """Write one file."""
         import pyarrow.csv as pa_csv
 
         writer: Any = None

@@ -34,11 +34,9 @@ class JsonSink:
         return f".jsonl{FILE_COMPRESSIONS[self.compression]}"
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise for types that JSON cannot represent."""
         check_types(self.name, schema, json_fix)
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
-        """Write one file."""
         with compressed(stream, self.compression) as inner:
             for table in tables:
                 rows = min(_BATCH_ROWS, rows_within(table, _BATCH_BYTES))

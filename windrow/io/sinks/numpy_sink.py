@@ -36,11 +36,9 @@ class NumpySink:
 
     @property
     def suffix(self) -> str:
-        """``".npy"`` or ``".npz"``."""
         return ".npz" if self.column is None else ".npy"
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise for types that need Python objects in an array."""
         if self.column is not None:
             if self.column not in schema.names:
                 raise PlanError(f"column={self.column!r} is not there, only {', '.join(schema.names)}")

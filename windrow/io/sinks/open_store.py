@@ -58,25 +58,20 @@ class _RemoteStore(ABC):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The filesystem's credentials."""
         return filesystem_secrets(self.filesystem)
 
     @property
     def is_root(self) -> bool:
-        """Whether it is the root of a filesystem or bucket."""
         root = self.root.strip("/")
         return not root or (self._is_object_store and "/" not in root)
 
     def list_files(self) -> list[str]:
-        """All files below the directory."""
         return sorted(self.sizes())
 
     def sizes(self) -> dict[str, int]:
-        """The bytes of all files below the directory."""
         return self.retries.call(self._find)
 
     def put(self, relative: str, fill: Fill) -> None:
-        """Write a file atomically, as far as the filesystem's rename is atomic."""
         path = join_path(self.root, relative)
         folder, name = posixpath.split(path)
         # unique per attempt: Ray can run a task twice, so two attempts can write the same file concurrently
@@ -88,12 +83,10 @@ class _RemoteStore(ABC):
                 self.retries.call(lambda: self._replace(local, temporary, path))
 
     def get(self, relative: str) -> bytes:
-        """The content of a small file."""
         path = join_path(self.root, relative)
         return self.retries.call(lambda: self._download(path))
 
     def remove(self, relatives: Collection[str]) -> None:
-        """Remove files; missing files are ignored."""
         with ThreadPoolExecutor(_REMOVING_THREADS, "windrow-remove") as threads:
             list(threads.map(self._remove, relatives))
 
@@ -138,7 +131,6 @@ class ArrowStore(_RemoteStore):
 
     @property
     def url(self) -> str:
-        """The directory, as a URL or path."""
         return self.root
 
     @property
@@ -181,7 +173,6 @@ class FsspecStore(_RemoteStore):
 
     @property
     def url(self) -> str:
-        """The directory, without credentials."""
         return without_user(str(self.filesystem.unstrip_protocol(self.root)))
 
     @property

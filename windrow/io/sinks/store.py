@@ -76,21 +76,17 @@ class LocalStore:
 
     @property
     def url(self) -> str:
-        """The directory."""
         return self.root
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """None: local paths need no credentials."""
         return ()
 
     @property
     def is_root(self) -> bool:
-        """Whether it is the root directory."""
         return os.path.dirname(os.path.realpath(self.root)) == os.path.realpath(self.root)
 
     def list_files(self) -> list[str]:
-        """All files below the directory."""
         if os.path.lexists(self.root) and not os.path.isdir(self.root):
             raise NotADirectoryError(f"{self.root} is a file")
         found = []
@@ -101,7 +97,6 @@ class LocalStore:
         return sorted(found)
 
     def put(self, relative: str, fill: Fill) -> None:
-        """Write a file atomically and durably."""
         path = join_path(self.root, relative)
         folder, name = os.path.split(path)
         os.makedirs(folder, exist_ok=True)
@@ -119,16 +114,13 @@ class LocalStore:
         _sync_folder(folder)
 
     def sizes(self) -> dict[str, int]:
-        """The bytes of all files below the directory."""
         return {path: os.path.getsize(join_path(self.root, path)) for path in self.list_files()}
 
     def get(self, relative: str) -> bytes:
-        """The content of a file."""
         with open(join_path(self.root, relative), "rb") as file:
             return file.read()
 
     def remove(self, relatives: Collection[str]) -> None:
-        """Remove files, and directories that become empty."""
         for relative in relatives:
             with suppress(FileNotFoundError):
                 os.unlink(join_path(self.root, relative))

@@ -51,12 +51,10 @@ class TfRecordSink:
         return f".tfrecord{FILE_COMPRESSIONS[self.compression]}"
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise for types other than text, bytes, integers, 32-bit floats, and lists of these."""
         check_types(self.name, schema, _fix)
         require("google_crc32c", "tfrecords", "write_tfrecords()")
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
-        """Write one file."""
         with compressed(stream, self.compression) as inner:
             for table in tables:
                 for start in range(0, table.num_rows, _BATCH_ROWS):

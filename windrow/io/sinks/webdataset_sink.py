@@ -52,7 +52,6 @@ class WebDatasetSink:
         return f".tar{FILE_COMPRESSIONS[self.compression]}"
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise for types that do not match their column's extension, and for invalid member names."""
         columns = [field for field in schema if field.name != KEY]
         if not columns:
             raise PlanError("WebDataset cannot carry rows without columns: read at least one")

@@ -75,19 +75,15 @@ class DigestingStream(io.RawIOBase):
         self._digest = hashlib.sha256()
 
     def hexdigest(self) -> str:
-        """The SHA-256 of the bytes written so far."""
         return self._digest.hexdigest()
 
     def writable(self) -> bool:
-        """Always true."""
         return True
 
     def tell(self) -> int:
-        """The position of the next byte."""
         return self.size_bytes
 
     def write(self, data: Any) -> int:
-        """Write all bytes of ``data``."""
         view = memoryview(data).cast("B")
         self._stream.write(view)
         self._digest.update(view)

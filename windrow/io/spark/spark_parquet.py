@@ -32,7 +32,6 @@ class SparkSink:
         return self.parquet.suffix
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise a PlanError for columns that Spark has no type for."""
         check_types(self.name, schema, _fix)
         self.parquet.check(_spark_schema(schema))
 

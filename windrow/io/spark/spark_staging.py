@@ -60,7 +60,6 @@ class StageFolder:
     filesystem: Any = field(repr=False)
 
     def write_note(self, note: Mapping[str, Any]) -> None:
-        """Mark the folder as complete."""
         self.filesystem.pipe_file(f"{self.path}/{_NOTE}", json.dumps(note).encode())
 
     def read_note(self) -> dict[str, Any] | None:

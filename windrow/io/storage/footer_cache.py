@@ -29,7 +29,6 @@ class FooterCache:
         self._lock = threading.Lock()
 
     def find(self, digest: bytes) -> Any | None:
-        """The cached footer of a digest."""
         with self._lock:
             if digest not in self._cached:
                 return None

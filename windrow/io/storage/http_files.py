@@ -187,7 +187,6 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
         return hash((self.fs, self.scheme))
 
     def unstrip_protocol(self, name: str) -> str:
-        """The URL of a file without credentials."""
         return f"{self._scheme_of(name)}://{name}"
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> Any:

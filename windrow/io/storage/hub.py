@@ -158,7 +158,6 @@ class HubFiles:
         return parse_hub_path(path) is not None
 
     def unstrip_protocol(self, path: str) -> str:
-        """The path as a URL."""
         return f"hf://{path}"
 
     def info(self, path: str) -> dict[str, Any]:
@@ -170,7 +169,6 @@ class HubFiles:
         return self._ask(path).info
 
     def cat_file(self, path: str, start: int, end: int) -> bytes:
-        """Read a range of a file."""
         known = _ANSWERS.get((self, path))
         if known is None or known.until < time.monotonic():
             known = self._ask(path)

@@ -157,7 +157,6 @@ class RemoteFile(SeekableFile):
             self._spans.insert(place, span)
 
     def hold(self, start: int, data: Any) -> None:
-        """Serve bytes that are known already from memory."""
         self._held[start] = pa.py_buffer(data)
 
     def fetch_result(self) -> Any:
@@ -253,7 +252,6 @@ class _Span:
         return pa.py_buffer(results[0] if self._buffer is None else self._buffer)
 
     def cancel(self) -> None:
-        """Cancel the requests that have not started."""
         for future in self.futures:
             future.cancel()
 

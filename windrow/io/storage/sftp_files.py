@@ -122,7 +122,6 @@ class SftpFiles(AbstractFileSystem):  # type: ignore[misc]
         return hash(self.server)
 
     def unstrip_protocol(self, name: str) -> str:
-        """The URL of a file without credentials."""
         return f"sftp://{self.server.address}/{name.lstrip('/')}"
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> Any:
@@ -132,7 +131,6 @@ class SftpFiles(AbstractFileSystem):  # type: ignore[misc]
         return infos if detail else [info["name"] for info in infos]
 
     def info(self, path: str, **_: Any) -> Any:
-        """Size, type and time of the last change."""
         with self._connection() as connection:
             return connection.info(path)
 
@@ -162,12 +160,10 @@ class SftpFiles(AbstractFileSystem):  # type: ignore[misc]
             connection.ftp.put(lpath, rpath)
 
     def rm_file(self, path: str) -> None:
-        """Remove a file."""
         with self._connection() as connection:
             connection.ftp.remove(path)
 
     def mv(self, path1: str, path2: str, **_: Any) -> None:
-        """Rename a file atomically."""
         with self._connection() as connection:
             connection.mv(path1, path2)
 

@@ -42,7 +42,6 @@ class TableFiles(Files):
 
     @property
     def url(self) -> str:
-        """The root as the user would write it."""
         return self.display_root or super().url
 
     @contextmanager
@@ -59,7 +58,6 @@ class TableFiles(Files):
                 raise self.error(f"{what}: the file is missing", error, fix) from self.cause(error)
 
     def error(self, what: str, error: BaseException, fix: str) -> SourceError:
-        """Map an error of a filesystem or of Arrow, with credentials redacted."""
         return super().error(what, plain_error(error), fix)
 
     def _secrets(self) -> tuple[str, ...]:

@@ -130,7 +130,6 @@ class LanceReader(WholeBlockReader):
     can_take: bool = True
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block, rows in stored order."""
         number, start, rows = address.locator
         with lance_errors(f"{address.origin}: cannot be read", self.table.secrets):
             fragment = self.table.open().get_fragment(number)

@@ -52,11 +52,9 @@ class ConstantColumns(Partitions):
     everywhere: tuple[Any, ...] | None = None
 
     def values(self, path: str) -> tuple[Any, ...]:
-        """The value of each column in a file."""
         return self.by_path[path] if self.everywhere is None else self.everywhere
 
     def table(self, paths: Sequence[str]) -> pa.Table:
-        """(paths,) a row of values for each path."""
         rows = [self.values(path) for path in paths]
         columns = [
             pa.array([row[place] for row in rows], column.type) for place, column in enumerate(self.schema)
@@ -81,7 +79,6 @@ class TableFilesReader:
     needed: frozenset[str]
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read one block, single-threaded, rows in stored order."""
         tables = [self._read(*alike) for alike in self._split(address)]
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
@@ -242,7 +239,6 @@ class SnapshotFormat:
     table_schema: pa.Schema
 
     def look(self, files: Files, path: str) -> Fragment:
-        """Inspect a file as it is stored."""
         return ParquetFormat().look(files, path)
 
     def reader(self, reading: FileReading) -> TableFilesReader:
@@ -283,7 +279,6 @@ class TableSource(FileSource):
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the table, the commit, the columns and the files."""
         return self.snapshot.stamp(self.manifest.fingerprint, self.manifest.schema)
 
     def identity(self, files: int | None = None) -> SourceIdentity:
@@ -292,13 +287,11 @@ class TableSource(FileSource):
         return replace(known, fingerprint=self.snapshot.stamp(known.fingerprint, self.manifest.schema))
 
     def describe(self) -> str:
-        """One line for ``explain()``: commit, fragments, row groups, columns."""
         pruned = f", {self.pruned_files:,} files left out by the filter" if self.pruned_files else ""
         return f"{self.snapshot.label}{pruned}; {super().describe()}"
 
     @property
     def schema_changes(self) -> tuple[str, ...]:
-        """How files differ from the table's columns; see `windrow.core.source.schema_changes`."""
         selected = frozenset(self.schema.names)
         cast = Counter(name for file in self.fitted.values() for name in file.cast if name in selected)
         return tuple(
