@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from windrow.core.arrow_support import empty_table
 from windrow.core.errors import PlanError
 from windrow.core.variable_tensors import is_variable_tensor
-from windrow.io.sinks.sink import FILE_COMPRESSIONS, check_compression, check_types, compressed, rows_within
+from windrow.io.sinks.sink import CompressedSink, check_compression, check_types, compressed, rows_within
 
 # so that readers join one or several row groups to a block
 _ROW_GROUP_BYTES = 64 * 2**20
@@ -137,25 +137,20 @@ def _ipc_fix(kind: pa.DataType) -> str | None:
 
 
 @dataclass(frozen=True)
-class CsvSink:
+class CsvSink(CompressedSink):
     """Writes CSV; see ``windrow.io.sinks.sink.Sink``."""
 
     name: ClassVar[str] = "CSV"
+    extension: ClassVar[str] = ".csv"
 
-    compression: str | None = None
     delimiter: str = ","
 
     def __post_init__(self) -> None:
-        check_compression(self.compression, FILE_COMPRESSIONS)
+        super().__post_init__()
         if not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '"\r\n':
             raise PlanError(
                 f"delimiter={self.delimiter!r} must be one character, but neither a quote nor a line end"
             )
-
-    @property
-    def suffix(self) -> str:
-        """``".csv"`` plus the suffix of the compression."""
-        return f".csv{FILE_COMPRESSIONS[self.compression]}"
 
     def check(self, schema: pa.Schema) -> None:
         if not schema.names:

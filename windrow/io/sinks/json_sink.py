@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, ClassVar
 
 import pyarrow as pa
 
-from windrow.io.sinks.sink import FILE_COMPRESSIONS, check_compression, check_types, compressed, rows_within
+from windrow.io.sinks.sink import CompressedSink, check_types, compressed, rows_within
 
 # limits of the rows that are converted to text together
 _BATCH_BYTES = 8 * 2**20
@@ -18,20 +18,11 @@ _CONTROLS = "".join(map(chr, range(32)))
 
 
 @dataclass(frozen=True)
-class JsonSink:
+class JsonSink(CompressedSink):
     """Writes JSON lines; see ``windrow.io.sinks.sink.Sink``."""
 
     name: ClassVar[str] = "JSON"
-
-    compression: str | None = None
-
-    def __post_init__(self) -> None:
-        check_compression(self.compression, FILE_COMPRESSIONS)
-
-    @property
-    def suffix(self) -> str:
-        """``".jsonl"`` plus the suffix of the compression."""
-        return f".jsonl{FILE_COMPRESSIONS[self.compression]}"
+    extension: ClassVar[str] = ".jsonl"
 
     def check(self, schema: pa.Schema) -> None:
         check_types(self.name, schema, json_fix)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Protocol
+from dataclasses import dataclass
+from typing import Any, BinaryIO, ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -40,6 +41,23 @@ class Sink(Protocol):
         file within its write job, and is the same when the file is written again.
         """
         ...
+
+
+@dataclass(frozen=True)
+class CompressedSink:
+    """What sinks share whose files are compressed as a whole: the names of files state how."""
+
+    extension: ClassVar[str]
+    compressions: ClassVar[Collection[str | None]] = FILE_COMPRESSIONS
+
+    compression: str | None = None
+
+    def __post_init__(self) -> None:
+        check_compression(self.compression, self.compressions)
+
+    @property
+    def suffix(self) -> str:
+        return f"{self.extension}{FILE_COMPRESSIONS[self.compression]}"
 
 
 def check_types(name: str, schema: pa.Schema, fix: Callable[[pa.DataType], str | None]) -> None:

@@ -14,7 +14,7 @@ A null feature is omitted; an empty list is a list without values.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, BinaryIO, ClassVar
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
-from windrow.io.sinks.sink import FILE_COMPRESSIONS, check_compression, check_types, compressed
+from windrow.io.sinks.sink import CompressedSink, check_types, compressed
 
 # rows that are encoded together
 _BATCH_ROWS = 4096
@@ -34,21 +34,13 @@ _FIELDS = {"bytes": _FIRST, "float": _SECOND, "int64": _THIRD}
 
 
 @dataclass(frozen=True)
-class TfRecordSink:
+class TfRecordSink(CompressedSink):
     """Writes TFRecord files; see ``windrow.io.sinks.sink.Sink``."""
 
     name: ClassVar[str] = "TFRecord"
-
-    compression: str | None = None
-
-    def __post_init__(self) -> None:
-        # what TensorFlow reads
-        check_compression(self.compression, (None, "gzip"))
-
-    @property
-    def suffix(self) -> str:
-        """``".tfrecord"`` plus the suffix of the compression."""
-        return f".tfrecord{FILE_COMPRESSIONS[self.compression]}"
+    extension: ClassVar[str] = ".tfrecord"
+    # what TensorFlow reads
+    compressions: ClassVar[Collection[str | None]] = (None, "gzip")
 
     def check(self, schema: pa.Schema) -> None:
         check_types(self.name, schema, _fix)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import re
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, BinaryIO, ClassVar
@@ -23,7 +23,7 @@ from windrow.core.errors import PlanError
 from windrow.core.variable_tensors import is_variable_tensor, tensor_rows, tensor_value_type
 from windrow.io.sinks.json_sink import json_fix, json_texts
 from windrow.io.sinks.numpy_sink import dense_rows, npy_fix
-from windrow.io.sinks.sink import FILE_COMPRESSIONS, check_compression, check_types, compressed
+from windrow.io.sinks.sink import CompressedSink, check_types, compressed
 
 KEY = "__key__"
 
@@ -36,20 +36,12 @@ _GOOD_KEY = re.compile(r"(?:.*/)?[^./]+", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class WebDatasetSink:
+class WebDatasetSink(CompressedSink):
     """Writes WebDataset tar files; see ``windrow.io.sinks.sink.Sink``."""
 
     name: ClassVar[str] = "WebDataset"
-
-    compression: str | None = None
-
-    def __post_init__(self) -> None:
-        check_compression(self.compression, (None, "gzip"))
-
-    @property
-    def suffix(self) -> str:
-        """``".tar"`` plus the suffix of the compression."""
-        return f".tar{FILE_COMPRESSIONS[self.compression]}"
+    extension: ClassVar[str] = ".tar"
+    compressions: ClassVar[Collection[str | None]] = (None, "gzip")
 
     def check(self, schema: pa.Schema) -> None:
         columns = [field for field in schema if field.name != KEY]

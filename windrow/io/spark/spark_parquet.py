@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from dataclasses import dataclass
+from typing import Any, BinaryIO, ClassVar
 
 import pyarrow as pa
 
@@ -13,31 +13,23 @@ from windrow.io.sinks.arrow_sinks import ParquetSink
 from windrow.io.sinks.sink import check_types
 
 _MAX_DIGITS = 38
+_PARQUET = ParquetSink()
 
 
 @dataclass(frozen=True)
 class SparkSink:
     """Writes Parquet for Spark; see ``windrow.io.sinks.sink.Sink``."""
 
-    parquet: ParquetSink = field(default_factory=ParquetSink)
-
-    @property
-    def name(self) -> str:
-        """``"Spark"``."""
-        return "Spark"
-
-    @property
-    def suffix(self) -> str:
-        """``".parquet"``."""
-        return self.parquet.suffix
+    name: ClassVar[str] = "Spark"
+    suffix: ClassVar[str] = ParquetSink.suffix
 
     def check(self, schema: pa.Schema) -> None:
         check_types(self.name, schema, _fix)
-        self.parquet.check(_spark_schema(schema))
+        _PARQUET.check(_spark_schema(schema))
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
         """Write one file: half floats as floats, nanoseconds as microseconds; raise if that loses precision."""
-        self.parquet.write(map(_for_spark, tables), stream, label)
+        _PARQUET.write(map(_for_spark, tables), stream, label)
 
 
 def _spark_schema(schema: pa.Schema) -> pa.Schema:
