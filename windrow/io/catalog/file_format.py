@@ -68,31 +68,25 @@ class FileFormat(Protocol):
     @property
     def name(self) -> str:
         """The format's name in messages: ``"Parquet"``."""
-        ...
 
     @property
     def options(self) -> str:
         """The options that affect rows or columns, as text that stays the same across releases (saved manifests)."""
-        ...
 
     @property
     def rows_known(self) -> bool:
         """Whether inspecting a file yields exact row counts of its row groups."""
-        ...
 
     @property
     def joins_files(self) -> bool:
         """Whether a block can span adjacent files, not only adjacent row groups of one file."""
-        ...
 
     @property
     def cut_sizes(self) -> CutSizes | None:
         """Which row groups are cut into several blocks; None if the reader reads whole row groups only."""
-        ...
 
     def reader(self, reading: FileReading) -> BlockReader:
         """Make a block reader; each locator is a tuple of ``RowGroups``, one per file of the block."""
-        ...
 
 
 class Format(FileFormat, Protocol):
@@ -100,7 +94,6 @@ class Format(FileFormat, Protocol):
 
     def look(self, files: Files, path: str) -> Fragment:
         """Inspect a file, reading no more of it than planning needs; several threads call this."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +115,6 @@ class SurveyedFormat(FileFormat, Protocol):
 
     def survey(self, files: Files, paths: Sequence[str], file_bytes: NDArray[np.int64]) -> Survey:
         """Estimate what files of these sizes hold; this can open a sample of them."""
-        ...
 
 
 @runtime_checkable
@@ -131,7 +123,6 @@ class IndexedFormat(FileFormat, Protocol):
 
     def read_index(self, files: Files, versions: Mapping[str, Version]) -> Mapping[str, FragmentFacts]:
         """The facts of the files to read, by path and in order; ``versions`` has all files that were listed."""
-        ...
 
 
 @runtime_checkable
@@ -140,4 +131,3 @@ class UnifyingFormat(Format, Protocol):
 
     def unify(self, schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
         """Merge the schemas of files, given as (path, schema); see ``windrow.io.catalog.schemas.merge_schemas``."""
-        ...

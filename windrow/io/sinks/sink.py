@@ -22,16 +22,13 @@ class Sink(Protocol):
     @property
     def name(self) -> str:
         """The format's name in messages: ``"Parquet"``."""
-        ...
 
     @property
     def suffix(self) -> str:
         """The end of a file's name: ``".csv.gz"``."""
-        ...
 
     def check(self, schema: pa.Schema) -> None:
         """Raise a PlanError, before anything is written, that names columns to change or the extra to install."""
-        ...
 
     def write(self, tables: Iterable[pa.Table], stream: BinaryIO, label: str) -> None:
         """Write one file; raise a PlanError that names the column if a value cannot be stored.
@@ -40,7 +37,6 @@ class Sink(Protocol):
         stream accepts sequential writes only, and the sink can close it. The label identifies the
         file within its write job, and is the same when the file is written again.
         """
-        ...
 
 
 @dataclass(frozen=True)

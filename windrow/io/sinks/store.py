@@ -25,37 +25,29 @@ class Store(Protocol):
     @property
     def url(self) -> str:
         """The directory as a user would write it, without credentials."""
-        ...
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """Credentials to redact from all messages."""
-        ...
 
     @property
     def is_root(self) -> bool:
         """Whether it is the root of a filesystem or bucket."""
-        ...
 
     def list_files(self) -> list[str]:
         """The relative paths of all files below it, hidden ones too; empty if it does not exist."""
-        ...
 
     def put(self, relative: str, fill: Fill) -> None:
         """Write a file by calling ``fill`` once; it replaces an older one atomically, once complete."""
-        ...
 
     def sizes(self) -> dict[str, int]:
         """The bytes of all files below it, by relative path; empty if it does not exist."""
-        ...
 
     def get(self, relative: str) -> bytes:
         """The content of a small file."""
-        ...
 
     def remove(self, relatives: Collection[str]) -> None:
         """Remove files; missing files are ignored."""
-        ...
 
 
 def temporary_name(name: str, attempt: str) -> str:
