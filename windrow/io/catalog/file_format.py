@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +51,11 @@ class FileReading:
         columns = self.all_columns
         return with_filter_columns(self.schema, columns, filter_columns(self.filter, columns))
 
+    def stored_of(self, schema: pa.Schema) -> list[pa.Field[Any]]:
+        """The columns of a schema that are read from files, and not from their paths."""
+        from_paths = self.partitions.schema.names
+        return [field for field in schema if field.name not in from_paths]
+
     def keep_rows(self, table: pa.Table, locate: Locate) -> pa.Table:
         """Select the block's columns from the rows that pass the filter."""
         if self.filter is None:
@@ -60,6 +65,12 @@ class FileReading:
     def origin_of(self, groups: RowGroups, address: BlockAddress) -> str:
         """What errors name: the block, or the single file where a block has several."""
         return address.origin if len(address.locator) == 1 else self.files.name(groups.path)
+
+
+def join_tables(tables: Iterable[pa.Table]) -> pa.Table:
+    """Concatenate one or more tables; a single one stays as it is."""
+    first, *others = tables
+    return pa.concat_tables([first, *others]) if others else first
 
 
 class FileFormat(Protocol):

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from windrow.core.errors import SourceError
 from windrow.core.source import CorruptBlockError
+from windrow.io.catalog.file_format import join_tables
 from windrow.io.catalog.manifest import FragmentFacts
 from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.file_encodings import decode_head, decode_text, decompress, find_codec, is_cuttable
@@ -132,8 +133,7 @@ class LineFormat(SampledFormat):
         return map(cut_lines, self.lines.heads(file))
 
     def read(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> pa.Table:
-        tables = list(self._parse_range(file, start, stop, schema))
-        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+        return join_tables(self._parse_range(file, start, stop, schema))
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
         """Read range by range, to hold little text in memory."""

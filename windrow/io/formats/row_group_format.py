@@ -14,7 +14,7 @@ from windrow.core.arrow_support import empty_table
 from windrow.core.errors import SourceError
 from windrow.core.phase_clock import counting, current_clock
 from windrow.core.source import BlockAddress, BlockPart
-from windrow.io.catalog.file_format import FileReading
+from windrow.io.catalog.file_format import FileReading, join_tables
 from windrow.io.catalog.hive_partitions import conform
 from windrow.io.catalog.manifest import END_BYTES, Fragment, FragmentFacts, digest_ends
 from windrow.io.catalog.value_sizes import fixed_bits
@@ -115,11 +115,11 @@ class RowGroupReader(FileReading):
     format: RowGroupFormat
 
     def read(self, address: BlockAddress) -> pa.Table:
-        return _concat(self._read_all(address.locator, address))
+        return join_tables(self._read_all(address.locator, address))
 
     @property
     def maps_files(self) -> bool:
-        return self.files.local and self.format.can_map(self._stored_columns(self.needed_columns()))
+        return self.files.local and self.format.can_map(pa.schema(self.stored_of(self.needed_columns())))
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
         """Read one block part by part: large files in the parts of their format, small files several to a part."""
@@ -127,7 +127,7 @@ class RowGroupReader(FileReading):
             if len(part) == 1:
                 yield from self._read_parts(part[0], address)
             else:
-                yield _concat(self._read_all(part, address))
+                yield join_tables(self._read_all(part, address))
 
     def _read_all(self, locator: Sequence[RowGroups], address: BlockAddress) -> Iterable[pa.Table]:
         """Read some files of a block; remote files concurrently, since each costs requests."""
@@ -149,13 +149,13 @@ class RowGroupReader(FileReading):
     def _read(self, groups: RowGroups, origin: str) -> pa.Table:
         needed = self.needed_columns()
         with open_file(self.files, groups, origin, filters=self.filter is not None) as file:
-            table = self.format.read(file, groups.start, groups.stop, self._stored_columns(needed))
+            table = self.format.read(file, groups.start, groups.stop, pa.schema(self.stored_of(needed)))
             return self._finish(table, needed, groups.path, origin)
 
     def _read_parts(self, groups: RowGroups, address: BlockAddress) -> Iterator[BlockPart]:
         """Yield parts while the file is open; the file is verified again after the last part is consumed."""
         needed = self.needed_columns()
-        stored = self._stored_columns(needed)
+        stored = pa.schema(self.stored_of(needed))
         mapped, filters = self.format.can_map(stored), self.filter is not None
         origin = self.origin_of(groups, address)
         with open_file(self.files, groups, origin, mapped=mapped, filters=filters) as file:
@@ -167,9 +167,6 @@ class RowGroupReader(FileReading):
             return origin
 
         return self.keep_rows(conform(table, needed, self.partitions, path, locate), locate)
-
-    def _stored_columns(self, needed: pa.Schema) -> pa.Schema:
-        return pa.schema([field for field in needed if field.name not in self.partitions.schema.names])
 
 
 def group_by_bytes(items: Iterable[T], count_bytes: Callable[[T], int]) -> Iterator[list[T]]:
@@ -214,11 +211,6 @@ def split_into_parts(locator: Sequence[RowGroups]) -> Iterator[list[RowGroups]]:
             part_bytes += groups.size_bytes
     if part:
         yield part
-
-
-def _concat(tables: Iterable[pa.Table]) -> pa.Table:
-    all_tables = list(tables)
-    return all_tables[0] if len(all_tables) == 1 else pa.concat_tables(all_tables)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from windrow.core.source import BlockAddress
 from windrow.core.system.files import open_file, readv
-from windrow.io.catalog.file_format import FileReading, Survey
+from windrow.io.catalog.file_format import FileReading, Survey, join_tables
 from windrow.io.formats.block_files import check_unchanged, listed_stamp
 from windrow.io.formats.row_group_format import group_by_bytes
 from windrow.io.storage.file_versions import RowGroups, changed, version_from_stat
@@ -68,12 +68,11 @@ class WholeFileReader(FileReading):
 
     def read(self, address: BlockAddress) -> pa.Table:
         """Read one block, rows in stored order; remote files are read concurrently."""
-        parts = list(self.parts(address))
-        return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+        return join_tables(self.parts(address))
 
     def parts(self, address: BlockAddress) -> Iterator[pa.Table]:
         needed = self.needed_columns()
-        stored = [name for name in needed.names if name not in self.partitions.schema.names]
+        stored = [field.name for field in self.stored_of(needed)]
         for part in group_by_bytes(address.locator, self._estimate_bytes):
             from_paths = self.partitions.table([groups.path for groups in part])
             # path columns need no read

@@ -19,7 +19,7 @@ from windrow.core.frame_of_reference import Packing, join_ranges
 from windrow.core.phase_clock import timed
 from windrow.core.source import BlockAddress, BlockPart, ScatteredColumn
 from windrow.io.catalog.blocks import CutSizes
-from windrow.io.catalog.file_format import FileReading
+from windrow.io.catalog.file_format import FileReading, join_tables
 from windrow.io.catalog.filters import can_prune, filter_columns, with_filter_columns
 from windrow.io.catalog.hive_partitions import conform
 from windrow.io.catalog.manifest import Fragment
@@ -76,8 +76,7 @@ class ParquetReader(FileReading):
         return not self.files.local
 
     def read(self, address: BlockAddress) -> pa.Table:
-        tables = [self._read_files(some, address) for some in split_into_parts(address.locator)]
-        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+        return join_tables(self._read_files(some, address) for some in split_into_parts(address.locator))
 
     def parts(self, address: BlockAddress) -> Iterator[BlockPart]:
         """Read one block in parts of a few row groups, or a few small files; each column is decoded on access.
@@ -116,7 +115,7 @@ class ParquetReader(FileReading):
         self, block: BlockFile, schema: pa.Schema, part_bytes: int | None = None
     ) -> list[StoredRows]:
         """The rows of a block that is a piece of a row group, in parts of about ``part_bytes``; without, at once."""
-        ranges = open_ranges(block, self._stored_names(schema), part_bytes)
+        ranges = open_ranges(block, [field.name for field in self.stored_of(schema)], part_bytes)
         return [StoredRows(block, (rows.group,), rows=rows) for rows in ranges]
 
     def _open_small_files(self, some: Sequence[RowGroups]) -> _StoredPart:
@@ -194,8 +193,7 @@ class ParquetReader(FileReading):
 
     def _read_columns(self, member: StoredRows, schema: pa.Schema) -> pa.Table:
         """Read columns and cast them to ``schema``; those that the file lacks are null."""
-        footer, partitions = member.block.footer, self.partitions.schema.names
-        stored = [field for field in schema if field.name not in partitions]
+        footer, stored = member.block.footer, self.stored_of(schema)
         # Arrow reads old timestamps as nanoseconds unless told otherwise, and those of other centuries wrongly
         coarse = [field for field in stored if _is_coarser(field.type) and footer.has_int96(field.name)]
         table = member.read([field for field in stored if field not in coarse])
@@ -205,16 +203,10 @@ class ParquetReader(FileReading):
                 table = table.append_column(field.name, read.column(field.name))
         return conform(table, schema, self.partitions, member.block.groups.path, member.locate)
 
-    def _stored_names(self, schema: pa.Schema) -> list[str]:
-        partitions = self.partitions.schema.names
-        return [name for name in schema.names if name not in partitions]
-
-    def _fetch(self, block: BlockFile, numbers: Iterable[int], fields: Iterable[pa.Field[Any]]) -> None:
+    def _fetch(self, block: BlockFile, numbers: Iterable[int], schema: pa.Schema) -> None:
         """Prefetch what some columns need of a remote file: of those of partitions, and that it lacks, nothing."""
         if block.remote is not None:
-            partitions = self.partitions.schema.names
-            stored = (field for field in fields if field.name not in partitions)
-            block.fetch(numbers, block.footer.leaf_paths(stored))
+            block.fetch(numbers, block.footer.leaf_paths(self.stored_of(schema)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,8 +231,7 @@ class _StoredPart:
         if len(self.members) == 1:
             return self._select(self.members[0], schema)
         # the columns of partitions have one value a file
-        partitions = self.reader.partitions.schema.names
-        stored = pa.schema([field for field in schema if field.name not in partitions])
+        stored = pa.schema(self.reader.stored_of(schema))
         found = {}
         if len(stored):
             found = _columns(pa.concat_tables([self._select(member, stored) for member in self.members]))

@@ -28,7 +28,7 @@ from windrow.core.source import (
 from windrow.core.text_types import text_array
 from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.discovery import build_manifest
-from windrow.io.catalog.file_format import FileReading, Format
+from windrow.io.catalog.file_format import FileReading, Format, join_tables
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.filters import check_filter, filter_columns, kept_places, with_filter_columns
 from windrow.io.catalog.hive_partitions import Partitions
@@ -79,8 +79,7 @@ class TableFilesReader:
     needed: frozenset[str]
 
     def read(self, address: BlockAddress) -> pa.Table:
-        tables = [self._read(*alike) for alike in self._split(address)]
-        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+        return join_tables(self._read(*alike) for alike in self._split(address))
 
     def _read(self, groups: TableRowGroups, address: BlockAddress) -> pa.Table:
         if self._is_plain(groups):
