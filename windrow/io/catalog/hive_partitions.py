@@ -76,6 +76,10 @@ class Partitions:
             directories = [path.rpartition("/")[0] for path in paths]
             known = {directory: self.values(f"{directory}/") for directory in set(directories)}
             rows = [known[directory] for directory in directories]
+        return self.to_table(rows)
+
+    def to_table(self, rows: Sequence[tuple[Value, ...]]) -> pa.Table:
+        """A table of some rows of values."""
         columns = [
             pa.array([row[place] for row in rows], field.type) for place, field in enumerate(self.schema)
         ]

@@ -11,20 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from windrow.core.buffer_pool import BufferPool
 from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import PlanError
-from windrow.core.frame_of_reference import Packing
-from windrow.core.source import (
-    BlockAddress,
-    BlockPart,
-    ScatteredColumn,
-    SourceIdentity,
-    can_scatter,
-    column_bounds,
-)
+from windrow.core.source import BlockAddress, BlockPart, SourceIdentity
 from windrow.core.text_types import text_array
 from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.discovery import build_manifest
@@ -55,11 +45,7 @@ class ConstantColumns(Partitions):
         return self.by_path[path] if self.everywhere is None else self.everywhere
 
     def table(self, paths: Sequence[str]) -> pa.Table:
-        rows = [self.values(path) for path in paths]
-        columns = [
-            pa.array([row[place] for row in rows], column.type) for place, column in enumerate(self.schema)
-        ]
-        return pa.Table.from_arrays(columns, schema=self.schema)
+        return self.to_table([self.values(path) for path in paths])
 
 
 @dataclass(frozen=True)
@@ -168,44 +154,22 @@ class TableFilesReader:
 
 @dataclass(frozen=True, eq=False)
 class _RenamedPart:
-    """A part with the table's column names."""
+    """A part with the table's column names; all else is as in the part ``stored``."""
 
-    part: BlockPart
+    stored: BlockPart
     schema: pa.Schema
 
     @property
     def num_rows(self) -> int:
-        return self.part.num_rows
+        return self.stored.num_rows
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stored, name)
 
     def select(self, columns: list[int]) -> pa.Table:
-        table = self.part.select(columns)
+        table = self.stored.select(columns)
         schema = pa.schema([self.schema.field(column) for column in columns])
         return pa.Table.from_arrays(table.columns, schema=schema)
-
-    def bounds(self, column: int) -> tuple[int, int] | None:
-        return column_bounds(self.part, column)
-
-    def scatter_values(
-        self,
-        columns: Sequence[int],
-        packings: Sequence[Packing],
-        targets: NDArray[np.uint32],
-        outs: Sequence[NDArray[np.uint8]],
-        pool: BufferPool,
-    ) -> Sequence[ScatteredColumn | None]:
-        if not can_scatter(self.part):
-            return [None] * len(columns)
-        return self.part.scatter_values(columns, packings, targets, outs, pool)
-
-    def decode_nested(self, column: int, pool: BufferPool) -> pa.Array | None:
-        if not can_scatter(self.part):
-            return None
-        return self.part.decode_nested(column, pool)
-
-    def scatter_text(
-        self, column: int, targets: NDArray[np.uint32], cuts: Sequence[slice], pool: BufferPool
-    ) -> list[pa.Array] | None:
-        return self.part.scatter_text(column, targets, cuts, pool) if can_scatter(self.part) else None
 
 
 @dataclass(frozen=True)
