@@ -15,6 +15,7 @@ from windrow.core.errors import PlanError
 from windrow.io.catalog.manifest import Manifest
 from windrow.io.catalog.safe_casts import has_cast
 from windrow.io.catalog.schemas import MergedSchema
+from windrow.io.catalog.value_sizes import is_list
 
 _NAMES_SHOWN = 3
 # what the steps from a list to its items are called in Parquet and Arrow
@@ -75,7 +76,7 @@ def _find_path(fields: Any, name: str) -> tuple[str, ...] | None:
 
 
 def _find_below(kind: Any, rest: str) -> tuple[str, ...] | None:
-    if _is_list(kind):
+    if is_list(kind):
         for step in _ITEM_STEPS:
             if rest == step:
                 return ()
@@ -83,10 +84,6 @@ def _find_below(kind: Any, rest: str) -> tuple[str, ...] | None:
                 return _find_below(kind.value_type, rest[len(step) + 1 :])
         return None
     return _find_path(kind, rest) if pt.is_struct(kind) else None
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
 
 
 def _add_path(selected: dict[str, Any], path: Sequence[str]) -> None:
@@ -199,7 +196,7 @@ def _make_unknown_path_error(name: str, schema: pa.Schema) -> PlanError:
         if pt.is_struct(kind):
             fields = [f"{column}.{field.name}" for field in kind]
             return make_unknown_column_error(name, fields, "columns=")
-        if _is_list(kind) and pt.is_struct(kind.value_type):
+        if is_list(kind) and pt.is_struct(kind.value_type):
             fields = [f"{column}.{_ITEM_STEPS[0]}.{field.name}" for field in kind.value_type]
             return make_unknown_column_error(name, fields, "columns=")
         return PlanError(
@@ -236,7 +233,7 @@ def restrict_type(stored: Any, kind: Any) -> Any:
         known = {field.name: field.type for field in kind}
         fields = [field for field in stored if field.name in known]
         return pa.struct([field.with_type(restrict_type(field.type, known[field.name])) for field in fields])
-    if not (_is_list(stored) and _is_list(kind)):
+    if not (is_list(stored) and is_list(kind)):
         return stored
     inner = stored.value_field.with_type(restrict_type(stored.value_type, kind.value_type))
     return _list_like(stored, inner)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.machine import available_cores
+from windrow.core.text_types import offset_width
 
 
 def digest_table(table: pa.Table) -> str:
@@ -105,7 +106,7 @@ def _plain_values(array: pa.Array, null_positions: Any) -> Iterator[tuple[str, A
         width = bits // 8
         raw = np.frombuffer(array.buffers()[1], np.uint8, len(array) * width, array.offset * width)
         yield "", _zero_nulls(raw.reshape(len(array), width), null_positions)
-    elif pt.is_string(kind) or pt.is_binary(kind) or pt.is_large_string(kind) or pt.is_large_binary(kind):
+    elif offset_width(kind):
         start, count = child_range(array)
         yield "#", np.diff(_offsets(array)).astype(np.int64)
         if count:
@@ -145,7 +146,7 @@ def _bits(buffer: pa.Buffer, array: pa.Array) -> Any:
 
 def _offsets(array: pa.Array) -> Any:
     kind = array.type
-    large = pt.is_large_string(kind) or pt.is_large_binary(kind) or pt.is_large_list(kind)
+    large = offset_width(kind) == 8 or pt.is_large_list(kind)
     dtype = np.dtype(np.int64 if large else np.int32)
     return np.frombuffer(array.buffers()[1], dtype, len(array) + 1, array.offset * dtype.itemsize)
 

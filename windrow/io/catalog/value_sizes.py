@@ -11,9 +11,15 @@ from numpy.typing import NDArray
 
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.source import BlockTable
+from windrow.core.text_types import offset_width
 from windrow.io.catalog.content_digest import child_range
 
 Ints = NDArray[np.int64]
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type is a list of several or of one length; maps and views are not."""
+    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
 
 
 def fixed_bits(kind: pa.DataType) -> int | None:
@@ -39,13 +45,11 @@ def offset_bytes(kind: pa.DataType) -> int:
         return offset_bytes(kind.storage_type)
     if pt.is_dictionary(kind):
         return int(kind.index_type.bit_width) // 8
-    if pt.is_large_string(kind) or pt.is_large_binary(kind) or pt.is_large_list(kind):
-        return 8
     if pt.is_string_view(kind) or pt.is_binary_view(kind) or pt.is_large_list_view(kind):
         return 16
-    if pt.is_list_view(kind):
+    if pt.is_large_list(kind) or pt.is_list_view(kind):
         return 8
-    return 4 if pt.is_string(kind) or pt.is_binary(kind) or pt.is_list(kind) or pt.is_map(kind) else 0
+    return 4 if pt.is_list(kind) or pt.is_map(kind) else offset_width(kind)
 
 
 def leaf_types(kind: pa.DataType) -> list[pa.DataType]:
@@ -56,8 +60,7 @@ def leaf_types(kind: pa.DataType) -> list[pa.DataType]:
         return [leaf for child in kind for leaf in leaf_types(child.type)]
     if pt.is_map(kind):
         return [*leaf_types(kind.key_type), *leaf_types(kind.item_type)]
-    lists = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
-    if any(is_list(kind) for is_list in lists):
+    if is_list(kind) or pt.is_list_view(kind) or pt.is_large_list_view(kind):
         return leaf_types(kind.value_type)
     return [kind]
 
@@ -164,14 +167,14 @@ def _weigh(array: pa.Array) -> int:
         return (rows * bits + 7) // 8
     if pt.is_struct(kind):
         return sum(map(_weigh, array.flatten()))
-    if pt.is_string(kind) or pt.is_binary(kind) or pt.is_large_string(kind) or pt.is_large_binary(kind):
-        return rows * offset_bytes(kind) + child_range(array)[1]
+    if width := offset_width(kind):
+        return rows * width + child_range(array)[1]
     if pt.is_map(kind):
         start, count = child_range(array)
         return rows * offset_bytes(kind) + sum(
             _weigh(child.slice(start, count)) for child in (array.keys, array.items)
         )
-    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+    if is_list(kind):
         return rows * offset_bytes(kind) + _weigh(array.values.slice(*child_range(array)))
     # dictionaries count their indices only; other types count their buffers
     return rows * offset_bytes(kind) if pt.is_dictionary(kind) else arrow_bytes(array)

@@ -18,6 +18,8 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from windrow.core.optional_dependencies import require
+from windrow.core.text_types import offset_width
+from windrow.io.catalog.value_sizes import is_list
 
 _KINDS = {"bytes_list": pa.binary(), "float_list": pa.float32(), "int64_list": pa.int64()}
 
@@ -167,7 +169,7 @@ def list_kind(column_type: pa.DataType) -> str | None:
         return "float_list"
     if pt.is_integer(value) or pt.is_boolean(value):
         return "int64_list"
-    return "bytes_list" if _is_bytes(value) else None
+    return "bytes_list" if offset_width(value) else None
 
 
 def infer_type(feature: Feature) -> pa.DataType:
@@ -190,7 +192,7 @@ def to_array(feature: Feature, column_type: pa.DataType) -> pa.Array:
         return pa.ExtensionArray.from_storage(column_type, stored)
     if pt.is_fixed_size_list(column_type):
         return _fixed_lists(feature, lengths, values, column_type)
-    if _is_list(column_type):
+    if is_list(column_type):
         return _lists(feature, lengths, values, pt.is_large_list(column_type)).cast(column_type)
     return _single(feature, lengths, values)
 
@@ -234,15 +236,7 @@ def _check_lengths(
 def _value_type(column_type: pa.DataType) -> pa.DataType:
     if isinstance(column_type, pa.FixedShapeTensorType):
         return column_type.value_type
-    return column_type.value_type if _is_list(column_type) else column_type
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+    return column_type.value_type if is_list(column_type) else column_type
 
 
 def _unpacked(kind: str, message: Any) -> bytes:

@@ -22,6 +22,7 @@ from windrow.core.arrow_support import empty_table
 from windrow.core.errors import SourceError
 from windrow.core.optional_dependencies import require
 from windrow.core.source import CorruptBlockError
+from windrow.core.text_types import offset_width
 from windrow.core.variable_tensors import is_variable_tensor, to_tensor_column, variable_tensor
 from windrow.io.catalog.manifest import FragmentFacts
 from windrow.io.catalog.schemas import MergedSchema
@@ -80,7 +81,7 @@ def _decode_column(
     """
     kind = extension.rpartition(".")[2]
     decode = _array_decoder(kind, mode)
-    as_stored = _is_bytes(column_type) and (requested or kind not in _JSON)
+    as_stored = offset_width(column_type) > 0 and (requested or kind not in _JSON)
     if as_stored or (decode is None and kind not in (*_TEXTS, *_INTEGERS, *_JSON)):
         stored = [None if raw is None else raw.to_pybytes() for raw in contents]
         return pa.array(stored, pa.binary()).cast(column_type)
@@ -204,10 +205,6 @@ def _check_keys(extension: str, value: Any, kind: pa.DataType) -> None:
     elif (pt.is_list(kind) or pt.is_large_list(kind)) and isinstance(value, list):
         for inner in value:
             _check_keys(extension, inner, kind.value_type)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
 class TarError(ValueError):

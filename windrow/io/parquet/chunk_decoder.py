@@ -27,6 +27,7 @@ from windrow.core.frame_of_reference import Packing
 from windrow.core.native_libraries import address_of
 from windrow.core.source import ScatteredColumn
 from windrow.core.text_types import fits_offsets, offset_width
+from windrow.io.catalog.value_sizes import is_list
 from windrow.io.parquet import decoder_library
 from windrow.io.parquet.decoder_library import (
     CODECS,
@@ -36,7 +37,7 @@ from windrow.io.parquet.decoder_library import (
     read_into,
     read_pages,
 )
-from windrow.io.parquet.stored_chunks import Chunk, NestedLeaf, is_list
+from windrow.io.parquet.stored_chunks import Chunk, NestedLeaf
 
 # SLACK in C: bytes after decompressed pages that can be read and written
 _SLACK_BYTES = 64

@@ -12,7 +12,7 @@ import pyarrow.types as pt
 from windrow.core.cached_properties import cached_property
 from windrow.core.text_types import offset_width
 from windrow.io.catalog.column_selection import restrict_type
-from windrow.io.catalog.value_sizes import leaf_indices, leaf_types
+from windrow.io.catalog.value_sizes import is_list, leaf_indices, leaf_types
 from windrow.io.parquet.decoder_library import CODECS
 from windrow.io.parquet.footers import find_arrow_schema, integer_bounds
 from windrow.io.parquet.leaf_files import FooterStructs
@@ -341,11 +341,6 @@ def _mark_leaves(stored: Any, kind: Any) -> list[bool]:
     if is_list(stored) and is_list(kind):
         return _mark_leaves(stored.value_type, kind.value_type)
     return [True] * len(leaf_types(stored))
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether a type is a list; maps and views are not."""
-    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
 
 
 def _first_page(column: Any) -> int:
