@@ -106,7 +106,9 @@ def open_file(
         try:
             yield file
         except Exception as error:
-            if _is_corruption(error, file, filters):
+            # storage errors look like errors of Arrow's decoders
+            was_read = not (file.failed or isinstance(error, (SourceError, GaveUpError)))
+            if was_read and shows_corruption(error, filters=filters):
                 raise make_corrupt_error(files, origin, error) from files.cause(error)
             raise
 
@@ -137,13 +139,6 @@ def make_corrupt_error(files: Files, name: str, error: BaseException) -> Corrupt
         "options(on_error='skip')"
     )
     return CorruptBlockError(str(files.error(f"{name}: cannot be read", error, fix)))
-
-
-def _is_corruption(error: Exception, file: OpenFile, filters: bool) -> bool:
-    """Whether the read succeeded and decoding failed; storage errors look like errors of Arrow's decoders."""
-    if file.failed or isinstance(error, (SourceError, GaveUpError)):
-        return False
-    return shows_corruption(error) and not (filters and isinstance(error, pa.ArrowInvalid))
 
 
 def listed_stamp(files: Files, groups: RowGroups) -> int:

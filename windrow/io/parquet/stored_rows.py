@@ -97,4 +97,4 @@ class StoredRows:
 
     def locate(self, row: int) -> str:
         """Name the row group of a row."""
-        return self.block.locate(self.numbers)(0 if self.rows is not None else row)
+        return self.block.locate(self.numbers, 0 if self.rows is not None else row)

@@ -73,15 +73,11 @@ class BlockFile:
     def footer(self) -> StoredFooter:
         return self.known.footer
 
-    def locate(self, groups: Sequence[int]) -> Callable[[int], str]:
-        """A function that names the row group of a row, of those of some row groups in their order."""
-
-        def name(row: int) -> str:
-            sizes = [self.footer.metadata.row_group(group).num_rows for group in groups]
-            at = int(np.searchsorted(np.cumsum(sizes), row, side="right"))
-            return f"{self.files.name(self.groups.path)}, row group {groups[at]}"
-
-        return name
+    def locate(self, groups: Sequence[int], row: int) -> str:
+        """Name the row group of a row, of those of some row groups in their order."""
+        sizes = [self.footer.metadata.row_group(group).num_rows for group in groups]
+        at = int(np.searchsorted(np.cumsum(sizes), row, side="right"))
+        return f"{self.files.name(self.groups.path)}, row group {groups[at]}"
 
     def fetch(self, groups: Iterable[int], paths: Sequence[str]) -> None:
         """Prefetch leaves of row groups of a remote file, and check its version when they have arrived."""
@@ -121,15 +117,10 @@ class BlockFile:
             except Exception as error:
                 # if decoding failed, the file may have been replaced
                 self._compare(replace(self.files, retries=_ONCE).look(self.groups.path))
-                if self._is_corruption(error, filters):
+                was_read = self.remote is None or not self.remote.failed
+                if was_read and shows_corruption(error, filters=filters):
                     raise self._make_corrupt_error(error) from self.files.cause(error)
                 raise
-
-    def _is_corruption(self, error: Exception, filters: bool) -> bool:
-        """Whether the bytes were read, but are corrupt: filters raise ``ArrowInvalid`` for valid data too."""
-        if self.remote is not None and self.remote.failed:
-            return False
-        return shows_corruption(error) and not (filters and isinstance(error, pa.ArrowInvalid))
 
     def _make_corrupt_error(self, error: Exception) -> SourceError:
         fix = "it is corrupt: restore the file, rewrite it, or skip this block with options(on_error='skip')"

@@ -91,9 +91,12 @@ def exceeds_arrow(error: BaseException) -> bool:
     return is_overflow(error) or isinstance(error, (pa.ArrowNotImplementedError, MemoryError))
 
 
-def shows_corruption(error: BaseException) -> bool:
-    """Whether a decoder that got all its bytes raises this because they contradict themselves."""
-    if is_overflow(error) or is_unsupported(error):
+def shows_corruption(error: BaseException, *, filters: bool = False) -> bool:
+    """Whether a decoder that got all its bytes raises this because they contradict themselves.
+
+    With ``filters`` a filter was evaluated too, for which Arrow raises ``ArrowInvalid`` for valid data as well.
+    """
+    if is_overflow(error) or is_unsupported(error) or (filters and isinstance(error, pa.ArrowInvalid)):
         return False
     return type(error) is pa.ArrowInvalid or (type(error) is OSError and error.errno is None)
 
