@@ -15,7 +15,7 @@ from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
 from windrow.core.source import BlockAddress, CorruptBlockError
 from windrow.core.tracebacks import trims_traceback
-from windrow.io.adapters.zarr_store import ZarrStore
+from windrow.io.adapters.zarr_store import ZarrStore, open_store
 from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.listing import check_connection
@@ -186,7 +186,7 @@ def _lay_out(
 
 def _find_arrays(store: ZarrStore) -> dict[str, Any]:
     """The arrays of a store by path, sorted; a store that is one array has it at the empty path."""
-    root = store.open()
+    root = open_store(store)
     if hasattr(root, "shape"):
         return {"": root}
     return {path: item for path, item in sorted(root.members(max_depth=None)) if hasattr(item, "shape")}
@@ -290,7 +290,7 @@ def _check_same(
 @lru_cache(maxsize=64)
 def _open_arrays(store: ZarrStore, paths: tuple[str, ...]) -> dict[str, Any]:
     """Open arrays once in a process; a SourceError if one is missing."""
-    root = store.open()
+    root = open_store(store)
     try:
         return {path: root[path] if path else root for path in paths}
     except KeyError as error:

@@ -47,10 +47,6 @@ class ZarrStore:
         """The filesystem to send requests with in this process."""
         return in_this_process(self.filesystem)
 
-    def open(self) -> Any:
-        """The array or group at the root of the store, read-only; opened once in a process."""
-        return _open(self)
-
     @property
     def is_zip(self) -> bool:
         return self.filesystem is None and os.path.isfile(self.path)
@@ -103,7 +99,8 @@ class ZarrStore:
 
 
 @lru_cache(maxsize=64)
-def _open(store: ZarrStore) -> Any:
+def open_store(store: ZarrStore) -> Any:
+    """Open the array or group at the root of a store, read-only, once in a process."""
     zarr = require("zarr", "zarr", "read_zarr()")
     with store.mapped_errors(f"{store.url} is not a Zarr store that can be opened"):
         if store.filesystem is not None:

@@ -216,10 +216,10 @@ class _FlatTable:
     data: bytes
     at: int
 
-    def scalar(self, slot: int, form: str, default: int = 0) -> int:
-        """A number; ``form`` is its `struct` format character."""
+    def scalar(self, slot: int, form: str) -> int:
+        """A number, 0 by default; ``form`` is its `struct` format character."""
         place = self._place(slot)
-        return default if place is None else int(_unpack(form, self.data, place))
+        return 0 if place is None else int(_unpack(form, self.data, place))
 
     def table(self, slot: int) -> _FlatTable | None:
         place = self._place(slot)

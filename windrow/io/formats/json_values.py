@@ -60,7 +60,7 @@ def find_rounded(text: pa.Buffer, table: pa.Table, given: Collection[str]) -> Ro
         return None
     for row, record in enumerate(_records(text)):
         for field in suspects:
-            for value in _values(record.get(field.name), field.type):
+            for _, value in _leaves(record.get(field.name), field.type, ()):
                 if isinstance(value, int) and int(float(value)) != value:
                     return Rounded(row, field.name, value)
     return None
@@ -137,10 +137,6 @@ def _records(text: pa.Buffer) -> Iterator[dict[str, Any]]:
     for line in bytes(text).splitlines():
         if line.strip():
             yield json.loads(line)
-
-
-def _values(value: Any, kind: pa.DataType) -> Iterator[Any]:
-    return (found for _, found in _leaves(value, kind, ()))
 
 
 def _leaves(value: Any, kind: pa.DataType, leaf: Leaf) -> Iterator[tuple[Leaf, Any]]:

@@ -63,10 +63,6 @@ class LanceTable:
     digest: str
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
-    def open(self) -> Any:
-        """Open the version with the library; cached for later blocks."""
-        return _open(self)
-
     @property
     def secrets(self) -> tuple[str, ...]:
         """Credentials to redact from messages."""
@@ -84,7 +80,8 @@ class LanceTable:
 
 
 @lru_cache(maxsize=16)
-def _open(table: LanceTable) -> Any:
+def open_version(table: LanceTable) -> Any:
+    """Open a version with the library, once in a process."""
     library = require("lance", "lance", "read_lance()")
     dataset = library.dataset(table.uri, version=table.version, storage_options=dict(table.options) or None)
     if LanceTable.digest_files(dataset) != table.digest:
@@ -132,7 +129,7 @@ class LanceReader(WholeBlockReader):
     def read(self, address: BlockAddress) -> pa.Table:
         number, start, rows = address.locator
         with lance_errors(f"{address.origin}: cannot be read", self.table.secrets):
-            fragment = self.table.open().get_fragment(number)
+            fragment = open_version(self.table).get_fragment(number)
             if fragment is None:
                 raise SourceError(f"{address.origin}: there is no such fragment; read the table again")
             if self.filter is None:
@@ -185,7 +182,7 @@ class LanceSource(ListedSource):
     def _field(self, name: str) -> pa.Field[Any]:
         reader = self.reader
         assert isinstance(reader, LanceReader), "open_lance() sets it"
-        return _schema(reader.table.open()).field(name)
+        return _schema(open_version(reader.table)).field(name)
 
 
 @trims_traceback
