@@ -19,8 +19,7 @@ from windrow.io.catalog.hub_folders import is_data_file, make_no_files_error
 from windrow.io.storage.credentials import safe_cause, source_error
 from windrow.io.storage.error_causes import is_forbidden
 from windrow.io.storage.filesystems import Connection, Files, Paths, connect, is_visible, join_path
-from windrow.io.storage.hub import HubFiles, HubPath, find_commit, is_hub, parse_hub_path
-from windrow.io.storage.hub_errors import hub_errors
+from windrow.io.storage.hub import HubFiles, HubPath, find_commit, hub_errors, is_hub, parse_hub_path
 from windrow.io.storage.retries import DEFAULT_RETRIES, GaveUpError, Retries, call_within, is_transient
 
 # fsspec's info of each path

@@ -126,18 +126,6 @@ def is_forbidden(error: BaseException) -> bool:
     return any(part in str(error).lower() for part in _FORBIDDEN_TEXTS)
 
 
-def is_hub_error(error: BaseException | None, name: str) -> bool:
-    """Whether an error, or what caused it, is of this class of huggingface_hub, which need not be installed."""
-    while error is not None:
-        names = (
-            kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("huggingface_hub")
-        )
-        if name in names:
-            return True
-        error = error.__cause__
-    return False
-
-
 def find_cause(error: BaseException, *, local: bool, filters: bool) -> Cause:
     """Find the cause of an error that reading a file raised, or filtering its rows, if ``filters``.
 

@@ -1,4 +1,4 @@
-"""Repositories of the Hugging Face Hub: a revision becomes its commit, and ranges of files are read there.
+"""Repositories of the Hugging Face Hub: a revision becomes its commit, ranges of files are read, errors explained.
 
 huggingface_hub's own filesystem lists and writes. It does not read, since each of its reads fetches 5 MiB more than
 was asked for, and every process would list a directory before it opens a file there.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from windrow.core.errors import PlanError
+from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
+from windrow.io.storage.credentials import safe_cause
 from windrow.io.storage.range_reads import check_content_range
+from windrow.io.storage.retries import find_status
 
 # The Hub's names in URLs; without one, a repository is a model.
 _TYPES = {"datasets/": "dataset", "spaces/": "space", "models/": "model", "": "model"}
@@ -33,6 +36,7 @@ _SECONDS = 30.0
 _LOCATION_SECONDS = 600.0
 _OUTDATED = (401, 403, 404, 410)
 _MAX_ANSWERS = 2**12
+_TOKEN = "storage_options={'token': ...}, or the variable HF_TOKEN"
 
 
 class HubPath(NamedTuple):
@@ -215,3 +219,56 @@ class HubFiles:
 
 # by the reader and the path
 _ANSWERS: dict[tuple[HubFiles, str], _Answer] = {}
+
+
+@contextmanager
+def hub_errors(place: HubPath, secrets: Collection[str]) -> Iterator[None]:
+    """Map the errors of a request for a revision to a SourceError that says which of them it is."""
+    try:
+        yield
+    except Exception as error:
+        text = _explain_error(error, place)
+        if text is None:
+            raise
+        raise SourceError(f"hf://{place.prefix}{place.repo}: {text}") from safe_cause(error, secrets)
+
+
+def _explain_error(error: Exception, place: HubPath) -> str | None:
+    if _is_hub_error(error, "GatedRepoError"):
+        return (
+            "the repository is gated: accept its conditions on its page of the Hub, and give a token of the same "
+            f"account: {_TOKEN}"
+        )
+    if _is_hub_error(error, "RevisionNotFoundError"):
+        if place.revision is not None and place.revision.startswith("refs/convert/"):
+            return (
+                f"there is no revision {place.revision!r}: the Hub has not converted this dataset (it converts "
+                "public ones, some time after an upload); read its own files"
+            )
+        return f"there is no revision {place.revision!r}: give one of its branches, tags or commits"
+    if _is_hub_error(error, "DisabledRepoError"):
+        return "the Hub has disabled access to the repository: see its page"
+    if _is_hub_error(error, "RepositoryNotFoundError"):
+        kind = "" if place.type != "model" else " ('hf://datasets/' begins the path of a dataset)"
+        return (
+            f"there is no such {place.type}, or it is private: check the name{kind}, or give a token with access: "
+            f"{_TOKEN}"
+        )
+    if _is_hub_error(error, "OfflineModeIsEnabled"):
+        return "huggingface_hub is in offline mode: unset the variable HF_HUB_OFFLINE"
+    status, _ = find_status(error)
+    if status in (401, 403):
+        return f"the Hub refuses the token (HTTP status {status}): give a valid one: {_TOKEN}"
+    return None
+
+
+def _is_hub_error(error: BaseException | None, name: str) -> bool:
+    """Whether an error, or what caused it, is of this class of huggingface_hub, which need not be installed."""
+    while error is not None:
+        names = (
+            kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("huggingface_hub")
+        )
+        if name in names:
+            return True
+        error = error.__cause__
+    return False
