@@ -208,26 +208,22 @@ def weigh_blocks(
 ) -> BlockTable:
     """Compute the rows and bytes of each block for the selected columns; ``manifest`` has pieces as row groups."""
     rows = _sum(manifest.rows, cuts)
-    decoded, memory, exact = np.zeros_like(rows), np.zeros_like(rows), True
-    saved = 0
+    decoded, memory, saved, exact = np.zeros_like(rows), np.zeros_like(rows), 0, True
     for field in columns:
-        bits = fixed_bits(field.type)
+        bits, offsets = fixed_bits(field.type), rows * offset_bytes(field.type)
+        exact = exact and bits is not None
         if bits is not None:
-            decoded += (rows * bits + 7) // 8
-            memory += (rows * bits + 7) // 8
+            stored = used = (rows * bits + 7) // 8
             saved += _saved_bytes(manifest, field)
         elif field.name in partitions.schema.names:
-            text = rows * offset_bytes(field.type) + _sum(_text_bytes(manifest, field, partitions), cuts)
-            decoded, memory, exact = decoded + text, memory + text, False
+            stored = used = offsets + _sum(_text_bytes(manifest, field, partitions), cuts)
         elif field.name in manifest.variable:
-            exact = False
-            decoded += _sum(manifest.variable[field.name].encoded, cuts)
-            estimate = _sum(manifest.variable[field.name].memory, cuts)
-            memory += np.maximum(estimate, rows * offset_bytes(field.type))
+            stored = _sum(manifest.variable[field.name].encoded, cuts)
+            used = np.maximum(_sum(manifest.variable[field.name].memory, cuts), offsets)
         else:
             # numbers that ``schema=`` makes text of
-            text = rows * (offset_bytes(field.type) + _NUMBER_BYTES)
-            decoded, memory, exact = decoded + text, memory + text, False
+            stored = used = offsets + rows * _NUMBER_BYTES
+        decoded, memory = decoded + stored, memory + used
     packed = memory - rows * saved
     last = np.searchsorted(manifest.row_group_ends, cuts.stops - 1, side="right")
     return BlockTable(
