@@ -158,7 +158,7 @@ def _unify_nested(left: Any, right: Any) -> pa.DataType | None:
             _unify_fields(left.item_field, right.item_field),
         )
         return None if key is None or item is None else pa.map_(key, item)
-    return _unify_structs(left, right) if pt.is_struct(left) and pt.is_struct(right) else None
+    return unify_structs(left, right) if pt.is_struct(left) and pt.is_struct(right) else None
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -166,14 +166,15 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pt.is_list(kind) or pt.is_large_list(kind) or views)
 
 
-def _unify_structs(left: Any, right: Any) -> pa.DataType | None:
+def unify_structs(left: Any, right: Any, unify: Unify = unify_types) -> pa.DataType | None:
+    """The struct of the fields of two; None if the types of a common one do not unify."""
     ours, theirs = ({field.name: field for field in kind} for kind in (left, right))
     if len(ours) < left.num_fields or len(theirs) < right.num_fields:
         return None
     fields = []
     for name in {**ours, **theirs}:
         if name in ours and name in theirs:
-            field = _unify_fields(ours[name], theirs[name])
+            field = _unify_fields(ours[name], theirs[name], unify)
         else:
             field = (ours.get(name) or theirs[name]).with_nullable(True)
         if field is None:
@@ -182,8 +183,10 @@ def _unify_structs(left: Any, right: Any) -> pa.DataType | None:
     return pa.struct(fields)
 
 
-def _unify_fields(left: pa.Field[Any], right: pa.Field[Any]) -> pa.Field[Any] | None:
-    kind = unify_types(left.type, right.type)
+def _unify_fields(
+    left: pa.Field[Any], right: pa.Field[Any], unify: Unify = unify_types
+) -> pa.Field[Any] | None:
+    kind = unify(left.type, right.type)
     return None if kind is None else pa.field(left.name, kind, left.nullable or right.nullable)
 
 

@@ -22,7 +22,7 @@ import pyarrow.types as pt
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.variable_tensors import is_variable_tensor, tensor_ndim, tensor_value_type, variable_tensor
-from windrow.io.catalog.schemas import MergedSchema, Unify, merge_schemas, unify_types
+from windrow.io.catalog.schemas import MergedSchema, Unify, merge_schemas, unify_structs, unify_types
 
 
 def check_dtypes(
@@ -124,7 +124,7 @@ def widen_json(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         inner = widen_json(left.value_type, right.value_type)
         return None if inner is None else pa.list_(inner)
     if pt.is_struct(left) and pt.is_struct(right):
-        return _join_structs(left, right)
+        return unify_structs(left, right, widen_json)
     return None
 
 
@@ -140,20 +140,6 @@ def _widen(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if days and times and times[0].tz is None:
         return times[0]
     return unify_types(left, right)
-
-
-def _join_structs(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    names = dict.fromkeys(kind.field(at).name for kind in (left, right) for at in range(kind.num_fields))
-    joined = {name: _field_type(left, right, name) for name in names}
-    if None in joined.values():
-        return None
-    return pa.struct(list(joined.items()))
-
-
-def _field_type(left: pa.DataType, right: pa.DataType, name: str) -> pa.DataType | None:
-    places = [kind.get_field_index(name) for kind in (left, right)]
-    kinds = [kind.field(at).type for kind, at in zip((left, right), places, strict=True) if at >= 0]
-    return kinds[0] if len(kinds) == 1 else widen_json(kinds[0], kinds[1])
 
 
 def widen_samples(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
