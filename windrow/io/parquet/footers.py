@@ -142,7 +142,9 @@ class _Columns(NamedTuple):
 
 @lru_cache(_REMEMBERED_SCHEMAS)
 def _find_columns(key: _SchemaKey) -> _Columns:
-    schema = find_arrow_schema(key.metadata)
+    import pyarrow.parquet as pq
+
+    schema = pq.ParquetFile(pa.BufferReader(b""), metadata=key.metadata).schema_arrow
     leaves = leaf_indices(schema)
     fields = [
         (field, places, is_packable(field.type), fixed_bits(field.type) is not None)
@@ -250,11 +252,4 @@ def find_arrow_schema(metadata: Any) -> pa.Schema:
     ``metadata.schema.to_arrow_schema()`` differs for logical types such as UUID and JSON that no Arrow schema in the
     footer describes: it does not make extension types of them.
     """
-    return _find(_SchemaKey(metadata))
-
-
-@lru_cache(_REMEMBERED_SCHEMAS)
-def _find(key: _SchemaKey) -> pa.Schema:
-    import pyarrow.parquet as pq
-
-    return pq.ParquetFile(pa.BufferReader(b""), metadata=key.metadata).schema_arrow
+    return _find_columns(_SchemaKey(metadata)).schema

@@ -59,7 +59,7 @@ class _ColumnStruct(NamedTuple):
     """What is kept of the struct of a column chunk."""
 
     kept: Struct  # what of its metadata holds for any of its pages
-    offset_index: tuple[int, int] | None
+    offset_index: tuple[int, int] | None  # its offset and bytes
 
     @classmethod
     def of(cls, column: Struct) -> _ColumnStruct:
@@ -108,10 +108,6 @@ class FooterStructs:
                 return reader.at
             reader.value(kind)
         raise ThriftError("the footer has no row groups")
-
-    def offset_index(self, group: int, leaf: int) -> tuple[int, int] | None:
-        """The offset and bytes of a chunk's offset index; None if it has none."""
-        return self.column(group, leaf).offset_index
 
     @property
     def has_arrow_schema(self) -> bool:

@@ -150,7 +150,8 @@ class ChunkPages:
     starts: list[int] = field(default_factory=list)
     first_rows: list[int] = field(default_factory=list)
     begins: list[bool] = field(default_factory=list)
-    _index: tuple[int, int] | None = None
+    # where the offset index lies that `cover` will read first
+    unread_index: tuple[int, int] | None = None
     _batch: int = _FIRST_BATCH
     _next: int = 0
     _rows: int = 0
@@ -160,14 +161,14 @@ class ChunkPages:
     def __post_init__(self) -> None:
         self._next = self.chunk.start
         # some writers index pages that begin within a row
-        self._index = None if self.chunk.max_repetition else self.chunk.index
+        self.unread_index = None if self.chunk.max_repetition else self.chunk.index
 
     def cover(self, read: ReadRange, first: int, stop: int) -> PageSpan | None:
         """The pages that hold rows ``first`` to ``stop``, at least one row; None if they are not found."""
         with self._lock:
-            if self._index is not None:
-                self._load_index(read, *self._index)
-                self._index = None
+            if self.unread_index is not None:
+                self._load_index(read, *self.unread_index)
+                self.unread_index = None
             while not self._failed and not self._knows(stop):
                 self._find_more(read)
             # rows ahead of corrupt pages are found whatever was looked for before
@@ -203,11 +204,6 @@ class ChunkPages:
         )
 
     # --- the offset index
-
-    @property
-    def unread_index(self) -> tuple[int, int] | None:
-        """Where the offset index lies that `cover` will read first."""
-        return self._index
 
     def _load_index(self, read: ReadRange, offset: int, size_bytes: int) -> None:
         """Read the offset index; one that contradicts the footer is ignored."""

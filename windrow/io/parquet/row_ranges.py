@@ -76,7 +76,8 @@ class RowRange:
         ]
 
     def _cut_chunk(self, chunk: Chunk, name: str) -> Chunk | None:
-        found = self._find_rows(self._leaf_range(name).start)
+        column = self.block.footer.leaves(name)
+        found = None if column is None else self._find_rows(column[1].start)
         if found is None or found.headers.values != found.span.stop_row - found.span.first_row:
             return None
         span, raw_bytes, size_bytes = found.span, found.headers.raw_bytes, found.span.stop - found.span.start
@@ -223,10 +224,6 @@ class RowRange:
         raise pa.ArrowInvalid(f"pages hold {at} rows where the footer states {row_group.num_rows}")
 
     # --- pages
-
-    def _leaf_range(self, name: str) -> range:
-        found = self.block.footer.leaves(name)
-        return range(0) if found is None else found[1]
 
     def _find_rows(self, leaf: int) -> _LeafRows | None:
         if leaf not in self._leaves:

@@ -219,7 +219,7 @@ class StoredFooter:
         start, size_bytes = _first_page(column), column.total_compressed_size
         if start <= 0 or size_bytes <= 0 or (not repetition and column.num_values != row_group.num_rows):
             return None
-        index = self.structs.offset_index(group, leaf) if column.has_offset_index else None
+        index = self.structs.column(group, leaf).offset_index if column.has_offset_index else None
         return StoredChunk(
             start, start + size_bytes, row_group.num_rows, repetition, column.compression, index
         )
