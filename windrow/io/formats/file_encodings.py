@@ -61,9 +61,14 @@ def find_codec(compression: str | None, path: str) -> str | None:
     return next((codec for suffix, codec in _SUFFIXES.items() if path.lower().endswith(suffix)), None)
 
 
-def decompress(codec: str | None, data: pa.Buffer) -> pa.Buffer:
-    """Decompress a whole file; an OSError if it is corrupt or truncated."""
-    return _decompress(codec, data, whole=True)
+def decompress(codec: str | None, data: pa.Buffer, *, whole: bool = True) -> pa.Buffer:
+    """Decompress a whole file; an OSError if it is corrupt or truncated.
+
+    Unless ``whole``, decompress as much of its head as possible; nothing if its very beginning is corrupt.
+    """
+    if codec is None or not data.size:
+        return data
+    return (_join_streams if codec in _PYTHON else _stream)(codec, data, whole=whole)
 
 
 def decompress_snappy(data: pa.Buffer) -> pa.Buffer:
@@ -77,17 +82,6 @@ def decompress_snappy(data: pa.Buffer) -> pa.Buffer:
     if size > _SNAPPY_RATIO * len(view):
         raise OSError(f"{len(view):,} bytes of Snappy cannot hold {size:,}")
     return pa.decompress(data, decompressed_size=size, codec="snappy")
-
-
-def decompress_head(codec: str | None, data: pa.Buffer) -> pa.Buffer:
-    """Decompress as much of a file's head as possible; empty if its very beginning is corrupt."""
-    return _decompress(codec, data, whole=False)
-
-
-def _decompress(codec: str | None, data: pa.Buffer, *, whole: bool) -> pa.Buffer:
-    if codec is None or not data.size:
-        return data
-    return (_join_streams if codec in _PYTHON else _stream)(codec, data, whole=whole)
 
 
 def _stream(codec: str, data: pa.Buffer, *, whole: bool) -> pa.Buffer:

@@ -19,7 +19,7 @@ from windrow.io.catalog.hive_partitions import conform
 from windrow.io.catalog.manifest import END_BYTES, Fragment, FragmentFacts, digest_ends
 from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.io.formats.block_files import OpenFile, open_file, open_path
-from windrow.io.formats.file_encodings import decompress, decompress_head, find_codec
+from windrow.io.formats.file_encodings import decompress, find_codec
 from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files
 
@@ -266,7 +266,7 @@ def read_heads(file: OpenFile, codec: str | None) -> Iterator[Head]:
     """Yield ever longer heads of a file; the last one is the whole file."""
     stored = HEAD_BYTES if codec is None else _COMPRESSED_HEAD_BYTES
     while stored < file.size_bytes:
-        data = decompress_head(codec, file.read_range(0, stored))
+        data = decompress(codec, file.read_range(0, stored), whole=False)
         yield Head(data, False, max(file.size_bytes * data.size // stored, 1))
         stored *= _GROWTH
     data = decompress(codec, file.read_range(0, file.size_bytes))
