@@ -272,11 +272,7 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]
         )
 
     def _scheme_of(self, name: str) -> str:
-        return (
-            self._other_schemes.get(name.partition("/")[0], self.scheme)
-            if self._other_schemes
-            else self.scheme
-        )
+        return self._other_schemes.get(name.partition("/")[0], self.scheme)
 
     def _signature(self, name: str) -> str:
         """The signature that was given for a file, or for a folder above it."""
