@@ -252,6 +252,14 @@ def test_integer_that_would_be_rounded_raises(tmp_path: Path, value: int) -> Non
         assert all_rows(windrow.read_json(tmp_path, dtypes={"x": kind}))[1]["x"] == expected
 
 
+def test_integer_beyond_all_floats_is_named_too(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.jsonl": _lines([{"x": 0.5}, {"x": 10**400}])})
+    with pytest.raises(
+        windrow.SourceError, match=r"a\.jsonl, row 1: column 'x' .* cannot hold the integer 10{400}: "
+    ):
+        windrow.read_json(tmp_path)
+
+
 def test_later_integers_are_never_rounded(late: Path) -> None:
     rows = [{"x": 0.5}] * 40
     write_files(late, {"a.jsonl": _lines([*rows, {"x": 2**53 + 1}])})

@@ -61,9 +61,16 @@ def find_rounded(text: pa.Buffer, table: pa.Table, given: Collection[str]) -> Ro
     for row, record in enumerate(_records(text)):
         for field in suspects:
             for _, value in _leaves(record.get(field.name), field.type, ()):
-                if isinstance(value, int) and int(float(value)) != value:
+                if isinstance(value, int) and not _has_float(value):
                     return Rounded(row, field.name, value)
     return None
+
+
+def _has_float(value: int) -> bool:
+    try:
+        return int(float(value)) == value
+    except OverflowError:
+        return False
 
 
 def widen_integers(text: pa.Buffer, table: pa.Table, given: Collection[str]) -> pa.Schema:
