@@ -21,7 +21,7 @@ from tests.io.files import S3, arrow_s3, make_bucket
 from windrow.core.errors import PlanError, SourceError
 from windrow.io.sinks.commit import list_replaced
 from windrow.io.sinks.open_store import ArrowStore, find_store, mapped_errors
-from windrow.io.sinks.store import Store, is_temporary
+from windrow.io.sinks.store import TEMPORARY, LocalStore, Store, is_temporary
 from windrow.io.storage.retries import GaveUpError, Retries
 
 
@@ -84,6 +84,13 @@ def test_files_are_put_listed_replaced_and_removed(store: Store) -> None:
     assert store.list_files() == ["_c", "a", "k=1/b"]
     store.remove(["a", "k=1/b", "never"])
     assert store.list_files() == ["_c"]
+
+
+def test_sizes_leave_out_files_that_vanish_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = find_store(tmp_path, None, None)
+    put(store, "a", b"12")
+    monkeypatch.setattr(LocalStore, "list_files", lambda _: ["a", f".b.0{TEMPORARY}"])
+    assert store.sizes() == {"a": 2}
 
 
 def test_failed_write_leaves_no_file(store: Store) -> None:

@@ -106,7 +106,12 @@ class LocalStore:
         _sync_folder(folder)
 
     def sizes(self) -> dict[str, int]:
-        return {path: os.path.getsize(join_path(self.root, path)) for path in self.list_files()}
+        found = {}
+        for path in self.list_files():
+            # another process can write here too, and rename its temporary files meanwhile
+            with suppress(FileNotFoundError):
+                found[path] = os.path.getsize(join_path(self.root, path))
+        return found
 
     def get(self, relative: str) -> bytes:
         with open(join_path(self.root, relative), "rb") as file:
