@@ -35,11 +35,9 @@ class LeasedFolder:
         sweep_folders(where, prefix, _LEASE)
         while True:
             self.path = tempfile.mkdtemp(prefix=prefix, dir=where)
-            lease = open_file(Path(self.path, _LEASE), os.O_RDWR | os.O_CREAT, 0o600)
-            if try_lock(lease, exclusive=False) and Path(self.path, _LEASE).exists():
+            lease = take_lease(Path(self.path, _LEASE), exclusive=False)
+            if lease is not None:
                 break
-            # another process's sweep came between
-            os.close(lease)
         self._finalizer = weakref.finalize(self, _remove, self.path, lease, os.getpid())
 
     def delete(self) -> None:
@@ -67,6 +65,15 @@ def _remove(path: str, lease: int, owner: int) -> None:
     # a forked child has a copy of this object but does not own the folder
     if os.getpid() == owner:
         remove_leased_folder(path, lease)
+
+
+def take_lease(path: Path, *, exclusive: bool) -> int | None:
+    """Lock the lease file of a new folder; None if another process's sweep came between."""
+    lease = open_file(path, os.O_RDWR | os.O_CREAT, 0o600)
+    if try_lock(lease, exclusive=exclusive) and path.exists():
+        return lease
+    os.close(lease)
+    return None
 
 
 def sweep_folders(

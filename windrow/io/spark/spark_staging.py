@@ -22,10 +22,8 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.errors import PlanError, SourceError
-from windrow.core.system.files import open_file
-from windrow.core.system.locks import try_lock
 from windrow.core.tracebacks import trims_traceback
-from windrow.io.adapters.temporary_folder import sweep_folders
+from windrow.io.adapters.temporary_folder import sweep_folders, take_lease
 from windrow.io.catalog.file_source import FileSource, open_files
 from windrow.io.parquet.block_reader import ParquetFormat
 from windrow.io.spark.dataframes import Conversion, mapped_errors, select_column, settings
@@ -172,11 +170,7 @@ def delete_folder(files: Files) -> None:
 def _create_and_lock(path: Path, private: bool) -> bool:
     """Create a folder and lock its lease file until this process ends; return False if it was swept meanwhile."""
     path.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
-    lease = open_file(path / _LEASE, os.O_RDWR | os.O_CREAT, 0o600)
-    if try_lock(lease, exclusive=True) and (path / _LEASE).exists():
-        return True
-    os.close(lease)
-    return False
+    return take_lease(path / _LEASE, exclusive=True) is not None
 
 
 _STAGED: list[_Staged] = []
