@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -248,7 +249,7 @@ class _ManifestBuilder:
         self._variable: dict[str, tuple[array[int], array[int]]] = {}
         self._nulls: dict[str, int | None] = {}
         self._ranges: dict[str, _Range] = {}
-        self._codecs: dict[str, int] = {}
+        self._codecs: Counter[str] = Counter()
         self._filled = 0
 
     def add(self, name: str, fragment: Fragment) -> None:
@@ -269,8 +270,7 @@ class _ManifestBuilder:
         self._filled += any(facts.rows)
         for column, (low, high) in facts.ranges.items():
             self._ranges[column] = _Range(types[column], low, high).join(self._ranges.get(column))
-        for codec, size in facts.codecs.items():
-            self._codecs[codec] = self._codecs.get(codec, 0) + size
+        self._codecs.update(facts.codecs)
         self._rows.extend(facts.rows)
         self._encoded.extend(facts.encoded_bytes)
         self._sizes.append(fragment.version.size_bytes)
@@ -308,7 +308,7 @@ class _ManifestBuilder:
             stamps=np.array(self._stamps, np.uint64),
             format=format.name,
             options=format.options,
-            codecs=self._codecs,
+            codecs=dict(self._codecs),
             schemas=tuple(known for _, _, known in self._schemas.values()) if differ else (),
             schema_numbers=np.array(self._schema_numbers, np.int64) if differ else None,
         )

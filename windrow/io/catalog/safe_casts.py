@@ -6,6 +6,7 @@ holds; they make infinities of large numbers; and not every version matches the 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -103,11 +104,8 @@ def _find_failing_row(chunk: pa.Array, kind: pa.DataType) -> int | None:
 
     if fails(0):
         return None
-    low, high = 0, len(chunk)  # the first ``low`` rows can be cast, the first ``high`` cannot
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fails(middle) else (middle, high)
-    return low
+    # as many rows as can be cast; all of them cannot
+    return bisect_left(range(1, len(chunk)), True, key=fails)
 
 
 def cast_array(array: Any, kind: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -185,10 +186,9 @@ def summarise(metadata: Any, texts: NDArray[np.int64], name: str) -> FragmentFac
 
 def _count_codecs(chunks: list[list[Any]]) -> dict[str, int]:
     """Stored bytes by codec, of the first row group: writers choose codecs by column, for the whole file."""
-    codecs: dict[str, int] = {}
+    codecs: Counter[str] = Counter()
     for chunk in chunks[0] if chunks else []:
-        codec = chunk.compression.lower()
-        codecs[codec] = codecs.get(codec, 0) + chunk.total_compressed_size
+        codecs[chunk.compression.lower()] += chunk.total_compressed_size
     return codecs
 
 
