@@ -51,7 +51,6 @@ _SUFFIXES: Mapping[str, Callable[[pa.Buffer], pa.Buffer]] = {
 _LAYOUTS = FooterCache(max_footers=64, max_bytes=64 * 2**20)
 
 Ints = NDArray[np.int64]
-ReadRange = Callable[[int, int], pa.Buffer]
 
 
 @dataclass(frozen=True)
@@ -115,26 +114,16 @@ class MdsFormat(RowGroupFormat):
 
     def tables(self, file: OpenFile, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.Table]:
         with corruption_is_invalid(self.corruption):
-            unpack = _find_suffix(file.name)
-            read: ReadRange = file.read_range
-            if unpack is None:
-                layout = file.remembered(_LAYOUTS, _read_layout)
+            shard = _unpack(file)
+            if shard is file:
+                layout = file.remembered(_LAYOUTS, _parse_layout)
                 cuts = _cut_samples(layout.samples, file.size_bytes)[start:stop]
-                spans = [(int(layout.offsets[first]), int(layout.offsets[last])) for first, last in cuts]
-                file.fetch(spans)
+                file.fetch([(int(layout.offsets[first]), int(layout.offsets[last])) for first, last in cuts])
             else:
-                file.fetch([(0, file.size_bytes)])
-                data = unpack(file.read_range(0, file.size_bytes))
-                read = _slice(data)
-                layout = _parse_layout(data.size, read)
-                cuts = _cut_samples(layout.samples, data.size)
+                layout = _parse_layout(shard)
+                cuts = _cut_samples(layout.samples, shard.size_bytes)
             for first, last in cuts:
-                try:
-                    yield _decode(file.name, read, layout, first, last, schema)
-                except MdsValueError as error:
-                    raise SourceError(
-                        f"{file.name}, in samples {first:,} to {last - 1:,}: {error}"
-                    ) from error
+                yield _decode(shard, layout, first, last, schema)
 
 
 def _find_indices(files: Files, paths: Sequence[str]) -> list[str]:
@@ -214,18 +203,14 @@ def _sample(
     """The columns of a shard by its first samples, and the mean bytes of their values for each byte of a sample."""
     name = files.name(path)
     with files.mapped_errors(name), open_path(files, path, size) as file:
-        unpack = _find_suffix(path)
-        read: ReadRange = file.read_range
         try:
-            if unpack is not None:
-                data = unpack(file.read_range(0, size))
-                read, size = _slice(data), data.size
-            layout = _parse_layout(size, read)
+            shard = _unpack(file)
+            layout = _parse_layout(shard)
             if layout.samples != samples or layout.columns != columns:
                 raise ValueError(f"holds other samples or columns than its {INDEX_NAME} states")
             bounds = layout.offsets[: _SAMPLES + 1] - layout.offsets[0]
             last = max(int(np.searchsorted(bounds, PART_BYTES, side="right")) - 1, 1)
-            cells = _read_cells(read, layout, 0, last, columns)
+            cells = _read_cells(shard, layout, 0, last, columns)
             measured = [_measure(column, values) for column, values in zip(columns, cells, strict=True)]
         except (ValueError, LookupError, OSError) as error:
             if file.failed:
@@ -278,66 +263,60 @@ def _cut_samples(samples: int, raw_bytes: int) -> list[tuple[int, int]]:
     return [(first, min(first + step, samples)) for first in range(0, samples, step)]
 
 
-def _find_suffix(path: str) -> Callable[[pa.Buffer], pa.Buffer] | None:
-    return _SUFFIXES.get(posixpath.splitext(path)[1])
+def _unpack(file: OpenFile) -> OpenFile:
+    """The shard in a file: the file itself, or its content in memory if its name tells that it is compressed."""
+    unpack = _SUFFIXES.get(posixpath.splitext(file.name)[1])
+    if unpack is None:
+        return file
+    file.fetch([(0, file.size_bytes)])
+    data = unpack(file.read_range(0, file.size_bytes))
+    return OpenFile(file.name, None, data.size, pa.BufferReader(data), None)
 
 
-def _slice(data: pa.Buffer) -> ReadRange:
-    def read(start: int, stop: int) -> pa.Buffer:
-        return data.slice(start, stop - start)
-
-    return read
-
-
-def _read_layout(file: OpenFile) -> _Layout:
-    file.fetch([(0, min(_HEAD_BYTES, file.size_bytes))])
-    return _parse_layout(file.size_bytes, file.read_range)
-
-
-def _parse_layout(size_bytes: int, read: ReadRange) -> _Layout:
+def _parse_layout(shard: OpenFile) -> _Layout:
     """Read what precedes the samples of a shard; a ValueError if it contradicts itself."""
+    size_bytes = shard.size_bytes
     if size_bytes < 2 * _NUMBER_BYTES:
         raise ValueError(
             f"is truncated: a shard has at least {2 * _NUMBER_BYTES} bytes, and it has {size_bytes}"
         )
-    samples = int.from_bytes(read(0, _NUMBER_BYTES), "little")
+    shard.fetch([(0, min(_HEAD_BYTES, size_bytes))])
+    samples = int.from_bytes(shard.read_range(0, _NUMBER_BYTES), "little")
     begin = (samples + 2) * _NUMBER_BYTES
     if begin > size_bytes:
         raise ValueError(f"is truncated or corrupt: the offsets of {samples:,} samples do not fit into it")
-    offsets = np.frombuffer(read(_NUMBER_BYTES, begin), "<u4").astype(np.int64)
+    offsets = np.frombuffer(shard.read_range(_NUMBER_BYTES, begin), "<u4").astype(np.int64)
     if offsets[0] < begin or offsets[-1] != size_bytes or (np.diff(offsets) < 0).any():
         raise ValueError("is truncated or corrupt: the offsets of its samples do not ascend to its end")
     try:
-        columns = _read_columns(json.loads(bytes(read(begin, int(offsets[0])))))
+        columns = _read_columns(json.loads(bytes(shard.read_range(begin, int(offsets[0])))))
     except (ValueError, LookupError, TypeError) as error:
         raise ValueError(f"is corrupt: the text before its samples states no columns ({error})") from error
     return _Layout(columns, offsets)
 
 
-def _decode(
-    name: str, read: ReadRange, layout: _Layout, first: int, last: int, schema: pa.Schema
-) -> pa.Table:
+def _decode(shard: OpenFile, layout: _Layout, first: int, last: int, schema: pa.Schema) -> pa.Table:
     """Decode some columns of samples, as far as the shard has them."""
     wanted = [column for column in layout.columns if column.name in schema.names]
     if not wanted:
         return pa.table({"": pa.nulls(last - first)})
     arrays = []
-    for column, values in zip(wanted, _read_cells(read, layout, first, last, wanted), strict=True):
+    for column, values in zip(wanted, _read_cells(shard, layout, first, last, wanted), strict=True):
         try:
             arrays.append(decode_column(column.encoding, values, schema.field(column.name).type))
         except MdsValueError as error:
             raise SourceError(
-                f"{name}, in samples {first:,} to {last - 1:,}: column {column.name!r} is {error}: {error.fix}"
+                f"{shard.name}, in samples {first:,} to {last - 1:,}: column {column.name!r} is {error}: {error.fix}"
             ) from error
     return pa.table(arrays, names=[column.name for column in wanted])
 
 
 def _read_cells(
-    read: ReadRange, layout: _Layout, first: int, last: int, wanted: Sequence[_Column]
+    shard: OpenFile, layout: _Layout, first: int, last: int, wanted: Sequence[_Column]
 ) -> list[pa.Array]:
     """The bytes of the values of some columns; a ValueError if a sample contradicts itself."""
     bounds = layout.offsets[first : last + 1] - layout.offsets[first]
-    data = read(int(layout.offsets[first]), int(layout.offsets[last]))
+    data = shard.read_range(int(layout.offsets[first]), int(layout.offsets[last]))
     starts, ends = _locate(data, bounds, layout.columns, first)
     places = [layout.columns.index(column) for column in wanted]
     return [_gather(data, starts[:, place], ends[:, place]) for place in places]
