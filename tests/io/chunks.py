@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -116,7 +115,7 @@ def lay_out(chunks: Sequence[tuple[T, bytes]], before: bytes = b"") -> tuple[lis
     """Append the pages of chunks to a file; returns the chunks with their places, and the content of the file."""
     placed = []
     for chunk, pages in chunks:
-        placed.append(replace(chunk, start=len(before), size_bytes=len(pages)))
+        placed.append(chunk._replace(start=len(before), size_bytes=len(pages)))
         before += pages
     return placed, before
 

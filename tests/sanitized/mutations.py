@@ -88,7 +88,7 @@ def decode_pages(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
 def decode_flat_pages(base: Base, bases: Sequence[Base], rng: random.Random) -> None:
     """Decode one or two chunks, of which the last is mutated."""
     sound, mutated = copy_exactly(base.pages[0]), mutate_pages(base, bases, rng)
-    facts = dict(vars(base.chunks[0]))
+    facts = base.chunks[0]._asdict()
     facts["rows"] += rng.choice([0, 0, 0, 1, -1, 50])
     facts["raw_bytes"] += rng.choice([0, 0, 0, -1, -40, 100])
     facts["optional"] ^= rng.random() < 0.1
@@ -104,7 +104,7 @@ def decode_flat_pages(base: Base, bases: Sequence[Base], rng: random.Random) -> 
     chunks = [Chunk(**{**facts, "start": 0, "size_bytes": len(mutated)})]
     content = np.concatenate([mutated, sound]) if rng.random() < 0.3 else mutated
     if len(content) > len(mutated):
-        first = Chunk(**{**vars(base.chunks[0]), "start": len(mutated)})
+        first = Chunk(**{**base.chunks[0]._asdict(), "start": len(mutated)})
         # a footer can state nulls of one row group, and deny those of another
         chunks.insert(rng.randrange(2), first)
     file = pa.BufferReader(pa.py_buffer(content))

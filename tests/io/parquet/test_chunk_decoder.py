@@ -200,7 +200,7 @@ def test_corrupt_pages_cause_no_write_out_of_bounds(tmp_path: Path, data: st.Dat
     ):
         stored[chunk.start + at] = byte
     size_bytes = data.draw(st.integers(0, chunk.size_bytes))
-    cut = replace(chunk, size_bytes=size_bytes)
+    cut = chunk._replace(size_bytes=size_bytes)
     guarded = np.full(8 * rows + 128, 0xAB, np.uint8)
     targets = rng.permutation(rows).astype(np.uint32)
     end = 64 + packing.bytes * rows

@@ -60,7 +60,7 @@ def decode_chunks(*chunks: tuple[Chunk, bytes], packing: Packing | None = None) 
 
 
 def decode_rows(rows: int, *pages: bytes, chunk: Chunk = NUMBER, **options: Any) -> list[int | None] | None:
-    return decode_chunks((replace(chunk, rows=rows), b"".join(pages)), **options)
+    return decode_chunks((chunk._replace(rows=rows), b"".join(pages)), **options)
 
 
 # --- levels

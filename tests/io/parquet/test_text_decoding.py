@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +184,7 @@ def test_corrupt_pages_cause_no_write_out_of_bounds(tmp_path: Path, data: st.Dat
         st.tuples(st.integers(0, chunk.size_bytes), st.integers(0, chunk.raw_bytes))
         | st.just((chunk.size_bytes, chunk.raw_bytes))
     )
-    cut = replace(chunk, size_bytes=size_bytes, raw_bytes=raw_bytes)
+    cut = chunk._replace(size_bytes=size_bytes, raw_bytes=raw_bytes)
     targets, pool = rng.permutation(rows).astype(np.uint32), GuardedPool()
     found = decode_text(pa.BufferReader(bytes(stored)), [cut], pa.binary(), targets, [slice(0, rows)], pool)
     assert pool.is_whole()

@@ -90,17 +90,11 @@ class RowRange:
             # as of whole chunks: memory for text is allocated by this size
             if raw_bytes > CODECS[chunk.codec].max_ratio * size_bytes:
                 return None
-        # not `replace`, which takes ten times as long
-        return Chunk(
-            span.start,
-            span.stop - span.start,
-            self.num_rows,
-            chunk.kind,
-            chunk.width,
-            chunk.codec,
-            chunk.optional,
-            chunk.has_nulls,
-            raw_bytes,
+        return chunk._replace(
+            start=span.start,
+            size_bytes=span.stop - span.start,
+            rows=self.num_rows,
+            raw_bytes=raw_bytes,
             before=self.first - span.first_row,
             behind=span.stop_row - self.stop,
             dictionary=found.dictionary,
