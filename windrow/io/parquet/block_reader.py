@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -95,28 +95,34 @@ class ParquetReader(FileReading):
     def _file_parts(self, groups: RowGroups, origin: str) -> Iterator[BlockPart]:
         with open_block(self.files, groups, origin) as block:
             with block.mapped_errors():
-                members = self._open_members(block)
+                row_group = block.footer.metadata.row_group
+                numbers = range(groups.start, groups.stop)
+                parts = group_by_bytes(numbers, lambda number: int(row_group(number).total_byte_size))
+                members = self._open(block, self.schema, list(parts), PART_BYTES)
             for member in members:
                 yield _StoredPart(self, block.file, (member,))
             with block.mapped_errors():
                 block.check()
 
-    def _open_members(self, block: BlockFile) -> list[StoredRows]:
-        """Request the chunks of a block, and divide its rows into parts."""
-        groups = block.groups
-        if groups.is_cut:
-            return self._open_pieces(block, self.schema, PART_BYTES)
-        numbers, row_group = range(groups.start, groups.stop), block.footer.metadata.row_group
-        self._fetch(block, numbers, self.schema)
-        parts = group_by_bytes(numbers, lambda number: int(row_group(number).total_byte_size))
-        return [StoredRows(block, tuple(part)) for part in parts]
-
-    def _open_pieces(
-        self, block: BlockFile, schema: pa.Schema, part_bytes: int | None = None
+    def _open(
+        self,
+        block: BlockFile,
+        schema: pa.Schema,
+        parts: Sequence[Sequence[int]],
+        piece_bytes: int | None = None,
     ) -> list[StoredRows]:
-        """The rows of a block that is a piece of a row group, in parts of about ``part_bytes``; without, at once."""
-        ranges = open_ranges(block, [field.name for field in self.stored_of(schema)], part_bytes)
-        return [StoredRows(block, (rows.group,), rows=rows) for rows in ranges]
+        """Request the columns of a block's rows: some row groups a part, or those of a piece of one.
+
+        A piece is divided into parts of about ``piece_bytes``; it is one part without.
+        """
+        if block.groups.is_cut:
+            ranges = open_ranges(block, [field.name for field in self.stored_of(schema)], piece_bytes)
+            return [StoredRows(block, (rows.group,), rows=rows) for rows in ranges]
+        if block.remote is not None:
+            # of columns that the file lacks, nothing
+            paths = block.footer.leaf_paths(self.stored_of(schema))
+            block.fetch([number for part in parts for number in part], paths)
+        return [StoredRows(block, tuple(part)) for part in parts]
 
     def _open_small_files(self, some: Sequence[RowGroups]) -> _StoredPart:
         data, blocks = read_small_files(self.files, some)
@@ -134,7 +140,7 @@ class ParquetReader(FileReading):
             return pa.concat_tables(tables) if filters else part.select(list(range(len(self.schema))))
         origin = self.origin_of(some[0], address)
         with open_block(self.files, some[0], origin) as block, block.mapped_errors(filters=filters):
-            table = self._filter_rows(block) if filters else self._read(block, self.schema)
+            table = self._filter_rows(block) if filters else self._read_rows(block)
             block.check()
             return table
 
@@ -147,13 +153,8 @@ class ParquetReader(FileReading):
         needed = filter_columns(self.filter, self.all_columns)
         schema = with_filter_columns(self.schema, self.all_columns, needed)
         numbers = self._prune_row_groups(block, needed)
-        if block.groups.is_cut:
-            members = self._open_pieces(block, schema) if numbers else []
-        else:
-            self._fetch(block, numbers, schema)
-            members = [StoredRows(block, (number,)) for number in numbers]
         found = [empty_table(self.schema)]
-        for member in members:
+        for member in self._open(block, schema, [(number,) for number in numbers]) if numbers else ():
             table = self._read_columns(member, schema)
             found.append(self.keep_rows(table, member.locate))
         return pa.concat_tables(found)
@@ -182,14 +183,9 @@ class ParquetReader(FileReading):
         fragment = fragment.subset(row_group_ids=numbers)
         return [group.id for group in fragment.subset(self.filter, schema=schema).row_groups]
 
-    def _read(self, block: BlockFile, schema: pa.Schema) -> pa.Table:
-        groups = block.groups
-        if groups.is_cut:
-            members = self._open_pieces(block, schema)
-            return self._read_columns(members[0], schema) if members else empty_table(schema)
-        numbers = tuple(range(groups.start, groups.stop))
-        self._fetch(block, numbers, schema)
-        return self._read_columns(StoredRows(block, numbers), schema)
+    def _read_rows(self, block: BlockFile) -> pa.Table:
+        members = self._open(block, self.schema, [range(block.groups.start, block.groups.stop)])
+        return self._read_columns(members[0], self.schema) if members else empty_table(self.schema)
 
     def _read_columns(self, member: StoredRows, schema: pa.Schema) -> pa.Table:
         """Read columns and cast them to ``schema``; those that the file lacks are null."""
@@ -202,11 +198,6 @@ class ParquetReader(FileReading):
             for field in coarse:
                 table = table.append_column(field.name, read.column(field.name))
         return conform(table, schema, self.partitions, member.block.groups.path, member.locate)
-
-    def _fetch(self, block: BlockFile, numbers: Iterable[int], schema: pa.Schema) -> None:
-        """Prefetch what some columns need of a remote file: of those of partitions, and that it lacks, nothing."""
-        if block.remote is not None:
-            block.fetch(numbers, block.footer.leaf_paths(self.stored_of(schema)))
 
 
 @dataclass(frozen=True, eq=False)
