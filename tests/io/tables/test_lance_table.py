@@ -14,8 +14,8 @@ import pytest
 import windrow
 from tests.io.files import read_all
 from tests.library_versions import is_older
+from windrow.io.catalog.listed_source import ListedSource
 from windrow.io.tables import lance_table
-from windrow.io.tables.lance_table import LanceSource
 
 lance = pytest.importorskip("lance")
 
@@ -53,7 +53,7 @@ def test_blocks_are_row_ranges_of_fragments(path: str) -> None:
     lance.dataset(path).delete("x >= 10 and x < 15")
     dataset = windrow.read_lance(path, target_block_bytes=20 * 40)
     source = dataset._plan.source
-    assert isinstance(source, LanceSource)
+    assert isinstance(source, ListedSource)
     assert source.fragments == 3
     assert all(rows <= 40 for rows in source.blocks.rows)
     assert int(source.blocks.rows.sum()) == ROWS - 5

@@ -19,7 +19,6 @@ from windrow.io.adapters.zarr_store import ZarrStore, open_store
 from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
 from windrow.io.catalog.listing import check_connection
-from windrow.io.catalog.manifest import digest_parts
 from windrow.io.catalog.value_sizes import estimate_blocks, fixed_bits, measure_values
 from windrow.io.formats.array_columns import (
     ArrayColumn,
@@ -83,17 +82,6 @@ def _is_unreadable(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno is not None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ZarrSource(ListedSource):
-    """Arrays of Zarr stores as a ``windrow.core.source.Source``."""
-
-    stamps: str = ""  # a digest of the versions of all chunks
-
-    @property
-    def contents(self) -> str:
-        return digest_parts((super().contents.encode(), self.stamps.encode()))
-
-
 @trims_traceback
 def open_zarr(
     paths: Paths,
@@ -105,7 +93,7 @@ def open_zarr(
     storage_options: Mapping[str, Any] | None,
     target_block_bytes: int,
     retries: Retries,
-) -> ZarrSource:
+) -> ListedSource:
     """List the arrays of stores, in the order of the paths, and cut their rows into blocks."""
     require("zarr", "zarr", "read_zarr()")
     connection = connect(paths, filesystem, storage_options)
@@ -134,7 +122,7 @@ def open_zarr(
     versions = [version for one in keys for _, _, version in one]
     rows = np.array([last - first for _, _, first, last in ranges], np.int64)
     named = stores[0].url if len(stores) == 1 else f"{stores[0].url} and {len(stores) - 1:,} more"
-    return ZarrSource(
+    return ListedSource(
         name=f"Zarr({named!r})",
         schema=schema,
         blocks=estimate_blocks(rows, _measure(stores[0], reader.columns, layouts[0].rows), schema),

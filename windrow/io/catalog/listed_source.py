@@ -99,6 +99,8 @@ class ListedSource(NumberedRows):
     fragments: int  # number of files, record batches or objects that blocks are cut from
     filter_digest: str = ""  # of the filter that the reader applies; empty without one
     reads: tuple[str, ...] = ()  # the files and folders that the reader needs, which a write must not replace
+    stamps: str = ""  # a digest of versions of the data that the fingerprint leaves out
+    counting_reader: BlockReader | None = None  # of the same rows, and few columns
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.describe()}"
@@ -116,10 +118,16 @@ class ListedSource(NumberedRows):
             filter=self.filter_digest,
         )
 
+    def count_blocks(self) -> NDArray[np.int64]:
+        if self.blocks.rows_known or self.counting_reader is None:
+            return super().count_blocks()
+        return count_rows(self.counting_reader.read, self.block_addresses)
+
     @property
     def contents(self) -> str:
         schema, rows = self.schema.serialize().to_pybytes(), self.blocks.rows.tobytes()
-        return digest_parts((self.fingerprint.encode(), self.filter_digest.encode(), schema, rows))
+        digest = digest_parts((self.fingerprint.encode(), self.filter_digest.encode(), schema, rows))
+        return digest_parts((digest.encode(), self.stamps.encode())) if self.stamps else digest
 
     def addresses(self, blocks: Sequence[int]) -> tuple[BlockAddress, ...]:
         return tuple(replace(self.block_addresses[block], number=int(block)) for block in blocks)

@@ -26,7 +26,6 @@ from windrow.core.tracebacks import trims_traceback
 from windrow.io.catalog.column_selection import select_columns
 from windrow.io.catalog.filters import check_filter, digest_filter, filter_columns, kept_places
 from windrow.io.catalog.listed_source import ListedSource, WholeBlockReader
-from windrow.io.catalog.row_ids import count_rows
 from windrow.io.catalog.safe_casts import cast_table
 from windrow.io.catalog.value_sizes import estimate_blocks, fixed_bits, measure_values
 from windrow.io.storage.credentials import check_options, find_secrets, redact
@@ -166,25 +165,6 @@ class LanceReader(WholeBlockReader):
         return cast_table(table, self.schema, lambda row: origin)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class LanceSource(ListedSource):
-    """A version of a Lance table, as a ``windrow.core.source.Source``."""
-
-    def count_blocks(self) -> Ints:
-        """(blocks,) delivered rows per block; with a filter, reads only the columns that it needs."""
-        if self.blocks.rows_known:
-            return self.blocks.rows
-        assert isinstance(self.reader, LanceReader), "open_lance() sets it"
-        needed = self.reader.needed or self.schema.names
-        narrow = replace(self.reader, schema=pa.schema([self._field(needed[0])]))
-        return count_rows(narrow.read, self.block_addresses)
-
-    def _field(self, name: str) -> pa.Field[Any]:
-        reader = self.reader
-        assert isinstance(reader, LanceReader), "open_lance() sets it"
-        return _schema(open_version(reader.table)).field(name)
-
-
 @trims_traceback
 def open_lance(
     uri: str | os.PathLike[str],
@@ -194,7 +174,7 @@ def open_lance(
     version: LanceVersion | None,
     storage_options: Mapping[str, str] | None,
     target_block_bytes: int,
-) -> LanceSource:
+) -> ListedSource:
     """Resolve a table to the fragments of one version."""
     library = require("lance", "lance", "read_lance()")
     options = check_options(storage_options)
@@ -213,7 +193,7 @@ def open_lance(
     columns_text = "\n".join(f"{column.name}: {column.type}" for column in table_schema)
     name = f"Lance table({display_name!r}: version {table.version})"
     rows = np.array([count for _, _, count in ranges], np.int64)
-    return LanceSource(
+    return ListedSource(
         name=name,
         schema=schema,
         blocks=estimate_blocks(rows, widths, schema, rows_known=filter is None),
@@ -225,6 +205,10 @@ def open_lance(
         fragments=len(fragments),
         filter_digest="" if filter is None else digest_filter(filter),
         reads=(path,),
+        # a filter reads its columns in any case
+        counting_reader=None
+        if filter is None
+        else replace(reader, schema=pa.schema([table_schema.field(reader.needed[0])])),
     )
 
 
