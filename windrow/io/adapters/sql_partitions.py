@@ -46,9 +46,8 @@ class _Range:
     first: Any
     last: Any
     rows: int
-    after: Any  # the first key of the next block
+    after: Any  # the first key of the next block; None of the last one, since no key is null
     is_first: bool
-    is_last: bool
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class SqlReader(WholeBlockReader):
         values: list[Any] = []
         for word, value, needed in (
             (">=", span.first, not span.is_first),
-            ("<", span.after, not span.is_last),
+            ("<", span.after, span.after is not None),
         ):
             if needed:
                 pieces[-1] += f" {'AND' if values else 'WHERE'} {quote_column(self.key)} {word} "
@@ -257,7 +256,6 @@ def _find_ranges(query: SqlQuery, key: str, edges: Sequence[int]) -> list[_Range
             stop - start,
             None if stop == edges[-1] else found[stop + 1],
             start == edges[0],
-            stop == edges[-1],
         )
         for start, stop in spans
     ]

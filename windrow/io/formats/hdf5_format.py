@@ -48,7 +48,6 @@ class Hdf5Format(RowGroupFormat):
     """
 
     joins_files = True
-    cut_sizes = None
     corruption = (ValueError, Hdf5Error)
 
     paths: tuple[tuple[str, str], ...] | None = None

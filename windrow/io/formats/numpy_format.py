@@ -178,7 +178,6 @@ class NumpyFormat(RowGroupFormat):
     """
 
     joins_files = True
-    cut_sizes = None
     corruption = (
         ValueError,
         KeyError,
