@@ -31,9 +31,6 @@ def select_columns(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schem
     ``"s.a"`` selects the field ``a`` of the struct ``s`` unless a column has that name, and the columns that it
     is selected with become one struct. ``"l.list.element.a"`` selects a field of the structs in a list.
 
-    Examples
-    --------
-    >>> import pyarrow as pa
     >>> schema = pa.schema([("s", pa.struct([("a", pa.int8()), ("b", pa.int8())])), ("x", pa.int8())])
     >>> select_columns(schema, ["x", "s.b"])
     x: int8
@@ -223,9 +220,6 @@ def _format_names(names: Sequence[str]) -> str:
 def restrict_type(stored: Any, kind: Any) -> Any:
     """A stored type without the fields of structs that ``kind`` lacks.
 
-    Examples
-    --------
-    >>> import pyarrow as pa
     >>> restrict_type(pa.struct([("a", pa.int8()), ("b", pa.int8())]), pa.struct([("b", pa.int64())]))
     StructType(struct<b: int8>)
     """

@@ -54,9 +54,6 @@ def cast_column(column: pa.ChunkedArray[Any], field: pa.Field[Any], locate: Loca
 def has_cast(stored: pa.DataType, kind: pa.DataType) -> bool:
     """Whether values of a type can be cast to another at all.
 
-    Examples
-    --------
-    >>> import pyarrow as pa
     >>> has_cast(pa.int64(), pa.string()), has_cast(pa.int64(), pa.list_(pa.int64()))
     (True, False)
     """
@@ -111,9 +108,6 @@ def _find_failing_row(chunk: pa.Array, kind: pa.DataType) -> int | None:
 def cast_array(array: Any, kind: Any) -> Any:
     """Cast an array; an ``ArrowException`` if the type cannot hold a value.
 
-    Examples
-    --------
-    >>> import pyarrow as pa
     >>> cast_array(pa.array([{"a": 1}, None]), pa.struct([("b", pa.int8()), ("a", pa.float64())])).to_pylist()
     [{'b': None, 'a': 1.0}, None]
     """

@@ -47,9 +47,6 @@ _FIX = (
 def unify_types(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """Return the type that holds the values of both, or None.
 
-    Examples
-    --------
-    >>> import pyarrow as pa
     >>> unify_types(pa.int32(), pa.float32()), unify_types(pa.string(), pa.int8())
     (DataType(double), None)
     """
@@ -212,9 +209,6 @@ def merge_schemas(
     ``unify`` returns the type that holds the values of two types, or None. ``fix`` is the advice for columns
     whose types do not unify.
 
-    Examples
-    --------
-    >>> import pyarrow as pa
     >>> one, two = pa.schema([("x", pa.int32()), ("y", pa.string())]), pa.schema([("y", pa.int8())])
     >>> merged = merge_schemas([("a.parquet", one), ("b.parquet", two)])
     >>> merged.schema.names, list(merged.conflicts)

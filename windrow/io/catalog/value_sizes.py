@@ -78,8 +78,6 @@ def leaf_indices(schema: pa.Schema) -> list[range]:
 def cut_rows(rows: int, size_bytes: int, target_bytes: int) -> Ints:
     """Block boundaries: the fewest blocks of equal rows, give or take one, whose mean size stays within the target.
 
-    Examples
-    --------
     >>> cut_rows(10, 80, 32).tolist()
     [0, 3, 6, 10]
     """

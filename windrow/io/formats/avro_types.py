@@ -69,8 +69,6 @@ def arrow_field(name: str, schema: Any, named: Schemas, within: tuple[str, ...] 
 
     ``within`` are the records that contain it.
 
-    Examples
-    --------
     >>> arrow_field("x", ["null", {"type": "int", "logicalType": "date"}], {})
     pyarrow.Field<x: date32[day]>
     >>> arrow_field("x", {"type": "array", "items": "string"}, {}).type
@@ -148,8 +146,6 @@ def plain_schema(schema: Any, named: Schemas, defined: set[str]) -> Any:
 
     A named type is defined where it first occurs; ``defined`` are those that occurred before.
 
-    Examples
-    --------
     >>> plain_schema({"type": "array", "items": {"type": "int", "logicalType": "date"}}, {}, set())
     {'type': 'array', 'items': 'int'}
     """
@@ -185,8 +181,6 @@ def make_converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
 
     Maps become pairs, and the bytes of decimals `Decimal`.
 
-    Examples
-    --------
     >>> make_converter(pa.list_(pa.decimal128(4, 2)))([b"\x01\x00", None])
     [Decimal('2.56'), None]
     """

@@ -51,8 +51,6 @@ def check_compression(compression: str | None) -> str | None:
 def find_codec(compression: str | None, path: str) -> str | None:
     """The codec of a file; None if it is not compressed.
 
-    Examples
-    --------
     >>> find_codec("infer", "trips.csv.gz"), find_codec("infer", "trips.csv"), find_codec("zstd", "trips.csv")
     ('gzip', None, 'zstd')
     """
@@ -127,8 +125,6 @@ def _skip_padding(view: memoryview, at: int) -> int:
 def check_encoding(encoding: str) -> str:
     """Normalise the name of an encoding.
 
-    Examples
-    --------
     >>> check_encoding("latin1")
     'iso8859-1'
     """
@@ -147,8 +143,6 @@ def check_encoding(encoding: str) -> str:
 def is_cuttable(encoding: str) -> bool:
     r"""Whether the newline byte always is a newline, never part of another character.
 
-    Examples
-    --------
     >>> [is_cuttable(name) for name in ("utf-8", "iso8859-1", "utf-16", "cp037")]
     [True, True, False, False]
     """

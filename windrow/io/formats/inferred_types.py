@@ -33,9 +33,6 @@ def check_dtypes(
     ``parse`` parses a minimal input as a type, and raises ``ArrowNotImplementedError`` if the format does
     not support it.
 
-    Examples
-    --------
-    >>> import numpy as np, pyarrow as pa
     >>> check_dtypes({"x": pa.float32(), "y": np.int8, "z": "string"})
     {'x': DataType(float), 'y': DataType(int8), 'z': DataType(string)}
     """
@@ -100,9 +97,6 @@ def unify_inferred(
 def widen_text(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The common type of two inferred types, in formats where every value can be read as text.
 
-    Examples
-    --------
-    >>> import pyarrow as pa
     >>> widen_text(pa.int64(), pa.float64()), widen_text(pa.bool_(), pa.int64())
     (DataType(double), DataType(string))
     """
@@ -145,9 +139,6 @@ def _widen(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 def widen_samples(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The common type of members of samples: those of JSON, and tensors of several shapes.
 
-    Examples
-    --------
-    >>> import pyarrow as pa
     >>> shapes = ((4, 6, 3), (5, 6, 3))
     >>> widen_samples(*(pa.fixed_shape_tensor(pa.uint8(), shape) for shape in shapes))
     VariableShapeTensorType(value_type=uint8, ndim=3)
@@ -168,9 +159,6 @@ def _tensor_dims(kind: Any) -> tuple[pa.DataType, int] | None:
 def widen_features(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The common type of a feature that has single values in some files and lists in others.
 
-    Examples
-    --------
-    >>> import pyarrow as pa
     >>> widen_features(pa.int64(), pa.list_(pa.int64()))
     ListType(list<item: int64>)
     """

@@ -29,8 +29,6 @@ for _characters, _kind in (
 def is_array(text: pa.Buffer) -> bool:
     """Whether text begins as a JSON array.
 
-    Examples
-    --------
     >>> is_array(pa.py_buffer(b' [{"x": 1}]')), is_array(pa.py_buffer(b'{"x": [1]}'))
     (True, False)
     """
@@ -40,8 +38,6 @@ def is_array(text: pa.Buffer) -> bool:
 def array_lines(text: pa.Buffer) -> Iterator[pa.Buffer]:
     r"""Yield the elements of an array as JSON lines, some MiB at a time; ``ArrowInvalid`` if it does not end.
 
-    Examples
-    --------
     >>> [piece.to_pybytes() for piece in array_lines(pa.py_buffer(b'[{"x": "a,b"},\n{"x": "c"}]'))]
     [b' {"x": "a,b"}\n {"x": "c"} ']
     """

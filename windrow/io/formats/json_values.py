@@ -49,8 +49,6 @@ class Rounded(NamedTuple):
 def find_rounded(text: pa.Buffer, table: pa.Table, given: Collection[str]) -> Rounded | None:
     r"""Find the first integer that was rounded in a table parsed from ``text``; columns ``given`` may round.
 
-    Examples
-    --------
     >>> lines = pa.py_buffer(b'{"x": 0.5}\n{"x": 9007199254740993}')
     >>> find_rounded(lines, pa.table({"x": [0.5, 2.0**53]}), ())
     Rounded(row=1, column='x', value=9007199254740993)
@@ -76,8 +74,6 @@ def _has_float(value: int) -> bool:
 def widen_integers(text: pa.Buffer, table: pa.Table, given: Collection[str]) -> pa.Schema:
     """The schema of a table whose types were inferred from ``text``, with ``uint64`` for floats that are integers.
 
-    Examples
-    --------
     >>> lines = pa.py_buffer(b'{"x": 12345678901234567890}')
     >>> widen_integers(lines, pa.table({"x": [12345678901234567890.0]}), ()).field("x").type
     DataType(uint64)
@@ -177,8 +173,6 @@ class _MalformedError(ValueError):
 def has_text(kind: pa.DataType) -> bool:
     """Whether a type is a string, or has one within.
 
-    Examples
-    --------
     >>> has_text(pa.list_(pa.struct([("content", pa.string())]))), has_text(pa.int64())
     (True, False)
     """
@@ -206,8 +200,6 @@ def quote_values(text: pa.Buffer, types: Mapping[str, pa.DataType]) -> pa.Buffer
 
     Lines that are not JSON are left as they are.
 
-    Examples
-    --------
     >>> lines = pa.py_buffer(b'{"c": "a"}\n{"c": [1,  {"d": null}]}\n')
     >>> print(quote_values(lines, {"c": pa.string()}).to_pybytes().decode(), end="")
     {"c": "a"}

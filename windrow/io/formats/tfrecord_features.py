@@ -155,9 +155,6 @@ def gather_features(
 def list_kind(column_type: pa.DataType) -> str | None:
     """The kind of list in a feature that stores a column type; None if there is none.
 
-    Examples
-    --------
-    >>> import pyarrow as pa
     >>> kinds = (pa.int8(), pa.list_(pa.float32(), 3), pa.string(), pa.date32())
     >>> tuple(map(list_kind, kinds))
     ('int64_list', 'float_list', 'bytes_list', None)

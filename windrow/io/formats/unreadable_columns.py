@@ -24,8 +24,6 @@ def unreadable_field(name: str, what: str, why: str) -> pa.Field[Any]:
 def merge_readable(schemas: Sequence[tuple[str, pa.Schema]]) -> MergedSchema:
     """Merge the schemas of files as `merge_schemas` does; selecting an unreadable column is an error.
 
-    Examples
-    --------
     >>> schema = pa.schema([("x", pa.int8()), unreadable_field("y", "pickle", "a pickle, which runs code")])
     >>> merge_readable([("a.mds", schema)]).conflicts["y"]
     "column 'y' in a.mds is a pickle, which runs code: exclude it with columns="

@@ -23,8 +23,6 @@ _MAX_BYTES, _MAX_FILES = 2**30, 1_024
 class MappedFiles:
     """Opens local files; those that stay mapped are unmapped with this object. Pickled, it is empty.
 
-    Examples
-    --------
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "data")
