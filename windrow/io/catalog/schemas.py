@@ -32,6 +32,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.errors import SourceError
+from windrow.io.catalog.value_sizes import storage_type
 
 _UNITS = ("s", "ms", "us", "ns")
 _SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
@@ -67,12 +68,9 @@ def unify_types(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def _unify_extensions(left: Any, right: Any) -> pa.DataType | None:
-    storages = [
-        kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind for kind in (left, right)
-    ]
     both = isinstance(left, pa.BaseExtensionType) and isinstance(right, pa.BaseExtensionType)
     # storage means something else under each extension type
-    return None if both else unify_types(*storages)
+    return None if both else unify_types(storage_type(left), storage_type(right))
 
 
 def _unify_dictionaries(left: Any, right: Any) -> pa.DataType | None:

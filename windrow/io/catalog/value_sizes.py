@@ -17,6 +17,16 @@ from windrow.io.catalog.content_digest import child_range
 Ints = NDArray[np.int64]
 
 
+def storage_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which values are stored: of an extension type, the one that is none."""
+    return storage_type(kind.storage_type) if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def child_types(kind: pa.DataType) -> list[pa.DataType]:
+    """The types within a nested type, and none within others."""
+    return [kind.field(place).type for place in range(kind.num_fields)]
+
+
 def is_list(kind: pa.DataType) -> bool:
     """Whether a type is a list of several or of one length; maps and views are not."""
     return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
@@ -24,15 +34,14 @@ def is_list(kind: pa.DataType) -> bool:
 
 def fixed_bits(kind: pa.DataType) -> int | None:
     """Bits of a value of a fixed-width type, without validity; None for variable-width types."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return fixed_bits(kind.storage_type)
+    kind = storage_type(kind)
     if pt.is_null(kind):
         return 0
     if pt.is_fixed_size_list(kind):
         bits = fixed_bits(kind.value_type)
         return None if bits is None else bits * kind.list_size
     if pt.is_struct(kind):
-        widths = [fixed_bits(child.type) for child in kind]
+        widths = list(map(fixed_bits, child_types(kind)))
         return None if None in widths else sum(bits or 0 for bits in widths)
     if pt.is_primitive(kind) or pt.is_decimal(kind) or pt.is_fixed_size_binary(kind):
         return int(kind.bit_width)
@@ -41,8 +50,7 @@ def fixed_bits(kind: pa.DataType) -> int | None:
 
 def offset_bytes(kind: pa.DataType) -> int:
     """Bytes that a value takes in addition to its content: an offset, a view, or a dictionary index."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return offset_bytes(kind.storage_type)
+    kind = storage_type(kind)
     if pt.is_dictionary(kind):
         return int(kind.index_type.bit_width) // 8
     if pt.is_string_view(kind) or pt.is_binary_view(kind) or pt.is_large_list_view(kind):
@@ -54,10 +62,9 @@ def offset_bytes(kind: pa.DataType) -> int:
 
 def leaf_types(kind: pa.DataType) -> list[pa.DataType]:
     """The types of a column's leaves, in Parquet's order."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return leaf_types(kind.storage_type)
+    kind = storage_type(kind)
     if pt.is_struct(kind):
-        return [leaf for child in kind for leaf in leaf_types(child.type)]
+        return [leaf for child in child_types(kind) for leaf in leaf_types(child)]
     if pt.is_map(kind):
         return [*leaf_types(kind.key_type), *leaf_types(kind.item_type)]
     if is_list(kind) or pt.is_list_view(kind) or pt.is_large_list_view(kind):

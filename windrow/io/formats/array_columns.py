@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.text_types import preserve_embedded_nuls
+from windrow.io.catalog.value_sizes import child_types, storage_type
 from windrow.io.formats import numpy_types
 from windrow.io.formats.numpy_types import wrap_lists
 
@@ -70,8 +71,7 @@ def array_type(dtype: np.dtype[Any], shape: tuple[int, ...], find_leaf: FindLeaf
 
 def to_column(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
     """Convert (rows, ...) values to a column of the type that `array_type` found."""
-    leaf = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-    storage = leaf
+    storage = leaf = storage_type(kind)
     while pt.is_fixed_size_list(leaf):
         leaf = leaf.value_type
     column = wrap_lists(_leaf_column(values.reshape(-1), leaf), storage, len(values))
@@ -103,11 +103,8 @@ def _list_column(flat: NDArray[Any], leaf: pa.DataType) -> pa.Array:
 
 def holds_times(kind: pa.DataType) -> bool:
     """Whether values can be NaT, which becomes null."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return holds_times(kind.storage_type)
-    return pt.is_temporal(kind) or any(
-        holds_times(kind.field(place).type) for place in range(kind.num_fields)
-    )
+    kind = storage_type(kind)
+    return pt.is_temporal(kind) or any(map(holds_times, child_types(kind)))
 
 
 def stored_row_bytes(dtype: np.dtype[Any], shape: Sequence[int]) -> int:

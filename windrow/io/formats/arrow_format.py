@@ -14,7 +14,7 @@ import pyarrow.types as pt
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.arrow_support import decode_runs, decoded_schema, holds_runs
 from windrow.io.catalog.manifest import FragmentFacts
-from windrow.io.catalog.value_sizes import fixed_bits
+from windrow.io.catalog.value_sizes import child_types, fixed_bits, storage_type
 from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.ipc_messages import BatchHeader, Layout, Message, find_messages, read_header
 from windrow.io.formats.row_group_format import RowGroupFormat, corruption_is_invalid, group_by_bytes
@@ -209,12 +209,11 @@ def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _shares_memory(kind: pa.DataType) -> bool:
     """Whether rows taken from an array keep the whole array's memory alive."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _shares_memory(kind.storage_type)
+    kind = storage_type(kind)
     views = (pt.is_string_view, pt.is_binary_view, pt.is_list_view, pt.is_large_list_view)
     if pt.is_dictionary(kind) or any(is_kind(kind) for is_kind in views):
         return True
-    return any(_shares_memory(kind.field(place).type) for place in range(kind.num_fields))
+    return any(map(_shares_memory, child_types(kind)))
 
 
 def _run_length(kind: pa.DataType, lengths: Sequence[int]) -> int:
@@ -231,31 +230,27 @@ def _run_length(kind: pa.DataType, lengths: Sequence[int]) -> int:
 
 def _iterate_arrays(kind: pa.DataType) -> Iterator[pa.DataType]:
     """The types of a column's arrays, depth-first."""
-    kind = _storage(kind)
+    kind = storage_type(kind)
     yield kind
     if not pt.is_dictionary(kind):
-        for place in range(kind.num_fields):
-            yield from _iterate_arrays(kind.field(place).type)
-
-
-def _storage(kind: pa.DataType) -> pa.DataType:
-    return _storage(kind.storage_type) if isinstance(kind, pa.BaseExtensionType) else kind
+        for child in child_types(kind):
+            yield from _iterate_arrays(child)
 
 
 def _has_null_count(kind: pa.DataType) -> bool:
     """Whether a column's nulls are those of its outermost array."""
-    kind = _storage(kind)
+    kind = storage_type(kind)
     return not (pt.is_dictionary(kind) or pt.is_union(kind) or pt.is_run_end_encoded(kind))
 
 
 def _count(kind: pa.DataType) -> tuple[int, int, int]:
     """A column's numbers of arrays, of buffers, and of view arrays; the latter have additional buffers."""
-    kind = _storage(kind)
+    kind = storage_type(kind)
     if pt.is_dictionary(kind):
         return 1, 2, 0
     viewed = pt.is_string_view(kind) or pt.is_binary_view(kind)
     own = (1, _own_buffers(kind), int(viewed))
-    children = [_count(kind.field(place).type) for place in range(kind.num_fields)]
+    children = map(_count, child_types(kind))
     arrays, buffers, views = zip(own, *children, strict=True)
     return sum(arrays), sum(buffers), sum(views)
 

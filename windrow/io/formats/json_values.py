@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from windrow.io.catalog.value_sizes import child_types
+
 # every integer up to here has a float of its own
 _EXACT = 2.0**53
 _LONG = re.compile(rb"\d{16}")
@@ -108,7 +110,7 @@ def _has_floats(kind: pa.DataType) -> bool:
     if pt.is_list(kind):
         return _has_floats(kind.value_type)
     if pt.is_struct(kind):
-        return any(_has_floats(kind.field(at).type) for at in range(kind.num_fields))
+        return any(map(_has_floats, child_types(kind)))
     return bool(pt.is_float64(kind))
 
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.text_types import preserve_embedded_nuls
+from windrow.io.catalog.value_sizes import storage_type
 
 _UNITS = ("s", "ms", "us", "ns")
 # the widths of Arrow's floats in bytes
@@ -54,7 +55,7 @@ def to_column(array: NDArray[Any]) -> pa.Array:
     kind = column_type(array.dtype, array.shape[1:])
     flat = np.ascontiguousarray(array).reshape(-1)
     values = _leaf_column(flat if flat.flags.aligned else flat.copy())
-    storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    storage = storage_type(kind)
     column = wrap_lists(values, storage, len(array))
     return column if storage is kind else kind.wrap_array(column)
 

@@ -23,6 +23,7 @@ from windrow.io.catalog.file_format import FileReading, join_tables
 from windrow.io.catalog.filters import can_prune, filter_columns, with_filter_columns
 from windrow.io.catalog.hive_partitions import conform
 from windrow.io.catalog.manifest import Fragment
+from windrow.io.catalog.value_sizes import child_types
 from windrow.io.formats.row_group_format import PART_BYTES, group_by_bytes, split_into_parts
 from windrow.io.parquet import chunk_decoder, decoder_library
 from windrow.io.parquet.chunk_decoder import decode_nested
@@ -337,4 +338,4 @@ def _is_coarser(kind: Any) -> bool:
     """Whether a type holds timestamps in another unit than nanoseconds."""
     if pt.is_timestamp(kind):
         return bool(kind.unit != "ns")
-    return pt.is_nested(kind) and any(_is_coarser(kind.field(place).type) for place in range(kind.num_fields))
+    return any(map(_is_coarser, child_types(kind)))

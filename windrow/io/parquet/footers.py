@@ -19,7 +19,7 @@ from windrow.core.errors import SourceError
 from windrow.core.frame_of_reference import is_packable, join_ranges
 from windrow.core.system.files import open_file, pread
 from windrow.io.catalog.manifest import HASH_BYTES, FragmentFacts
-from windrow.io.catalog.value_sizes import fixed_bits, leaf_indices, leaf_types, offset_bytes
+from windrow.io.catalog.value_sizes import fixed_bits, leaf_indices, leaf_types, offset_bytes, storage_type
 from windrow.io.parquet.footer_validation import check_footer
 from windrow.io.storage.file_versions import Version, version_from_stat
 from windrow.io.storage.filesystems import Files
@@ -199,11 +199,7 @@ def _count_nulls(kind: pa.DataType, chunk_statistics: list[Any]) -> int | None:
         if statistics is None or not statistics.has_null_count:
             return None
         total += statistics.null_count
-    return None if total and pt.is_nested(_storage(kind)) else total
-
-
-def _storage(kind: pa.DataType) -> pa.DataType:
-    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return None if total and pt.is_nested(storage_type(kind)) else total
 
 
 def _sizes(
@@ -211,7 +207,7 @@ def _sizes(
 ) -> tuple[list[int], list[int]]:
     """Encoded bytes, and an estimate of decoded bytes, by row group."""
     kinds = leaf_types(kind)
-    own = 0 if len(kinds) == 1 and kinds[0] == _storage(kind) else offset_bytes(kind)
+    own = 0 if len(kinds) == 1 and kinds[0] == storage_type(kind) else offset_bytes(kind)
     encoded = [sum(max(chunk.total_uncompressed_size, 0) for chunk in group) for group in chunks]
     estimates = [
         count * own + sum(map(_estimate, kinds, group, stated))

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from windrow.core.cached_properties import cached_property
-from windrow.io.catalog.value_sizes import leaf_types
+from windrow.io.catalog.value_sizes import leaf_types, storage_type
 from windrow.io.parquet.thrift_compact import (
     BINARY,
     I32,
@@ -259,7 +259,8 @@ def prune(kind: pa.DataType, leaf: int) -> pa.DataType:
     (StructType(struct<a: int8>), StructType(struct<b: list<value: int64>>))
     """
     if isinstance(kind, pa.BaseExtensionType):
-        return kind if len(leaf_types(kind)) == 1 and not _is_nested(kind) else prune(kind.storage_type, leaf)
+        is_plain = len(leaf_types(kind)) == 1 and not pt.is_nested(storage_type(kind))
+        return kind if is_plain else prune(kind.storage_type, leaf)
     if pt.is_struct(kind):
         for field in kind:
             count = len(leaf_types(field.type))
@@ -295,10 +296,6 @@ def coarsen(kind: pa.DataType) -> pa.DataType:
     if pt.is_list(kind):
         return pa.list_(kind.value_field.with_type(coarsen(kind.value_type)))
     return kind
-
-
-def _is_nested(kind: pa.DataType) -> bool:
-    return bool(pt.is_nested(kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind))
 
 
 def assemble(kind: pa.DataType, leaves: Sequence[pa.Array]) -> pa.Array:

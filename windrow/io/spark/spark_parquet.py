@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, ClassVar
 import pyarrow as pa
 
 from windrow.core.errors import PlanError
+from windrow.io.catalog.value_sizes import child_types
 from windrow.io.sinks.arrow_sinks import ParquetSink
 from windrow.io.sinks.sink import check_types
 
@@ -91,6 +92,4 @@ def _inner_types(kind: Any) -> list[pa.DataType]:
         return [kind.storage_type]
     if pa.types.is_dictionary(kind):
         return [kind.value_type]
-    if not pa.types.is_nested(kind):
-        return []
-    return [kind.field(place).type for place in range(kind.num_fields)]
+    return child_types(kind) if pa.types.is_nested(kind) else []
