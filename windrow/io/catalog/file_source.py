@@ -40,13 +40,7 @@ from windrow.io.catalog.file_format import FileFormat, FileReading, Format, Inde
 from windrow.io.catalog.filters import check_filter, digest_filter, kept_fragments
 from windrow.io.catalog.hive_partitions import Partitions, find_partitions
 from windrow.io.catalog.manifest import Manifest, digest_parts, digest_schema, save_manifest
-from windrow.io.catalog.row_ids import (
-    RowIdSource,
-    compute_first_row_ids,
-    count_rows,
-    find_origins,
-    read_kept_rows,
-)
+from windrow.io.catalog.row_ids import RowIdSource, count_rows, find_origins, read_kept_rows
 from windrow.io.storage.file_versions import RowGroups
 from windrow.io.storage.filesystems import Files, Paths
 from windrow.io.storage.retries import DEFAULT_RETRIES, Retries
@@ -136,7 +130,7 @@ class FileSource:
     @cached_property
     def first_row_ids(self) -> NDArray[np.int64]:
         self._check_row_ids()
-        return compute_first_row_ids(self._pieces.manifest, self._cuts)
+        return self._pieces.manifest.row_starts[self._cuts.starts]
 
     def count_blocks(self) -> NDArray[np.int64]:
         """(blocks,) the rows that each block delivers; if unknown, reads one column and those that the filter needs."""
@@ -317,8 +311,7 @@ class FileSource:
     def _partition_nulls(self) -> dict[str, int]:
         if not len(self.partitions.schema):
             return {}
-        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.manifest.rows, dtype=np.int64)])
-        rows = np.diff(ends[self.manifest.row_group_ends], prepend=0)
+        rows = np.diff(self.manifest.row_starts[self.manifest.row_group_ends], prepend=0)
         table = self.partitions.table(self.manifest.paths.to_pylist())
         nulls = {name: np.asarray(table.column(name).is_null(), np.bool_) for name in table.column_names}
         return {name: int(rows[is_null].sum()) for name, is_null in nulls.items()}

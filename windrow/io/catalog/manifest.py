@@ -140,6 +140,11 @@ class Manifest:
         return len(self.rows)
 
     @property
+    def row_starts(self) -> NDArray[np.int64]:
+        """(row groups + 1,) the rows before each row group, and those of all."""
+        return np.append(0, np.cumsum(self.rows, dtype=np.int64))
+
+    @property
     def common_columns(self) -> frozenset[str]:
         """The columns that every file with columns has."""
         known = [frozenset(schema.names) for schema in self.schemas if len(schema)]

@@ -33,7 +33,6 @@ from windrow.core.source import (
     schema_changes,
     with_stages,
 )
-from windrow.io.catalog.blocks import BlockCuts
 from windrow.io.catalog.filters import kept_places
 from windrow.io.catalog.manifest import Manifest
 
@@ -45,14 +44,9 @@ Ints = NDArray[np.int64]
 _ROW_ID_BYTES = 8
 
 
-def compute_first_row_ids(manifest: Manifest, cuts: BlockCuts) -> Ints:
-    """(blocks,) the row id of the first row of each; ``manifest`` has pieces as row groups."""
-    return _row_starts(manifest)[cuts.starts]
-
-
 def find_origins(manifest: Manifest, numbers: Ints, name: Callable[[str], str]) -> list[RowOrigin]:
     """Where the rows of some row ids are stored; ``name`` converts a relative path to the URL in messages."""
-    starts, group_ends = _row_starts(manifest), manifest.row_group_ends
+    starts, group_ends = manifest.row_starts, manifest.row_group_ends
     # an empty row group starts at the same row as the next one; side="right" skips it
     groups = np.searchsorted(starts, numbers, side="right") - 1
     fragments = np.searchsorted(group_ends, groups, side="right")
@@ -81,11 +75,6 @@ def count_rows(read: Callable[[BlockAddress], pa.Table], addresses: Sequence[Blo
         return np.fromiter(counts, np.int64, len(addresses))
     finally:
         threads.shutdown(cancel_futures=True)
-
-
-def _row_starts(manifest: Manifest) -> Ints:
-    rows = manifest.rows.astype(np.int64)
-    return np.append(0, np.cumsum(rows))
 
 
 class _SupportsRowIds(TracingSource, Protocol):
