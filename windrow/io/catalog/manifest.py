@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from windrow.core.cached_properties import cached_property
 from windrow.core.errors import SourceError
+from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.io.storage.file_versions import Version
 
 HASH_BYTES = 16
@@ -57,6 +58,15 @@ class FragmentFacts:
             *(sizes for pair in self.variable.values() for sizes in pair),
         )
         return all(min(sizes, default=0) >= 0 and max(sizes, default=0) <= _LARGEST for sizes in stated)
+
+
+def estimate_variable(
+    schema: pa.Schema, counts: Sequence[int], means: Mapping[str, float]
+) -> dict[str, tuple[list[int], list[int]]]:
+    """The bytes of variable-width columns by row group: its count times the mean of the column, 1 where unknown."""
+    names = [field.name for field in schema if fixed_bits(field.type) is None]
+    sizes = {name: [round(count * means.get(name, 1)) for count in counts] for name in names}
+    return {name: (each, each) for name, each in sizes.items()}
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from windrow.core.errors import SourceError
 from windrow.core.optional_dependencies import require
-from windrow.io.catalog.manifest import FragmentFacts
+from windrow.io.catalog.manifest import FragmentFacts, estimate_variable
 from windrow.io.catalog.schemas import MergedSchema
 from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.io.formats.avro_types import (
@@ -148,19 +148,13 @@ class AvroFormat(RowGroupFormat):
         schema = header.schema()
         nulls = {each.name: None if each.nullable else 0 for each in schema}
         if first is None:
-            none: tuple[list[int], list[int]] = ([], [])
-            variable = {each.name: none for each in schema if fixed_bits(each.type) is None}
-            return FragmentFacts(schema, [], [], variable, nulls)
+            return FragmentFacts(schema, [], [], estimate_variable(schema, [], {}), nulls)
         payload = _read_records(file, header, first)
         readable = [each for each in schema if each.metadata is None]
         wanted = header.select([each.name for each in readable])
         sample = _decode_rows(header, [(first.records, payload)], wanted, limit=_SAMPLE_RECORDS)
         means = {each.name: _mean_bytes(each, sample) for each in readable if fixed_bits(each.type) is None}
-        variable = {
-            each.name: 2 * ([round(count * means.get(each.name, 1)) for count in rows],)
-            for each in schema
-            if fixed_bits(each.type) is None
-        }
+        variable = estimate_variable(schema, rows, means)
         growth = len(payload) / max(first.end - first.begin, 1)
         return FragmentFacts(schema, rows, [round(size * growth) for size in stored], variable, nulls)
 

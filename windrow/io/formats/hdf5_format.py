@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from windrow.io.catalog.manifest import FragmentFacts
+from windrow.io.catalog.manifest import FragmentFacts, estimate_variable
 from windrow.io.catalog.value_sizes import fixed_bits, measure_values
 from windrow.io.formats.array_columns import ArrayColumn, choose_row_step, holds_times
 from windrow.io.formats.block_files import OpenFile
@@ -69,7 +69,7 @@ class Hdf5Format(RowGroupFormat):
             widths = _measure(layout, varying)
             row_bytes = sum(dataset.row_bytes for dataset in layout.datasets.values())
         schema = pa.schema([pa.field(column.name, column.type) for column in layout.columns])
-        variable = {name: 2 * ([round(count * width) for count in rows],) for name, width in widths.items()}
+        variable = estimate_variable(schema, rows, widths)
         nulls = {column.name: None if holds_times(column.type) else 0 for column in layout.columns}
         return FragmentFacts(schema, rows, [count * row_bytes for count in rows], variable, nulls)
 

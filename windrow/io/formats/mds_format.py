@@ -17,9 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import SourceError
-from windrow.io.catalog.manifest import FragmentFacts
+from windrow.io.catalog.manifest import FragmentFacts, estimate_variable
 from windrow.io.catalog.schemas import MergedSchema
-from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.io.formats.block_files import OpenFile, open_path
 from windrow.io.formats.file_encodings import decompress, decompress_snappy
 from windrow.io.formats.mds_encodings import (
@@ -249,11 +248,7 @@ def _state_facts(
         cuts = [(0, samples)]
     rows = [last - first for first, last in cuts]
     encoded = [raw_bytes * count // samples for count in rows]
-    variable = {
-        field.name: 2 * ([round(size * means.get(field.name, 1)) for size in encoded],)
-        for field in schema
-        if fixed_bits(field.type) is None
-    }
+    variable = estimate_variable(schema, encoded, means)
     return FragmentFacts(schema, rows, encoded, variable, dict.fromkeys(schema.names, 0))
 
 

@@ -20,8 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
-from windrow.io.catalog.manifest import FragmentFacts
-from windrow.io.catalog.value_sizes import fixed_bits
+from windrow.io.catalog.manifest import FragmentFacts, estimate_variable
 from windrow.io.formats.block_files import OpenFile
 from windrow.io.formats.numpy_types import column_type, row_memory_bytes, to_column
 from windrow.io.formats.row_group_format import PART_BYTES, RowGroupFormat, corruption_is_invalid
@@ -206,11 +205,8 @@ class NumpyFormat(RowGroupFormat):
         rows = [last - first for first, last in _cut_rows(arrays)]
         schema = pa.schema([pa.field(name, column_type(*column)) for name, column in columns.items()])
         row_bytes = sum(array.row_bytes for array in arrays)
-        variable = {
-            field.name: 2 * ([count * row_memory_bytes(*columns[field.name]) for count in rows],)
-            for field in schema
-            if fixed_bits(field.type) is None
-        }
+        means = {name: row_memory_bytes(*column) for name, column in columns.items()}
+        variable = estimate_variable(schema, rows, means)
         # NaT becomes null, and headers do not count NaTs
         nulls = {name: None if dtype.kind in "mM" else 0 for name, (dtype, _) in columns.items()}
         return FragmentFacts(schema, rows, [count * row_bytes for count in rows], variable, nulls)
