@@ -21,7 +21,7 @@ from tests.io.formats.drawn_arrays import TEXTS, draw_arrays, same_values
 from tests.io.formats.stored import CountingStore, equal, read_blocks, same_order_as_parquet, source_of
 from tests.laws.examples import examples
 from windrow.core.source import CorruptBlockError
-from windrow.io.adapters.zarr_store import ZarrStore
+from windrow.io.adapters.zarr_store import ZarrStore, open_store
 from windrow.io.catalog import listing
 from windrow.io.storage.retries import Retries
 
@@ -269,7 +269,7 @@ def test_changed_and_corrupt_stores_raise(tmp_path: Path) -> None:
     from windrow.io.adapters import zarr_arrays, zarr_store
 
     # as another process would
-    zarr_store._open.cache_clear()
+    zarr_store.open_store.cache_clear()
     zarr_arrays._open_arrays.cache_clear()
     with pytest.raises(windrow.SourceError, match="the store has changed since it was read"):
         ds.take()
@@ -334,7 +334,8 @@ def test_failed_requests_are_retried(tmp_path: Path) -> None:
 def test_errors_are_retried_and_no_missing_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_group(tmp_path / "a")
     store = upload(tmp_path / "a")
-    known = ZarrStore("/bucket/a", store, Retries(seconds=5, first_wait_seconds=0.001)).open().store
+    where = ZarrStore("/bucket/a", store, Retries(seconds=5, first_wait_seconds=0.001))
+    known = open_store(where).store
     failures: list[Exception] = [TimeoutError("slow"), ConnectionResetError("reset")]
 
     def fail(self: CountingStore, path: str, **options: Any) -> Any:
