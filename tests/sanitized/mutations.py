@@ -164,7 +164,7 @@ def decode_nested_pages(base: Base, bases: Sequence[Base], rng: random.Random) -
         leaves, chosen = [], rng.randrange(len(base.chunks))
         shift = rng.choice([0, 0, 0, 1, -1, 50])
         for at, chunk in enumerate(base.chunks):
-            facts = dict(vars(chunk), start=sum(map(len, pages)))
+            facts = dict(chunk._asdict(), start=sum(map(len, pages)))
             facts["rows"] = max(0, facts["rows"] + shift)
             if at == chosen:
                 pages.append(mutate_pages(base, bases, rng))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +239,7 @@ def test_declined_columns_do_not_affect_the_others(tmp_path: Path) -> None:
         assert len(chunks[name]) == 2
     corrupt, cut = chunks["c"][1], chunks["d"][0]
     stored[corrupt.start : corrupt.start + 8] = b"\xff" * 8
-    chunks["d"][0] = replace(cut, start=len(stored) - 4)
+    chunks["d"][0] = cut._replace(start=len(stored) - 4)
     chunks["b"] = []
     targets = rng.permutation(rows).astype(np.uint32)
     outs = [np.zeros(rows * kind.bit_width // 8, np.uint8) for kind in kinds.values()]

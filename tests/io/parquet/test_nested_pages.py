@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +55,7 @@ def decode_groups(*groups: Sequence[tuple[NestedLeaf, bytes]], kind: pa.DataType
 def decode_lists(
     rows: int, values: int, *pages: bytes, leaf: NestedLeaf = LEAF, **options: Any
 ) -> list[Any] | None:
-    return decode_groups([(replace(leaf, rows=rows, values=values), b"".join(pages))], **options)
+    return decode_groups([(leaf._replace(rows=rows, values=values), b"".join(pages))], **options)
 
 
 def lists(rep: bytes, definition: bytes, *numbers: int, count: int) -> tuple[bytes, bytes]:
@@ -131,10 +130,10 @@ def test_rows_span_pages_and_row_groups(sound: bool) -> None:
         lists(of_runs([0, 1, 1]), run_of(2, 3), 4, 5, 6, count=3)[0],
     ]
     more = lists(of_runs([0 if sound else 1, 0]), of_runs([2, 0]), 7, count=2)[0]
-    leaf = replace(LEAF, rows=3, values=7)
-    empty = (replace(LEAF, rows=0, values=0), b"")
+    leaf = LEAF._replace(rows=3, values=7)
+    empty = (LEAF._replace(rows=0, values=0), b"")
     found = decode_groups(
-        [(leaf, b"".join(pages))], [empty], [(replace(LEAF, rows=2 if sound else 1, values=2), more)]
+        [(leaf, b"".join(pages))], [empty], [(LEAF._replace(rows=2 if sound else 1, values=2), more)]
     )
     assert found == ([[1, 2, 3], [], [4, 5, 6], [7], None] if sound else None)
 
@@ -146,8 +145,8 @@ def test_group_without_rows_has_no_values() -> None:
     kind = pa.list_(pa.int64(), 2)
     for more, found in (((0, b""), [[1, 2]]), ((2, stray), None)):
         groups = [
-            [(replace(LEAF, rows=0, values=more[0]), more[1])],
-            [(replace(LEAF, rows=1, values=2), rest)],
+            [(LEAF._replace(rows=0, values=more[0]), more[1])],
+            [(LEAF._replace(rows=1, values=2), rest)],
         ]
         assert decode_groups(*groups, kind=kind) == found
 
@@ -203,7 +202,7 @@ PAIRS = pa.list_(pa.struct([pa.field("a", pa.int64(), False), pa.field("b", pa.i
 
 def test_leaves_of_one_list_must_agree() -> None:
     def group(*leaves: tuple[int, bytes]) -> list[tuple[NestedLeaf, bytes]]:
-        return [(replace(LEAF, rows=2, values=values), pages) for values, pages in leaves]
+        return [(LEAF._replace(rows=2, values=values), pages) for values, pages in leaves]
 
     full = lists(of_runs([0, 1, 0]), of_runs([2, 2, 0]), 1, 2, count=3)[0]
     assert decode_groups(group((3, full), (3, full)), kind=PAIRS) == [
@@ -255,17 +254,17 @@ def test_impossible_number_of_values_allocates_nothing(values: int) -> None:
         def take(self, nbytes: int) -> NDArray[np.uint8]:
             raise AssertionError(f"{nbytes} bytes were taken")
 
-    leaves = (replace(LEAF, rows=1, values=values),) * 2
+    leaves = (LEAF._replace(rows=1, values=values),) * 2
     assert decode_nested(pa.BufferReader(b""), [leaves, leaves], PAIRS, Untouched(0)) is None
 
 
 def test_leaf_beyond_the_file_and_other_widths_are_declined() -> None:
     pages = lists(of_runs([0, 1]), run_of(2, 2), 1, 2, count=2)[0]
-    leaf = replace(LEAF, rows=1, values=2, size_bytes=len(pages))
+    leaf = LEAF._replace(rows=1, values=2, size_bytes=len(pages))
     file, pool = pa.BufferReader(pages), BufferPool(0)
     assert decode_nested(file, [(leaf,)], LISTS, pool) is not None
-    assert decode_nested(file, [(replace(leaf, size_bytes=len(pages) + 1),)], LISTS, pool) is None
-    assert decode_nested(file, [(leaf,), (replace(leaf, width=4),)], LISTS, pool) is None
+    assert decode_nested(file, [(leaf._replace(size_bytes=len(pages) + 1),)], LISTS, pool) is None
+    assert decode_nested(file, [(leaf,), (leaf._replace(width=4),)], LISTS, pool) is None
 
 
 def test_lists_with_more_items_than_4_bytes_count_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:

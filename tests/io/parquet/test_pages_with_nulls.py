@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -114,9 +113,9 @@ def test_second_version_must_state_true_counts(nulls: int, rows: int) -> None:
 
 def test_nulls_that_the_footer_denies_are_declined() -> None:
     stored = page(DATA, 3, PLAIN, sized(runs(1, 1, 0, 1)) + words(7, 8))
-    assert decode_rows(3, stored, chunk=replace(NUMBER, has_nulls=False)) is None
+    assert decode_rows(3, stored, chunk=NUMBER._replace(has_nulls=False)) is None
     full = page(DATA, 3, PLAIN, sized(run_of(1, 3)) + words(7, 8, 9))
-    assert decode_rows(3, full, chunk=replace(NUMBER, has_nulls=False)) == [7, 8, 9]
+    assert decode_rows(3, full, chunk=NUMBER._replace(has_nulls=False)) == [7, 8, 9]
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -125,8 +124,8 @@ def test_nulls_of_one_chunk_that_the_footer_denies(first: int) -> None:
     few = page(DATA, 1, PLAIN, sized(run_of(0, 1)))
     many = page(DATA, 90, PLAIN, sized(run_of(0, 80) + run_of(1, 10)) + words(*range(10)))
     chunks = [
-        (replace(NUMBER, rows=1), few),
-        (replace(NUMBER, rows=90, has_nulls=False), many),
+        (NUMBER._replace(rows=1), few),
+        (NUMBER._replace(rows=90, has_nulls=False), many),
     ]
     expected = [[None], [None] * 80 + [*range(10)]]
     found = decode_chunks(*(chunks if first == 0 else chunks[::-1]))
@@ -159,7 +158,7 @@ def differences(least: int, width: int, *more: int, **header: int) -> bytes:
     return head + zigzag(least) + bytes([width, 0, 0, 0]) + bits.to_bytes(4 * width, "little")
 
 
-REQUIRED = replace(NUMBER, optional=False, has_nulls=False)
+REQUIRED = NUMBER._replace(optional=False, has_nulls=False)
 
 
 @pytest.mark.parametrize("width", [3, 7, 31, 33, 57, 63, 64])
@@ -171,7 +170,7 @@ def test_differences_of_any_width_wrap_around(width: int, least: int, wide: int)
     expected = [100]
     for number in more:
         expected.append((expected[-1] + least + number) % (1 << bits))
-    chunk = replace(REQUIRED, width=wide)
+    chunk = REQUIRED._replace(width=wide)
     found = decode_rows(4, page(DATA, 4, DELTA, body), chunk=chunk, packing=Packing(wide, 0))
     assert found == (expected if width <= bits else None)
 
@@ -223,7 +222,7 @@ def test_split_bytes_must_be_those_of_all_values() -> None:
         assert decode_rows(10, page(DATA, 10, SPLIT, wrong) + bytes(64), chunk=REQUIRED) is None
 
 
-BOOLEAN = replace(REQUIRED, kind=BOOLEANS, width=0)
+BOOLEAN = REQUIRED._replace(kind=BOOLEANS, width=0)
 
 
 def test_booleans_beyond_the_page_are_declined() -> None:
@@ -247,7 +246,7 @@ def test_decimals_of_every_width(width: int) -> None:
     top = 1 << (8 * width - 1)
     numbers = [0, -1, 1, top - 1, -top, 0x0102030405060708090A0B0C0D0E0F10 % top]
     body = b"".join(number.to_bytes(width, "big", signed=True) for number in numbers)
-    chunk = replace(REQUIRED, kind=DECIMALS, width=width)
+    chunk = REQUIRED._replace(kind=DECIMALS, width=width)
     expected = [number % (1 << 128) for number in numbers] if width <= 16 else None
     assert decode_rows(6, page(DATA, 6, PLAIN, body), chunk=chunk) == expected
     by_dictionary = [
@@ -269,7 +268,7 @@ def test_compressed_pages_that_lie_are_declined(codec: str, name: str) -> None:
     if codec not in CODECS:
         pytest.skip("the library of the codec is not installed")
     raw = words(*range(50))
-    body, chunk = pa.compress(raw, name, asbytes=True), replace(REQUIRED, codec=codec)
+    body, chunk = pa.compress(raw, name, asbytes=True), REQUIRED._replace(codec=codec)
     assert decode_rows(50, page(DATA, 50, PLAIN, body, len(raw)), chunk=chunk) == [*range(50)]
     if codec != "SNAPPY":
         with pytest.MonkeyPatch.context() as patch:
@@ -283,5 +282,5 @@ def test_compressed_pages_that_lie_are_declined(codec: str, name: str) -> None:
         )
     assert decode_rows(50, page(DATA, 50, PLAIN, bytes(len(body)), len(raw)), chunk=chunk) is None
     empty = pa.compress(b"", name, asbytes=True)
-    nulls = replace(NUMBER, codec=codec)
+    nulls = NUMBER._replace(codec=codec)
     assert decode_rows(3, page(DATA, 0, PLAIN, empty, 0), page(DATA, 3, PLAIN, empty, 0), chunk=nulls) is None

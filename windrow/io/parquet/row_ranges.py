@@ -7,7 +7,7 @@ of them (`windrow.io.parquet.leaf_files`). Where pages are not found, Arrow stre
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -115,8 +115,7 @@ class RowRange:
         span, ahead = found.span, self._read_ahead(found, leaf.number)
         rows, added = span.stop_row - span.first_row, not span.begins_row
         first = self.first - span.first_row + added
-        return replace(
-            leaf,
+        return leaf._replace(
             start=span.start,
             size_bytes=span.stop - span.start,
             rows=rows + added,

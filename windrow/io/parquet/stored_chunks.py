@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -62,8 +61,7 @@ class Chunk(_ChunkFields):
         return self.kind, codec, self.optional, self.width, self.rows, self.before, self.behind
 
 
-@dataclass(frozen=True)
-class NestedLeaf:
+class NestedLeaf(NamedTuple):
     """A column chunk below a list or struct that the C decoder accepts, or some rows of one."""
 
     number: int  # of the leaf among those of the file
@@ -81,7 +79,7 @@ class NestedLeaf:
 
     def moved(self, start: int) -> NestedLeaf:
         """The chunk in memory where its file begins at ``start``."""
-        return replace(self, start=start + self.start) if start else self
+        return self._replace(start=start + self.start) if start else self
 
 
 Fields = Sequence[tuple[str, pa.DataType] | None]
