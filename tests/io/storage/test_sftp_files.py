@@ -81,7 +81,8 @@ def test_calls_of_one_thread_share_a_connection() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "breaks"), [(TimeoutError("late"), False), (EOFError(), True), (OSError(), True)]
+    ("error", "breaks"),
+    [(TimeoutError("late"), False), (EOFError(), False), (EOFError(), True), (OSError(), True)],
 )
 def test_a_connection_that_failed_is_not_used_again(error: Exception, breaks: bool) -> None:
     server = Server()

@@ -191,7 +191,8 @@ class _Pool:
             try:
                 yield connection
             except Exception as error:
-                if isinstance(error, TimeoutError) or not _is_alive(connection):
+                # a connection that the server has ended may still look alive: paramiko marks it closed a little later
+                if isinstance(error, (TimeoutError, EOFError)) or not _is_alive(connection):
                     _close(connection)
                     raise ConnectionResetError(f"{type(error).__name__}: {error}") from error
                 self._idle.append(connection)
