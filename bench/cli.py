@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from bench.chaos import command as chaos
-from bench.commands import balance, cores, demo, memory, mesh, mixture, observability, throughput
+from bench.commands import balance, cores, demo, machine, memory, mesh, mixture, observability, throughput
 from bench.formats import command as formats
 from bench.gpu import command as gpu
 from bench.netns import command as netns
@@ -40,6 +40,7 @@ _COMMANDS: dict[str, ModuleType] = {
     "chaos": chaos,
     "netns": netns,
     "gpu": gpu,
+    "machine": machine,
     "demo": demo,
 }
 

@@ -6,7 +6,15 @@ import argparse
 
 from bench.gpu.device import CudaGpu, measure_rate, measure_wait
 from bench.gpu.loaders import LOADERS, Reading
-from bench.system.console import ProgressLine, add_data, add_names, print_table, read_count
+from bench.system.console import (
+    ProgressLine,
+    add_data,
+    add_json,
+    add_names,
+    print_table,
+    read_count,
+    write_json,
+)
 from bench.system.machine import count_cores
 from bench.throughput.options import BenchConfig
 from bench.throughput.report import open_data
@@ -25,6 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_data(parser, "2GB")
     parser.add_argument("--batch-size", type=read_count, default=65_536, help="rows of a batch")
     parser.add_argument("--epochs", type=read_count, default=4, help="epochs, at least 2")
+    add_json(parser)
 
 
 def find_gpu() -> CudaGpu | None:
@@ -55,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     whole = (facts.rows, facts.rows * (facts.rows - 1) // 2)
     limit = gpu.copy_rate()
     print(f"{gpu.name}: {limit / 1e9:.1f} GB/s out of pinned memory", flush=True)
-    rows, breaches, step_seconds = [], [], 0.0
+    rows, found, breaches, step_seconds = [], [], [], 0.0
     for name in options.loaders:
         line.start(name)
         rates = measure_rate(LOADERS[name], reading, KEY, gpu)
@@ -65,8 +74,10 @@ def run(options: argparse.Namespace) -> int:
         gpu.prepare(step_seconds)
         waited = measure_wait(LOADERS[name], reading, gpu)
         line.finish(f"GPU waited {waited:.1%}")
-        of_pcie, batch_ms = 100 * rates.bytes_per_second / limit, 1e3 * rates.batch_seconds
-        values = (rates.bytes_per_second / 1e9, of_pcie, batch_ms, 100 * waited)
+        share = rates.bytes_per_second / limit
+        found.append({"loader": name, "gpu": gpu.name, "pcie_share": share, "gpu_waits": waited})
+        values = (rates.bytes_per_second / 1e9, 100 * share, 1e3 * rates.batch_seconds, 100 * waited)
         rows.append((name, *(f"{value:.1f}" for value in values)))
     print_table(_HEADS, rows, ("loader",), _NOTE, *breaches)
+    write_json(options, {"pcie_bytes_per_second": limit, "loaders": found})
     return int(bool(breaches))

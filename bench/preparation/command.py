@@ -100,8 +100,8 @@ def run(options: argparse.Namespace) -> int:
         running = {process.name: process for process in processes}
         for part, number, case in product(parts, range(options.rounds), cases):
             line.start(f"{part}, round {number + 1}: {case}")
-            asked = {"part": part, "folder": folders[part], "epochs": options.epochs, "work": options.work}
-            answer = running[case.system].run({**asked, **asdict(case)})
+            given = {"part": part, "folder": folders[part], "epochs": options.epochs, "work": options.work}
+            answer = running[case.system].run({**given, **asdict(case)})
             found[part][case].append(answer)
             line.finish(answer.get("error") or f"{answer['rows'] / answer['seconds']:,.0f} rows/s")
     summaries = [summarize_part(part, found[part]) for part in parts]

@@ -1,4 +1,4 @@
-"""``python -m bench cores``: every system on every number of cores, and the GIL of other processes."""
+"""``python -m bench cores`` and ``machine``: every system on every number of cores, one file and one picture."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench.cli import main
+from bench.commands import machine
 from bench.commands.cores import choose_counts
 from bench.system.gil import GilSampler, find_gil
 
@@ -70,3 +71,23 @@ def test_every_system_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "of the scan" in capsys.readouterr().out
     assert main(["cores", "--max-cores", "all"]) == 2
     assert main(["cores", *OPTIONS, *files, "--max-cores", "1000000"]) == 2
+
+
+@pytest.mark.timeout(180)
+def test_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    files = ["--json", str(tmp_path / "x.json"), "--plot", str(tmp_path / "x.png")]
+    assert main(["machine", *files, "--arguments", *OPTIONS, "--folder", str(tmp_path)]) == 0
+    written = json.loads((tmp_path / "x.json").read_text())
+    assert [(each["system"], each["cores"]) for each in written["cores"]["results"]] == SYSTEMS
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setitem(machine._SECONDS, "cores", 0.01)
+    assert main(["machine", *files, "--arguments", *OPTIONS, "--folder", str(tmp_path)]) == 1
+    assert "not done" in json.loads((tmp_path / "x.json").read_text())["cores"]["error"]
+
+
+def test_picture_of_a_gpu(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    loaders = [{"loader": "windrow", "gpu": "a double", "pcie_share": 0.9, "gpu_waits": 0.01}]
+    machine.draw(tmp_path / "x.png", [], loaders)
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
