@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
@@ -29,7 +30,7 @@ from windrow.pipeline.exchange.layouts import (
     SizedBlocks,
     WholeBlocks,
 )
-from windrow.pipeline.exchange.operations import plan_hash
+from windrow.pipeline.exchange.operations import make_hash
 from windrow.pipeline.tasks.key_columns import check_column
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.shuffle.order.keys import derive_key
@@ -283,7 +284,7 @@ class CombineMethods(Readable):
         self._check_hashed(by, "repartition")
         parent = make_parent(self._plan)
         partitions = number or plan_partitions(parent, target_bytes)
-        plan = ExchangePlan(plan_hash(by, partitions), partitions, OutputRows.ALL)
+        plan = ExchangePlan(partial(make_hash, by, partitions), partitions, OutputRows.ALL)
         return type(self)(exchange_plan(self._plan, parent, plan, f"repartition({partitions}, by={by!r})"))
 
     def _check_hashed(self, by: str, call: str) -> None:

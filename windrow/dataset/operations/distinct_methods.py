@@ -14,8 +14,8 @@ from windrow.dataset.argument_checks import list_keys
 from windrow.dataset.logical_plan import exchange_plan, make_parent
 from windrow.dataset.readable import Readable
 from windrow.pipeline.exchange.derived_source import Parent
-from windrow.pipeline.exchange.distinct_operation import DistinctOperation
 from windrow.pipeline.exchange.exchange_source import ExchangePlan, OutputRows, plan_partitions
+from windrow.pipeline.exchange.operations import DistinctOperation
 from windrow.pipeline.tasks.key_columns import check_column, is_comparable
 
 Self = TypeVar("Self", bound="DistinctMethods")
@@ -73,7 +73,7 @@ class DistinctMethods(Readable):
 def _make_distinct(
     names: tuple[str, ...] | None, ignored: str | None, partitions: int, call: str, parent: Parent
 ) -> DistinctOperation:
-    return DistinctOperation(_find_compared(names, ignored, call, parent.schema), partitions)
+    return DistinctOperation(partitions, _find_compared(names, ignored, call, parent.schema))
 
 
 def _find_compared(

@@ -102,7 +102,7 @@ class GroupMethods(Readable):
         >>> windrow.range(5).aggregate(total=("id", "sum"), rows="count")
         {'total': 10, 'rows': 5}
         """
-        return self._aggregate(parse_aggregates(aggregates, "aggregate()"), "aggregate()")
+        return self._aggregate(parse_aggregates(aggregates), "aggregate()")
 
     def sum(self, on: str) -> Any:
         """Return the sum of a column; None without values.
@@ -197,7 +197,7 @@ def _make_group(
     keys: tuple[str, ...], aggregates: tuple[Aggregate, ...], partitions: int, call: str, parent: Parent
 ) -> GroupOperation:
     _check(parent.schema, keys, aggregates, call)
-    return GroupOperation(keys, aggregates, partitions)
+    return GroupOperation(partitions, keys, (False,) * len(keys), aggregates)
 
 
 def _check(schema: Any, keys: tuple[str, ...], aggregates: tuple[Aggregate, ...], call: str) -> None:
@@ -256,9 +256,7 @@ class GroupedDataset(NamesMissing, Generic[D]):
         PlanError
             If a column does not exist, a function does not fit its type, or a name is that of a key.
         """
-        return self._group(
-            parse_aggregates(aggregates, "aggregate()"), f"{self._call}.aggregate({aggregates})"
-        )
+        return self._group(parse_aggregates(aggregates), f"{self._call}.aggregate({aggregates})")
 
     def count(self) -> D:
         """Count the rows of each group, as column ``count()``."""

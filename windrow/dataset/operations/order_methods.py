@@ -117,7 +117,7 @@ def _make_sort(
     keys: tuple[str, ...], descending: tuple[bool, ...], partitions: int, keeps_groups: bool, parent: Parent
 ) -> SortOperation:
     check_keys(parent.schema, keys, "sort()")
-    return SortOperation(keys, descending, partitions, keeps_groups)
+    return SortOperation(partitions, keys, descending, keeps_groups)
 
 
 def shuffle_plan(plan: LogicalPlan, seed: int, target_bytes: int) -> LogicalPlan:
@@ -129,4 +129,4 @@ def shuffle_plan(plan: LogicalPlan, seed: int, target_bytes: int) -> LogicalPlan
 
 
 def _make_shuffle(seed: int, partitions: int, parent: Parent) -> ShuffleOperation:
-    return ShuffleOperation(seed, int(parent.row_counts.sum()), partitions)
+    return ShuffleOperation(partitions, seed, int(parent.row_counts.sum()))

@@ -104,25 +104,25 @@ class Exchange:
     """Runs an operation at the first need, once in this process."""
 
     def __init__(
-        self, parent: Parent, plan: Callable[[Parent], Operation], options: Options, call: str
+        self,
+        parent: Parent,
+        plan: Callable[[Parent], Operation],
+        options: Options,
+        call: str,
+        done: tuple[Operation, Spilled] | None = None,
     ) -> None:
         self._parent = parent
         self._plan = plan
         self._options = options
         self._call = call
         self._lock = threading.Lock()
-        self._done: tuple[Operation, Spilled] | None = None
+        self._done = done
 
     def __reduce__(self) -> tuple[Any, ...]:
         done = self._done
         # Ray's references mean nothing to processes outside its session, which run the exchange again
         kept = done if done is not None and done[1].is_portable else None
-        return _restore, (self._parent, self._plan, self._options, self._call, kept)
-
-    @property
-    def has_run(self) -> bool:
-        """Whether nothing is left to do."""
-        return self._done is not None
+        return Exchange, (self._parent, self._plan, self._options, self._call, kept)
 
     def run(self) -> Spilled:
         """Return the spilled pieces; the first call makes them."""
@@ -186,18 +186,6 @@ class Exchange:
 
     def _is_on_ray(self) -> bool:
         return resolve_executor(self._options.executor).name == "ray"
-
-
-def _restore(
-    parent: Parent,
-    plan: Callable[[Parent], Operation],
-    options: Options,
-    call: str,
-    done: tuple[Operation, Spilled] | None,
-) -> Exchange:
-    exchange = Exchange(parent, plan, options, call)
-    exchange._done = done
-    return exchange
 
 
 def plan_map_tasks(parent: Parent, *, counts_rows: bool) -> list[MapTask]:

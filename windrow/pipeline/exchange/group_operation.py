@@ -8,7 +8,7 @@ deviations), which combine without cancellation (Chan, Golub and LeVeque, 1979).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
-from windrow.pipeline.exchange.operations import Divided, KeyRanges, MapTask, find_ranges
+from windrow.pipeline.exchange.operations import Divided, KeyedOperation, MapTask
 from windrow.pipeline.tasks.key_columns import (
     check_column,
     check_key,
@@ -79,20 +79,20 @@ def check_ddof(ddof: object) -> int:
     return number
 
 
-def parse_aggregates(given: Mapping[str, Any], call: str) -> tuple[Aggregate, ...]:
+def parse_aggregates(given: Mapping[str, Any]) -> tuple[Aggregate, ...]:
     """Return the aggregates of ``aggregate(total=("x", "sum"), rows="count")``, or raise a PlanError."""
     if not given:
-        raise PlanError(f'{call} needs at least one aggregate, such as total=("x", "sum")')
-    return tuple(_parse(name, value, call) for name, value in given.items())
+        raise PlanError('aggregate() needs at least one aggregate, such as total=("x", "sum")')
+    return tuple(_parse(name, value) for name, value in given.items())
 
 
-def _parse(name: str, value: Any, call: str) -> Aggregate:
+def _parse(name: str, value: Any) -> Aggregate:
     if value == "count":
         return Aggregate(name, "count")
     is_pair = isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(v, str) for v in value)
     if not is_pair or value[1] not in _FUNCTIONS:
         raise PlanError(
-            f'{call}: {name}={value!r} must be a column and one of {", ".join(_FUNCTIONS)}, as in {name}=("x", '
+            f'aggregate(): {name}={value!r} must be a column and one of {", ".join(_FUNCTIONS)}, as in {name}=("x", '
             f'"mean"), or "count" for the number of rows'
         )
     return Aggregate(name, value[1], value[0])
@@ -191,14 +191,10 @@ def _combine_moments(
 
 
 @dataclass(frozen=True, eq=False)
-class GroupOperation:
-    """The groups in ascending order of their keys, nulls last; without keys, all rows are one group."""
+class GroupOperation(KeyedOperation):
+    """The groups in the order of their keys, nulls last; without keys, all rows are one group."""
 
-    keys: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
-    partitions: int
-    ranges: KeyRanges | None = None
-    counts_rows = False
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -206,31 +202,16 @@ class GroupOperation:
         on = [aggregate.on for aggregate in self.aggregates if aggregate.on is not None]
         return tuple(dict.fromkeys([*self.keys, *on])) or None
 
-    @property
-    def sampled_columns(self) -> tuple[str, ...]:
-        return self.keys if self.partitions > 1 else ()
-
-    def with_samples(self, samples: pa.Table, weights: NDArray[np.float64]) -> GroupOperation:
-        keys = plain_columns(samples, self.keys)
-        return replace(self, ranges=find_ranges(keys, weights, self._ascending, self.partitions))
-
     def divide(self, table: pa.Table, task: MapTask) -> Divided:
         decoded = plain_columns(table, self.keys)
         for place, name in enumerate(self.keys):
             table = table.set_column(table.schema.get_field_index(name), name, decoded.column(place))
         partials = _make_partials(table, self.keys, self.aggregates)
-        cuts = np.full(self.partitions + 1, partials.num_rows, np.int64)
-        cuts[0] = 0
-        if self.ranges is None or not self.ranges.boundaries.num_rows:
-            return Divided(partials, cuts)
-        order, cuts = self.ranges.divide(
-            plain_columns(partials, self.keys), task.number, task.tasks, divides_equal=False
-        )
-        return Divided(take_rows(partials, order), cuts)
+        return self.divide_by_key(partials, task, divides_equal=False)
 
     def merge(self, table: pa.Table, partition: int) -> pa.Table:
         if self.keys:
-            order = sort_rows(plain_columns(table, self.keys), self._ascending)
+            order = sort_rows(plain_columns(table, self.keys), self.descending)
             table = take_rows(table, order).combine_chunks()
             starts = find_group_starts(plain_columns(table, self.keys))
         else:
@@ -242,7 +223,3 @@ class GroupOperation:
         results = _combine_partials(table, starts, self.aggregates, len(self.keys))
         names = [*self.keys, *(aggregate.name for aggregate in self.aggregates)]
         return pa.table([*found.columns, *results], names=names)
-
-    @property
-    def _ascending(self) -> tuple[bool, ...]:
-        return (False,) * len(self.keys)

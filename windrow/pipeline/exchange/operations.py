@@ -1,11 +1,14 @@
-"""The operations of an exchange: how a hash, a sort and a shuffle divide rows into partitions, and what one becomes."""
+"""The operations of an exchange: how they divide rows into partitions, and what a partition becomes.
+
+A hash, distinct rows, a sort and a shuffle; groups are in `group_operation`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Protocol, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +20,10 @@ from windrow.pipeline.exchange.derived_source import Parent
 from windrow.pipeline.tasks.key_columns import check_column, find_group_starts, plain_columns, sort_rows
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.permutation import Permutation
-from windrow.shuffle.order.value_hash import check_hashable, hash_values
+from windrow.shuffle.order.value_hash import check_hashable, hash_rows, hash_values
 
-Self = TypeVar("Self")
+Self = TypeVar("Self", bound="Operation")
+Keyed = TypeVar("Keyed", bound="KeyedOperation")
 # the largest number of partitions that 16 bits number, in which NumPy sorts stably by radix
 _SHORT = 2**16
 Ints = NDArray[np.int64]
@@ -48,50 +52,51 @@ class Divided:
     cuts: NDArray[np.int64]
 
 
-class Operation(Protocol):
+@dataclass(frozen=True, eq=False)
+class Operation(ABC):
     """What an exchange does; picklable, and a pure function of its fields and of the rows."""
 
-    @property
-    def partitions(self) -> int:
-        """The number of partitions, which are the blocks of the result."""
+    # which are the blocks of the result
+    partitions: int
 
     @property
     def columns(self) -> tuple[str, ...] | None:
         """The columns that it needs; None: all."""
+        return None
 
     @property
     def sampled_columns(self) -> tuple[str, ...]:
         """The columns of which it needs samples before it can divide rows; none: empty."""
+        return ()
 
     @property
     def counts_rows(self) -> bool:
         """Whether `MapTask.first_row` must be known."""
+        return False
 
     def with_samples(self: Self, samples: pa.Table, weights: NDArray[np.float64]) -> Self:
         """The operation that knows the samples of all blocks; each stands for ``weights`` rows."""
+        return self
 
+    @abstractmethod
     def divide(self, table: pa.Table, task: MapTask) -> Divided:
         """Divide the rows of a task."""
 
+    @abstractmethod
     def merge(self, table: pa.Table, partition: int) -> pa.Table:
         """Make a block of the result of a partition's rows, which come in the order of the tasks."""
 
 
-def _order_by_partition(numbers: NDArray[np.int64], partitions: int) -> NDArray[np.int64]:
-    """Return the stable order of rows by the numbers of their partitions."""
-    short = numbers.astype(np.uint16) if partitions <= _SHORT else numbers
-    return np.argsort(short, kind="stable")
-
-
-def _cuts_of(numbers: NDArray[np.int64], partitions: int) -> NDArray[np.int64]:
-    """(partitions + 1,) where each partition begins and ends once its rows are in order."""
-    return np.append(0, np.cumsum(np.bincount(numbers, minlength=partitions)))
-
-
-def divide_by_number(table: pa.Table, numbers: NDArray[np.int64], partitions: int) -> Divided:
+def _divide_by_number(table: pa.Table, numbers: NDArray[np.int64], partitions: int) -> Divided:
     """Divide rows by the numbers of their partitions; those of a partition stay in order."""
-    order = _order_by_partition(numbers, partitions)
-    return Divided(take_rows(table, order), _cuts_of(numbers, partitions))
+    short = numbers.astype(np.uint16) if partitions <= _SHORT else numbers
+    order = np.argsort(short, kind="stable")
+    cuts = np.append(0, np.cumsum(np.bincount(numbers, minlength=partitions)))
+    return Divided(take_rows(table, order), cuts)
+
+
+def _divide_by_hash(table: pa.Table, hashes: NDArray[np.uint64], partitions: int) -> Divided:
+    return _divide_by_number(table, (hashes % np.uint64(partitions)).astype(np.int64), partitions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,67 +148,86 @@ def find_ranges(
 
 
 @dataclass(frozen=True)
-class HashOperation:
+class HashOperation(Operation):
     """All rows with one value of a column share a partition."""
 
     column: str
-    partitions: int
-    columns = None
-    sampled_columns = ()
-    counts_rows = False
-
-    def with_samples(self, samples: pa.Table, weights: NDArray[np.float64]) -> HashOperation:
-        return self
 
     def divide(self, table: pa.Table, task: MapTask) -> Divided:
-        hashes = hash_values(table.column(self.column))
-        numbers = (hashes % np.uint64(self.partitions)).astype(np.int64)
-        return divide_by_number(table, numbers, self.partitions)
+        return _divide_by_hash(table, hash_values(table.column(self.column)), self.partitions)
 
     def merge(self, table: pa.Table, partition: int) -> pa.Table:
         return table
 
 
-def plan_hash(column: str, partitions: int) -> Callable[[Parent], HashOperation]:
-    """Return the function that makes the operation, and checks its column then."""
-    return partial(_make_hash, column, partitions)
-
-
-def _make_hash(column: str, partitions: int, parent: Parent) -> HashOperation:
+def make_hash(column: str, partitions: int, parent: Parent) -> HashOperation:
+    """Return the operation, or raise a PlanError if it does not fit its column."""
     call = f"repartition(by={column!r})"
     check_hashable(check_column(parent.schema, column, call), column, call)
-    return HashOperation(column, partitions)
+    return HashOperation(partitions, column)
+
+
+@dataclass(frozen=True)
+class DistinctOperation(Operation):
+    """The first of all rows that are equal in some columns; null equals null, and NaN equals NaN.
+
+    Partitions are by a hash of these columns. A task leaves out the repetitions among its own rows before it spills
+    them.
+    """
+
+    compared: tuple[str, ...]
+
+    def divide(self, table: pa.Table, task: MapTask) -> Divided:
+        first = self.merge(table, 0)
+        return _divide_by_hash(
+            first, hash_rows([first.column(name) for name in self.compared]), self.partitions
+        )
+
+    def merge(self, table: pa.Table, partition: int) -> pa.Table:
+        keys = plain_columns(table, self.compared)
+        # the sort is stable, so a group of equal rows begins with the first of them
+        order = sort_rows(keys, (False,) * keys.num_columns)
+        starts = find_group_starts(take_rows(keys, order))
+        return table if len(starts) == table.num_rows else take_rows(table, np.sort(order[starts]))
 
 
 @dataclass(frozen=True, eq=False)
-class SortOperation:
-    """A stable sort; with ``keeps_groups``, rows with equal keys share a partition."""
+class KeyedOperation(Operation):
+    """An operation whose partitions are ranges of keys, chosen by samples of them."""
 
     keys: tuple[str, ...]
-    descending: tuple[bool, ...]
-    partitions: int
-    keeps_groups: bool = False
-    ranges: KeyRanges | None = None
-    columns = None
-    counts_rows = False
+    descending: tuple[bool, ...]  # for each key
+    # None: without samples, all rows are in the first partition
+    ranges: KeyRanges | None = field(default=None, kw_only=True)
 
     @property
     def sampled_columns(self) -> tuple[str, ...]:
         return self.keys if self.partitions > 1 else ()
 
-    def with_samples(self, samples: pa.Table, weights: NDArray[np.float64]) -> SortOperation:
+    def with_samples(self: Keyed, samples: pa.Table, weights: NDArray[np.float64]) -> Keyed:
         keys = plain_columns(samples, self.keys)
         return replace(self, ranges=find_ranges(keys, weights, self.descending, self.partitions))
 
-    def divide(self, table: pa.Table, task: MapTask) -> Divided:
-        keys = plain_columns(table, self.keys)
+    def divide_by_key(self, table: pa.Table, task: MapTask, *, divides_equal: bool) -> Divided:
+        """Divide rows by the ranges that hold their keys; ``divides_equal`` as for `KeyRanges.divide`."""
         if self.ranges is None or not self.ranges.boundaries.num_rows:
             # partitions without boundaries stay empty
             cuts = np.full(self.partitions + 1, table.num_rows, np.int64)
             cuts[0] = 0
             return Divided(table, cuts)
-        order, cuts = self.ranges.divide(keys, task.number, task.tasks, divides_equal=not self.keeps_groups)
+        keys = plain_columns(table, self.keys)
+        order, cuts = self.ranges.divide(keys, task.number, task.tasks, divides_equal=divides_equal)
         return Divided(take_rows(table, order), cuts)
+
+
+@dataclass(frozen=True, eq=False)
+class SortOperation(KeyedOperation):
+    """A stable sort; with ``keeps_groups``, rows with equal keys share a partition."""
+
+    keeps_groups: bool
+
+    def divide(self, table: pa.Table, task: MapTask) -> Divided:
+        return self.divide_by_key(table, task, divides_equal=not self.keeps_groups)
 
     def merge(self, table: pa.Table, partition: int) -> pa.Table:
         order = sort_rows(plain_columns(table, self.keys), self.descending)
@@ -211,18 +235,15 @@ class SortOperation:
 
 
 @dataclass(frozen=True)
-class ShuffleOperation:
+class ShuffleOperation(Operation):
     """A full shuffle: row x of ``rows`` gets the position that the permutation of ``seed`` gives it."""
 
     seed: int
     rows: int
-    partitions: int
-    columns = None
-    sampled_columns = ()
-    counts_rows = True
 
-    def with_samples(self, samples: pa.Table, weights: NDArray[np.float64]) -> ShuffleOperation:
-        return self
+    @property
+    def counts_rows(self) -> bool:
+        return True
 
     def divide(self, table: pa.Table, task: MapTask) -> Divided:
         permutation = Permutation(derive_key(self.seed, "random_shuffle", 0, 0), self.rows)
@@ -230,9 +251,8 @@ class ShuffleOperation:
         # the partition p whose borders p * rows // partitions enclose the position
         numbers = ((positions + 1) * self.partitions - 1) // max(1, self.rows)
         # the last column; it is dropped by its place, so any name will do
-        return divide_by_number(
-            table.append_column("position", pa.array(positions)), numbers, self.partitions
-        )
+        positioned = table.append_column("position", pa.array(positions))
+        return _divide_by_number(positioned, numbers, self.partitions)
 
     def merge(self, table: pa.Table, partition: int) -> pa.Table:
         positions = table.column(table.num_columns - 1).to_numpy()
