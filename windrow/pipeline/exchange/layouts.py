@@ -235,12 +235,9 @@ class MixedBlocks:
             if not total:
                 raise PlanError(f"mix(): dataset {number} has no rows: leave it out")
         sizes = [total / weight for total, weight in zip(totals, self.weights, strict=True)]
-        rows = int(max(sizes) if self.repeats else min(sizes))
-        taken = apportion(rows, self.weights)
-        if not self.repeats:
-            taken = [min(wanted, total) for wanted, total in zip(taken, totals, strict=True)]
-        else:
-            taken = [max(wanted, total) for wanted, total in zip(taken, totals, strict=True)]
+        choose = max if self.repeats else min
+        wanted_rows = apportion(int(choose(sizes)), self.weights)
+        taken = [choose(wanted, total) for wanted, total in zip(wanted_rows, totals, strict=True)]
         placed = [
             one
             for number, (wanted, counts) in enumerate(zip(taken, stored, strict=True))
@@ -278,11 +275,8 @@ def apportion(rows: int, weights: Sequence[Fraction]) -> list[int]:
     return found
 
 
-class RowsLayout(Protocol):
-    """How the rows of a window are cut into blocks."""
-
-    def cut(self, rows: NDArray[np.int64]) -> list[tuple[Segment, ...]]:
-        """Return the segments of every block, given the rows of each block of the window."""
+# how the rows of a window are cut into blocks
+RowsLayout = EqualBlocks | RowSpan
 
 
 @dataclass(frozen=True)
