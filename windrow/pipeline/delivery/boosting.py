@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +17,6 @@ from windrow.pipeline.delivery.delivery import check_number
 from windrow.pipeline.delivery.iteration_methods import Deliverable
 from windrow.pipeline.delivery.tensors.schema_check import check_label, check_names
 from windrow.pipeline.delivery.to_numpy import column_to_numpy
-
-
-class _Rows(Protocol):
-    def iter_batches(self, batch_size: int, *, batch_format: Any) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,7 @@ def _matrix(table: pa.Table) -> NDArray[Any]:
 
 
 def _make_xgboost_iterator(
-    rows: _Rows, columns: BoostingColumns, batch_rows: int, cache_prefix: str | None
+    rows: Deliverable, columns: BoostingColumns, batch_rows: int, cache_prefix: str | None
 ) -> Any:
     """An ``xgboost.DataIter`` each of whose passes reads the rows again."""
     xgboost = require("xgboost", "xgboost", "to_xgboost()")
@@ -100,7 +96,7 @@ def _make_xgboost_iterator(
 
 
 def _make_lightgbm_dataset(
-    rows: _Rows, columns: BoostingColumns, batch_rows: int, count: int, arguments: Mapping[str, Any]
+    rows: Deliverable, columns: BoostingColumns, batch_rows: int, count: int, arguments: Mapping[str, Any]
 ) -> Any:
     """A constructed ``lightgbm.Dataset``; LightGBM asks for sampled rows in order, then for all."""
     lightgbm = require("lightgbm", "lightgbm", "to_lightgbm()")

@@ -14,9 +14,9 @@ from windrow.pipeline.delivery.sequence_slice import Selection
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.token_budget import TokenBudget
 
-# more rows than any batch has
 # of ``batch_size``
 _DEFAULT_ROWS = 256
+# more rows than any batch has
 _ALL_ROWS = 2**40
 
 Check = Callable[[pa.Schema, Mapping[str, int | None]], None]

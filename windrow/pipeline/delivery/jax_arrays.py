@@ -54,7 +54,7 @@ class JaxSpec:
 
 def to_jax(batch: pa.RecordBatch, spec: JaxSpec) -> dict[str, Any]:
     """Convert a batch to a dict of arrays, global ones where a sharding covers several processes."""
-    arrays = column_arrays(batch, batch.schema.names, spec.ragged)
+    arrays, _ = column_arrays(batch, batch.schema.names, spec.ragged)
     cast = {name: _cast(array, name, spec) for name, array in arrays.items()}
     if spec.sharding is None:
         # one call for all columns

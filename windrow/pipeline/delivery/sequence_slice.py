@@ -80,11 +80,7 @@ class SequenceSlice:
             raise PlanError(
                 f"layout={self.layout!r} must be one of {', '.join(map(repr, get_args(SequenceLayout)))}"
             )
-        if isinstance(self.columns, str):
-            raise PlanError(
-                f"columns={self.columns!r} must be a sequence of names, such as [{self.columns!r}]"
-            )
-        columns = None if self.columns is None else tuple(self.columns)
+        columns = _check_columns(self.columns)
         for name, value in (("dim", dim), ("index", index), ("count", count), ("columns", columns)):
             object.__setattr__(self, name, value)
 
@@ -160,13 +156,9 @@ class Selection:
     by_place: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.columns, str):
-            raise PlanError(
-                f"columns={self.columns!r} must be a sequence of names, such as [{self.columns!r}]"
-            )
+        object.__setattr__(self, "columns", _check_columns(self.columns))
         if self.sequence is not None and not isinstance(self.sequence, SequenceSlice):
             raise PlanError(f"sequence={self.sequence!r} must be a windrow.SequenceSlice")
-        object.__setattr__(self, "columns", None if self.columns is None else tuple(self.columns))
 
     def for_part(self, part: tuple[int, int] | None) -> Selection:
         """The same where ``part`` says which part of a sequence a reader gets, by its place on a mesh."""
@@ -205,6 +197,12 @@ class Selection:
         if self.columns is None and self.sequence is None:
             return schema
         return self.apply(pa.RecordBatch.from_pylist([], schema=schema)).schema
+
+
+def _check_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    if isinstance(columns, str):
+        raise PlanError(f"columns={columns!r} must be a sequence of names, such as [{columns!r}]")
+    return None if columns is None else tuple(columns)
 
 
 def _repeat(positions: NDArray[np.int64], rows: int) -> Any:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windrow
-from windrow.pipeline.delivery.tensors.device import Mover, Placement, StagedMover
+from windrow.pipeline.delivery.tensors.device import CudaCopies, Mover, Placement, StagedMover
 
 DTYPES = [torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64, torch.bool]
 
@@ -33,7 +33,7 @@ class LateEvent:
                 work()
 
 
-class LateCopies:
+class LateCopies(CudaCopies):
     """A device in main memory. Its stream does nothing before it has to."""
 
     def __init__(self) -> None:

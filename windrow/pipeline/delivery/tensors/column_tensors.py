@@ -98,11 +98,11 @@ def to_tensors(batch: pa.RecordBatch, spec: TensorSpec, mover: Mover | None = No
     mover = mover or spec.placement.mover()
     if spec.collate_fn is not None:
         return mover.move(_collate(batch, spec.collate_fn, spec.batch_format))
-    offsets: dict[str, torch.Tensor] = {}
     names = batch.schema.names
     listed = [name for name in names if is_tensor_list(batch.schema.field(name).type)]
     plain = [name for name in names if name not in listed] if listed else names
-    tensors: dict[str, Any] = column_tensors(batch, plain, spec.ragged, offsets)
+    tensors: dict[str, Any]
+    tensors, offsets = column_tensors(batch, plain, spec.ragged)
     dtypes = spec.dtypes_of(names)
     if not offsets and not listed:
         return mover.move(tensors, dtypes)
@@ -156,36 +156,27 @@ def _collate(batch: pa.RecordBatch, collate_fn: Callable[[Any], Any], batch_form
 
 
 def column_tensors(
-    batch: pa.RecordBatch,
-    names: list[str],
-    ragged: RaggedSpec,
-    offsets: dict[str, torch.Tensor] | None = None,
-) -> dict[str, torch.Tensor]:
+    batch: pa.RecordBatch, names: list[str], ragged: RaggedSpec
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Convert columns by name, keeping their dtypes, in main memory.
 
     The lists of a column become the rows of a tensor, and have to have one length. Those that ``ragged`` gives a
-    format become a tensor of all their values; what it takes to find a list in it is added to ``offsets``.
+    format become a tensor of all their values. Returns the tensors, and for such columns where each list begins.
     """
     import torch
 
-    bounds: dict[str, NDArray[np.int64]] | None = None if offsets is None else {}
-    tensors = {
-        name: torch.from_numpy(array) for name, array in column_arrays(batch, names, ragged, bounds).items()
-    }
-    if offsets is not None and bounds:
-        offsets.update({name: torch.from_numpy(array) for name, array in bounds.items()})
-    return _separate(tensors)
+    arrays, offsets = column_arrays(batch, names, ragged)
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return _separate(tensors), {name: torch.from_numpy(bounds) for name, bounds in offsets.items()}
 
 
 def column_arrays(
-    batch: pa.RecordBatch,
-    names: list[str],
-    ragged: RaggedSpec,
-    offsets: dict[str, NDArray[np.int64]] | None = None,
-) -> dict[str, NDArray[Any]]:
-    """Convert columns by name to arrays of their dtypes, writable and aligned, as `column_tensors` needs them."""
+    batch: pa.RecordBatch, names: list[str], ragged: RaggedSpec
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[np.int64]]]:
+    """Convert columns to arrays of their dtypes, writable and aligned; see `column_tensors`."""
     everything = names == batch.schema.names
-    columns, arrays = batch.columns if everything else [batch.column(name) for name in names], {}
+    columns = batch.columns if everything else [batch.column(name) for name in names]
+    arrays, offsets = {}, {}
     for name, column in zip(names, columns, strict=True):
         # this loop holds the GIL, so plain memory takes a single view and no further checks
         array = writable_view(column)
@@ -193,7 +184,7 @@ def column_arrays(
             check_nulls(column, name)
             if is_ragged(column.type):
                 array, bounds = list_parts(column)
-                if offsets is None or ragged.format_of(name) is None:
+                if ragged.format_of(name) is None:
                     array = ragged.to_rows(name, array, bounds)
                 else:
                     offsets[name] = bounds
@@ -201,7 +192,7 @@ def column_arrays(
                 array = column_to_numpy(column, writable=True)
         # Arrow data from another process can start at any byte
         arrays[name] = array if array.flags.aligned else array.copy()
-    return arrays
+    return arrays, offsets
 
 
 def _separate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -103,32 +103,15 @@ class Event(Protocol):
     def synchronize(self) -> None: ...
 
 
-class Copies(Protocol):
-    """Memory and streams of a device."""
-
-    def pin(self, size_bytes: int) -> torch.Tensor:
-        """Return pinned memory of a size, as a tensor of bytes."""
-
-    def copy(
-        self, source: torch.Tensor, convert: Callable[[torch.Tensor], list[torch.Tensor]]
-    ) -> tuple[list[torch.Tensor], Event]:
-        """Enqueue a copy of pinned memory to the device, and a conversion there; returns at once."""
-
-    def hand_over(self, tensors: list[torch.Tensor], event: Event) -> None:
-        """Let the work that this thread enqueues from now on wait for an event, and use the tensors."""
-
-    def note(self) -> Event:
-        """Return an event behind the work that this thread has enqueued."""
-
-
 class CudaCopies:
-    """Copies to a CUDA device on a stream of its own."""
+    """Pinned memory, and copies of it to a CUDA device on a stream of its own."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = _copy_stream(device)
 
     def pin(self, size_bytes: int) -> torch.Tensor:
+        """Return pinned memory of a size, as a tensor of bytes."""
         import torch
 
         return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
@@ -136,6 +119,7 @@ class CudaCopies:
     def copy(
         self, source: torch.Tensor, convert: Callable[[torch.Tensor], list[torch.Tensor]]
     ) -> tuple[list[torch.Tensor], Event]:
+        """Enqueue a copy of pinned memory to the device, and a conversion there; returns at once."""
         import torch
 
         with torch.cuda.stream(self._stream):
@@ -145,6 +129,7 @@ class CudaCopies:
         return converted, event
 
     def hand_over(self, tensors: list[torch.Tensor], event: Any) -> None:
+        """Let the work that this thread enqueues from now on wait for an event, and use the tensors."""
         import torch
 
         stream = torch.cuda.current_stream(self._device)
@@ -154,6 +139,7 @@ class CudaCopies:
             tensor.record_stream(stream)
 
     def note(self) -> Event:
+        """Return an event behind the work that this thread has enqueued."""
         import torch
 
         event: Event = torch.cuda.current_stream(self._device).record_event()
@@ -185,7 +171,7 @@ class _Buffer:
         self._memory: torch.Tensor | None = None
         self.event: Event | None = None
 
-    def reserve(self, size_bytes: int, copies: Copies) -> torch.Tensor:
+    def reserve(self, size_bytes: int, copies: CudaCopies) -> torch.Tensor:
         """Wait until the memory is free, and return that much of it."""
         if self.event is not None:
             self.event.synchronize()
@@ -198,7 +184,7 @@ class _Buffer:
 class StagedMover(Mover):
     """Moves the batches of one iterator; ``move`` and ``batches`` run in one thread, ``finish`` in the consumer's."""
 
-    def __init__(self, device: torch.device, copies: Copies) -> None:
+    def __init__(self, device: torch.device, copies: CudaCopies) -> None:
         super().__init__(device)
         self._copies = copies
         self._buffers = [_Buffer() for _ in range(_BUFFERS)]

@@ -217,7 +217,8 @@ def feature_batches(span: pa.RecordBatch, spec: FeatureSpec, mover: Mover, batch
 def _label(batch: pa.RecordBatch, spec: FeatureSpec) -> torch.Tensor | None:
     if spec.label_column is None:
         return None
-    label = column_tensors(batch, [spec.label_column], spec.ragged)[spec.label_column]
+    columns, _ = column_tensors(batch, [spec.label_column], spec.ragged)
+    label = columns[spec.label_column]
     if spec.label_column_dtype is not None:
         label = label.to(spec.label_column_dtype)
     return label.unsqueeze(1) if spec.unsqueeze_label_tensor else label
@@ -229,7 +230,7 @@ def _build_matrix(
     """Join columns along the second dimension, to which each (rows, ...) adds a 1 before unless that is unwanted."""
     import torch
 
-    columns = column_tensors(batch, names, spec.ragged)
+    columns, _ = column_tensors(batch, names, spec.ragged)
     parts = [columns[name] for name in names]
     if spec.unsqueeze_feature_tensors:
         parts = [part.unsqueeze(1) for part in parts]
