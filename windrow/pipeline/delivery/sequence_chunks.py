@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from windrow.core.chosen_rows import copy_slice
 from windrow.core.errors import PlanError
+from windrow.pipeline.delivery.to_numpy import is_list
 
 # in the metadata of a field whose sequences lack parts, those that they have
 _METADATA_KEY = b"windrow:chunks"
@@ -73,7 +74,7 @@ def dimensions(kind: Any) -> int:
     """The number of dimensions of a column's rows."""
     if isinstance(kind, pa.FixedShapeTensorType):
         return len(kind.shape)
-    return 1 + dimensions(kind.value_type) if _is_list(kind) else 0
+    return 1 + dimensions(kind.value_type) if is_list(kind) else 0
 
 
 @dataclass(frozen=True)
@@ -143,10 +144,6 @@ class _Cutter:
             )
         size = length // len(self.held)
         return size, size * self.chunks.count
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
 
 
 def _flatten(array: Any, name: str) -> tuple[int, Any]:

@@ -82,15 +82,20 @@ def writable_view(array: pa.Array) -> NDArray[Any] | None:
     if dtype is not None:
         return _own_memory(array, dtype)
     if isinstance(kind, pa.FixedShapeTensorType):
-        whole = not array.storage.null_count and writable_view(_children(array.storage)) is not None
+        whole = not array.storage.null_count and writable_view(fixed_list_values(array.storage)) is not None
         return _tensors(array, True) if whole else None
     if pa.types.is_fixed_size_list(kind):
-        whole = not array.null_count and writable_view(_children(array)) is not None
+        whole = not array.null_count and writable_view(fixed_list_values(array)) is not None
         return _fixed_lists(array, True) if whole else None
     if isinstance(kind, pa.BaseExtensionType):
         return writable_view(array.storage)
     dtype = fixed_dtype(kind)
     return None if dtype is None else _own_memory(array, dtype)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type is one of lists, of any lengths or of one."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def list_offsets(array: pa.ListArray | pa.LargeListArray) -> NDArray[np.int64]:
@@ -187,20 +192,20 @@ def _decoded(array: pa.DictionaryArray) -> NDArray[Any]:
     return np.asarray(result)
 
 
-def _children(array: pa.FixedSizeListArray) -> pa.Array:
-    """The values of all lists, including null lists."""
+def fixed_list_values(array: pa.FixedSizeListArray) -> pa.Array:
+    """The values of all lists of one length, those of null lists included."""
     width = array.type.list_size
     return array.values.slice(array.offset * width, len(array) * width)
 
 
 def _fixed_lists(array: pa.FixedSizeListArray, writable: bool) -> NDArray[Any]:
-    values = column_to_numpy(_children(array), writable=writable)
+    values = column_to_numpy(fixed_list_values(array), writable=writable)
     values = values.reshape(len(array), array.type.list_size, *values.shape[1:])
     return _with_nulls(array, values)
 
 
 def _tensors(array: pa.FixedShapeTensorArray, writable: bool) -> NDArray[Any]:
-    values = column_to_numpy(_children(array.storage), writable=writable)
+    values = column_to_numpy(fixed_list_values(array.storage), writable=writable)
     values = values.reshape(len(array), *array.type.shape)
     values = values.transpose(0, *(1 + dimension for dimension in permutation_of(array.type)))
     return _with_nulls(array.storage, values)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from windrow.core.errors import PlanError, StateError
+from windrow.pipeline.delivery.to_numpy import is_list
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.tasks.document_columns import is_list
 from windrow.pipeline.tasks.list_limit import check_lists
 from windrow.pipeline.tasks.row_measure import check_measurable
 from windrow.pipeline.tasks.sequence_packing import SequencePacking

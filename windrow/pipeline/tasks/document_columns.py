@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.errors import TransformError
 from windrow.core.source import BlockPart, can_scatter
-from windrow.pipeline.delivery.to_numpy import list_offsets
+from windrow.pipeline.delivery.to_numpy import fixed_list_values, is_list, list_offsets
 from windrow.shuffle.kernels.fixed_width import values_of, wrap_values
 
 
@@ -27,11 +27,6 @@ def decode_documents(parts: Iterable[BlockPart], columns: Sequence[str], pool: B
             arrays.append(part.select([number]).column(0) if array is None else array)
         tables.append(pa.table(arrays, names=list(columns)))
     return pa.concat_tables(tables) if tables else None
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether a type is one of lists of any kind."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -90,8 +85,7 @@ def repeat_values(array: pa.Array, counts: NDArray[np.int64]) -> pa.Array:
 def tokens_of(name: str, array: pa.Array, where: str) -> pa.Array:
     """The values of all lists of a column."""
     if pa.types.is_fixed_size_list(array.type):
-        width = array.type.list_size
-        values = array.values.slice(array.offset * width, len(array) * width)
+        values = fixed_list_values(array)
     else:
         offsets = list_offsets(array)
         values = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))

@@ -7,7 +7,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError, TransformError
-from windrow.pipeline.delivery.to_numpy import column_to_numpy, list_offsets
+from windrow.pipeline.delivery.to_numpy import column_to_numpy, is_list, list_offsets
 
 _MAX_FLOAT = float(np.finfo(np.float32).max)
 
@@ -55,7 +55,7 @@ def _measure(values: pa.Array) -> NDArray[np.float64]:
     kind = values.type
     if pa.types.is_fixed_size_list(kind):
         return np.full(len(values), kind.list_size, np.float64)
-    if _is_list(kind):
+    if is_list(kind):
         return np.diff(list_offsets(values)).astype(np.float64)
     if not _is_number(kind):
         import pyarrow.compute as pc
@@ -64,14 +64,10 @@ def _measure(values: pa.Array) -> NDArray[np.float64]:
     return column_to_numpy(values, writable=False).astype(np.float64)
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
 def _has_length(kind: pa.DataType) -> bool:
     types = pa.types
     is_text = types.is_string(kind) or types.is_large_string(kind)
-    return bool(_is_list(kind) or is_text or types.is_binary(kind) or types.is_large_binary(kind))
+    return bool(is_list(kind) or is_text or types.is_binary(kind) or types.is_large_binary(kind))
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -16,10 +16,9 @@ from windrow.core.arrow_support import empty_table
 from windrow.core.errors import PlanError, SourceError, TransformError
 from windrow.core.integers import as_integer
 from windrow.core.source import Source
-from windrow.pipeline.delivery.to_numpy import column_to_numpy
+from windrow.pipeline.delivery.to_numpy import column_to_numpy, is_list
 from windrow.pipeline.tasks.document_columns import (
     common_lengths,
-    is_list,
     is_number,
     is_text,
     join_chunks,

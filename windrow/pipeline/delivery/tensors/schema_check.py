@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.core.errors import PlanError
 from windrow.core.variable_tensors import is_variable_tensor, tensor_value_type
-from windrow.pipeline.delivery.to_numpy import fixed_dtype, permutation_of
+from windrow.pipeline.delivery.to_numpy import fixed_dtype, fixed_list_values, permutation_of
 
 
 def tensor_dtype(arrow_type: pa.DataType) -> np.dtype[Any] | None:
@@ -145,8 +145,7 @@ def _count_nulls(array: pa.Array) -> int:
         return int(array.dictionary_decode().null_count)
     count = int(array.null_count)
     if not count and pa.types.is_fixed_size_list(array.type):
-        width = array.type.list_size
-        return _count_nulls(array.values.slice(array.offset * width, len(array) * width))
+        return _count_nulls(fixed_list_values(array))
     if not count and (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         return _count_nulls(array.flatten())
     return count
