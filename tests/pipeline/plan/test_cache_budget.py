@@ -9,11 +9,11 @@ import pytest
 
 from tests.dataset.example_sources import TableSource, make_source
 from windrow.core.errors import PlanError
-from windrow.pipeline.plan.cache_budget import CacheBudget
 from windrow.pipeline.plan.explain import explain_program
 from windrow.pipeline.plan.job import Job, Options, Resources
 from windrow.pipeline.plan.memory_budget import budget_program
 from windrow.pipeline.plan.program import Program
+from windrow.pipeline.plan.window_budget import Budget
 
 RESOURCES = Resources(executor="threads", workers=1, memory_bytes=2**30, limit_covers_all=True)
 TEN_BLOCKS = make_source(*[100_000] * 10)
@@ -21,7 +21,7 @@ BLOCK_BYTES = 800_000
 DATA_BYTES = 10 * BLOCK_BYTES
 
 
-def budget(resources: Resources = RESOURCES, **options: Any) -> CacheBudget:
+def budget(resources: Resources = RESOURCES, **options: Any) -> Budget:
     job = Job(TEN_BLOCKS, epochs=3, seed=1, options=Options(**options))
     return budget_program(Program(job, 1, False, (0,)), resources, 1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,24 +15,6 @@ from windrow.pipeline.tasks.cache.disk_cache import DiskCache, open_disk
 _USABLE_SHARE = 0.8
 # Block sizes from footers lack validity bitmaps and the padding of buffers.
 _SIZE_MARGIN = 9 / 8
-
-
-@dataclass(frozen=True)
-class CacheBudget(Budget):
-    """A memory budget with a fixed share for the block cache, its limit ``cache_bytes``."""
-
-    cache_bytes: int = 0
-
-    @property
-    def needed_bytes(self) -> int:
-        """Everything that is in use at the same time, with the cache."""
-        return super().needed_bytes + self.cache_bytes
-
-    @property
-    def shared_bytes(self) -> int:
-        """The memory that windows, runs and the blocks in tasks share."""
-        cached = self.cache_bytes if self.shared and self.overhead is not None else 0
-        return max(0, super().shared_bytes - cached)
 
 
 def share_memory(job: Job, budget: Budget, *, limit_covers_all: bool) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.notebook_html import format_paragraph, format_table, format_value
 from windrow.core.terminal_text import escape_controls
-from windrow.pipeline.plan.cache_budget import CacheBudget
+from windrow.pipeline.plan.window_budget import Budget
 from windrow.shuffle.order.shard_assignment import Equal
 
 _SHOWN_CHANGES = 5
@@ -118,7 +118,7 @@ class Explanation:
     left_out_rows: int | None
     tasks: int
     objects: int
-    budget: CacheBudget
+    budget: Budget
     user_warnings: tuple[str, ...] = ()
     cache: str = ""
     rows_bounded: bool = True

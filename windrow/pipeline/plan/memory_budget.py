@@ -12,7 +12,7 @@ from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
 from windrow.core.source import decodes_columns, is_remote
 from windrow.io.catalog.value_sizes import fixed_bits
-from windrow.pipeline.plan.cache_budget import CacheBudget, share_memory
+from windrow.pipeline.plan.cache_budget import share_memory
 from windrow.pipeline.plan.job import Job, Resources
 from windrow.pipeline.plan.process_budget import extra_runs, processes_bytes
 from windrow.pipeline.plan.program import RUN_BYTES, TASK_BYTES, Program
@@ -185,7 +185,7 @@ def _packing_ratio(program: Program) -> float:
     return max(1.0, float(decoded / output)) if output else 1.0
 
 
-def budget_program(program: Program, resources: Resources, batch_rows: int) -> CacheBudget:
+def budget_program(program: Program, resources: Resources, batch_rows: int) -> Budget:
     """Divide the memory between a program's windows, runs, tasks and cached blocks."""
     limit_bytes = program.job.options.memory_bytes or resources.memory_bytes
     budget = _plan_windows(program, resources, batch_rows, limit_bytes)
@@ -203,7 +203,7 @@ def budget_program(program: Program, resources: Resources, batch_rows: int) -> C
                 f"the cache takes {format_bytes(cache_bytes)} of the memory limit of {format_bytes(limit_bytes)}, "
                 f"and the largest window does not fit into the rest: lower options(cache_limit=...). {error}"
             ) from error
-    return CacheBudget(**{**vars(budget), "limit_bytes": limit_bytes}, cache_bytes=cache_bytes)
+    return replace(budget, limit_bytes=limit_bytes, cache_bytes=cache_bytes)
 
 
 def _plan_windows(program: Program, resources: Resources, batch_rows: int, limit_bytes: int) -> Budget:

@@ -87,6 +87,7 @@ class Budget:
     overhead: RowOverhead | None = None  # what grows with the row size; None if that is known exactly
     shared: bool = False  # whether runs and tasks count against the limit too
     extra_windows: int = 0  # how many of ``windows`` exceed the requested number
+    cache_bytes: int = 0  # the fixed share of the block cache
 
     @property
     def outputs_limit_bytes(self) -> int:
@@ -103,13 +104,13 @@ class Budget:
         if self.overhead is None or not self.shared:
             return self.outputs_limit_bytes
         fixed_bytes = self.tasks_bytes - self.overhead.tasks * self.overhead.block_bytes
-        return max(0, self.limit_bytes - self.processes_bytes - fixed_bytes)
+        return max(0, self.limit_bytes - self.processes_bytes - self.cache_bytes - fixed_bytes)
 
     @property
     def needed_bytes(self) -> int:
         """Everything that is in use at the same time."""
         windows = self.windows_limit_bytes if self.exact else self.windows_bytes
-        return windows + self.runs_bytes + self.tasks_bytes + self.processes_bytes
+        return windows + self.runs_bytes + self.tasks_bytes + self.processes_bytes + self.cache_bytes
 
     @property
     def reuse_bytes(self) -> int:
