@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.plan.mixture import MixtureLeg, NeededWindow
-from windrow.pipeline.plan.window_places import WindowPlan
 from windrow.pipeline.tasks.task import Documents
 from windrow.shuffle.order.divided_rounds import DividedRounds, lay_out_rounds
 from windrow.shuffle.order.mixed_steps import SourceRows, divide_source
@@ -26,24 +25,26 @@ def divide_rows_of_source(
     leg: MixtureLeg,
     needed: NeededWindow,
     rows: Ints,
-    measures: Floats,
+    measures: Sequence[Floats] | None,
     assignment: ShardAssignment,
     layouts: Sequence[RoundRuns],
 ) -> tuple[tuple[DividedRounds, ...], Ints]:
-    """Divide the rows of a source's window, which are given by the mixture's row and the measure of each.
+    """Divide the rows of a source's window, which are given by the mixture's row of each and the measures by block.
 
     ``layouts`` are those of the rounds without costs. Returns what `lay_out_rounds` does.
     """
     assert assignment.balance is not None, "rows are divided by cost"
+    assert measures is not None, "rows are measured before they are placed"
+    of_rows = np.concatenate([np.zeros(0, np.float32), *measures])
     own = SourceRows(
         needed.source,
         leg.rows_before,
         rows,
-        costs=assignment.balance.costs(measures),
+        costs=assignment.balance.costs(of_rows),
         is_shared=np.zeros(len(rows), np.bool_),
     )
     divided = divide_source(assignment, own, leg.stop, leg.mixture.round_rows)
-    return lay_out_rounds(_as_divided(layouts), divided, own.costs, measures, None)
+    return lay_out_rounds(_as_divided(layouts), divided, own.costs, of_rows, None)
 
 
 def divide_sequences_of_source(
@@ -89,14 +90,6 @@ def _number_pieces(documents: Documents, keys: Ints, low: int, seq_len: int) -> 
     rows, _, sequences = cut_documents(documents.starts, documents.lengths, seq_len)
     found = keys[sequences - low]
     return replace(documents, numbers=np.where(found < 0, found, found + rows % seq_len))
-
-
-def find_measures(plan: WindowPlan, measures: Sequence[Floats | None]) -> Floats:
-    """(rows,) what each stored row of a window measures, given those of every block."""
-    found = [measures[block] for block in plan.blocks.tolist()]
-    known = [each for each in found if each is not None]
-    assert len(known) == len(found), "rows are measured before they are placed"
-    return np.concatenate([np.zeros(0, np.float32), *known])
 
 
 def _as_divided(layouts: Sequence[RoundRuns]) -> list[DividedRounds]:

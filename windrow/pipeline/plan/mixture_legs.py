@@ -8,11 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.plan.cursor import Cursor, MixturePoint
-from windrow.pipeline.plan.mixed_step_places import (
-    divide_rows_of_source,
-    divide_sequences_of_source,
-    find_measures,
-)
+from windrow.pipeline.plan.mixed_step_places import divide_rows_of_source, divide_sequences_of_source
 from windrow.pipeline.plan.mixture import KEPT_LEGS, Mixture, MixtureLeg
 from windrow.pipeline.plan.window_places import (
     EpochParts,
@@ -169,11 +165,8 @@ class MixtureLegs:
             for shards in destinations
         )
         before = plan.rows_before(rows)
-        source, window, stretches = (
-            self.mixture.sources[needed.source],
-            needed.window,
-            leg.stretches_of(needed),
-        )
+        source, window = self.mixture.sources[needed.source], needed.window
+        stretches = leg.stretches_of(needed)
         key = source.window_key(window)
         if source.seq_len is None:
             order = scatter_window(key, int(before[-1]), window.start, needed.source, stretches)
@@ -181,7 +174,7 @@ class MixtureLegs:
                 return WindowPlaces(plan, order, layouts, before)
             of_rows = order.epoch_rows(0, order.rows)
             divided, keys = divide_rows_of_source(
-                leg, needed, of_rows, find_measures(plan, measures), assignment, layouts
+                leg, needed, of_rows, plan.select(measures), assignment, layouts
             )
             given = tuple(np.split(keys, before[1:-1]))
             return WindowPlaces(plan, order, divided, before, given_rows=given)

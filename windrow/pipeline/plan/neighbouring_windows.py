@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from windrow.shuffle.order.shard_assignment import ShardAssignment
+
 # a window, the one before, and the one behind, of two epochs
 _KEPT_WINDOWS = 6
 
@@ -40,6 +42,12 @@ class LatestWindows(Generic[Key, Window]):
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
         return found
+
+
+def steps_around(assignment: ShardAssignment, rows: tuple[int, int]) -> tuple[int, int]:
+    """The epoch's rows of all steps that have some of ``rows``, from the first one to behind the last one."""
+    (first, stop), start, step_rows = rows, assignment.start_row, assignment.step_rows
+    return first - max(0, first - start) % step_rows, stop + -max(0, stop - start) % step_rows
 
 
 def gather_windows(

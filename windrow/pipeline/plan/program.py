@@ -21,7 +21,7 @@ from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.mixture_legs import MixtureLegs
 from windrow.pipeline.plan.output_bytes import OutputEstimate
 from windrow.pipeline.plan.sequence_step_places import CostedSequences
-from windrow.pipeline.plan.step_places import MeasuredRows, WindowTokens
+from windrow.pipeline.plan.step_places import MeasuredRows, count_window_tokens
 from windrow.pipeline.plan.window_places import EpochParts, WindowPlaces, WindowPlan, cut_parts, place_window
 from windrow.pipeline.tasks.map_task import TaskContext
 from windrow.pipeline.tasks.task import Task, Work
@@ -291,7 +291,9 @@ class Program:
         stages = _MAP if is_counted else _READ_THEN_PLACE
         window_tokens = None
         if budget is not None and measures is not None:
-            window_tokens = WindowTokens(partial(self.parts, epoch), measures, budget)
+            window_tokens = lru_cache(None)(
+                partial(count_window_tokens, partial(self.parts, epoch), measures, budget)
+            )
         count_rows = partial(parts.count_sequence_rows, lengths, self.job.sequence_rows)
         return EpochShape(
             windows=windows,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from windrow.pipeline.plan.epoch_shape import EpochCounts
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.plan.neighbouring_windows import LatestWindows, gather_windows
+from windrow.pipeline.plan.neighbouring_windows import LatestWindows, gather_windows, steps_around
 from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan, order_documents
 from windrow.pipeline.tasks.task import Documents
 from windrow.shuffle.order.balance import Balance
@@ -62,11 +62,10 @@ class CostedSequences:
     def _make(
         self, key: tuple[int, int], rows: tuple[int, int], lengths: Lengths, balance: Balance, seq_len: int
     ) -> _Window | None:
-        counted = [lengths[block] for block in self._plan(*key).blocks.tolist()]
-        known = [each for each in counted if each is not None]
-        if len(known) < len(counted):
+        counted = self._plan(*key).select(lengths)
+        if counted is None:
             return None
-        order, documents = order_documents(self._job, key, rows[0], known)
+        order, documents = order_documents(self._job, key, rows[0], counted)
         starts = np.concatenate([np.zeros(0, np.int64), *(each.starts for each in documents)])
         of_window = np.concatenate([np.zeros(0, np.int32), *(each.lengths for each in documents)])
         return _Window(rows, order, documents, sequence_costs(balance, rows, starts, of_window, seq_len))
@@ -80,16 +79,14 @@ class CostedSequences:
         """
         own = self._find(epoch, window, counts, lengths, assignment)
         assert own is not None, "documents are counted before they are placed"
-        start, step_rows, seq_len = assignment.start_row, assignment.step_rows, assignment.sequence_rows
-        begin = own.rows[0] - max(0, own.rows[0] - start) % step_rows
-        end = own.rows[1] + -max(0, own.rows[1] - start) % step_rows
         found = gather_windows(
             own,
             window,
             len(counts.shape.windows),
-            (begin, end),
+            steps_around(assignment, own.rows),
             lambda at, _: self._find(epoch, at, counts, lengths, assignment),
         )
+        seq_len = assignment.sequence_rows
         low, high = find_sequences((found[0].rows[0], found[-1].rows[1]), seq_len)
         costs = np.zeros(high - low)
         for each in found:

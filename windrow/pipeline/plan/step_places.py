@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.plan.epoch_shape import EpochCounts
-from windrow.pipeline.plan.neighbouring_windows import LatestWindows, gather_windows
+from windrow.pipeline.plan.neighbouring_windows import LatestWindows, gather_windows, steps_around
 from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan
 from windrow.pipeline.tasks.list_limit import ListLimit
 from windrow.shuffle.order.balance import Balance
@@ -26,22 +26,12 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 
-class WindowTokens:
-    """Counts the tokens of a window of an epoch whose rows have been measured; ``plan`` gives its blocks."""
-
-    def __init__(
-        self, plan: Callable[[int], WindowPlan], measures: Sequence[Floats | None], budget: TokenBudget
-    ) -> None:
-        self._plan, self._measures, self._budget = plan, measures, budget
-        self._known: dict[int, float] = {}
-
-    def __call__(self, window: int) -> float:
-        found = self._known.get(window)
-        if found is None:
-            blocks = [self._measures[block] for block in self._plan(window).blocks.tolist()]
-            counted = [self._budget.count(each) for each in blocks if each is not None]
-            found = self._known[window] = float(sum(each.sum() for each in counted))
-        return found
+def count_window_tokens(
+    plan: Callable[[int], WindowPlan], measures: Sequence[Floats | None], budget: TokenBudget, window: int
+) -> float:
+    """The tokens of a window of an epoch whose rows have been measured; ``plan`` gives its blocks."""
+    found = [measures[block] for block in plan(window).blocks.tolist()]
+    return float(sum(budget.count(each).sum() for each in found if each is not None))
 
 
 class _Window(NamedTuple):
@@ -78,9 +68,8 @@ class MeasuredRows:
         balance, groups = assignment.balance, assignment.groups
         assert balance is not None, "rows are divided by cost"
 
-        found = [measures[block] for block in self._plan(epoch, window).blocks.tolist()]
-        known = [each for each in found if each is not None]
-        if len(known) < len(found):
+        known = self._plan(epoch, window).select(measures)
+        if known is None:
             return None
         count = sum(map(len, known))
         begin = (stop or 0) - count if first is None else first
@@ -118,8 +107,7 @@ class MeasuredRows:
         if cuts is not None:
             begin, end = int(cuts.starts[0]), int(cuts.starts[-1])
         else:
-            begin = first - max(0, first - assignment.start_row) % assignment.step_rows
-            end = stop + -max(0, stop - assignment.start_row) % assignment.step_rows
+            begin, end = steps_around(assignment, (first, stop))
 
         def find(at: int, neighbour: _Window) -> _Window | None:
             low, high = neighbour.rows
@@ -195,10 +183,10 @@ class MeasuredRows:
             )
         layouts, numbers = lay_out_steps(divided, destinations=destinations, run_rows=run_rows, slices=slices)
         by_stored_row = numbers[positions]
-        of_blocks = [measures[block] for block in plan.blocks.tolist()]
-        sizes = [0 if each is None else len(each) for each in of_blocks]
-        before: Ints = np.append(0, np.cumsum(sizes, dtype=np.int64))
-        given = np.split(by_stored_row, before[1:-1]) if sizes else []
+        of_blocks = plan.select(measures)
+        assert of_blocks is not None, "rows are measured before they are placed"
+        before: Ints = np.append(0, np.cumsum([len(each) for each in of_blocks], dtype=np.int64))
+        given = np.split(by_stored_row, before[1:-1]) if of_blocks else []
         return WindowPlaces(
             plan,
             order,
@@ -212,14 +200,14 @@ class MeasuredRows:
         )
 
 
-def _find_list_limit(balance: Balance | None, measures: Sequence[Floats | None]) -> ListLimit | None:
+def _find_list_limit(balance: Balance | None, measures: Sequence[Floats]) -> ListLimit | None:
     """What cuts the rows of some blocks; None if no row may be too long."""
     budget = None if balance is None else balance.budget
     if balance is None or budget is None or budget.long_rows != "truncate":
         return None
     # a measure can be rounded to the limit
     most = np.float32(budget.tokens)
-    is_long = any(each is not None and bool((each >= most).any()) for each in measures)
+    is_long = any(bool((each >= most).any()) for each in measures)
     return ListLimit(balance.column, budget.tokens) if is_long else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from windrow.shuffle.order.step_runs import StepRuns
 from windrow.shuffle.order.window_order import WindowOrder, order_window, place_documents
 
 Ints = NDArray[np.int64]
+Number = TypeVar("Number", bound=np.generic)
 
 
 class WindowPlan:
@@ -48,6 +49,12 @@ class WindowPlan:
 
     def __iter__(self) -> Iterator[Ints]:
         return (self[part] for part in range(len(self)))
+
+    def select(self, values: Sequence[NDArray[Number] | None]) -> list[NDArray[Number]] | None:
+        """What is known of each block of the window, given that of every block of the dataset; None: not all of it."""
+        found = [values[block] for block in self.blocks.tolist()]
+        known = [each for each in found if each is not None]
+        return known if len(known) == len(found) else None
 
     def rows_before(self, rows: Ints) -> Ints:
         """(blocks + 1,) rows of the window before each of its blocks, and their total.
@@ -205,9 +212,8 @@ def order_documents(
 
 def find_documents(plan: WindowPlan, lengths: Sequence[NDArray[np.int32] | None]) -> list[NDArray[np.int32]]:
     """The tokens of each document of each block of a window, given those of every block of the dataset."""
-    counted = [lengths[block] for block in plan.blocks.tolist()]
-    found = [each for each in counted if each is not None]
-    assert len(found) == len(counted), "documents are counted before they are placed"
+    found = plan.select(lengths)
+    assert found is not None, "documents are counted before they are placed"
     return found
 
 
