@@ -250,9 +250,9 @@ class EpochCounts:
                 rows += part
         return rows
 
-    def unknown_from(self, window: int) -> tuple[int, int] | None:
-        """The first (window, part) from ``window`` on that is needed but not counted."""
-        for at in range(max(window, self._first), len(self._rows)):
+    def first_unknown(self) -> tuple[int, int] | None:
+        """The first (window, part) that is needed but not counted."""
+        for at in range(self._first, len(self._rows)):
             if self._unknown[at]:
                 return at, self._rows[at].index(None)
         return None

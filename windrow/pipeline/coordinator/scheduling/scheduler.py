@@ -301,7 +301,7 @@ class Scheduler:
         A run that starts in the middle of an epoch counts what lies before it, too. These reads
         must not wait for memory: the window that holds the memory waits for them.
         """
-        unknown = self.epochs.counts(key[0]).unknown_from(0)
+        unknown = self.epochs.counts(key[0]).first_unknown()
         if unknown is None:
             return 0
         window = self._window((key[0], unknown[0]), assignment)
