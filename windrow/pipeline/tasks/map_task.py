@@ -6,9 +6,9 @@ Every executor runs the same functions. A `Task` is a small picklable value; the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any, cast
@@ -47,34 +47,15 @@ from windrow.pipeline.tasks.transforms import apply_maps, check_schema
 from windrow.shuffle.kernels.group_rows import group_rows
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.pieces import Pieces, group_pieces
-from windrow.shuffle.order.divided_rounds import DividedDestinations
 from windrow.shuffle.order.ordered_rows import OrderedRows, are_in_order, check_movable, cut_into_runs
-from windrow.shuffle.order.round_runs import RoundDestinations, RoundRuns
-from windrow.shuffle.order.runs import Destinations, WindowRuns
-from windrow.shuffle.order.step_runs import StepDestinations, StepRuns, find_destinations
+from windrow.shuffle.order.round_runs import RoundRuns
+from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.step_runs import StepRuns, find_destinations
 
 # [destination][slice] -> map outputs, one for each table read, or rows that stay in their order
 TaskOutput = list[list[list[MapOutput | OrderedRows]]]
 # stands for a skipped block
 _EMPTY_BLOCK = pa.table({})
-
-
-def _keep_part(
-    part: BlockPart,
-    first_row: int,
-    layout: WindowRuns,
-    output: Sequence[list[MapOutput | OrderedRows]],
-    pool: BufferPool,
-) -> NDArray[np.int64]:
-    """Add rows of the epoch from ``first_row`` on to the output, by slice; returns the bytes of each slice."""
-    table = part.select(list(range(len(part.schema))))
-    check_movable(table.slice(0, 1), pool)
-    # views of the source's own tables can be among them, which no batch may write to
-    columns = [as_immutable(column) for column in table.columns]
-    by_slice = cut_into_runs(pa.Table.from_arrays(columns, schema=table.schema), first_row, layout)
-    for found, of_slice in zip(by_slice, output, strict=True):
-        of_slice.extend(found)
-    return np.array([sum(rows.nbytes for rows in found) for found in by_slice], np.int64)
 
 
 @dataclass(frozen=True)
@@ -138,210 +119,207 @@ def run_task(
     blocks in ``task.found``. ``pause`` is called every few milliseconds, between columns.
     """
     if not context.profiled:
-        make_report, output, kept = _run_task(context, task, tables, pool, cached, pause)
-        return make_report(), output, kept
+        return _TaskRun(context, task, tables, pool, cached, pause).run()
     meter = TaskMeter()
     with measuring(meter.clock, SHUFFLE):
-        make_report, output, kept = _run_task(context, task, tables, pool, cached, pause)
-    return make_report(profile=meter.profile()), output, kept
-
-
-def _run_task(
-    context: TaskContext,
-    task: Task,
-    tables: Sequence[pa.Table] | None,
-    pool: BufferPool,
-    cached: Sequence[Tables],
-    pause: Callable[[], None],
-) -> tuple[Callable[..., TaskReport], list[pa.Table] | TaskOutput, list[Tables]]:
-    """As `run_task`, but the first result makes the report, given its ``profile``."""
-    found = dict(zip(task.found, cached, strict=True))
-    reader = CachingReader(
-        context.reader, context.disk, task.blocks, task.addresses, found=found, keeps=task.keeps
-    )
-    start_time = time.time()
-    ordering = task.ordering
-    observed = _Observed()
-    output_limit = OutputLimit(task.max_bytes, task.rows, samples=task.samples)
-    read_tables: list[pa.Table] = []
-    keys: list[pa.Table] = []
-    measures: list[NDArray[np.float32]] = []
-    layouts = ordering.layouts if ordering else ()
-    destinations = find_destinations(layouts) if ordering else None
-    keeps_rows = ordering is not None and context.keeps_rows(ordering)
-    output = _empty_output(layouts)
-    slice_bytes = np.zeros(layouts[0].slices if layouts else 1, np.int64)
-    try:
-        with late_corruption() if context.skips_corrupt else nullcontext():
-            for at in range(len(task.addresses)):
-                block_rows = 0
-                for part in _block_parts(context, task, tables, reader, observed, output_limit, at, pool):
-                    observed.add(part, task.addresses[at].origin)
-                    if ordering is None or destinations is None:
-                        read_tables.append(part)
-                        if task.measure is not None:
-                            measures.append(measure_rows(part, task.measure, task.addresses[at].origin))
-                        if context.sort is not None:
-                            keys.append(context.sort.keys_of(part, task.addresses[at].origin))
-                            slice_bytes += context.sort.held_bytes(keys[-1])
-                        slice_bytes += arrow_bytes(part)
-                    elif keeps_rows and part.num_rows:
-                        first = ordering.order.first_row + ordering.offsets[at] + block_rows
-                        slice_bytes += _keep_part(
-                            part, first, cast("WindowRuns", layouts[0]), output[0], pool
-                        )
-                    elif part.num_rows:
-                        if ordering.list_limit is not None:
-                            part = ordering.list_limit.cut(part, task.addresses[at].origin)
-                        for grouped in _group_part(
-                            part, ordering, at, block_rows, context.packing, destinations, pool, pause
-                        ):
-                            slice_bytes += _add_outputs(grouped, output)
-                    block_rows += part.num_rows
-                    # free this part before the next one is decoded
-                    del part
-                _check_rows(context, task, at, block_rows)
-                observed.rows.append(block_rows)
-                output_limit.add(at, block_rows, int(slice_bytes.sum()))
-    except OutputLimitError as error:
-        make_report = partial(TaskReport, (), (), None, start_time, time.time(), shortfall=error.shortfall)
-        # Ray expects the declared number of return values
-        return make_report, ([] if ordering is None else _empty_output(layouts)), [[] for _ in task.keeps]
-    map_outputs = chain.from_iterable(chain.from_iterable(output))
-    unpacked = None if ordering is None else sum(map_output.unpacked_bytes for map_output in map_outputs)
-    make_report = partial(
-        TaskReport,
-        tuple(observed.rows),
-        tuple(slice_bytes.tolist()),
-        observed.schema,
-        start_time,
-        time.time(),
-        reader.report(),
-        tuple(observed.corrupt),
-        unpacked,
-        documents=None if context.packing is None or ordering is not None else tuple(observed.documents),
-        measures=None if task.measure is None else tuple(measures),
-        dropped=tuple(observed.dropped),
-        keys=tuple(keys),
-    )
-    return make_report, (read_tables if ordering is None else output), reader.cached_tables
+        report, output, kept = _TaskRun(context, task, tables, pool, cached, pause).run()
+    return replace(report, profile=meter.profile()), output, kept
 
 
 def _empty_output(layouts: Sequence[WindowRuns] | Sequence[RoundRuns] | Sequence[StepRuns]) -> TaskOutput:
     return [[[] for _ in range(layout.slices)] for layout in layouts]
 
 
-class _Observed:
-    """Row counts, corrupt blocks and the schema, as observed so far."""
+class _TaskRun:
+    """One run of a task, with what it has read and made so far; the arguments are those of `run_task`."""
 
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-        self.documents: list[NDArray[np.int32]] = []
-        self.dropped: list[int] = []
-        self.corrupt: list[Corruption] = []
-        self.schema: pa.Schema | None = None
-
-    def add(self, part: BlockPart, origin: str) -> None:
-        """Check that the schema is that of the rows before, and record it."""
-        if part.num_rows:
-            if self.schema is not None:
-                check_schema(self.schema, part.schema, origin)
-            self.schema = part.schema
-
-
-def _block_parts(
-    context: TaskContext,
-    task: Task,
-    tables: Sequence[pa.Table] | None,
-    reader: CachingReader,
-    observed: _Observed,
-    output_limit: OutputLimit,
-    at: int,
-    pool: BufferPool,
-) -> Iterable[BlockPart]:
-    """The parts of a block: a single one if there are transforms, since these need whole blocks."""
-    address, epoch = task.addresses[at], task.work.epoch
-    if tables is not None:
-        return [tables[at]]
-    if context.is_plain and task.ordering is not None:
-        if at in task.skips:
-            return [_EMPTY_BLOCK]
-        return timed_parts(reader.parts(at)) if context.profiled else reader.parts(at)
-    table = _EMPTY_BLOCK if at in task.skips else _read_block(context, task, reader, at, observed, pool)
-    if table is not _EMPTY_BLOCK and not context.is_plain:
-        output_limit.check_sample(at, table, lambda sample: context.transform(sample, address, epoch)[0])
-    table = context.apply(table, address, epoch)
-    if context.packing is not None:
-        observed.dropped.append(context.packing.count_long(table))
-        table, lengths = context.packing.flatten(table, address.origin)
-        observed.documents.append(lengths)
-        if task.ordering is not None and task.ordering.documents is not None:
-            check_documents(task.ordering.documents[at].lengths, lengths, address.origin)
-    return [table]
-
-
-def _read_block(
-    context: TaskContext, task: Task, reader: CachingReader, at: int, observed: _Observed, pool: BufferPool
-) -> pa.Table:
-    """Read a block; returns `_EMPTY_BLOCK` if it is corrupt and can still be skipped."""
-    with phase(DECODE):
-        if not context.skips_corrupt or task.rows[at] is not None:
-            read = None
-            if context.packing is not None and not context.before and not reader.caches:
-                read = decode_documents(reader.parts(at), context.packing.columns, pool)
-            return reader.read(at) if read is None else read
-        found = find_corruption(partial(reader.read, at), task.blocks[at])
-    if not isinstance(found, Corruption):
-        return found
-    observed.corrupt.append(found)
-    return _EMPTY_BLOCK
-
-
-def _check_rows(context: TaskContext, task: Task, at: int, rows: int) -> None:
-    expected = task.rows[at]
-    if expected is not None and rows != expected:
-        what = "rows" if context.packing is None else "tokens"
-        raise SourceError(
-            f"{task.addresses[at].origin}: read {rows} {what}, expected {expected}. "
-            "The file changed, or a transform is not a pure function of its rows: "
-            "list the dataset again, or pass preserves_rows=False"
+    def __init__(
+        self,
+        context: TaskContext,
+        task: Task,
+        tables: Sequence[pa.Table] | None,
+        pool: BufferPool,
+        cached: Sequence[Tables],
+        pause: Callable[[], None],
+    ) -> None:
+        self._context, self._task, self._tables = context, task, tables
+        self._pool, self._pause = pool, pause
+        found = dict(zip(task.found, cached, strict=True))
+        self._reader = CachingReader(
+            context.reader, context.disk, task.blocks, task.addresses, found=found, keeps=task.keeps
         )
+        self._limit = OutputLimit(task.max_bytes, task.rows, samples=task.samples)
+        ordering = task.ordering
+        self._layouts = ordering.layouts if ordering else ()
+        if ordering is not None:
+            self._destinations = find_destinations(ordering.layouts)
+        self._keeps_rows = ordering is not None and context.keeps_rows(ordering)
+        self._output = _empty_output(self._layouts)
+        self._slice_bytes = np.zeros(self._layouts[0].slices if self._layouts else 1, np.int64)
+        self._schema: pa.Schema | None = None
+        # by block
+        self._rows: list[int] = []
+        self._documents: list[NDArray[np.int32]] = []
+        self._dropped: list[int] = []
+        self._corrupt: list[Corruption] = []
+        # of a task that only reads
+        self._read_tables: list[pa.Table] = []
+        self._keys: list[pa.Table] = []
+        self._measures: list[NDArray[np.float32]] = []
 
+    def run(self) -> tuple[TaskReport, list[pa.Table] | TaskOutput, list[Tables]]:
+        """Run all blocks; returns what `run_task` does."""
+        context, task, start_time = self._context, self._task, time.time()
+        only_reads = task.ordering is None
+        try:
+            with late_corruption() if context.skips_corrupt else nullcontext():
+                for at in range(len(task.addresses)):
+                    self._run_block(at)
+        except OutputLimitError as error:
+            report = TaskReport((), (), None, start_time, time.time(), shortfall=error.shortfall)
+            # Ray expects the declared number of return values
+            return report, ([] if only_reads else _empty_output(self._layouts)), [[] for _ in task.keeps]
+        map_outputs = chain.from_iterable(chain.from_iterable(self._output))
+        unpacked_bytes = None if only_reads else sum(output.unpacked_bytes for output in map_outputs)
+        report = TaskReport(
+            tuple(self._rows),
+            tuple(self._slice_bytes.tolist()),
+            self._schema,
+            start_time,
+            time.time(),
+            self._reader.report(),
+            tuple(self._corrupt),
+            unpacked_bytes,
+            documents=tuple(self._documents) if context.packing is not None and only_reads else None,
+            measures=None if task.measure is None else tuple(self._measures),
+            dropped=tuple(self._dropped),
+            keys=tuple(self._keys),
+        )
+        return report, (self._read_tables if only_reads else self._output), self._reader.cached_tables
 
-def _group_part(
-    part: BlockPart,
-    ordering: Ordering,
-    at: int,
-    first_row: int,
-    packing: SequencePacking | None,
-    destinations: Destinations | RoundDestinations | DividedDestinations | StepDestinations,
-    pool: BufferPool,
-    pause: Callable[[], None],
-) -> Iterator[list[MapOutput]]:
-    """Group the rows of a part by run; the tokens of documents are grouped some documents at a time."""
-    if packing is None:
-        entries = destinations.assign(ordering.place(at, first_row, part))
-        yield group_rows(part, *entries, destinations.slice_starts, pool, pause)
-        return
-    table = part.select(list(range(len(part.schema))))
+    def _run_block(self, at: int) -> None:
+        ordering, origin = self._task.ordering, self._task.addresses[at].origin
+        block_rows = 0
+        for part in self._parts(at):
+            self._note_schema(part, origin)
+            if ordering is None:
+                self._keep_table(part, origin)
+            elif self._keeps_rows and part.num_rows:
+                self._keep_part(part, ordering.order.first_row + ordering.offsets[at] + block_rows)
+            elif part.num_rows:
+                if ordering.list_limit is not None:
+                    part = ordering.list_limit.cut(part, origin)
+                self._group_part(part, ordering, at, block_rows)
+            block_rows += part.num_rows
+            # free this part before the next one is decoded
+            del part
+        self._check_rows(at, block_rows)
+        self._rows.append(block_rows)
+        self._limit.add(at, block_rows, int(self._slice_bytes.sum()))
 
-    def group(table: pa.Table, pieces: Pieces, epoch_rows: NDArray[Any]) -> list[MapOutput]:
-        sources, runs, places = destinations.assign(epoch_rows)
+    def _parts(self, at: int) -> Iterable[BlockPart]:
+        """The parts of a block: a single one if there are transforms, since these need whole blocks."""
+        context, task, address = self._context, self._task, self._task.addresses[at]
+        if self._tables is not None:
+            return [self._tables[at]]
+        if context.is_plain and task.ordering is not None:
+            if at in task.skips:
+                return [_EMPTY_BLOCK]
+            parts = self._reader.parts(at)
+            return timed_parts(parts) if context.profiled else parts
+        epoch = task.work.epoch
+        table = _EMPTY_BLOCK if at in task.skips else self._read_block(at)
+        if table is not _EMPTY_BLOCK and not context.is_plain:
+            self._limit.check_sample(at, table, lambda sample: context.transform(sample, address, epoch)[0])
+        table = context.apply(table, address, epoch)
+        if context.packing is not None:
+            self._dropped.append(context.packing.count_long(table))
+            table, lengths = context.packing.flatten(table, address.origin)
+            self._documents.append(lengths)
+            if task.ordering is not None and task.ordering.documents is not None:
+                check_documents(task.ordering.documents[at].lengths, lengths, address.origin)
+        return [table]
+
+    def _read_block(self, at: int) -> pa.Table:
+        """Read a block; returns `_EMPTY_BLOCK` if it is corrupt and can still be skipped."""
+        context, task, reader = self._context, self._task, self._reader
+        with phase(DECODE):
+            if not context.skips_corrupt or task.rows[at] is not None:
+                read = None
+                if context.packing is not None and not context.before and not reader.caches:
+                    read = decode_documents(reader.parts(at), context.packing.columns, self._pool)
+                return reader.read(at) if read is None else read
+            found = find_corruption(partial(reader.read, at), task.blocks[at])
+        if not isinstance(found, Corruption):
+            return found
+        self._corrupt.append(found)
+        return _EMPTY_BLOCK
+
+    def _note_schema(self, part: BlockPart, origin: str) -> None:
+        """Check that the schema is that of the rows before."""
+        if part.num_rows:
+            if self._schema is not None:
+                check_schema(self._schema, part.schema, origin)
+            self._schema = part.schema
+
+    def _check_rows(self, at: int, rows: int) -> None:
+        expected = self._task.rows[at]
+        if expected is not None and rows != expected:
+            what = "rows" if self._context.packing is None else "tokens"
+            raise SourceError(
+                f"{self._task.addresses[at].origin}: read {rows} {what}, expected {expected}. "
+                "The file changed, or a transform is not a pure function of its rows: "
+                "list the dataset again, or pass preserves_rows=False"
+            )
+
+    def _keep_table(self, table: pa.Table, origin: str) -> None:
+        """Keep rows for a task that places them."""
+        self._read_tables.append(table)
+        if self._task.measure is not None:
+            self._measures.append(measure_rows(table, self._task.measure, origin))
+        if self._context.sort is not None:
+            self._keys.append(self._context.sort.keys_of(table, origin))
+            self._slice_bytes += self._context.sort.held_bytes(self._keys[-1])
+        self._slice_bytes += arrow_bytes(table)
+
+    def _keep_part(self, part: BlockPart, first_row: int) -> None:
+        """Add rows of the epoch from ``first_row`` on, which stay in their order."""
+        table = part.select(list(range(len(part.schema))))
+        check_movable(table.slice(0, 1), self._pool)
+        # views of the source's own tables can be among them, which no batch may write to
+        columns = [as_immutable(column) for column in table.columns]
+        immutable = pa.Table.from_arrays(columns, schema=table.schema)
+        by_slice = cut_into_runs(immutable, first_row, cast("WindowRuns", self._layouts[0]))
+        for found, of_slice in zip(by_slice, self._output[0], strict=True):
+            of_slice.extend(found)
+        self._slice_bytes += [sum(rows.nbytes for rows in found) for found in by_slice]
+
+    def _group_part(self, part: BlockPart, ordering: Ordering, at: int, first_row: int) -> None:
+        """Group the rows of a part by run; the tokens of documents are grouped some documents at a time."""
+        packing, destinations = self._context.packing, self._destinations
+        if packing is None:
+            entries = destinations.assign(ordering.place(at, first_row, part))
+            self._add(group_rows(part, *entries, destinations.slice_starts, self._pool, self._pause))
+            return
+        table = part.select(list(range(len(part.schema))))
+        for placed in ordering.place_documents(at, packing.seq_len, table):
+            self._group_pieces(*placed)
+        padding = ordering.place_padding(at)
+        if padding is not None:
+            rows = int(padding[0].counts.max())
+            self._group_pieces(packing.padding(table.schema, rows), *padding)
+
+    def _group_pieces(self, table: pa.Table, pieces: Pieces, epoch_rows: NDArray[Any]) -> None:
+        sources, runs, places = self._destinations.assign(epoch_rows)
         held = pieces if sources is None else pieces.select(sources)
-        return group_pieces(table, held, runs, places, destinations.slice_starts, pool, pause)
+        starts = self._destinations.slice_starts
+        self._add(group_pieces(table, held, runs, places, starts, self._pool, self._pause))
 
-    for placed in ordering.place_documents(at, packing.seq_len, table):
-        yield group(*placed)
-    padding = ordering.place_padding(at)
-    if padding is not None:
-        yield group(packing.padding(table.schema, int(padding[0].counts.max())), *padding)
-
-
-def _add_outputs(map_outputs: Sequence[MapOutput], output: TaskOutput) -> NDArray[np.int64]:
-    """Add map outputs to a task's output; returns the bytes of each slice, over all destinations."""
-    sizes = []
-    for map_outputs_of_slice, map_output in zip(chain.from_iterable(output), map_outputs, strict=True):
-        sizes.append(map_output.nbytes if map_output.num_rows else 0)
-        if map_output.num_rows:
-            map_outputs_of_slice.append(map_output)
-    return np.array(sizes, np.int64).reshape(len(output), -1).sum(axis=0)
+    def _add(self, map_outputs: Sequence[MapOutput]) -> None:
+        """Add map outputs, by destination and slice, to those before."""
+        sizes = []
+        for of_slice, map_output in zip(chain.from_iterable(self._output), map_outputs, strict=True):
+            sizes.append(map_output.nbytes if map_output.num_rows else 0)
+            if map_output.num_rows:
+                of_slice.append(map_output)
+        self._slice_bytes += np.array(sizes, np.int64).reshape(len(self._output), -1).sum(axis=0)
