@@ -75,7 +75,6 @@ class EachRow(RowFunction):
         self.fn = fn
 
     def __call__(self, table: pa.Table, *args: Any, rng: RowGenerator | None = None, **kwargs: Any) -> Any:
-        """The result for the rows of a table; raises a `RowError` at the first row that fails."""
         results: list[Any] = []
         for at, (row, of_row) in enumerate(self._calls(table, rng)):
             try:
@@ -87,7 +86,6 @@ class EachRow(RowFunction):
     def failing(
         self, table: pa.Table, *args: Any, rng: RowGenerator | None = None, **kwargs: Any
     ) -> list[RowError]:
-        """An error for each row that fails."""
         found: list[RowError] = []
         results: list[Any] = []
         for at, (row, of_row) in enumerate(self._calls(table, rng)):
@@ -231,7 +229,7 @@ class SelectColumns:
     columns: tuple[str, ...]
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        _check_present(self.columns, table)
+        check_present(self.columns, table)
         return table.select(list(self.columns))
 
 
@@ -242,7 +240,7 @@ class DropColumns:
     columns: tuple[str, ...]
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        _check_present(self.columns, table)
+        check_present(self.columns, table)
         return table.drop_columns(list(self.columns))
 
 
@@ -254,11 +252,12 @@ class RenameColumns:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         new = dict(self.names)
-        _check_present(tuple(new), table)
+        check_present(tuple(new), table)
         return table.rename_columns([new.get(name, name) for name in table.column_names])
 
 
-def _check_present(names: Sequence[str], table: pa.Table) -> None:
+def check_present(names: Sequence[str], table: pa.Table) -> None:
+    """Raise KeyError if a table lacks one of some columns."""
     missing = [name for name in names if name not in table.column_names]
     if missing:
         raise KeyError(

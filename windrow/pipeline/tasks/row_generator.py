@@ -47,7 +47,6 @@ class StoredRows:
     seed: int = 0
 
     def generator(self, stage: int, start: int, rows: int, *, changes_rows: bool) -> RowGenerator:
-        """See `RowPositions`."""
         positions = np.arange(start, start + rows, dtype=np.uint64)
         positions += np.uint64(self.block << _ROW_BITS)
         return RowGenerator(
@@ -55,7 +54,6 @@ class StoredRows:
         )
 
     def find(self, row: int) -> FailedRow | None:
-        """See `RowPositions`."""
         return FailedRow(row, block=self.block)
 
 
@@ -68,12 +66,10 @@ class EpochRows:
     seed: int = 0
 
     def generator(self, stage: int, start: int, rows: int, *, changes_rows: bool) -> RowGenerator:
-        """See `RowPositions`."""
         positions = self.rows[start : start + rows].astype(np.uint64)
         return RowGenerator(_derive(self.seed, self.epoch, f"shuffled {stage}"), positions)
 
     def find(self, row: int) -> FailedRow | None:
-        """See `RowPositions`."""
         return FailedRow(int(self.rows[row]), epoch=self.epoch)
 
 

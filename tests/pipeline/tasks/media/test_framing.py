@@ -27,6 +27,7 @@ def test_windows_lie_in_the_image(
     framing = Framing(size, crop, side)
     drawn = StoredRows(0, 0, seed).generator(0, 0, 1, changes_rows=False).random(23)[0]
     window = framing.window(width, height, drawn)
+    assert window is not None
     assert 0 <= window.left < window.right <= width
     assert 0 <= window.top < window.bottom <= height
     if crop in ("center", "random"):

@@ -15,7 +15,7 @@ from windrow.io.formats.image_pixels import ImageError
 from windrow.io.storage.path_contents import PathReader
 from windrow.pipeline.tasks.media.column_contents import Content, read_contents
 from windrow.pipeline.tasks.media.made_columns import MadeColumn
-from windrow.pipeline.tasks.row_functions import RowError, RowFunction
+from windrow.pipeline.tasks.row_functions import RowError, RowFunction, check_present
 from windrow.pipeline.tasks.row_generator import RowGenerator
 
 # what to do about bytes that cannot be decoded
@@ -79,9 +79,7 @@ class ColumnDecoder(RowFunction):
         return found
 
     def _rows(self, table: pa.Table, rng: RowGenerator | None) -> Iterator[tuple[Content, Draws]]:
-        if self.column not in table.column_names:
-            names = ", ".join(map(repr, table.column_names))
-            raise KeyError(f"there is no column {self.column!r}; there are {names}")
+        check_present([self.column], table)
         drawn = repeat(None) if rng is None else iter(rng.random(self.draws))
         try:
             yield from zip(read_contents(table.column(self.column), self.paths), drawn, strict=False)

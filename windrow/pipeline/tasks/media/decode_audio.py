@@ -41,11 +41,9 @@ class DecodeAudio(ColumnDecoder):
 
     @property
     def draws(self) -> int:
-        """A random crop begins at a random place."""
         return int(self.crop == "random")
 
     def empty_column(self, rows: int) -> MadeColumn:
-        """See `ColumnDecoder`."""
         if self.samples is not None:
             return FixedColumn(rows, self._shape(self.samples), _FLOAT32)
         return VariableColumn(
@@ -53,7 +51,6 @@ class DecodeAudio(ColumnDecoder):
         )
 
     def decode(self, data: Any, draws: Draws) -> NDArray[Any]:
-        """See `ColumnDecoder`."""
         parts = [frame.to_ndarray() for frame in self._frames(data)]
         if not parts:
             raise MediaError(f"holds audio without samples: {FIX}")

@@ -31,22 +31,19 @@ class DecodeImages(ColumnDecoder):
 
     @property
     def draws(self) -> int:
-        """How many random numbers a row takes."""
         return self.framing.draws
 
     def empty_column(self, rows: int) -> MadeColumn:
-        """See `ColumnDecoder`."""
         if self.framing.size is None:
             return VariableColumn(self.pixels.variable_type)
         return FixedColumn(rows, self.pixels.shape(*self.framing.size), self.pixels.dtype)
 
     def decode(self, data: Any, draws: Draws) -> NDArray[Any]:
-        """See `ColumnDecoder`."""
         pillow = load_pillow("decode_images()")
         with image_errors(pillow, FIX), pillow.open(io.BytesIO(data)) as image:
             orientation = image.getexif().get(_ORIENTATION, 1) if self.exif_orientation else 1
             width, height = image.size[::-1] if orientation in _TURNED else image.size
-            window = None if self.framing.size is None else self.framing.window(width, height, draws)
+            window = self.framing.window(width, height, draws)
             reduced = self._reduce(image, window, orientation in _TURNED)
             made = self.pixels.convert(_upright(image, orientation))
             return to_array(frame_image(pillow, made, self.framing, draws, window, reduced))

@@ -49,7 +49,6 @@ class DecodeVideo(ColumnDecoder):
         return self.framing.draws + {"random": self.frames, "random_clip": 1}.get(self.sampling, 0)
 
     def empty_column(self, rows: int) -> MadeColumn:
-        """See `ColumnDecoder`."""
         if self.framing.size is None:
             kind: Any = self.pixels.variable_type
             return VariableColumn(variable_tensor(kind.value_type, kind.ndim + 1))
@@ -57,7 +56,6 @@ class DecodeVideo(ColumnDecoder):
         return FixedColumn(rows, shape, self.pixels.dtype)
 
     def decode(self, data: Any, draws: Draws) -> NDArray[Any]:
-        """See `ColumnDecoder`."""
         pillow = load_pillow("decode_video()")
         images: dict[int, NDArray[Any]] = {}
         with open_stream(data, "video") as (container, stream):
@@ -81,11 +79,9 @@ class DecodeVideo(ColumnDecoder):
         return image if quarters == 0 else image.transpose(pillow.Transpose[f"ROTATE_{90 * quarters}"])
 
     def _fit(self, pillow: Any, image: Any, draws: Draws) -> NDArray[Any]:
-        framing = self.framing
-        width, height = image.size
-        window = None if framing.size is None else framing.window(width, height, draws)
+        window = self.framing.window(*image.size, draws)
         made = self.pixels.convert(image)
-        return to_array(frame_image(pillow, made, framing, draws, window, (1.0, 1.0)))
+        return to_array(frame_image(pillow, made, self.framing, draws, window, (1.0, 1.0)))
 
 
 def choose_frames(count: int, frames: int, sampling: Sampling, stride: int, draws: Draws) -> list[int]:

@@ -98,9 +98,10 @@ class Framing:
         """Whether an image is mirrored left to right."""
         return draws is not None and self.flip > 0 and bool(draws[_FLIP] < self.flip)
 
-    def window(self, width: int, height: int, draws: Draws) -> Window:
-        """The part of an image of a size that is scaled to ``size``."""
-        assert self.size is not None
+    def window(self, width: int, height: int, draws: Draws) -> Window | None:
+        """The part of an image that is scaled to ``size``; None: images keep their sizes."""
+        if self.size is None:
+            return None
         if self.crop is None:
             return Window(0, 0, width, height)
         if self.crop == "random_resized":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,16 +11,6 @@ from numpy.typing import NDArray
 
 from windrow.core.variable_tensors import to_tensor_column
 from windrow.io.formats.numpy_types import to_column
-
-
-class MadeColumn(Protocol):
-    """A column in the making."""
-
-    def put(self, row: int, value: NDArray[Any] | None) -> None:
-        """Set a row; None is null."""
-
-    def finish(self) -> Any:
-        """The column, which nothing else refers to."""
 
 
 class FixedColumn:
@@ -34,7 +25,7 @@ class FixedColumn:
         return self._values[row]
 
     def put(self, row: int, value: NDArray[Any] | None) -> None:
-        """See `MadeColumn`."""
+        """Set a row; None is null."""
         if value is None:
             self._missing.append(row)
         self._values[row] = 0 if value is None else value
@@ -52,7 +43,7 @@ class VariableColumn:
         self._values: list[NDArray[Any] | None] = []
 
     def put(self, row: int, value: NDArray[Any] | None) -> None:
-        """See `MadeColumn`."""
+        """Append a row, in ascending order; None is null."""
         self._values.append(value)
 
     def finish(self) -> pa.Array:
@@ -62,7 +53,10 @@ class VariableColumn:
         return make_lists(self._values, self._kind)
 
 
-def make_lists(rows: list[NDArray[Any] | None], kind: pa.DataType) -> pa.Array:
+MadeColumn = FixedColumn | VariableColumn
+
+
+def make_lists(rows: Sequence[NDArray[Any] | None], kind: pa.DataType) -> pa.Array:
     """A column of lists of numbers, without an object for each value.
 
     >>> make_lists([np.array([1, 2]), None, np.array([3])], pa.list_(pa.int32())).to_pylist()

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.tasks.document_columns import is_text
-from windrow.pipeline.tasks.media.made_columns import FixedColumn, MadeColumn, VariableColumn
-from windrow.pipeline.tasks.row_functions import RowError, RowFunction
+from windrow.pipeline.tasks.media.made_columns import FixedColumn, make_lists
+from windrow.pipeline.tasks.row_functions import RowError, RowFunction, check_present
 from windrow.pipeline.tasks.row_generator import RowGenerator
 
 _IDS = pa.list_(pa.int32())
@@ -149,10 +149,10 @@ class TokenizeText(RowFunction):
             # the library does not say which text it was
             failing = self.failing(table)
             raise (failing[0] if failing else error) from error
-        made: dict[str, Any] = {self.output: self._fill(ids, np.dtype(np.int32), _IDS, self.pad_id or 0)}
+        made: dict[str, Any] = {self.output: self._fill(ids, _IDS, self.pad_id or 0)}
         if self.mask is not None:
             ones = [None if row is None else np.ones(len(row), np.int8) for row in ids]
-            made[self.mask] = self._fill(ones, np.dtype(np.int8), _MASK, 0)
+            made[self.mask] = self._fill(ones, _MASK, 0)
         columns: dict[str, Any] = {}
         for name, values in zip(table.column_names, table.columns, strict=True):
             if name not in made and (name != self.column or self.keeps_text):
@@ -178,9 +178,7 @@ class TokenizeText(RowFunction):
         return found
 
     def _texts(self, table: pa.Table) -> list[str | None]:
-        if self.column not in table.column_names:
-            names = ", ".join(map(repr, table.column_names))
-            raise KeyError(f"there is no column {self.column!r}; there are {names}")
+        check_present([self.column], table)
         column = table.column(self.column)
         if not holds_text(column.type):
             raise TypeError(f"column {self.column!r} {describe_wrong_text(self.column, column.type)}")
@@ -192,14 +190,10 @@ class TokenizeText(RowFunction):
         encoded = iter(self.tokenizer.encode(present, self.max_length, self.adds_special_tokens))
         return [None if text is None else np.array(next(encoded), np.int32) for text in texts]
 
-    def _fill(
-        self, rows: Sequence[NDArray[Any] | None], dtype: np.dtype[Any], kind: pa.DataType, pad: int
-    ) -> Any:
+    def _fill(self, rows: Sequence[NDArray[Any] | None], kind: pa.DataType, pad: int) -> Any:
         if self.pad_id is None or self.max_length is None:
-            made: MadeColumn = VariableColumn(kind)
-            for row, values in enumerate(rows):
-                made.put(row, values)
-            return made.finish()
+            return make_lists(rows, kind)
+        dtype = np.dtype(kind.value_type.to_pandas_dtype())
         fixed = FixedColumn(len(rows), (self.max_length,), dtype)
         for row, values in enumerate(rows):
             if values is None:
