@@ -180,7 +180,7 @@ class FailedRowsFolder:
     def write(self, label: str, failed: FailedRows) -> int:
         """Write the failed rows of a part as Parquet, a file for each set of columns; returns their number."""
         groups: list[list[pa.Table]] = []
-        for rows, error in failed.found:
+        for rows, error in failed:
             if ERROR_COLUMN in rows.column_names:
                 # rows that failed before
                 rows = rows.drop_columns([ERROR_COLUMN])
@@ -196,7 +196,7 @@ class FailedRowsFolder:
             with mapped_errors(self.store, f"{self.store.url}/{path}"):
                 rows = pa.concat_tables(tables)
                 self.store.put(path, lambda stream, rows=rows: ParquetSink().write([rows], stream, label))  # type: ignore[misc]
-        return sum(rows.num_rows for rows, _ in failed.found)
+        return sum(rows.num_rows for rows, _ in failed)
 
 
 def find_stages(source: Source) -> Iterator[MapBatches]:

@@ -28,6 +28,8 @@ from windrow.pipeline.tasks.transform_results import result_to_table
 _FIRST_BLOCK = StoredRows()
 # batches that workers elsewhere get while the result of one is awaited, so that none waits for its next batch
 _BATCHES_AHEAD = 2
+# input rows of functions that failed for them, which are left out and written elsewhere, with the errors
+FailedRows = list[tuple[pa.Table, TransformError]]
 
 
 def apply_maps(
@@ -54,17 +56,6 @@ def apply_maps(
             with phase(TRANSFORM_PREFIX + stage.name, aside=True):
                 table = batches.apply(table)
     return table
-
-
-class FailedRows:
-    """The rows for which a function failed, which are left out and written elsewhere."""
-
-    def __init__(self) -> None:
-        self.found: list[tuple[pa.Table, TransformError]] = []
-
-    def add(self, rows: pa.Table, error: TransformError) -> None:
-        """Record the input rows of a function, and its error."""
-        self.found.append((rows, error))
 
 
 @dataclass(frozen=True)
@@ -121,11 +112,11 @@ class _Batches:
                     at = start + error._failed_row.row
                     error._failed_row = self.positions.find(at) if self.has_all_rows else None
                 raise
-            self.failed.add(rows, error)
+            self.failed.append((rows, error))
             return
         if self.failed is not None:
             for row, of_row in errors:
-                self.failed.add(rows.slice(row, 1), of_row)
+                self.failed.append((rows.slice(row, 1), of_row))
         yield result
 
     def _run(self, call: Call) -> Result:
