@@ -76,15 +76,20 @@ class OrderMeasures:
     neighbour_distance_full: float
     notes: tuple[str, ...] = ()
 
+    @property
+    def groups_ratio(self) -> float:
+        """Row groups a batch relative to a full shuffle; 1 is a full shuffle."""
+        return _ratio(self.groups_per_batch.mean, self.groups_per_batch_full.mean)
 
-def find_recurrence(measures: OrderMeasures) -> float | None:
-    """Return how many times more often pairs meet again than by chance; None if they cannot."""
-    if measures.pairs_met_again is None or measures.pairs_met_again_full is None:
-        return None
-    return ratio(measures.pairs_met_again, measures.pairs_met_again_full)
+    @property
+    def recurrence(self) -> float | None:
+        """How many times more often pairs meet again than by chance; 1 is a full shuffle."""
+        if self.pairs_met_again is None or self.pairs_met_again_full is None:
+            return None
+        return _ratio(self.pairs_met_again, self.pairs_met_again_full)
 
 
-def ratio(observed: float, full: float) -> float:
+def _ratio(observed: float, full: float) -> float:
     """Return a measure relative to that of a full shuffle; 1 if that is 0."""
     return observed / full if full else 1.0
 
@@ -166,12 +171,18 @@ def _pairs(counts: NDArray[np.generic]) -> float:
 
 def _count_pairs(left: Ints, right: Ints) -> tuple[Ints, Ints, Ints]:
     """The distinct pairs of two arrays, and how often each occurs."""
+    order, starts = _group_pairs(left, right)
+    firsts = order[starts]
+    return left[firsts], right[firsts], np.diff(starts, append=len(order))
+
+
+def _group_pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
+    """The order in which equal pairs of two arrays are adjacent, and where each pair begins there."""
     order = np.lexsort((right, left))
     left, right = left[order], right[order]
     is_first = np.ones(len(left), np.bool_)
     is_first[1:] = (left[1:] != left[:-1]) | (right[1:] != right[:-1])
-    starts = np.flatnonzero(is_first)
-    return left[starts], right[starts], np.diff(np.append(starts, len(left)))
+    return order, np.flatnonzero(is_first)
 
 
 def _expect_meetings(of_batch: Ints, of_window: Ints, starts: Ints, size: int) -> float:
@@ -195,11 +206,8 @@ def _pairs_between(owners: Ints, shared: Ints, expected: NDArray[np.float64]) ->
     """Expected pairs of rows of different windows in the batches that these share."""
     if not len(owners):
         return 0.0
-    order = np.lexsort((shared, owners))
-    owners, shared, expected = owners[order], shared[order], expected[order]
-    is_first = np.ones(len(owners), np.bool_)
-    is_first[1:] = (owners[1:] != owners[:-1]) | (shared[1:] != shared[:-1])
-    starts = np.flatnonzero(is_first)
+    order, starts = _group_pairs(owners, shared)
+    expected = expected[order]
     sums, squares = np.add.reduceat(expected, starts), np.add.reduceat(expected**2, starts)
     return float((sums**2 - squares).sum() / 2)
 

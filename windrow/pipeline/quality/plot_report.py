@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
-from windrow.pipeline.quality.measures import OrderMeasures, find_recurrence
+from windrow.pipeline.quality.measures import OrderMeasures
 
 _MAX_REPORTS = 6
 _PERCENT = list(range(0, 101, 5))
@@ -35,7 +35,7 @@ def plot_reports(reports: Sequence[OrderMeasures], path: str | os.PathLike[str])
         figsize=(10.5, 6.4 + 0.2 * len(reports)), layout="constrained", facecolor="white"
     )
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)
-    first, labels = reports[0], _label(reports)
+    first, labels = reports[0], [_label(report) for report in reports]
     panels = figure.subplots(2, 2)
     figure.suptitle(_title(first), x=0.01, ha="left", fontsize=11, fontweight="bold", color=_INK)
     _draw_displacement(panels[0][0], reports, labels)
@@ -44,12 +44,17 @@ def plot_reports(reports: Sequence[OrderMeasures], path: str | os.PathLike[str])
     _draw_entropy(panels[1][1], reports, labels)
     handles, names = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=min(4, len(names)), frameon=False)
+    save_figure(figure, path, f"plot({str(path)!r})")
+
+
+def save_figure(figure: Any, path: str | os.PathLike[str], call: str) -> None:
+    """Write a picture in the format of its suffix; ``call`` begins the messages of errors."""
     try:
         figure.savefig(path, dpi=130)
     except ValueError as error:
-        raise PlanError(f"plot({str(path)!r}): {error}; use .png, .svg or .pdf") from error
+        raise PlanError(f"{call}: {error}; use .png, .svg or .pdf") from error
     except OSError as error:
-        raise SourceError(f"plot({str(path)!r}): the file cannot be written: {error}") from error
+        raise SourceError(f"{call}: the file cannot be written: {error}") from error
 
 
 def _check_alike(reports: Sequence[OrderMeasures]) -> None:
@@ -71,11 +76,7 @@ def _title(report: OrderMeasures) -> str:
     )
 
 
-def _label(reports: Sequence[OrderMeasures]) -> list[str]:
-    return [_label_one(report) for report in reports]
-
-
-def _label_one(report: OrderMeasures) -> str:
+def _label(report: OrderMeasures) -> str:
     if report.shuffle == "nothing":
         return "stored order"
     windows = "1 window" if report.windows == 1 else f"{report.windows:,} windows"
@@ -89,7 +90,7 @@ def _draw_displacement(axes: Any, reports: Sequence[OrderMeasures], labels: Sequ
         _draw_line(axes, [100 * value for value in report.displacement.quantiles], label, style)
     axes.set_xlabel("distance from the stored place (% of the dataset)")
     axes.set_ylabel("rows (%, cumulative)")
-    _finish(axes, "Displacement")
+    finish_panel(axes, "Displacement")
 
 
 def _draw_line(axes: Any, values: Sequence[float], label: str, style: tuple[str, Any, str]) -> None:
@@ -109,11 +110,11 @@ def _draw_groups(axes: Any, reports: Sequence[OrderMeasures], labels: Sequence[s
         axes.plot(ends, [place, place], color=_INK, linewidth=4, alpha=0.35, solid_capstyle="butt")
     _draw_points(axes, labels, values, full.mean, [f"{value:,.4g}" for value in values])
     axes.set_xlabel(f"mean, 5 % to 95 % shaded; dashed: full shuffle, {full.mean:,.4g}")
-    _finish(axes, f"{kind.capitalize()} a batch")
+    finish_panel(axes, f"{kind.capitalize()} a batch")
 
 
 def _draw_recurrence(axes: Any, reports: Sequence[OrderMeasures], labels: Sequence[str]) -> None:
-    known = [(label, find_recurrence(report)) for label, report in zip(labels, reports, strict=True)]
+    known = [(label, report.recurrence) for label, report in zip(labels, reports, strict=True)]
     shown = [(label, value) for label, value in known if value is not None]
     if shown:
         names, values = zip(*shown, strict=True)
@@ -124,7 +125,7 @@ def _draw_recurrence(axes: Any, reports: Sequence[OrderMeasures], labels: Sequen
             0.5, 0.5, "one epoch: no rows meet again", ha="center", va="center", transform=axes.transAxes
         )
     axes.set_xlabel("times as often as by chance; dashed: full shuffle, 1")
-    _finish(axes, "Pairs of rows that meet again in the next epoch")
+    finish_panel(axes, "Pairs of rows that meet again in the next epoch")
 
 
 def _draw_points(
@@ -165,7 +166,7 @@ def _draw_entropy(axes: Any, reports: Sequence[OrderMeasures], labels: Sequence[
     _name_places(axes, labels)
     axes.set_xlim(0, 1.15 * max([full, *values]))
     axes.set_xlabel(f"bits; dashed: full shuffle, {full:.1f}")
-    _finish(axes, "Entropy of neighbours")
+    finish_panel(axes, "Entropy of neighbours")
 
 
 def _name_places(axes: Any, labels: Sequence[str]) -> None:
@@ -183,10 +184,11 @@ def _use_log_axis(axes: Any) -> None:
     )
 
 
-def _finish(axes: Any, title: str) -> None:
+def finish_panel(axes: Any, title: str, grid_axis: Literal["x", "y"] = "x") -> None:
+    """Give a panel its title and the style of all pictures."""
     axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=_INK)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="x", color="#e6e6e6", linewidth=0.8)
+    axes.grid(axis=grid_axis, color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(labelsize=9, colors=_INK)
     for label in (axes.xaxis.label, axes.yaxis.label):

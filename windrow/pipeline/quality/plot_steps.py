@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
+from windrow.pipeline.quality.plot_report import finish_panel, save_figure
 from windrow.pipeline.quality.step_costs import StepCosts
 
-_INK, _LEAST = "#222222", "#b5b5b5"
+_LEAST = "#b5b5b5"
 # told apart without colours too: by line, and from light to dark
 _STYLES = (("#b3460f", ":"), ("#4c9bd0", "--"), ("#0b3c5d", "-"))
 # more do not fit into the width
@@ -40,19 +40,10 @@ def plot_steps(panels: Sequence[tuple[str, Mapping[str, StepCosts]]], path: str 
             values = steps.imbalances[:_MAX_STEPS]
             label = f"{name}: {float(steps.imbalances.mean()):.3f}"
             axes.step(places, values, where="mid", color=colour, linestyle=line, linewidth=1.3, label=label)
-        axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=_INK)
-        axes.set_ylabel("largest over mean", fontsize=9)
+        axes.set_ylabel("largest over mean")
         axes.set_xlim(-0.5, len(places) - 0.5)
         axes.set_ylim(bottom=0.98)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.tick_params(labelsize=9, colors=_INK)
+        finish_panel(axes, title, "y")
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=9)
     drawn[-1].set_xlabel("step", fontsize=9)
-    try:
-        figure.savefig(path, dpi=130)
-    except ValueError as error:
-        raise PlanError(f"--plot {str(path)!r}: {error}; use .png, .svg or .pdf") from error
-    except OSError as error:
-        raise SourceError(f"--plot {str(path)!r}: the file cannot be written: {error}") from error
+    save_figure(figure, path, f"--plot {str(path)!r}")

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from windrow.core.terminal_text import escape_controls
-from windrow.pipeline.quality.measures import OrderMeasures, find_recurrence, ratio
+from windrow.pipeline.quality.measures import OrderMeasures
 from windrow.pipeline.quality.plot_report import plot_reports
 
 # a ratio from which a measure counts as that of a full shuffle
@@ -67,16 +67,6 @@ class ShuffleReport(OrderMeasures):
     """
 
     @property
-    def groups_ratio(self) -> float:
-        """Row groups a batch relative to a full shuffle; 1 is a full shuffle."""
-        return ratio(self.groups_per_batch.mean, self.groups_per_batch_full.mean)
-
-    @property
-    def recurrence(self) -> float | None:
-        """How many times more often pairs meet again than by chance; 1 is a full shuffle."""
-        return find_recurrence(self)
-
-    @property
     def verdict(self) -> str:
         """One sentence: what the order lacks, and how to change that."""
         if self.shuffle == "nothing":
@@ -84,9 +74,10 @@ class ShuffleReport(OrderMeasures):
         if self.shuffle == "blocks":
             return "only blocks are shuffled: use random_shuffle_each_window() to mix their rows"
         if self.groups_ratio < _NEAR:
+            share = f"{100 * self.groups_ratio:.2g} %"
             return (
-                f"a batch draws on {_share(self.groups_ratio)} of the {self.group_kind} of a full shuffle: use larger "
-                "windows or smaller blocks (target_block_bytes), or rewrite the data once with windrow premix"
+                f"a batch draws on {share} of the {self.group_kind} of a full shuffle: use larger windows or smaller "
+                "blocks (target_block_bytes), or rewrite the data once with windrow premix"
             )
         if self.recurrence is not None and self.recurrence > _OFTEN:
             return (
@@ -148,10 +139,6 @@ class ShuffleReport(OrderMeasures):
         plot_reports((self, *beside), path)
 
 
-def _share(ratio: float) -> str:
-    return f"{100 * ratio:.2g} %"
-
-
 def _format_report(report: ShuffleReport) -> str:
     """Format a report as text: what was measured, a table, and the verdict."""
     lines = [
@@ -176,7 +163,7 @@ def _list_measures(report: ShuffleReport) -> list[tuple[str, str, str, str]]:
     rows = [
         _row("displacement, mean", report.displacement.mean, report.displacement_full.mean),
         _row(f"{report.group_kind} a batch, mean", groups.mean, full.mean),
-        _row("  5 % to 95 % of batches", None, None, _span(groups.quantiles), _span(full.quantiles)),
+        ("  5 % to 95 % of batches", _span(groups.quantiles), _span(full.quantiles), ""),
     ]
     if report.pairs_met_again is not None and report.pairs_met_again_full is not None:
         rows.append(_row("pairs that meet again", report.pairs_met_again, report.pairs_met_again_full))
@@ -187,11 +174,7 @@ def _list_measures(report: ShuffleReport) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _row(
-    name: str, observed: float | None, full: float | None, left: str = "", right: str = ""
-) -> tuple[str, str, str, str]:
-    if observed is None or full is None:
-        return name, left, right, ""
+def _row(name: str, observed: float, full: float) -> tuple[str, str, str, str]:
     ratio = f"{observed / full:.3g}" if full else ""
     return name, f"{observed:.4g}", f"{full:.4g}", ratio
 
