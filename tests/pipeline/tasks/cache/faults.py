@@ -61,6 +61,6 @@ def failing_calls(error: int, fails: Callable[[str, int], bool]) -> Iterator[Cal
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in system_calls.__all__:
+        for name in [name for name, value in vars(system_calls).items() if callable(value)]:
             patch.setattr(system_calls, name, wrap(name))
         yield calls

@@ -18,7 +18,6 @@ import pytest
 from tests.pipeline.tasks.cache.faults import ERRORS, failing_calls
 from windrow.pipeline.tasks import cache
 from windrow.pipeline.tasks.cache import disk_cache as disk_module
-from windrow.pipeline.tasks.cache import system_calls
 from windrow.pipeline.tasks.cache.disk_cache import CacheReport, DiskCache
 
 BLOCKS = 3
@@ -120,6 +119,3 @@ def test_cache_makes_system_calls_through_one_module() -> None:
                     path.name,
                     node.attr,
                 )
-    assert set(system_calls.__all__) == {
-        name for name in vars(system_calls) if callable(getattr(system_calls, name))
-    }

@@ -12,31 +12,6 @@ import shutil
 
 from windrow.core.system import files, locks
 
-__all__ = [
-    "close",
-    "disk_usage",
-    "fstat",
-    "fsync",
-    "ftruncate",
-    "listdir",
-    "lstat",
-    "makedirs",
-    "map_file",
-    "open_file",
-    "open_nameless",
-    "pread",
-    "preadv",
-    "pwrite",
-    "read_link",
-    "remove_tree",
-    "rename",
-    "stat",
-    "try_lock",
-    "try_lock_byte",
-    "unlink",
-    "write_link",
-]
-
 close = os.close
 disk_usage = shutil.disk_usage
 fstat = os.fstat
