@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,7 +37,6 @@ from windrow.pipeline.plan.job import Options
 from windrow.pipeline.tasks.failed_rows import naming_stored_rows
 from windrow.shuffle.kernels.arrow_columns import join_table, unify_dictionaries
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 _TASK_BYTES = 64 * 2**20
@@ -50,54 +49,37 @@ _MIN_SAMPLES = 16
 _SAMPLED_TASKS = 128
 
 
-@dataclass(frozen=True)
-class _Mapper:
-    """The function of a map task."""
-
-    reader: ParentReader
-    operation: Operation
-
-    def __call__(self, task: MapTask) -> Divided:
-        names = self.operation.columns
-        if names is None:
-            tables = [self.reader.read(address) for address in task.addresses]
-        else:
-            tables = [self.reader.read_columns(address, names) for address in task.addresses]
-        table = pa.concat_tables(tables)
-        del tables
-        # record batches of a file share a dictionary; one array a column is gathered faster
-        table = join_table(table)
-        divided = self.operation.divide(table, task)
-        del table
-        return Divided(unify_dictionaries(divided.table), divided.cuts)
+def _divide(reader: ParentReader, operation: Operation, task: MapTask) -> Divided:
+    """Run a map task."""
+    names = operation.columns
+    tables = [
+        reader.read(address) if names is None else reader.read_columns(address, names)
+        for address in task.addresses
+    ]
+    table = pa.concat_tables(tables)
+    del tables
+    # record batches of a file share a dictionary; one array a column is gathered faster
+    table = join_table(table)
+    divided = operation.divide(table, task)
+    del table
+    return Divided(unify_dictionaries(divided.table), divided.cuts)
 
 
-@dataclass(frozen=True)
-class _FileMapper:
-    """A map task that spills to a file."""
-
-    mapper: _Mapper
-    folder: str
-    call: str
-
-    def __call__(self, task: MapTask) -> NDArray[np.int64]:
-        return spill_to_file(self.mapper(task), self.folder, task.number, self.call)
+def _divide_to_file(
+    divide: Callable[[MapTask], Divided], folder: str, call: str, task: MapTask
+) -> NDArray[np.int64]:
+    return spill_to_file(divide(task), folder, task.number, call)
 
 
-@dataclass(frozen=True)
-class _Sampler:
-    """Reads evenly spaced keys of a task's blocks, and how many rows each stands for."""
-
-    reader: ParentReader
-    names: tuple[str, ...]
-    samples: int
-
-    def __call__(self, task: MapTask) -> tuple[pa.Table, float]:
-        tables = [self.reader.read_columns(address, self.names) for address in task.addresses]
-        table = join_table(pa.concat_tables(tables))
-        count = min(self.samples, table.num_rows)
-        places = (2 * np.arange(count) + 1) * table.num_rows // max(1, 2 * count)
-        return take_rows(table, places).combine_chunks(), table.num_rows / max(1, count)
+def _sample(
+    reader: ParentReader, names: tuple[str, ...], samples: int, task: MapTask
+) -> tuple[pa.Table, float]:
+    """Read evenly spaced keys of a task's blocks, and how many rows each stands for."""
+    tables = [reader.read_columns(address, names) for address in task.addresses]
+    table = join_table(pa.concat_tables(tables))
+    count = min(samples, table.num_rows)
+    places = (2 * np.arange(count) + 1) * table.num_rows // max(1, 2 * count)
+    return take_rows(table, places).combine_chunks(), table.num_rows / max(1, count)
 
 
 class Exchange:
@@ -144,23 +126,20 @@ class Exchange:
         tasks = plan_map_tasks(parent, counts_rows=operation.counts_rows)
         if operation.sampled_columns:
             operation = self._sample(reader, operation, tasks)
-        mapper = _Mapper(reader, operation)
+        divide = partial(_divide, reader, operation)
         if self._is_on_ray():
             from windrow.pipeline.exchange.spilled_objects import spill_on_ray
 
-            return operation, spill_on_ray(
-                mapper, tasks, operation.partitions, parent.maps, parent.source.reader
-            )
+            return operation, spill_on_ray(divide, tasks, operation.partitions, parent)
         folder = make_folder(self._options.cache_dir, self._call)
-        rows = self._call_all(_FileMapper(mapper, folder.path, self._call), tasks)
+        rows = self._call_all(partial(_divide_to_file, divide, folder.path, self._call), tasks)
         return operation, FileSpill(folder, stack_rows(rows, operation.partitions))
 
     def _sample(self, reader: ParentReader, operation: Operation, tasks: Sequence[MapTask]) -> Operation:
         if self._parent.maps and len(tasks) > _SAMPLED_TASKS:
             tasks = [tasks[at * len(tasks) // _SAMPLED_TASKS] for at in range(_SAMPLED_TASKS)]
         samples = max(_MIN_SAMPLES, -(-_SAMPLES_PER_PARTITION * operation.partitions // max(1, len(tasks))))
-        sampler = _Sampler(reader, operation.sampled_columns, samples)
-        found = self._call_all(sampler, tasks)
+        found = self._call_all(partial(_sample, reader, operation.sampled_columns, samples), tasks)
         if not found:
             return operation
         weights = np.concatenate([np.full(table.num_rows, weight) for table, weight in found])
@@ -171,7 +150,7 @@ class Exchange:
         if self._is_on_ray():
             from windrow.pipeline.exchange.spilled_objects import call_tasks
 
-            return call_tasks(call, tasks, self._parent.maps, self._parent.source.reader)
+            return call_tasks(call, tasks, self._parent)
         resources = resolve_executor(self._options.executor).resources()
         memory = self._options.memory_bytes or resources.memory_bytes
         sizes = self._parent.source.blocks.memory_bytes

@@ -14,38 +14,38 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.source import BlockReader
+from windrow.pipeline.exchange.derived_source import Parent
 from windrow.pipeline.exchange.operations import Divided, MapTask
 from windrow.pipeline.exchange.spilled_pieces import Pieces, read_piece, stack_rows, write_pieces
 from windrow.pipeline.executors.ray.data.object_store import get_objects, is_for_ray
 from windrow.pipeline.executors.ray.data.remote_calls import call_on_ray, call_with_outputs
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable
-from windrow.pipeline.tasks.map_batches import MapBatches
 
 R = TypeVar("R")
+T = TypeVar("T")
 # each takes the owner 4 to 5 KB
 _MAX_OBJECTS = 20_000
 
 
-def call_tasks(
-    call: Callable[[MapTask], R], tasks: Sequence[MapTask], maps: Sequence[MapBatches], reader: BlockReader
-) -> list[R]:
+def call_tasks(call: Callable[[MapTask], R], tasks: Sequence[MapTask], parent: Parent) -> list[R]:
     """Call a function for every task; the results, which are small, in order."""
-    return call_with_picklable(
-        lambda: call_on_ray(call, tasks, MapTask.describe), maps, reader, otherwise=ON_THREADS
-    )
+    return _call_for(parent, lambda: call_on_ray(call, tasks, MapTask.describe))
+
+
+def _call_for(parent: Parent, call: Callable[[], T]) -> T:
+    return call_with_picklable(call, parent.maps, parent.source.reader, otherwise=ON_THREADS)
 
 
 @dataclass(frozen=True)
 class _ObjectMapper:
     """A map task whose outputs are objects, each with the pieces of adjacent partitions."""
 
-    mapper: Callable[[MapTask], Divided]
+    divide: Callable[[MapTask], Divided]
     # (objects + 1,) the partitions at which objects begin
     borders: tuple[int, ...]
 
     def __call__(self, task: MapTask) -> tuple[NDArray[np.int64], Iterator[pa.Buffer]]:
-        divided = self.mapper(task)
+        divided = self.divide(task)
         return np.diff(divided.cuts), self._serialize(divided)
 
     def _serialize(self, divided: Divided) -> Iterator[pa.Buffer]:
@@ -98,17 +98,11 @@ class _ObjectPieces:
 
 
 def spill_on_ray(
-    mapper: Callable[[MapTask], Divided],
-    tasks: Sequence[MapTask],
-    partitions: int,
-    maps: Sequence[MapBatches],
-    reader: BlockReader,
+    divide: Callable[[MapTask], Divided], tasks: Sequence[MapTask], partitions: int, parent: Parent
 ) -> _ObjectSpill:
     """Run the map tasks on Ray; Ray spills what does not fit into its object store."""
     objects = max(1, min(partitions, _MAX_OBJECTS // max(1, len(tasks))))
     borders = tuple(at * partitions // objects for at in range(objects + 1))
-    call = _ObjectMapper(mapper, borders)
-    rows, refs = call_with_picklable(
-        lambda: call_with_outputs(call, tasks, MapTask.describe, objects), maps, reader, otherwise=ON_THREADS
-    )
+    call = _ObjectMapper(divide, borders)
+    rows, refs = _call_for(parent, lambda: call_with_outputs(call, tasks, MapTask.describe, objects))
     return _ObjectSpill(refs, borders, stack_rows(rows, partitions))
