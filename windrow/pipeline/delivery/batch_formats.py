@@ -37,6 +37,11 @@ def check_format(batch_format: str) -> None:
         require("pandas", "pandas", 'batch_format="pandas"')
 
 
+def cut_batches(span: pa.RecordBatch, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Cut a span into batches of ``batch_rows`` rows."""
+    return (span.slice(start, batch_rows) for start in range(0, span.num_rows, batch_rows))
+
+
 def convert(batch: pa.RecordBatch, batch_format: BatchFormat, *, writable: bool) -> Any:
     """Convert a batch; ``writable`` applies to the arrays of "numpy" only."""
     check_format(batch_format)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow.core.missing_names import NamesMissing
-from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, rows, to_numpy_batches
+from windrow.pipeline.delivery.batch_formats import (
+    BatchFormat,
+    check_format,
+    convert,
+    cut_batches,
+    rows,
+    to_numpy_batches,
+)
 from windrow.pipeline.delivery.delivery import (
     BatchIterator,
     Delivery,
@@ -147,8 +154,8 @@ class Deliverable(NamesMissing, ABC):
             if batch_format == "numpy":
                 yield from to_numpy_batches(span, size)
                 return
-            for start in range(0, span.num_rows, size):
-                yield convert(span.slice(start, size), batch_format, writable=True)
+            for batch in cut_batches(span, size):
+                yield convert(batch, batch_format, writable=True)
 
         return self._deliver(
             Delivery(
@@ -286,17 +293,12 @@ class Deliverable(NamesMissing, ABC):
 
         batch_size, balance = choose_batches(batch_size, balance, token_budget, group_by_length)
         spec, size = JaxSpec(dtypes, sharding), rows_to_convert(batch_size, balance)
-
-        def split(span: pa.RecordBatch) -> Iterator[Any]:
-            for start in range(0, span.num_rows, size):
-                yield to_jax(span.slice(start, size), spec)
-
         return self._deliver(
             Delivery(
                 batch_size,
                 drop_last,
                 prefetch_batches,
-                split,
+                lambda span: (to_jax(batch, spec) for batch in cut_batches(span, size)),
                 spec.check,
                 background=True,
                 selection=Selection(columns, sequence),
@@ -345,7 +347,7 @@ class Deliverable(NamesMissing, ABC):
         PlanError
             As for `iter_torch_batches`.
         """
-        from windrow.pipeline.delivery.tensors.feature_tensors import FeatureSpec, feature_batches
+        from windrow.pipeline.delivery.tensors.feature_tensors import FeatureSpec, to_features
 
         batch_size = check_number("batch_size", batch_size, 1)
         spec = FeatureSpec(
@@ -365,7 +367,7 @@ class Deliverable(NamesMissing, ABC):
                 batch_size,
                 drop_last,
                 prefetch_batches,
-                lambda span: feature_batches(span, spec, mover, batch_size),
+                lambda span: (to_features(batch, spec, mover) for batch in cut_batches(span, batch_size)),
                 spec.check,
                 background=device is not None,
                 finish=mover.finish,

@@ -25,7 +25,7 @@ BATCH = batch_of(
 def _convert(batch: pa.RecordBatch = BATCH, **options: Any) -> tuple[Any, Any]:
     spec = FeatureSpec(**options)
     spec.check(batch.schema, dict.fromkeys(batch.schema.names, 0))
-    return to_features(batch, spec)
+    return to_features(batch, spec, spec.placement.mover())
 
 
 def test_columns_other_than_the_label_form_one_matrix() -> None:
@@ -224,7 +224,7 @@ def test_types_without_common_dtype_are_an_error() -> None:
 
 def test_nulls_in_a_batch_are_an_error() -> None:
     with pytest.raises(PlanError, match=r"column 'a' .* holds 1 null in"):
-        to_features(batch_of(a=[1, None]), FeatureSpec())
+        _convert(batch_of(a=[1, None]))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

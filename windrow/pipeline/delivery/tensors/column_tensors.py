@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
 from windrow.core.user_functions import function_name, raise_function_error
-from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, to_numpy
+from windrow.pipeline.delivery.batch_formats import BatchFormat, check_format, convert, cut_batches, to_numpy
 from windrow.pipeline.delivery.tensors.device import Mover, Placement, resolve_placement
 from windrow.pipeline.delivery.tensors.ragged import RaggedSpec, list_parts, nest, to_ragged
 from windrow.pipeline.delivery.tensors.schema_check import (
@@ -135,8 +135,8 @@ def _tensor_list(column: pa.Array, name: str, dtype: torch.dtype | None) -> list
 def tensor_batches(span: pa.RecordBatch, spec: TensorSpec, mover: Mover, batch_size: int) -> Iterator[Any]:
     """Convert a span of whole batches, and have them moved."""
     if spec.is_per_batch(span.schema):
-        for start in range(0, span.num_rows, batch_size):
-            yield to_tensors(span.slice(start, batch_size), spec, mover)
+        for batch in cut_batches(span, batch_size):
+            yield to_tensors(batch, spec, mover)
         return
     # convert once for many batches: each batch is then only a view
     tensors = to_tensors(span, spec, mover)

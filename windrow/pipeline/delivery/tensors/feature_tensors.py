@@ -5,7 +5,7 @@ Columns are joined to one matrix, which is allocated once and filled column by c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -197,7 +197,7 @@ def _common_dtype(tensors: Iterable[torch.Tensor]) -> torch.dtype:
     return reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
 
 
-def to_features(batch: pa.RecordBatch, spec: FeatureSpec, mover: Mover | None = None) -> Any:
+def to_features(batch: pa.RecordBatch, spec: FeatureSpec, mover: Mover) -> Any:
     """Convert a batch to (features, label), with features nested like ``feature_columns``, and have it moved."""
     matrices = [_build_matrix(batch, names, dtype, spec) for names, dtype in spec.matrices(batch.schema)]
     features: Any = matrices[0]
@@ -205,13 +205,7 @@ def to_features(batch: pa.RecordBatch, spec: FeatureSpec, mover: Mover | None = 
         features = dict(zip(spec.feature_columns, matrices, strict=True))
     elif _is_nested(spec.feature_columns):
         features = matrices
-    return (mover or spec.placement.mover()).move((features, _label(batch, spec)))
-
-
-def feature_batches(span: pa.RecordBatch, spec: FeatureSpec, mover: Mover, batch_size: int) -> Iterator[Any]:
-    """Convert each batch of a span of whole batches, and have it moved."""
-    for start in range(0, span.num_rows, batch_size):
-        yield to_features(span.slice(start, batch_size), spec, mover)
+    return mover.move((features, _label(batch, spec)))
 
 
 def _label(batch: pa.RecordBatch, spec: FeatureSpec) -> torch.Tensor | None:
