@@ -175,7 +175,6 @@ class Selection:
         return self if sequence.count is not None else replace(self, sequence=sequence.at(*part))
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what is selected of rows."""
         if self.columns is not None:
             missing = [name for name in self.columns if name not in rows.schema.names]
             if missing:
@@ -193,7 +192,6 @@ class Selection:
         return self.sequence if has_sequences or not self.by_place else None
 
     def of_schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema of what is selected."""
         if self.columns is None and self.sequence is None:
             return schema
         return self.apply(pa.RecordBatch.from_pylist([], schema=schema)).schema
@@ -206,7 +204,6 @@ def _check_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _repeat(positions: NDArray[np.int64], rows: int) -> Any:
-    """The same positions for each row."""
     if not len(positions):
         # Arrow has no lists of the fixed size 0
         return pa.array([[]] * rows, pa.list_(pa.int64()))

@@ -55,7 +55,6 @@ class ExchangeReader(WholeBlockReader):
     spilled: pa.Schema
 
     def read(self, address: BlockAddress) -> pa.Table:
-        """Read and merge one partition."""
         tables = address.locator.read(address.origin)
         table = pa.concat_tables(tables) if tables else empty_table(self.spilled)
         del tables
@@ -133,7 +132,6 @@ class ExchangeSource(DerivedSource):
         return self.exchange.run().rows.sum(axis=0)
 
     def prepare(self) -> None:
-        """Run the exchange, unless it has run."""
         self.exchange.run()
 
     def describe(self) -> str:

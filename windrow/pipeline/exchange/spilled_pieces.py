@@ -114,7 +114,6 @@ class _FilePieces:
 
 
 def _file_of(folder: str, task: int) -> str:
-    """Return the path of a task's file."""
     return str(Path(folder, f"task-{task:06d}.arrow"))
 
 

@@ -66,7 +66,6 @@ class Cursor:
         return replace(self, corrupt=tuple(sorted({*self.corrupt, *blocks})))
 
     def next_epoch(self) -> Cursor:
-        """The start of the next epoch."""
         if self.mixed is not None:
             # the rows of a mixture are numbered through
             return replace(self, epoch=self.epoch + 1)

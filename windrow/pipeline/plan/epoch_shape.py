@@ -155,7 +155,6 @@ class EpochCounts:
         return self._next_with_parts[min(window, len(self._rows))]
 
     def record(self, window: int, part: int, rows: int) -> None:
-        """Record the row count of a part."""
         if self._rows[window][part] is None:
             self._rows[window][part] = rows
             self._sums[window] += rows

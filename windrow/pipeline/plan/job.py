@@ -102,12 +102,10 @@ class Options:
 
     @property
     def memory_bytes(self) -> int | None:
-        """The memory limit in bytes, or None."""
         return None if self.memory_limit is None else parse_bytes(self.memory_limit, "memory_limit")
 
     @property
     def cache_bytes(self) -> int | None:
-        """The cache's limit in bytes, or None."""
         return None if self.cache_limit is None else parse_bytes(self.cache_limit, "cache_limit")
 
 
@@ -155,7 +153,6 @@ class Job:
         return None if self.shuffles_blocks else self.seed
 
     def with_seed(self, seed: int | None) -> Job:
-        """The same job with another seed."""
         return self if seed == self.seed else replace(self, seed=seed)
 
     @property
@@ -165,7 +162,6 @@ class Job:
 
     @property
     def skips_corrupt(self) -> bool:
-        """Whether corrupt blocks are skipped."""
         return self.options.on_error == "skip"
 
     @property

@@ -70,7 +70,6 @@ class Mixture:
 
     @property
     def names(self) -> list[str]:
-        """The sources' names."""
         return [source.name for source in self.sources]
 
     @property
@@ -99,7 +98,6 @@ class Mixture:
 
     @property
     def start(self) -> MixturePoint:
-        """The start of the mixture."""
         return MixturePoint((0,) * len(self.sources))
 
 
@@ -348,7 +346,6 @@ class MixtureLeg:
 
     @cached_property
     def rounds(self) -> Rounds:
-        """The rounds of the leg."""
         size = self.mixture.round_rows
         first = np.array([needed.first_row for needed in self.windows], np.int64) // size
         last = (np.array([needed.stop_row for needed in self.windows], np.int64) - 1) // size

@@ -103,7 +103,6 @@ class MixtureLegs:
         return self.leg(epoch).plan
 
     def parts_of(self, epoch: int) -> EpochParts:
-        """The parts of these windows."""
         found = self._parts.get(epoch)
         if found is None:
             found = cut_parts(self.plan(epoch), self._sizes, self._task_bytes)
@@ -113,7 +112,6 @@ class MixtureLegs:
         return found
 
     def window(self, epoch: int, window: int) -> WindowPlan:
-        """The parts of one of them."""
         return self.parts_of(epoch).window(window)
 
     def round_starts(self, epoch: int) -> NDArray[np.int64]:

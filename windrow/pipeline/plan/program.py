@@ -145,7 +145,6 @@ class Program:
         return whole.from_row(at.row, at.groups)
 
     def with_seed(self, seed: int | None) -> Program:
-        """The same program with another seed."""
         job = self.job.with_seed(seed)
         return self if job is self.job else replace(self, job=job)
 

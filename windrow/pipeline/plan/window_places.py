@@ -87,7 +87,6 @@ class EpochParts:
         return seq_len * count_sequences(documents, seq_len)
 
     def window(self, window: int) -> WindowPlan:
-        """The parts of one window."""
         first = self.plan.starts[window]
         starts = self.starts[self.windows[window] : self.windows[window + 1] + 1]
         return WindowPlan(self.plan.window_blocks(window), starts - first)

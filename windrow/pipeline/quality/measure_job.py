@@ -55,7 +55,6 @@ class BatchSample:
 
     @property
     def segment_rows(self) -> int:
-        """Rows of a segment."""
         return self.batches * self.batch_rows
 
     @property
@@ -111,7 +110,6 @@ class _Groups:
         return np.diff(self.ends, prepend=0)
 
     def of(self, stored: Ints) -> Ints:
-        """The group of each stored row."""
         return np.searchsorted(self.ends, stored, side="right")
 
 
@@ -166,7 +164,6 @@ class _Measured:
 
     @classmethod
     def of(cls, stored: Ints, sample: BatchSample, groups: _Groups, total: int) -> _Measured:
-        """Measure the stored rows of a sample."""
         owners = groups.of(stored)
         segments = (-1, sample.segment_rows)
         entropy = find_entropy(stored.reshape(segments)) + find_entropy(owners.reshape(segments))

@@ -119,7 +119,6 @@ class MapBatches:
 
     @property
     def name(self) -> str:
-        """The call in errors."""
         return self.call or f"map_batches({function_name(self.fn)})"
 
     @property

@@ -200,15 +200,12 @@ class _Sink(io.RawIOBase):
         self.checksum = Checksum()
 
     def writable(self) -> bool:
-        """True."""
         return True
 
     def tell(self) -> int:
-        """The number of bytes written."""
         return self._written
 
     def write(self, data: Any) -> int:
-        """Write all bytes of ``data``."""
         view = memoryview(data).cast("B") if len(data) else memoryview(b"")
         for start in range(0, len(view), _READ_BYTES):
             chunk = view[start : start + _READ_BYTES]

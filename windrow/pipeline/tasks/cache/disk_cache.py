@@ -98,7 +98,6 @@ class DiskCache:
 
     @property
     def path(self) -> Path:
-        """The folder."""
         return Path(self.parent, self.name)
 
     @property

@@ -55,7 +55,6 @@ class PythonTokenizer:
     def encode(
         self, texts: Sequence[str], max_length: int | None, adds_special_tokens: bool
     ) -> list[list[int]]:
-        """The ids of each text."""
         found = self.tokenizer(
             list(texts),
             add_special_tokens=adds_special_tokens,
