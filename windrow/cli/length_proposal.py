@@ -19,9 +19,15 @@ from windrow.dataset.dataset import DatasetPipeline
 from windrow.io.catalog.file_source import FileSource
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.quality.epoch_order import EpochOrder, full_order
-from windrow.pipeline.quality.group_trade import GroupTrade, measure_groups
-from windrow.pipeline.quality.plot_steps import plot_steps
-from windrow.pipeline.quality.step_costs import RowLimit, StepCosts, find_row_limit, measure_steps
+from windrow.pipeline.quality.pictures import plot_steps
+from windrow.pipeline.quality.step_costs import (
+    GroupTrade,
+    RowLimit,
+    StepCosts,
+    find_row_limit,
+    measure_groups,
+    measure_steps,
+)
 from windrow.pipeline.tasks.row_measure import check_measurable, measure_rows
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.shard_assignment import ShardAssignment

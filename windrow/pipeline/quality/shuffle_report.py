@@ -10,7 +10,7 @@ from typing import Any
 
 from windrow.core.terminal_text import escape_controls
 from windrow.pipeline.quality.measures import OrderMeasures
-from windrow.pipeline.quality.plot_report import plot_reports
+from windrow.pipeline.quality.pictures import plot_reports
 
 # a ratio from which a measure counts as that of a full shuffle
 _NEAR = 0.95

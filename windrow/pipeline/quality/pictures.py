@@ -1,15 +1,18 @@
-"""The picture of shuffle reports: four panels, each with the full shuffle to compare with."""
+"""Pictures: of shuffle reports, beside the full shuffle, and of what the most expensive shard costs in each step."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
+
+import numpy as np
 
 from windrow.core.errors import PlanError, SourceError
 from windrow.core.optional_dependencies import require
 from windrow.pipeline.quality.measures import OrderMeasures
+from windrow.pipeline.quality.step_costs import StepCosts
 
 _MAX_REPORTS = 6
 _PERCENT = list(range(0, 101, 5))
@@ -26,6 +29,10 @@ _STYLES = (
 # between these, values are shown on a logarithmic axis
 _LOG_SPAN = 20
 _FULL_LABEL = "full shuffle"
+# told apart without colours too: by line, and from light to dark
+_STEP_STYLES = (("#b3460f", ":"), ("#4c9bd0", "--"), ("#0b3c5d", "-"))
+# more do not fit into the width
+_MAX_STEPS = 120
 
 
 def plot_reports(reports: Sequence[OrderMeasures], path: str | os.PathLike[str]) -> None:
@@ -44,10 +51,10 @@ def plot_reports(reports: Sequence[OrderMeasures], path: str | os.PathLike[str])
     _draw_entropy(panels[1][1], reports, labels)
     handles, names = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=min(4, len(names)), frameon=False)
-    save_figure(figure, path, f"plot({str(path)!r})")
+    _save(figure, path, f"plot({str(path)!r})")
 
 
-def save_figure(figure: Any, path: str | os.PathLike[str], call: str) -> None:
+def _save(figure: Any, path: str | os.PathLike[str], call: str) -> None:
     """Write a picture in the format of its suffix; ``call`` begins the messages of errors."""
     try:
         figure.savefig(path, dpi=130)
@@ -55,6 +62,37 @@ def save_figure(figure: Any, path: str | os.PathLike[str], call: str) -> None:
         raise PlanError(f"{call}: {error}; use .png, .svg or .pdf") from error
     except OSError as error:
         raise SourceError(f"{call}: the file cannot be written: {error}") from error
+
+
+def plot_steps(panels: Sequence[tuple[str, Mapping[str, StepCosts]]], path: str | os.PathLike[str]) -> None:
+    """Draw the first steps, a panel for each title, and in it a line for each of up to three ways to divide rows.
+
+    Raises
+    ------
+    PlanError
+        If matplotlib is not installed, or the file's suffix is not one that it can write.
+    SourceError
+        If the file cannot be written.
+    """
+    figure = require("matplotlib.figure", "plot", "--plot").Figure(
+        figsize=(10, 0.7 + 2.4 * len(panels)), layout="constrained", facecolor="white"
+    )
+    drawn = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    for axes, (title, ways) in zip(drawn, panels, strict=True):
+        unavoidable = next(iter(ways.values())).unavoidable[:_MAX_STEPS]
+        places = np.arange(len(unavoidable))
+        axes.fill_between(places, 1, unavoidable, step="mid", color=_FULL, linewidth=0, label="unavoidable")
+        for (name, steps), (colour, line) in zip(ways.items(), _STEP_STYLES, strict=False):
+            values = steps.imbalances[:_MAX_STEPS]
+            label = f"{name}: {float(steps.imbalances.mean()):.3f}"
+            axes.step(places, values, where="mid", color=colour, linestyle=line, linewidth=1.3, label=label)
+        axes.set_ylabel("largest over mean")
+        axes.set_xlim(-0.5, len(places) - 0.5)
+        axes.set_ylim(bottom=0.98)
+        _finish(axes, title, "y")
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=9)
+    drawn[-1].set_xlabel("step", fontsize=9)
+    _save(figure, path, f"--plot {str(path)!r}")
 
 
 def _check_alike(reports: Sequence[OrderMeasures]) -> None:
@@ -90,7 +128,7 @@ def _draw_displacement(axes: Any, reports: Sequence[OrderMeasures], labels: Sequ
         _draw_line(axes, [100 * value for value in report.displacement.quantiles], label, style)
     axes.set_xlabel("distance from the stored place (% of the dataset)")
     axes.set_ylabel("rows (%, cumulative)")
-    finish_panel(axes, "Displacement")
+    _finish(axes, "Displacement")
 
 
 def _draw_line(axes: Any, values: Sequence[float], label: str, style: tuple[str, Any, str]) -> None:
@@ -110,7 +148,7 @@ def _draw_groups(axes: Any, reports: Sequence[OrderMeasures], labels: Sequence[s
         axes.plot(ends, [place, place], color=_INK, linewidth=4, alpha=0.35, solid_capstyle="butt")
     _draw_points(axes, labels, values, full.mean, [f"{value:,.4g}" for value in values])
     axes.set_xlabel(f"mean, 5 % to 95 % shaded; dashed: full shuffle, {full.mean:,.4g}")
-    finish_panel(axes, f"{kind.capitalize()} a batch")
+    _finish(axes, f"{kind.capitalize()} a batch")
 
 
 def _draw_recurrence(axes: Any, reports: Sequence[OrderMeasures], labels: Sequence[str]) -> None:
@@ -125,7 +163,7 @@ def _draw_recurrence(axes: Any, reports: Sequence[OrderMeasures], labels: Sequen
             0.5, 0.5, "one epoch: no rows meet again", ha="center", va="center", transform=axes.transAxes
         )
     axes.set_xlabel("times as often as by chance; dashed: full shuffle, 1")
-    finish_panel(axes, "Pairs of rows that meet again in the next epoch")
+    _finish(axes, "Pairs of rows that meet again in the next epoch")
 
 
 def _draw_points(
@@ -166,7 +204,7 @@ def _draw_entropy(axes: Any, reports: Sequence[OrderMeasures], labels: Sequence[
     _name_places(axes, labels)
     axes.set_xlim(0, 1.15 * max([full, *values]))
     axes.set_xlabel(f"bits; dashed: full shuffle, {full:.1f}")
-    finish_panel(axes, "Entropy of neighbours")
+    _finish(axes, "Entropy of neighbours")
 
 
 def _name_places(axes: Any, labels: Sequence[str]) -> None:
@@ -184,7 +222,7 @@ def _use_log_axis(axes: Any) -> None:
     )
 
 
-def finish_panel(axes: Any, title: str, grid_axis: Literal["x", "y"] = "x") -> None:
+def _finish(axes: Any, title: str, grid_axis: Literal["x", "y"] = "x") -> None:
     """Give a panel its title and the style of all pictures."""
     axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=_INK)
     axes.spines[["top", "right"]].set_visible(False)
