@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.reference import group_by_length
+from windrow.pipeline.plan.neighbouring_windows import DividedEpoch
 from windrow.pipeline.plan.step_places import MeasuredRows
 from windrow.pipeline.plan.window_places import WindowPlan
 from windrow.shuffle.order.balance import Balance
@@ -36,9 +37,8 @@ def test_rows_around_a_window_that_is_asked_for_first(
         first_row=lambda window: firsts[window], shape=SimpleNamespace(windows=windows), first_window=0
     )
     measured = MeasuredRows(lambda _, number: WindowPlan(np.array([number]), np.array([0, 1])), seed=None)
-    low, found, _ = measured.around(
-        0, window, counts, [np.array(each, np.float32) for each in windows], whole.from_row(0, None)
-    )
+    known = [np.array(each, np.float32) for each in windows]
+    low, found, _ = measured.around(DividedEpoch(0, counts, whole.from_row(0, None), known), window)
     assert found.tolist() == of_epoch[low : low + len(found)]
     assert low <= firsts[window]
     assert low + len(found) >= firsts[window + 1]

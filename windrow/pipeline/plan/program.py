@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from itertools import pairwise, repeat
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.epoch_shape import EpochCounts, EpochShape, Part, Stage
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.mixture_legs import MixtureLegs
+from windrow.pipeline.plan.neighbouring_windows import DividedEpoch
 from windrow.pipeline.plan.output_bytes import OutputEstimate
 from windrow.pipeline.plan.sequence_step_places import CostedSequences
 from windrow.pipeline.plan.step_places import MeasuredRows, count_window_tokens
@@ -29,6 +30,7 @@ from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.epoch_plan import EpochPlan, plan_epoch
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
+from windrow.shuffle.order.step_runs import lay_out_steps
 from windrow.shuffle.order.token_budget import TokenBudget
 
 # A run's columns must stay in the CPU cache while its rows are placed; smaller runs cost
@@ -72,16 +74,7 @@ class Program:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # recomputing the plans is cheaper than sending them
-        job, shards, members = self.job, self.shards, self.members
-        return Program, (
-            job,
-            shards,
-            self.equal,
-            members,
-            self.part_bytes,
-            self.workers,
-            self.replicas,
-        )
+        return Program, tuple(getattr(self, each.name) for each in fields(self))
 
     @property
     def context(self) -> TaskContext:
@@ -327,14 +320,13 @@ class Program:
         assert first is not None, "rows are counted before they are placed"
         assert stop is not None, "rows are counted before they are placed"
         plan, key = self.parts(work.epoch, work.window), (work.epoch, work.window)
+        lay_out = partial(lay_out_steps, destinations=destinations, run_rows=run_rows, slices=slices)
         if self.job.packing is not None and assignment.balance is not None:
-            return self._costed.place(
-                key, counts, rows, lengths, assignment, total, destinations, run_rows=run_rows, slices=slices
-            )
+            counted = DividedEpoch(work.epoch, counts, assignment, lengths, total)
+            return self._costed.place(counted, work.window, lay_out, rows)
         if measures is not None:
-            return self._measured.place(
-                key, counts, measures, assignment, total, destinations, run_rows=run_rows, slices=slices
-            )
+            measured = DividedEpoch(work.epoch, counts, assignment, measures, total)
+            return self._measured.place(measured, work.window, lay_out)
         layouts = tuple(
             WindowRuns(
                 assignment=assignment,

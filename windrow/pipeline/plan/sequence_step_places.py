@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from windrow.pipeline.plan.epoch_shape import EpochCounts
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.plan.neighbouring_windows import LatestWindows, gather_windows, steps_around
+from windrow.pipeline.plan.neighbouring_windows import DividedEpoch, LatestWindows, LayOut, gather_windows
 from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan, order_documents
 from windrow.pipeline.tasks.task import Documents
-from windrow.shuffle.order.balance import Balance
-from windrow.shuffle.order.shard_assignment import ShardAssignment
-from windrow.shuffle.order.step_runs import lay_out_steps
 from windrow.shuffle.order.step_sequences import divide_sequences, find_sequences, sequence_costs
 from windrow.shuffle.order.window_order import WindowOrder, cut_documents
 
 Ints = NDArray[np.int64]
-Lengths = Sequence[NDArray[np.int32] | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,48 +40,36 @@ class CostedSequences:
         self._job = job
         self._kept: LatestWindows[tuple[str, int, int, int], _Window] = LatestWindows()
 
-    def _find(
-        self, epoch: int, window: int, counts: EpochCounts, lengths: Lengths, assignment: ShardAssignment
-    ) -> _Window | None:
+    def _find(self, epoch: DividedEpoch, window: int) -> _Window | None:
         """A window of an epoch; None if its documents, or those before, have not been counted."""
-        first, stop, balance = counts.first_row(window), counts.first_row(window + 1), assignment.balance
-        assert balance is not None, "sequences are divided by cost"
+        first, stop = epoch.counts.first_row(window), epoch.counts.first_row(window + 1)
         if first is None or stop is None:
             return None
-        rows, seq_len = (first, stop), assignment.sequence_rows
-        return self._kept.get(
-            (balance.cost, epoch, window, first),
-            lambda: self._make((epoch, window), rows, lengths, balance, seq_len),
-        )
+        rows = first, stop
+        key = epoch.balance.cost, epoch.number, window, first
+        return self._kept.get(key, lambda: self._make(epoch, window, rows))
 
-    def _make(
-        self, key: tuple[int, int], rows: tuple[int, int], lengths: Lengths, balance: Balance, seq_len: int
-    ) -> _Window | None:
-        counted = self._plan(*key).select(lengths)
+    def _make(self, epoch: DividedEpoch, window: int, rows: tuple[int, int]) -> _Window | None:
+        key = epoch.number, window
+        counted = self._plan(*key).select(epoch.known)
         if counted is None:
             return None
         order, documents = order_documents(self._job, key, rows[0], counted)
         starts = np.concatenate([np.zeros(0, np.int64), *(each.starts for each in documents)])
-        of_window = np.concatenate([np.zeros(0, np.int32), *(each.lengths for each in documents)])
-        return _Window(rows, order, documents, sequence_costs(balance, rows, starts, of_window, seq_len))
+        lengths = np.concatenate([np.zeros(0, np.int32), *(each.lengths for each in documents)])
+        costs = sequence_costs(epoch.balance, rows, starts, lengths, epoch.assignment.sequence_rows)
+        return _Window(rows, order, documents, costs)
 
-    def _find_costs(
-        self, epoch: int, window: int, counts: EpochCounts, lengths: Lengths, assignment: ShardAssignment
-    ) -> tuple[_Window, int, NDArray[np.float64]]:
+    def _find_costs(self, epoch: DividedEpoch, window: int) -> tuple[_Window, int, NDArray[np.float64]]:
         """A window, and the costs of the sequences of its steps as far as they are known.
 
         Returns the number of the first of these sequences, then (sequences,) their costs.
         """
-        own = self._find(epoch, window, counts, lengths, assignment)
+        own = self._find(epoch, window)
         assert own is not None, "documents are counted before they are placed"
-        found = gather_windows(
-            own,
-            window,
-            len(counts.shape.windows),
-            steps_around(assignment, own.rows),
-            lambda at, _: self._find(epoch, at, counts, lengths, assignment),
-        )
-        seq_len = assignment.sequence_rows
+        span = epoch.steps_around(own.rows)
+        found = gather_windows(own, window, epoch.windows, span, lambda at, _: self._find(epoch, at))
+        seq_len = epoch.assignment.sequence_rows
         low, high = find_sequences((found[0].rows[0], found[-1].rows[1]), seq_len)
         costs = np.zeros(high - low)
         for each in found:
@@ -95,28 +78,12 @@ class CostedSequences:
             costs[at : at + len(each.costs)] += each.costs
         return own, low, costs
 
-    def place(
-        self,
-        key: tuple[int, int],
-        counts: EpochCounts,
-        rows: Ints,
-        lengths: Lengths,
-        assignment: ShardAssignment,
-        total: int | None,
-        destinations: Sequence[tuple[int, ...]],
-        *,
-        run_rows: int,
-        slices: int,
-    ) -> WindowPlaces:
-        """Compute where the tokens of window ``key`` (epoch and window) go.
-
-        ``rows`` and ``lengths`` hold the tokens, and those of each document, of every block of the dataset, ``total``
-        the epoch's tokens if they are known.
-        """
-        plan = self._plan(*key)
-        own, low, costs = self._find_costs(*key, counts, lengths, assignment)
-        divided = divide_sequences(assignment, window=own.rows, total=total, low=low, costs=costs)
-        layouts, numbers = lay_out_steps(divided, destinations=destinations, run_rows=run_rows, slices=slices)
+    def place(self, epoch: DividedEpoch, window: int, lay_out: LayOut, rows: Ints) -> WindowPlaces:
+        """Compute where the tokens of a window go; ``rows`` holds the tokens of every block of the dataset."""
+        plan, assignment = self._plan(epoch.number, window), epoch.assignment
+        own, low, costs = self._find_costs(epoch, window)
+        divided = divide_sequences(assignment, window=own.rows, total=epoch.total, low=low, costs=costs)
+        layouts, numbers = lay_out(divided)
         seq_len = assignment.sequence_rows
         documents = tuple(_number_pieces(each, own.rows[0], numbers, seq_len) for each in own.documents)
         return WindowPlaces(

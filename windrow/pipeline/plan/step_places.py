@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from windrow.pipeline.plan.epoch_shape import EpochCounts
-from windrow.pipeline.plan.neighbouring_windows import LatestWindows, gather_windows, steps_around
+from windrow.pipeline.plan.neighbouring_windows import DividedEpoch, LatestWindows, LayOut, gather_windows
 from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan
 from windrow.pipeline.tasks.list_limit import ListLimit
 from windrow.shuffle.order.balance import Balance
@@ -18,7 +17,6 @@ from windrow.shuffle.order.length_groups import LengthGroups
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_cuts import StepCuts
 from windrow.shuffle.order.step_rows import WindowCuts, divide_cut_rows, divide_rows
-from windrow.shuffle.order.step_runs import lay_out_steps
 from windrow.shuffle.order.token_budget import TokenBudget
 from windrow.shuffle.order.window_order import WindowOrder, order_window
 
@@ -55,20 +53,11 @@ class MeasuredRows:
         self._cuts: dict[tuple[int, ShardAssignment], StepCuts] = {}
 
     def _find(
-        self,
-        assignment: ShardAssignment,
-        epoch: int,
-        window: int,
-        measures: Sequence[Floats | None],
-        *,
-        first: int | None = None,
-        stop: int | None = None,
+        self, epoch: DividedEpoch, window: int, *, first: int | None = None, stop: int | None = None
     ) -> _Window | None:
         """A window that begins at the epoch's row ``first``, or ends at ``stop``; None if it has not been measured."""
-        balance, groups = assignment.balance, assignment.groups
-        assert balance is not None, "rows are divided by cost"
-
-        known = self._plan(epoch, window).select(measures)
+        balance, groups = epoch.balance, epoch.assignment.groups
+        known = self._plan(epoch.number, window).select(epoch.known)
         if known is None:
             return None
         count = sum(map(len, known))
@@ -76,7 +65,7 @@ class MeasuredRows:
 
         def make() -> _Window:
             stored = np.concatenate([np.zeros(0, np.float32), *known])
-            positions = self._order(epoch, window, count, 0).epoch_rows(0, count)
+            positions = self._order(epoch.number, window, count, 0).epoch_rows(0, count)
             ordered = np.empty_like(stored)
             ordered[positions] = stored
             if groups is not None:
@@ -85,62 +74,46 @@ class MeasuredRows:
                 ordered[places] = ordered.copy()
             return _Window((begin, begin + count), ordered, positions)
 
-        return self._kept.get((balance.column, groups, epoch, window, begin), make)
+        return self._kept.get((balance.column, groups, epoch.number, window, begin), make)
 
     def around(
-        self,
-        epoch: int,
-        window: int,
-        counts: EpochCounts,
-        measures: Sequence[Floats | None],
-        assignment: ShardAssignment,
-        cuts: WindowCuts | None = None,
+        self, epoch: DividedEpoch, window: int, cuts: WindowCuts | None = None
     ) -> tuple[int, Floats, Ints]:
         """The measures of a window's rows, and of others of its first and last step as far as they are known.
 
         ``cuts``: where these steps begin, if they end by their tokens. Returns the epoch's row of the first of these
         rows, (rows,) the measures, and the positions of the window's stored rows.
         """
-        first, stop = _first_row(counts, window), _first_row(counts, window + 1)
-        own = self._find(assignment, epoch, window, measures, first=first)
+        rows = epoch.rows_of(window)
+        own = self._find(epoch, window, first=rows[0])
         assert own is not None, "rows are measured before they are placed"
-        if cuts is not None:
-            begin, end = int(cuts.starts[0]), int(cuts.starts[-1])
-        else:
-            begin, end = steps_around(assignment, (first, stop))
+        span = epoch.steps_around(rows) if cuts is None else (int(cuts.starts[0]), int(cuts.starts[-1]))
 
         def find(at: int, neighbour: _Window) -> _Window | None:
             low, high = neighbour.rows
             border: dict[str, int] = {"stop": low} if at < window else {"first": high}
-            return self._find(assignment, epoch, at, measures, **border)
+            return self._find(epoch, at, **border)
 
-        found = gather_windows(own, window, len(counts.shape.windows), (begin, end), find)
+        found = gather_windows(own, window, epoch.windows, span, find)
         return found[0].rows[0], np.concatenate([each.measures for each in found]), own.positions
 
-    def _cut(
-        self,
-        epoch: int,
-        window: int,
-        counts: EpochCounts,
-        measures: Sequence[Floats | None],
-        assignment: ShardAssignment,
-    ) -> WindowCuts:
+    def _cut(self, epoch: DividedEpoch, window: int) -> WindowCuts:
         """Where the steps begin of which a window has rows, all of which are known by now."""
-        key = epoch, assignment
+        key = epoch.number, epoch.assignment
         if key not in self._cuts:
-            for other in [other for other in self._cuts if other[0] < epoch - 1]:
+            for other in [other for other in self._cuts if other[0] < epoch.number - 1]:
                 del self._cuts[other]
-            at, windows = counts.first_window, len(counts.shape.windows)
-            while at + 1 < windows and _first_row(counts, at + 1) <= assignment.start_row:
+            at = epoch.counts.first_window
+            while at + 1 < epoch.windows and epoch.first_row(at + 1) <= epoch.assignment.start_row:
                 at += 1
-            self._cuts[key] = StepCuts(assignment, at)
+            self._cuts[key] = StepCuts(epoch.assignment, at)
         cuts = self._cuts[key]
-        first, stop = _first_row(counts, window), _first_row(counts, window + 1)
+        first, stop = epoch.rows_of(window)
         while not cuts.is_complete and cuts.starts[-1] < stop:
-            at, row = cuts.next_window, _first_row(counts, cuts.next_window)
-            own = self._find(assignment, epoch, at, measures, first=row)
+            at, row = cuts.next_window, epoch.first_row(cuts.next_window)
+            own = self._find(epoch, at, first=row)
             assert own is not None, "rows are measured before they are placed"
-            cuts.add(own.measures[cuts.next_row - row :], is_last=at + 1 == len(counts.shape.windows))
+            cuts.add(own.measures[cuts.next_row - row :], is_last=at + 1 == epoch.windows)
         begin = max(0, bisect_right(cuts.starts, first) - 1)
         end = max(begin, bisect_left(cuts.starts, stop))
         starts = np.array(cuts.starts[begin : end + 1], np.int64)
@@ -149,41 +122,23 @@ class MeasuredRows:
     def _order(self, epoch: int, window: int, rows: int, first_row: int) -> WindowOrder:
         return order_window(seed=self._seed, epoch=epoch, window=window, rows=rows, first_row=first_row)
 
-    def place(
-        self,
-        key: tuple[int, int],
-        counts: EpochCounts,
-        measures: Sequence[Floats | None],
-        assignment: ShardAssignment,
-        total: int | None,
-        destinations: Sequence[tuple[int, ...]],
-        *,
-        run_rows: int,
-        slices: int,
-    ) -> WindowPlaces:
-        """Compute where the rows of window ``key`` (epoch and window) go.
-
-        ``measures`` are those of each block's rows, ``total`` the epoch's rows if they are known.
-        """
-        epoch, window = key
-        plan = self._plan(epoch, window)
-        cuts = self._cut(epoch, window, counts, measures, assignment) if assignment.ends_by_tokens else None
-        low, found, positions = self.around(epoch, window, counts, measures, assignment, cuts)
-        first, stop = _first_row(counts, window), _first_row(counts, window + 1)
-        order = self._order(epoch, window, stop - first, first)
+    def place(self, epoch: DividedEpoch, window: int, lay_out: LayOut) -> WindowPlaces:
+        """Compute where the rows of a window go."""
+        plan, assignment = self._plan(epoch.number, window), epoch.assignment
+        cuts = self._cut(epoch, window) if assignment.ends_by_tokens else None
+        low, found, positions = self.around(epoch, window, cuts)
+        rows, total = epoch.rows_of(window), epoch.total
+        order = self._order(epoch.number, window, rows[1] - rows[0], rows[0])
         if cuts is not None:
             divided = divide_cut_rows(
-                assignment, window=(first, stop), total=total, low=low, measures=found, cuts=cuts
+                assignment, window=rows, total=total, low=low, measures=found, cuts=cuts
             )
         else:
-            assert assignment.balance is not None, "rows are divided by cost"
-            costs = assignment.balance.costs(found)
-            divided = divide_rows(
-                assignment, window=(first, stop), total=total, low=low, costs=costs, lengths=found
-            )
-        layouts, numbers = lay_out_steps(divided, destinations=destinations, run_rows=run_rows, slices=slices)
+            costs = epoch.balance.costs(found)
+            divided = divide_rows(assignment, window=rows, total=total, low=low, costs=costs, lengths=found)
+        layouts, numbers = lay_out(divided)
         by_stored_row = numbers[positions]
-        of_blocks = plan.select(measures)
+        of_blocks = plan.select(epoch.known)
         assert of_blocks is not None, "rows are measured before they are placed"
         before: Ints = np.append(0, np.cumsum([len(each) for each in of_blocks], dtype=np.int64))
         given = np.split(by_stored_row, before[1:-1]) if of_blocks else []
@@ -196,22 +151,16 @@ class MeasuredRows:
             imbalances=divided.imbalances,
             padded_lengths=divided.padded_lengths,
             left_out=divided.left_out,
-            list_limit=_find_list_limit(assignment.balance, of_blocks),
+            list_limit=_find_list_limit(epoch.balance, of_blocks),
         )
 
 
-def _find_list_limit(balance: Balance | None, measures: Sequence[Floats]) -> ListLimit | None:
+def _find_list_limit(balance: Balance, measures: Sequence[Floats]) -> ListLimit | None:
     """What cuts the rows of some blocks; None if no row may be too long."""
-    budget = None if balance is None else balance.budget
-    if balance is None or budget is None or budget.long_rows != "truncate":
+    budget = balance.budget
+    if budget is None or budget.long_rows != "truncate":
         return None
     # a measure can be rounded to the limit
     most = np.float32(budget.tokens)
     is_long = any(bool((each >= most).any()) for each in measures)
     return ListLimit(balance.column, budget.tokens) if is_long else None
-
-
-def _first_row(counts: EpochCounts, window: int) -> int:
-    row = counts.first_row(window)
-    assert row is not None, "rows are counted before they are placed"
-    return row
