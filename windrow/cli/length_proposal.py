@@ -133,7 +133,7 @@ def read_lengths(pipe: DatasetPipeline, column: str) -> Lengths:
     """Read one column, and return its numbers or lengths in the order of the first epoch."""
     job = pipe._plan.job()
     source: Any = job.source
-    check_measurable(source.schema, column, PlanError, "--length-column: ")
+    check_measurable(source.schema, column, "--length-column: ")
     if isinstance(source, FileSource):
         # the blocks stay as they are: their cut does not depend on the columns
         source = replace(source, schema=pa.schema([source.schema.field(column)]))

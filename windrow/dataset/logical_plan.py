@@ -178,7 +178,7 @@ class LogicalPlan:
                 "shuffle for documents, or after pack() for sequences"
             )
         if not plan.before:
-            packing.check_schema(self.read_source.schema, PlanError, "")
+            packing.check_schema(self.read_source.schema)
         return replace(plan, packing=packing)
 
     def _check_no_mixture(self, call: str) -> None:

@@ -29,9 +29,9 @@ def check_balance(job: Job, balance: Balance) -> None:
     if job.mixture is not None:
         _check_mixture_balance(balance)
     if not job.before:
-        check_measurable(job.source.schema, balance.column, PlanError, "")
+        check_measurable(job.source.schema, balance.column)
         if balance.budget is not None and balance.budget.long_rows == "truncate":
-            check_lists(job.source.schema, balance.column, PlanError, "")
+            check_lists(job.source.schema, balance.column)
 
 
 def check_groups(at: Cursor, balance: Balance | None) -> None:

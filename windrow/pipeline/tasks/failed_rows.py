@@ -1,4 +1,4 @@
-"""Names the file, row group and row for which a transform failed, where the source can trace it."""
+"""Says where a transform failed: in which block, and where the source can trace it, which file, row group and row."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from windrow.core.errors import TransformError
+from windrow.core.errors import PlanError, TransformError
 from windrow.core.source import RowOrigin, Source, TracingSource
 from windrow.io.catalog.listed_source import NumberedRows
 from windrow.io.catalog.row_ids import RowIdSource
+
+
+@contextmanager
+def checking_rows(where: str) -> Iterator[None]:
+    """Raise what checks of a plan raise as TransformErrors, since rows have been made; ``where`` begins the message."""
+    try:
+        yield
+    except PlanError as error:
+        raise TransformError(f"{where}{error}") from None
 
 
 @contextmanager

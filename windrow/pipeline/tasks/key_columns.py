@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.chosen_rows import take_rows
-from windrow.core.errors import PlanError, TransformError
+from windrow.core.errors import PlanError
 from windrow.io.catalog.column_selection import make_unknown_column_error
+from windrow.pipeline.tasks.failed_rows import checking_rows
 
 Ints = NDArray[np.int64]
 _SORTABLE = (
@@ -82,8 +83,6 @@ def sort_rows(keys: pa.Table, descending: Sequence[bool]) -> Ints:
 
     # nulls come last by default; pyarrow 25 renamed the argument that says so
     orders = ["descending" if down else "ascending" for down in descending]
-    if keys.num_columns == 0:
-        return np.arange(keys.num_rows)
     places = [
         (name, order)
         for name, order, kind in zip(keys.column_names, orders, keys.schema.types, strict=True)
@@ -154,10 +153,8 @@ class WindowSort:
         if not table.num_rows:
             # not transformed, so its schema means nothing
             return pa.table({})
-        try:
+        with checking_rows(f"{origin}: "):
             self.check_schema(table.schema)
-        except PlanError as error:
-            raise TransformError(f"{origin}: {error}") from error
         return plain_columns(table, self.keys)
 
     def epoch_rows(

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.errors import PlanError, TransformError
+from windrow.core.errors import PlanError
 from windrow.core.source import BlockPart
 from windrow.pipeline.delivery.to_numpy import list_offsets
+from windrow.pipeline.tasks.failed_rows import checking_rows
 
 Ints = NDArray[np.int64]
 
@@ -37,7 +38,8 @@ class ListLimit:
         TransformError
             If the column is not one of lists of any length; names it and ``origin``, the block.
         """
-        check_lists(part.schema, self.column, TransformError, f"{origin}: ")
+        with checking_rows(f"{origin}: "):
+            check_lists(part.schema, self.column)
         lengths = _count_items(part.select([part.schema.get_field_index(self.column)]).column(0))
         (long,) = np.nonzero(lengths > self.items)
         if not len(long):
@@ -52,8 +54,8 @@ class ListLimit:
         return table
 
 
-def check_lists(schema: pa.Schema, column: str, error: type[PlanError | TransformError], origin: str) -> None:
-    """Raise ``error`` if rows with this schema cannot be cut by the lists of a column; ``origin`` tells which."""
+def check_lists(schema: pa.Schema, column: str) -> None:
+    """Raise PlanError if rows with this schema cannot be cut by the lists of a column."""
     kind = schema.field(column).type
     if _is_list(kind):
         return
@@ -62,8 +64,8 @@ def check_lists(schema: pa.Schema, column: str, error: type[PlanError | Transfor
         reason = "all its lists have one length, and would all be cut"
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         reason = "cut by bytes, it could end within a character or a value"
-    raise error(
-        f'{origin}long_rows="truncate" cannot cut rows by column {column!r} of type {kind}: {reason}. Balance by a '
+    raise PlanError(
+        f'long_rows="truncate" cannot cut rows by column {column!r} of type {kind}: {reason}. Balance by a '
         'column of lists, shorten rows with map_batches before the shuffle, or use long_rows="drop"'
     )
 

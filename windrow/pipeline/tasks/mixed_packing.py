@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.delivery.to_numpy import list_offsets
 from windrow.pipeline.tasks.document_columns import join_chunks
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -21,7 +20,7 @@ from windrow.pipeline.tasks.sequence_packing import SequencePacking
 class MixedPacking(SequencePacking):
     """Packs documents of several sources, which `list_documents` has prepared: lists of equal lengths a row."""
 
-    def check_schema(self, schema: pa.Schema, error: type[PlanError | TransformError], origin: str) -> None:
+    def check_schema(self, schema: pa.Schema) -> None:
         """Do nothing: sources have been checked."""
 
     def flatten(self, table: pa.Table, origin: str) -> tuple[pa.Table, NDArray[np.int32]]:

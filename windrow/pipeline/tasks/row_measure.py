@@ -8,21 +8,20 @@ from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError, TransformError
 from windrow.pipeline.delivery.to_numpy import column_to_numpy, is_list, list_offsets
+from windrow.pipeline.tasks.failed_rows import checking_rows
 
 _MAX_FLOAT = float(np.finfo(np.float32).max)
 
 
-def check_measurable(
-    schema: pa.Schema, column: str, error: type[PlanError | TransformError], origin: str
-) -> None:
-    """Raise ``error`` if rows with this schema cannot be measured by a column; ``origin`` tells which they are."""
+def check_measurable(schema: pa.Schema, column: str, origin: str = "") -> None:
+    """Raise PlanError if rows with this schema cannot be measured by a column; ``origin`` begins the message."""
     if column not in schema.names:
-        raise error(
+        raise PlanError(
             f"{origin}there is no column {column!r} to balance by, but there are {', '.join(map(repr, schema.names))}"
         )
     kind = schema.field(column).type
     if not (_is_number(kind) or _has_length(kind)):
-        raise error(
+        raise PlanError(
             f"{origin}column {column!r} is {kind}: Balance takes a column of numbers, lists, text or binary values"
         )
 
@@ -39,7 +38,8 @@ def measure_rows(table: pa.Table, column: str, origin: str) -> NDArray[np.float3
         # a skipped block has no columns
         return np.zeros(0, np.float32)
     where = f"Balance, {origin}: "
-    check_measurable(table.schema, column, TransformError, where)
+    with checking_rows(where):
+        check_measurable(table.schema, column)
     values = table.column(column)
     if values.null_count:
         raise TransformError(f"{where}column {column!r} has nulls: fill them, or filter such rows out")

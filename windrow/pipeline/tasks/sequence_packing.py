@@ -25,6 +25,7 @@ from windrow.pipeline.tasks.document_columns import (
     repeat_values,
     tokens_of,
 )
+from windrow.pipeline.tasks.failed_rows import checking_rows
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.sequence_boundaries import (
@@ -117,55 +118,53 @@ class SequencePacking:
             for kind in flat
         )
 
-    def check_schema(self, schema: pa.Schema, error: type[PlanError | TransformError], origin: str) -> None:
-        """Raise ``error`` if documents with this schema cannot be packed; ``origin`` tells which they are."""
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Raise PlanError if documents with this schema cannot be packed."""
         if missing := [name for name in self.columns if name not in schema.names]:
-            raise error(
-                f"{origin}there is no column {missing[0]!r} to pack, but there are {', '.join(map(repr, schema.names))}"
+            raise PlanError(
+                f"there is no column {missing[0]!r} to pack, but there are {', '.join(map(repr, schema.names))}"
             )
         kinds = {name: schema.field(name).type for name in self.columns}
         lists = [name for name, kind in kinds.items() if is_list(kind)]
         for name, kind in kinds.items():
             if name in lists and not is_number(kind.value_type):
-                raise error(
-                    f"{origin}column {name!r} is {kind}: pack() takes lists of numbers; "
-                    "convert it with map_batches before"
+                raise PlanError(
+                    f"column {name!r} is {kind}: pack() takes lists of numbers; convert it with map_batches before"
                 )
             if not lists and is_text(kind):
-                raise error(
-                    f"{origin}column {name!r} is {kind}: pack() takes lists of tokens; make them with "
+                raise PlanError(
+                    f"column {name!r} is {kind}: pack() takes lists of tokens; make them with "
                     f"tokenize({name!r}, tokenizer) before the shuffle"
                 )
             if name not in lists and not pa.types.is_primitive(kind):
-                raise error(
-                    f"{origin}column {name!r} is {kind}: pack() repeats numbers for each token; "
-                    "name a document by a number, "
+                raise PlanError(
+                    f"column {name!r} is {kind}: pack() repeats numbers for each token; name a document by a number, "
                     "such as that of options(row_id_column=...) before pack()"
                 )
         if not lists:
-            raise error(
-                f"{origin}none of the columns {', '.join(map(repr, self.columns))} to pack has lists of tokens: "
+            raise PlanError(
+                f"none of the columns {', '.join(map(repr, self.columns))} to pack has lists of tokens: "
                 "tokenize with map_batches before, into a list column"
             )
         if self.eos is not None and not isinstance(self.eos, Mapping) and len(lists) > 1:
-            raise error(
-                f"{origin}pack(eos={self.eos!r}) does not tell the values for {', '.join(map(repr, lists))}: give a "
+            raise PlanError(
+                f"pack(eos={self.eos!r}) does not tell the values for {', '.join(map(repr, lists))}: give a "
                 "dict with one for each"
             )
         if isinstance(self.eos, Mapping) and set(self.eos) != set(lists):
-            raise error(
-                f"{origin}pack(eos={self.eos!r}) must have a value for each column of lists, and for no other: "
+            raise PlanError(
+                f"pack(eos={self.eos!r}) must have a value for each column of lists, and for no other: "
                 f"{', '.join(map(repr, lists))}"
             )
         for name in lists:
-            self._eos_of(name, kinds[name].value_type, error, origin)
+            self._eos_of(name, kinds[name].value_type)
         for name, kind in kinds.items():
             value = self.pad_of(name)
             found_type = kind.value_type if name in lists else kind
             # zero of times and the like has no number
             if value and _to_scalar(value, found_type) is None:
-                raise error(
-                    f"{origin}pack(pad={value!r}) is not a value of column {name!r}, which holds {found_type}"
+                raise PlanError(
+                    f"pack(pad={value!r}) is not a value of column {name!r}, which holds {found_type}"
                 )
 
     def flatten(self, table: pa.Table, origin: str) -> tuple[pa.Table, NDArray[np.int32]]:
@@ -244,7 +243,8 @@ class SequencePacking:
         self, table: pa.Table, where: str
     ) -> tuple[dict[str, pa.Array], NDArray[np.int64], NDArray[np.int64]]:
         """The columns, the tokens of each document with the one behind it, and without it."""
-        self.check_schema(table.schema, TransformError, where)
+        with checking_rows(where):
+            self.check_schema(table.schema)
         columns = {name: join_chunks(name, table.column(name), where) for name in self.columns}
         lists = {name: array for name, array in columns.items() if is_list(array.type)}
         lengths = common_lengths(lists, where)
@@ -260,7 +260,7 @@ class SequencePacking:
                 arrays.append(repeat_values(array, counts))
                 continue
             tokens = tokens_of(name, array, where)
-            eos = self._eos_of(name, tokens.type, TransformError, where)
+            eos = self._eos_of(name, tokens.type)
             if eos is not None:
                 values = column_to_numpy(tokens, writable=False)
                 end = np.array([eos.as_py()], values.dtype)
@@ -284,15 +284,13 @@ class SequencePacking:
         arrays = [pa.FixedSizeListArray.from_arrays(column, self.seq_len) for column in columns]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
-    def _eos_of(
-        self, name: str, kind: pa.DataType, error: type[PlanError | TransformError], origin: str
-    ) -> pa.Scalar | None:
+    def _eos_of(self, name: str, kind: pa.DataType) -> pa.Scalar | None:
         value = self.eos[name] if isinstance(self.eos, Mapping) else self.eos
         if value is None:
             return None
         found = _to_scalar(value, kind)
         if found is None:
-            raise error(f"{origin}pack(eos={value!r}) is not a value of column {name!r}, which holds {kind}")
+            raise PlanError(f"pack(eos={value!r}) is not a value of column {name!r}, which holds {kind}")
         return found
 
 
@@ -340,7 +338,7 @@ def sample_sequences(
     """
     if not before:
         documents = empty_table(source.schema)
-        packing.check_schema(documents.schema, PlanError, "")
+        packing.check_schema(documents.schema)
         kinds = {name: documents.schema.field(name).type for name in packing.columns}
         empty = {
             name: pa.array([], pa.list_(kind.value_type if is_list(kind) else kind, packing.seq_len))
