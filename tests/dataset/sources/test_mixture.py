@@ -171,7 +171,7 @@ def test_a_wait_is_for_the_source_whose_task_ended_last() -> None:
     planned = mixed()._plan.mixture
     assert planned is not None
     sizes = np.ones(sum(len(each.blocks.rows) for each in planned.sources), np.int64)
-    legs = MixtureLegs(planned, lambda batch_rows: batch_rows, sizes, 1)
+    legs = MixtureLegs(planned, 1, sizes, 1)
     history = SourceHistory(legs)
     wait = Span("wait", 0, 0, 10.0, 14.0, "shard 0")
     # of an epoch that nobody has opened

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,16 +33,14 @@ _SHOWN_SOURCES = 10
 class MixtureLegs:
     """By epoch, the legs that have been opened in this process.
 
-    ``step_rows`` gives the rows of a step over all shards, given the batch size. ``sizes`` holds the bytes of each
-    block, which tasks of about ``task_bytes`` read. With packing, a leg counts sequences, and all else counts tokens.
+    ``sizes`` holds the bytes of each block, which tasks of about ``task_bytes`` read. With packing, a leg counts
+    sequences, and all else counts tokens.
     """
 
-    def __init__(
-        self, mixture: Mixture, step_rows: Callable[[int], int], sizes: NDArray[np.int64], task_bytes: int
-    ) -> None:
+    def __init__(self, mixture: Mixture, shards: int, sizes: NDArray[np.int64], task_bytes: int) -> None:
         self.mixture = mixture
         self._row_tokens = mixture.row_tokens
-        self._step_rows = step_rows
+        self._shards = shards
         self._sizes = sizes
         self._task_bytes = task_bytes
         # what `Mixture.leg` plans them from; the mixture keeps the plans of the latest
@@ -50,7 +48,7 @@ class MixtureLegs:
         self._parts: dict[int, EpochParts] = {}
 
     def _start_of(self, cursor: Cursor, batch_size: int) -> tuple[MixturePoint, int, int]:
-        return cursor.mixed or self.mixture.start, cursor.row // self._row_tokens, self._step_rows(batch_size)
+        return cursor.mixed or self.mixture.start, cursor.row // self._row_tokens, self._shards * batch_size
 
     def open(self, cursor: Cursor, batch_size: int) -> bool:
         """Plan a leg from a cursor on, as its epoch; returns whether that was planned otherwise before."""

@@ -1,4 +1,4 @@
-"""Windows around one whose steps are divided by cost, as far as they are known; the latest are kept."""
+"""Epochs whose steps are divided by cost, and the windows around one as far as they are known."""
 
 from __future__ import annotations
 

@@ -39,13 +39,8 @@ def count_references(result: Mapping[str, Any]) -> References:
         if isinstance(values, np.ndarray):
             arrays[name] = sys.getrefcount(values)
             if isinstance(values.base, np.ndarray):
-                bases[name] = _count_base(values)
+                bases[name] = sys.getrefcount(values.base)
     return References(sys.getrefcount(result), arrays, bases)
-
-
-def _count_base(values: NDArray[Any]) -> int:
-    base = values.base
-    return sys.getrefcount(base)
 
 
 def _count_fresh(make: Callable[[], dict[str, Any]]) -> References:

@@ -198,7 +198,10 @@ class AddExpression:
     expression: Any
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        return _with_column(table, self.name, evaluate_filter(self.expression, table))
+        values = evaluate_filter(self.expression, table)
+        if self.name in table.column_names:
+            return table.set_column(table.column_names.index(self.name), self.name, values)
+        return table.append_column(self.name, values)
 
 
 @dataclass(frozen=True)
@@ -214,12 +217,6 @@ class AddColumn:
         values = self.fn(function_batch(batch, self.batch_format), *args, **kwargs)
         others = dict(zip(table.column_names, table.columns, strict=True))
         return {**others, self.name: values}
-
-
-def _with_column(table: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
-    if name in table.column_names:
-        return table.set_column(table.column_names.index(name), name, values)
-    return table.append_column(name, values)
 
 
 @dataclass(frozen=True)

@@ -281,11 +281,6 @@ class Placement:
     device: torch.device | None = None
     pin: bool = False
 
-    @property
-    def is_final_pinned(self) -> bool:
-        """Whether tensors stay in pinned memory."""
-        return self.pin and self.device is None
-
     def mover(self) -> Mover:
         """What moves the batches of one iterator."""
         if self.device is None or not self.pin or self.device.type != "cuda":

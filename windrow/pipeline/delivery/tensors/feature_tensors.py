@@ -235,9 +235,8 @@ def _build_matrix(
     shape = list(parts[0].shape)
     if len(shape) > 1:
         shape[1] = sum(part.shape[1] for part in parts)
-    matrix = torch.empty(
-        shape, dtype=dtype or _common_dtype(parts), pin_memory=spec.placement.is_final_pinned
-    )
+    stays_pinned = spec.placement.pin and spec.placement.device is None
+    matrix = torch.empty(shape, dtype=dtype or _common_dtype(parts), pin_memory=stays_pinned)
     if len(shape) == 1:
         return matrix.copy_(parts[0])
     start = 0
