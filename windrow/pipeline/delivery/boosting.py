@@ -121,8 +121,7 @@ def _make_lightgbm_dataset(
             if isinstance(index, list):
                 return np.stack([self[each] for each in index])
             at, row = divmod(int(index), batch_rows)
-            values: NDArray[Any] = self._batch(at)[row]
-            return values
+            return self._batch(at)[row]
 
         def _rewind(self) -> None:
             # a shard has one iterator at a time

@@ -58,8 +58,7 @@ def to_jax(batch: pa.RecordBatch, spec: JaxSpec) -> dict[str, Any]:
     cast = {name: _cast(array, name, spec) for name, array in arrays.items()}
     if spec.sharding is None:
         # one call for all columns
-        placed: dict[str, Any] = spec.jax.device_put(cast)
-        return placed
+        return spec.jax.device_put(cast)
     return {name: _place(array, name, spec) for name, array in cast.items()}
 
 

@@ -15,7 +15,7 @@ from windrow.pipeline.plan.explanation import Explanation, format_count
 from windrow.pipeline.plan.job import Job, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.mesh_place import MeshPlace
-from windrow.pipeline.plan.mixture_legs import describe_sources
+from windrow.pipeline.plan.mixture import Mixture
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.tasks.map_batches import MapBatches
@@ -28,6 +28,7 @@ from windrow.shuffle.order.shard_assignment import Equal, ShardAssignment
 _FEW_BLOCKS = 8
 # Assumed where no batch size is given: the default of iter_batches.
 _DEFAULT_BATCH_ROWS = 256
+_SHOWN_SOURCES = 10
 
 
 def explain_job(
@@ -70,7 +71,7 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         order_version=order_version(cuts_row_groups=job.source.identity().cuts_row_groups),
         executor=resources.executor,
         source="" if job.mixture is not None else job.source.describe(),
-        sources="" if job.mixture is None else describe_sources(job.mixture),
+        sources="" if job.mixture is None else _describe_sources(job.mixture),
         round_rows=0 if job.mixture is None else job.mixture.round_rows,
         schema_changes=schema_changes(job.source),
         rows=rows,
@@ -100,6 +101,20 @@ def explain_program(program: Program, resources: Resources, batch_rows: int | No
         replicas=program.replicas,
         rank_bytes=int(blocks.decoded_bytes.sum()) // program.shards,
     )
+
+
+def _describe_sources(mixture: Mixture) -> str:
+    """The sources in words: their shares at the start, the rows of a pass, and how often they are read."""
+    shares = mixture.shares.at(0)
+    found, what = [], "rows" if mixture.seq_len is None else "sequences"
+    for source in mixture.sources[:_SHOWN_SOURCES]:
+        times = "endlessly" if source.passes is None else format_count(source.passes, "time")
+        share = f"{100 * shares.get(source.name, 0.0):.3g} %"
+        found.append(f"{source.name} {share} ({source.pass_rows:,} {what}, {times})")
+    more = len(mixture.sources) - len(found)
+    changes = len(mixture.shares.phases) - 1
+    text = "; ".join(found) + (f"; and {more:,} more" if more > 0 else "")
+    return text + (f"; {format_count(changes, 'change')} of shares" if changes else "")
 
 
 def _describe_stages(job: Job) -> str:

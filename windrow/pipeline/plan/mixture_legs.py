@@ -27,8 +27,6 @@ from windrow.shuffle.order.sequence_places import SequencePlaces
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.window_order import WindowOrder
 
-_SHOWN_SOURCES = 10
-
 
 class MixtureLegs:
     """By epoch, the legs that have been opened in this process.
@@ -190,21 +188,3 @@ class MixtureLegs:
             divided, numbered = divide_sequences_of_source(leg, needed, documents, assignment, layouts)
             return WindowPlaces(plan, laid_out, divided, before, numbered)
         return WindowPlaces(plan, laid_out, layouts, before, documents, sequences=sequences)
-
-
-def describe_sources(mixture: Mixture) -> str:
-    """The sources in words: their shares at the start, the rows of a pass, and how often they are read."""
-    shares = mixture.shares.at(0)
-    found, what = [], "rows" if mixture.seq_len is None else "sequences"
-    for source in mixture.sources[:_SHOWN_SOURCES]:
-        times = (
-            "endlessly"
-            if source.passes is None
-            else f"{source.passes:,} time{'s' if source.passes != 1 else ''}"
-        )
-        share = f"{100 * shares.get(source.name, 0.0):.3g} %"
-        found.append(f"{source.name} {share} ({source.pass_rows:,} {what}, {times})")
-    more = len(mixture.sources) - len(found)
-    changes = len(mixture.shares.phases) - 1
-    text = "; ".join(found) + (f"; and {more:,} more" if more > 0 else "")
-    return text + (f"; {changes:,} change{'s' if changes != 1 else ''} of shares" if changes else "")

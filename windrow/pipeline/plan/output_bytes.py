@@ -93,8 +93,7 @@ class OutputEstimate:
 
 def _allocated_bytes(output_bytes: NDArray[np.float64]) -> NDArray[np.int64]:
     """(blocks,) bytes of map outputs as they are allocated, given those of their rows."""
-    held: NDArray[np.int64] = (output_bytes * _ROUNDING).astype(np.int64) + _BLOCK_BYTES
-    return held
+    return (output_bytes * _ROUNDING).astype(np.int64) + _BLOCK_BYTES
 
 
 def _extra_row_bytes(job: Job) -> int:

@@ -30,7 +30,9 @@ def processes_bytes(program: Program, resources: Resources) -> int:
     job, shards = program.job, len(program.members)
     hosts = resources.replica_nodes if program.replicas > 1 else 0
     trainers = shards * (program.replicas * resources.shard_bytes + hosts * resources.worker_bytes)
-    before = (stage for stage in job.before if not (_is_ray(resources) and isinstance(stage.pool, CorePool)))
+    # on Ray, tasks run in processes already
+    is_on_ray = not resources.limit_covers_all
+    before = (stage for stage in job.before if not (is_on_ray and isinstance(stage.pool, CorePool)))
     workers = sum(_most(stage, resources) for stage in (*before, *job.after))
     pools = workers * max(resources.worker_bytes, PROCESS_BYTES)
     return resources.processes_bytes + trainers + pools
@@ -45,8 +47,3 @@ def extra_runs(stages: Iterable[MapBatches], shards: int, resources: Resources) 
 def _most(stage: MapBatches, resources: Resources) -> int:
     # where tasks wait for object storage, there are several workers a core
     return 0 if stage.pool is None else stage.pool.sizes(round(resources.workers * resources.task_cpus))[1]
-
-
-def _is_ray(resources: Resources) -> bool:
-    # tasks run in processes already
-    return not resources.limit_covers_all

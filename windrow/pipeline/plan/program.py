@@ -165,8 +165,7 @@ class Program:
         if self.legs is not None:
             return self.legs.round_starts(epoch)
         plan = self.plan(epoch)
-        starts: NDArray[np.int64] = np.append(0, np.cumsum(self.stored_rows[plan.blocks]))[plan.starts]
-        return starts
+        return np.append(0, np.cumsum(self.stored_rows[plan.blocks]))[plan.starts]
 
     def locate(self, epoch: int, row: int) -> Cursor:
         """The cursor at a row of an epoch whose row counts are known; at its end, the next epoch's first."""
@@ -313,10 +312,6 @@ class Program:
         run_rows = self.run_rows(assignment.batch_size)
         if self.legs is not None:
             return self.legs.place(work, rows, assignment, destinations, run_rows, lengths, measures)
-        first, stop = counts.first_row(work.window), counts.first_row(work.window + 1)
-        assert first is not None, "rows are counted before they are placed"
-        assert stop is not None, "rows are counted before they are placed"
-        plan, key = self.parts(work.epoch, work.window), (work.epoch, work.window)
         lay_out = partial(lay_out_steps, destinations=destinations, run_rows=run_rows, slices=slices)
         if self.job.packing is not None and assignment.balance is not None:
             counted = DividedEpoch(work.epoch, counts, assignment, lengths, total)
@@ -324,6 +319,9 @@ class Program:
         if measures is not None:
             measured = DividedEpoch(work.epoch, counts, assignment, measures, total)
             return self._measured.place(measured, work.window, lay_out)
+        first, stop = counts.first_row(work.window), counts.first_row(work.window + 1)
+        assert first is not None, "rows are counted before they are placed"
+        assert stop is not None, "rows are counted before they are placed"
         layouts = tuple(
             WindowRuns(
                 assignment=assignment,
@@ -336,7 +334,10 @@ class Program:
             )
             for shards in destinations
         )
-        return place_window(self.job, plan, key, layouts=layouts, rows=rows, lengths=lengths, keys=keys)
+        key = work.epoch, work.window
+        return place_window(
+            self.job, self.parts(*key), key, layouts=layouts, rows=rows, lengths=lengths, keys=keys
+        )
 
     def task(
         self,

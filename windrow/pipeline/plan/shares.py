@@ -272,8 +272,7 @@ def as_fraction(value: Any) -> Fraction | None:
 def _check_unit(unit: Any) -> Unit:
     if unit not in get_args(Unit):
         raise PlanError(f"unit={unit!r} must be 'steps', 'rows' or 'tokens'")
-    found: Unit = unit
-    return found
+    return unit
 
 
 def _normalised(shares: Sequence[tuple[str, Fraction]]) -> dict[str, Fraction]:

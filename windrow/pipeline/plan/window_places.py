@@ -97,8 +97,7 @@ class EpochParts:
 
     def are_known(self, rows: Ints) -> NDArray[np.bool_]:
         """(parts,) whether the row counts of all blocks of a part are known, so not negative."""
-        known: NDArray[np.bool_] = np.minimum.reduceat(rows[self.plan.blocks], self.starts[:-1]) >= 0
-        return known
+        return np.minimum.reduceat(rows[self.plan.blocks], self.starts[:-1]) >= 0
 
 
 def cut_parts(plan: EpochPlan, sizes: Ints, part_bytes: int) -> EpochParts:

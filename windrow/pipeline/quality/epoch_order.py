@@ -32,8 +32,7 @@ class EpochOrder:
     @cached_property
     def window_starts(self) -> Ints:
         """(windows + 1,) the first row of each window in the epoch, and their total."""
-        starts: Ints = np.append(0, np.cumsum(self.counts[self.plan.blocks]))[self.plan.starts]
-        return starts
+        return np.append(0, np.cumsum(self.counts[self.plan.blocks]))[self.plan.starts]
 
     @cached_property
     def window_of_block(self) -> Ints:
@@ -75,8 +74,7 @@ class EpochOrder:
             within = order.stored_rows(rows)
         at = np.searchsorted(before, within, side="right") - 1
         of_blocks = blocks[at]
-        stored: Ints = within - before[at] + self.block_ends[of_blocks] - self.counts[of_blocks]
-        return stored
+        return within - before[at] + self.block_ends[of_blocks] - self.counts[of_blocks]
 
 
 def full_order(counts: Ints, seed: int) -> EpochOrder:

@@ -106,8 +106,7 @@ def count_distinct(groups: Ints) -> Ints:
     [2, 1]
     """
     ordered = np.sort(groups, axis=1)
-    distinct: Ints = 1 + np.count_nonzero(np.diff(ordered, axis=1), axis=1)
-    return distinct
+    return 1 + np.count_nonzero(np.diff(ordered, axis=1), axis=1)
 
 
 def find_entropy(places: Ints) -> float:
@@ -158,15 +157,11 @@ def meet_again(stored: Ints, order: EpochOrder) -> float:
     if order.row_seed is None:
         firsts = order.block_ends - order.counts
         places = order.first_of_block[blocks] + stored.ravel() - firsts[blocks]
-        met = _pairs(_count_pairs(of_batch, places // size)[2])
+        rows = _count_pairs(of_batch, places // size)[2]
+        met = float((rows * (rows - 1.0) / 2).sum())
     else:
         met = _expect_meetings(of_batch, order.window_of_block[blocks], order.window_starts, size)
-    return float(met) / (batches * size * (size - 1) / 2)
-
-
-def _pairs(counts: NDArray[np.generic]) -> float:
-    many = counts.astype(np.float64)
-    return float((many * (many - 1) / 2).sum())
+    return met / (batches * size * (size - 1) / 2)
 
 
 def _count_pairs(left: Ints, right: Ints) -> tuple[Ints, Ints, Ints]:

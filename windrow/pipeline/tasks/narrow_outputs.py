@@ -76,8 +76,7 @@ def _find_rows(output: MapOutput, wanted: Wanted, places: NDArray[np.int64]) -> 
     kept = start >= 0
     if tokens is not None:
         kept &= tokens[(start + output.places[starts[0] : starts[-1]]) % len(tokens)]
-    found: NDArray[np.int64] = np.flatnonzero(kept) + starts[0]
-    return found
+    return np.flatnonzero(kept) + starts[0]
 
 
 def fill_run(

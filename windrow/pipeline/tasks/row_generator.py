@@ -115,8 +115,7 @@ class RowGenerator:
         self, low: Any = 0.0, high: Any = 1.0, size: int | tuple[int, ...] | None = None
     ) -> NDArray[np.float64]:
         r"""(rows, \*size) float64, uniform in [low, high)."""
-        found: NDArray[np.float64] = low + (np.asarray(high) - low) * self._doubles(_shape(size))
-        return found
+        return low + (np.asarray(high) - low) * self._doubles(_shape(size))
 
     def normal(
         self, loc: Any = 0.0, scale: Any = 1.0, size: int | tuple[int, ...] | None = None
@@ -126,8 +125,7 @@ class RowGenerator:
         # Box-Muller; 1 - u is never 0
         pairs = self._doubles((*shape, 2))
         radius = np.sqrt(-2.0 * np.log1p(-pairs[..., 0]))
-        found: NDArray[np.float64] = loc + scale * radius * np.cos(2.0 * np.pi * pairs[..., 1])
-        return found
+        return loc + scale * radius * np.cos(2.0 * np.pi * pairs[..., 1])
 
     def integers(
         self, low: int, high: int | None = None, size: int | tuple[int, ...] | None = None

@@ -101,22 +101,20 @@ def to_tensors(batch: pa.RecordBatch, spec: TensorSpec, mover: Mover | None = No
     names = batch.schema.names
     listed = [name for name in names if is_tensor_list(batch.schema.field(name).type)]
     plain = [name for name in names if name not in listed] if listed else names
-    tensors: dict[str, Any]
     tensors, offsets = column_tensors(batch, plain, spec.ragged)
     dtypes = spec.dtypes_of(names)
     if not offsets and not listed:
         return mover.move(tensors, dtypes)
-    for name in listed:
-        tensors[name] = _tensor_list(batch.column(name), name, dtypes.pop(name, None))
     found: dict[str, Any] = {}
     for name in names:
-        tensor = tensors[name]
-        if name in offsets:
+        if name in listed:
+            found[name] = _tensor_list(batch.column(name), name, dtypes.pop(name, None))
+        elif name in offsets:
             # cast here, since a padding value has to be one of the dtype
-            cast = tensor.to(dtypes.pop(name, tensor.dtype))
+            cast = tensors[name].to(dtypes.pop(name, tensors[name].dtype))
             found |= to_ragged(name, cast, offsets[name], spec.ragged.format_of(name))
         else:
-            found[name] = tensor
+            found[name] = tensors[name]
     return mover.move(found, dtypes, nest)
 
 

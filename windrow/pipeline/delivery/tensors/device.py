@@ -142,8 +142,7 @@ class CudaCopies:
         """Return an event behind the work that this thread has enqueued."""
         import torch
 
-        event: Event = torch.cuda.current_stream(self._device).record_event()
-        return event
+        return torch.cuda.current_stream(self._device).record_event()
 
 
 @lru_cache

@@ -87,10 +87,6 @@ def _first_part(
         return next(parts, None), parts
 
 
-def _immutable_table(table: pa.Table) -> pa.Table:
-    return pa.Table.from_arrays([as_immutable(column) for column in table.columns], schema=table.schema)
-
-
 @dataclass(frozen=True, eq=False)
 class _CachedPart:
     """A cached table with its column statistics, and a schema object shared by all parts."""
@@ -176,7 +172,8 @@ class CachingReader:
             table = self._ahead.read(at)
             if self._should_cache(at):
                 # transforms get the same read-only columns as in later epochs
-                table = _immutable_table(table.combine_chunks())
+                columns = [as_immutable(column) for column in table.combine_chunks().columns]
+                table = pa.Table.from_arrays(columns, schema=table.schema)
                 self._add_to_cache(at, [table])
             return table
 

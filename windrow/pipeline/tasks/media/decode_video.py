@@ -79,7 +79,8 @@ class DecodeVideo(ColumnDecoder):
         return image if quarters == 0 else image.transpose(pillow.Transpose[f"ROTATE_{90 * quarters}"])
 
     def _fit(self, pillow: Any, image: Any, draws: Draws) -> NDArray[Any]:
-        window = self.framing.window(*image.size, draws)
+        width, height = image.size
+        window = self.framing.window(width, height, draws)
         made = self.pixels.convert(image)
         return to_array(frame_image(pillow, made, self.framing, draws, window, (1.0, 1.0)))
 
@@ -95,8 +96,7 @@ def choose_frames(count: int, frames: int, sampling: Sampling, stride: int, draw
     if sampling in ("uniform", "random"):
         within = np.full(frames, 0.5) if draws is None else draws[:frames]
         places = (np.arange(frames) + within) * count / frames
-        found: list[int] = np.minimum(places.astype(np.int64), count - 1).tolist()
-        return found
+        return np.minimum(places.astype(np.int64), count - 1).tolist()
     spare = max(0, count - ((frames - 1) * stride + 1))
     start = spare // 2 if draws is None else int(draws[0] * (spare + 1))
     return [min(start + step * stride, count - 1) for step in range(frames)]

@@ -63,8 +63,7 @@ class PythonTokenizer:
             padding=False,
             return_attention_mask=False,
         )
-        ids: list[list[int]] = found["input_ids"]
-        return ids
+        return found["input_ids"]
 
 
 @lru_cache(_PARSED)
@@ -181,8 +180,7 @@ class TokenizeText(RowFunction):
         column = table.column(self.column)
         if not holds_text(column.type):
             raise TypeError(f"column {self.column!r} {describe_wrong_text(self.column, column.type)}")
-        texts: list[str | None] = column.to_pylist()
-        return texts
+        return column.to_pylist()
 
     def _encode(self, texts: Sequence[str | None]) -> list[NDArray[Any] | None]:
         present = [text for text in texts if text is not None]
