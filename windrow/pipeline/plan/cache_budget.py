@@ -29,9 +29,9 @@ def share_memory(job: Job, budget: Budget, *, limit_covers_all: bool) -> int:
     # with estimated sizes the limit of the windows is all remaining memory, far more than they will need
     windows = budget.windows_limit_bytes if budget.exact else budget.windows_bytes * 5 // 4
     left = budget.limit_bytes - reserved - windows if budget.slices == 1 else 0
-    requested = (
-        int(max(0, left) * _USABLE_SHARE) if job.options.cache_bytes is None else job.options.cache_bytes
-    )
+    requested = job.options.cache_bytes
+    if requested is None:
+        requested = int(max(0, left) * _USABLE_SHARE)
     return min(requested, int(blocks.memory_bytes.sum() * _SIZE_MARGIN)) if blocks.bytes_exact else requested
 
 
@@ -51,12 +51,10 @@ def describe_cache(job: Job, memory_bytes: int) -> str:
         return ""
     if job.cache is None:
         return "none: a single epoch reads no block twice"
+    if job.cache == "memory" and not memory_bytes:
+        return "none: windows leave no memory for it"
     if job.cache == "memory":
-        return (
-            f"memory, {_format_amount(job, memory_bytes)}"
-            if memory_bytes
-            else "none: windows leave no memory for it"
-        )
+        return f"memory, {_format_amount(job, memory_bytes)}"
     lifetime = ", kept for later jobs" if options.keep_cache else ""
     limit = options.cache_bytes
     amount = "up to half of what is free" if limit is None else _format_amount(job, limit)

@@ -142,11 +142,9 @@ def _describe_pool(stage: MapBatches) -> str:
 
 
 def _last_step_rows(assignment: ShardAssignment, total: int) -> int:
-    return (
-        sum(assignment.rest_share(total, shard)[1] for shard in range(assignment.shards))
-        if assignment.rest_rows(total)
-        else 0
-    )
+    if not assignment.rest_rows(total):
+        return 0
+    return sum(assignment.rest_share(total, shard)[1] for shard in range(assignment.shards))
 
 
 def _filled_windows(plan: EpochPlan) -> int:

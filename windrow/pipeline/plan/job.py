@@ -136,9 +136,8 @@ class Job:
     before: tuple[MapBatches, ...] = ()  # transforms before the shuffle
     after: tuple[MapBatches, ...] = ()
     options: Options = field(default_factory=Options)
-    on_demand: bool = (
-        False  # whether each epoch starts only when requested: nothing of the next is prefetched
-    )
+    # whether each epoch starts only when requested: nothing of the next is prefetched
+    on_demand: bool = False
     seed_drawn: bool = False  # whether the seed was drawn at random, so that a state can replace it
     launch: Launch = Launch()  # the processes that share memory and cores with this one
     # Packs shuffled documents into sequences. Tokens are then the rows that are counted, placed and assigned.

@@ -64,9 +64,9 @@ class MixedSource:
 
     def window_key(self, window: SourceWindow) -> bytes | None:
         """The key of the order of a window's rows; None: stored order."""
-        return (
-            None if self.row_seed is None else derive_key(self.row_seed, "rows", window.epoch, window.window)
-        )
+        if self.row_seed is None:
+            return None
+        return derive_key(self.row_seed, "rows", window.epoch, window.window)
 
     def windows(self, first_row: int) -> Iterator[SourceWindow]:
         """The windows that have rows from ``first_row`` of the source on, pass after pass."""

@@ -182,14 +182,13 @@ class MixtureLeg:
         if point.shares is not None:
             yield point.row, _MAX_ROWS, np.array(point.shares, np.int64)
             return
-        begins = list(
-            phase_starts(mixture.shares, row=point.steps_row, steps=point.steps, step_rows=self._step_rows)
-        )
-        place = point.steps if mixture.shares.unit == "steps" else point.steps_row
-        current = mixture.shares.phase_at(place)
-        if current and point.row < point.steps_row and mixture.shares.phases[current].start == place:
+        shares, row, steps = mixture.shares, point.steps_row, point.steps
+        begins = list(phase_starts(shares, row=row, steps=steps, step_rows=self._step_rows))
+        place = steps if shares.unit == "steps" else row
+        current = shares.phase_at(place)
+        if current and point.row < row and shares.phases[current].start == place:
             # the one before held up to here
-            begins.insert(0, (point.row, mixture.shares.phases[current - 1]))
+            begins.insert(0, (point.row, shares.phases[current - 1]))
         # the first one holds since the shares last changed
         begins[0] = point.row, begins[0][1]
         ends = [*(begin for begin, _ in begins[1:]), _MAX_ROWS]
@@ -290,9 +289,8 @@ class MixtureLeg:
         """Whether this leg, which has been planned, holds what a leg from ``row`` on would."""
         if not self.row <= row <= self.stop or step_rows != self._step_rows:
             return False
-        if (row - point.steps_row) - (row - self.point.steps_row) != (
-            self.point.steps - point.steps
-        ) * step_rows:
+        # both number the steps from there on alike
+        if self.point.steps_row - point.steps_row != (self.point.steps - point.steps) * step_rows:
             return False
         if (row, point) == (self.row, self.point):
             return True

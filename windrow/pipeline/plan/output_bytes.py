@@ -58,10 +58,9 @@ class OutputEstimate:
         where blocks are held whole, as read.
         """
         blocks = self.job.source.blocks
-        is_packed = blocks.packed_bytes is not None and bool(
-            (blocks.packed_bytes < blocks.memory_bytes).any()
-        )
-        return is_packed and not self.job.holds_blocks and not self.job.before
+        if blocks.packed_bytes is None or self.job.holds_blocks or self.job.before:
+            return False
+        return bool((blocks.packed_bytes < blocks.memory_bytes).any())
 
     @cached_property
     def held_bytes(self) -> NDArray[np.int64]:
@@ -74,10 +73,9 @@ class OutputEstimate:
     @cached_property
     def output_bytes(self) -> NDArray[np.float64]:
         """(blocks,) the same without rounding of allocations: the bytes that cross between nodes."""
-        packed = self.job.source.blocks.packed_bytes
-        return self._shared_bytes(
-            packed if self.packs and packed is not None else self.job.source.blocks.memory_bytes
-        )
+        blocks = self.job.source.blocks
+        packed = blocks.packed_bytes if self.packs else None
+        return self._shared_bytes(blocks.memory_bytes if packed is None else packed)
 
     @property
     def unpacked_bytes(self) -> NDArray[np.int64]:

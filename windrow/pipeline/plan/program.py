@@ -66,9 +66,8 @@ class Program:
     shards: int  # that every epoch is assigned to
     equal: Equal  # how the last step is assigned
     members: tuple[int, ...]  # the shards that are served here: all, or the single one of this process
-    part_bytes: int | None = (
-        None  # decoded bytes per task; None: `TASK_BYTES`. The order does not depend on it
-    )
+    # decoded bytes per task; None: `TASK_BYTES`. The order does not depend on it
+    part_bytes: int | None = None
     workers: int = 1  # the processes that divide each trainer's stream, see `ShardAssignment`
     replicas: int = 1  # the readers that get the same rows, of each shard
 
@@ -212,14 +211,12 @@ class Program:
 
     @cached_property
     def _epoch_parts(self) -> Callable[[int], EpochParts]:
-        plan, task_bytes, blocks = self.plan, self.task_bytes, self.job.source.blocks
-        sizes = (
-            blocks.memory_bytes
-            if blocks.files is None
-            else blocks.memory_bytes + _FILE_BYTES * (blocks.files - 1)
-        )
         if self.legs is not None:
             return self.legs.parts_of
+        plan, task_bytes, blocks = self.plan, self.task_bytes, self.job.source.blocks
+        sizes = blocks.memory_bytes
+        if blocks.files is not None:
+            sizes = sizes + _FILE_BYTES * (blocks.files - 1)
         return lru_cache(_CACHED_EPOCHS)(lambda epoch: cut_parts(plan(epoch), sizes, task_bytes))
 
     @cached_property
@@ -279,9 +276,8 @@ class Program:
         stages = _MAP if is_counted else _READ_THEN_PLACE
         window_tokens = None
         if budget is not None and measures is not None:
-            window_tokens = lru_cache(None)(
-                partial(count_window_tokens, partial(self.parts, epoch), measures, budget)
-            )
+            plan = partial(self.parts, epoch)
+            window_tokens = lru_cache(None)(partial(count_window_tokens, plan, measures, budget))
         count_rows = partial(parts.count_sequence_rows, lengths, self.job.sequence_rows)
         return EpochShape(
             windows=windows,

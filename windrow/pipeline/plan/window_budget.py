@@ -72,9 +72,8 @@ class Budget:
     windows_bytes: int
     windows_limit_bytes: int
     runs_bytes: int  # runs and batches made ahead of the trainers
-    tasks_bytes: (
-        int  # what running tasks hold beside their outputs: decoded blocks, rows that are sent to replicas
-    )
+    # what running tasks hold beside their outputs: decoded blocks, rows that are sent to replicas
+    tasks_bytes: int
     limit_bytes: int  # the memory limit
     slices: int  # that map outputs are cut into
     # Whole windows that fit at the same time; with 1 the next window is prepared slice by slice
@@ -156,9 +155,8 @@ class Budget:
         runs_bytes, tasks_bytes, limit = self.runs_bytes, self.tasks_bytes, self.windows_limit_bytes
         if self.overhead is not None:
             runs_bytes = max(runs_bytes, self.overhead.runs_bytes(sizes.row_bytes))
-            block_bytes = max(
-                0, self.overhead.blocks_bytes(sizes.stored_row_bytes, 1) - self.overhead.block_bytes
-            )
+            measured_bytes = self.overhead.blocks_bytes(sizes.stored_row_bytes, 1)
+            block_bytes = max(0, measured_bytes - self.overhead.block_bytes)
             tasks_bytes += block_bytes * self.overhead.tasks
             if self.shared:
                 limit = max(0, limit - (runs_bytes - self.runs_bytes) - block_bytes)

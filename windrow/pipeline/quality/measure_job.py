@@ -87,9 +87,8 @@ def choose_batches(total: int, batch_rows: int, windows: int) -> BatchSample:
     touched = max(1, each * size * windows // total)
     chosen = max(1, min(segments, _MAX_SEGMENTS, _MAX_ROWS // (each * size), _MAX_WINDOWS // touched))
     # one in each of equally large parts of the epoch
-    raw = np.random.Philox(key=int.from_bytes(derive_key(0, "report", 0, 0)[:16], "little")).random_raw(
-        chosen
-    )
+    key = int.from_bytes(derive_key(0, "report", 0, 0)[:16], "little")
+    raw = np.random.Philox(key=key).random_raw(chosen)
     parts = np.arange(chosen + 1, dtype=object) * segments // chosen
     places = [
         int(first + draw % (stop - first))

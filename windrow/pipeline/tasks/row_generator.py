@@ -49,9 +49,8 @@ class StoredRows:
     def generator(self, stage: int, start: int, rows: int, *, changes_rows: bool) -> RowGenerator:
         positions = np.arange(start, start + rows, dtype=np.uint64)
         positions += np.uint64(self.block << _ROW_BITS)
-        return RowGenerator(
-            _derive(self.seed, 0 if changes_rows else self.epoch, f"stored {stage}"), positions
-        )
+        epoch = 0 if changes_rows else self.epoch
+        return RowGenerator(_derive(self.seed, epoch, f"stored {stage}"), positions)
 
     def find(self, row: int) -> FailedRow | None:
         return FailedRow(row, block=self.block)

@@ -48,11 +48,9 @@ def to_arrow(values: Any, preferred: pa.DataType | None, *, nan_is_null: bool = 
     """
     if preferred is not None and is_variable_tensor(preferred):
         tensors = _variable_column(values, preferred)
-        return (
-            pa.chunked_array([tensors])
-            if tensors is not None
-            else to_arrow(values, None, nan_is_null=nan_is_null)
-        )
+        if tensors is None:
+            return to_arrow(values, None, nan_is_null=nan_is_null)
+        return pa.chunked_array([tensors])
     if isinstance(preferred, pa.BaseExtensionType) and not isinstance(preferred, pa.FixedShapeTensorType):
         column = to_arrow(values, preferred.storage_type, nan_is_null=nan_is_null)
         return column.cast(preferred) if column.type == preferred.storage_type else column
@@ -76,19 +74,16 @@ def _variable_column(values: Any, preferred: pa.DataType | None) -> pa.Array | N
     arrays = list(values)
     present = [array for array in arrays if array is not None]
     if not present or not all(isinstance(array, np.ndarray) for array in present):
-        return (
-            to_tensor_column(arrays, preferred) if arrays and not present and preferred is not None else None
-        )
+        all_missing = bool(arrays) and not present
+        return to_tensor_column(arrays, preferred) if all_missing and preferred is not None else None
     dims, dtypes = {array.ndim for array in present}, {array.dtype for array in present}
     ndim, dtype = dims.pop(), np.result_type(*dtypes)
     least = 2 if preferred is None else min(2, tensor_ndim(preferred))
     if dims or ndim < least or dtype.kind not in "biuf":
         return None
     kind = variable_tensor(pa.from_numpy_dtype(dtype), ndim)
-    if preferred is not None and (tensor_value_type(preferred), tensor_ndim(preferred)) == (
-        tensor_value_type(kind),
-        ndim,
-    ):
+    alike = preferred is not None and tensor_ndim(preferred) == ndim
+    if alike and tensor_value_type(preferred) == tensor_value_type(kind):
         kind = preferred
     return to_tensor_column(arrays, kind)
 
@@ -205,9 +200,8 @@ def _leaf(array: NDArray[Any], preferred: pa.DataType | None) -> pa.Array:
 
 def _tensor_column(stored: NDArray[Any], preferred: pa.FixedShapeTensorType) -> pa.Array:
     shape = (len(stored), math.prod(stored.shape[1:]))
-    return pa.ExtensionArray.from_storage(
-        preferred, _nested(_leaf(stored, preferred.value_type), shape, preferred.storage_type)
-    )
+    storage = _nested(_leaf(stored, preferred.value_type), shape, preferred.storage_type)
+    return pa.ExtensionArray.from_storage(preferred, storage)
 
 
 def _from_some_tensors(values: Any, preferred: pa.FixedShapeTensorType, nan_is_null: bool) -> pa.Array:

@@ -109,9 +109,8 @@ class JobStore:
         if content is None:
             raise CorruptCachedBlockError("the file has been truncated")
         mapping = block, extent
-        tables = decode_block(
-            content, self._make_key(block, extent.token), verify=mapping not in self._verified
-        )
+        key = self._make_key(block, extent.token)
+        tables = decode_block(content, key, verify=mapping not in self._verified)
         # no other process can write to an arena, so one verification is enough
         self._verified.add(mapping)
         return tables

@@ -46,9 +46,8 @@ class DecodeAudio(ColumnDecoder):
     def empty_column(self, rows: int) -> MadeColumn:
         if self.samples is not None:
             return FixedColumn(rows, self._shape(self.samples), _FLOAT32)
-        return VariableColumn(
-            pa.list_(pa.float32()) if self.channels == 1 else variable_tensor(pa.float32(), 2)
-        )
+        mono = pa.list_(pa.float32())
+        return VariableColumn(mono if self.channels == 1 else variable_tensor(pa.float32(), 2))
 
     def decode(self, data: Any, draws: Draws) -> NDArray[Any]:
         parts = [frame.to_ndarray() for frame in self._frames(data)]
