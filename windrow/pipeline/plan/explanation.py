@@ -153,7 +153,7 @@ class Explanation:
         return format_value(
             format_paragraph(head, is_title=True),
             format_table(facts, names=True),
-            format_table([(text, size) for text, size in memory], ["memory", "peak"]),
+            format_table(memory, ["memory", "peak"]),
             *map(format_paragraph, warnings),
         )
 
@@ -248,18 +248,18 @@ class Explanation:
         """What takes memory, and how much."""
         budget = self.budget
         windows = budget.windows_limit_bytes if budget.exact else budget.windows_bytes
-        sizes = {
-            format_count(budget.windows, "window"): windows,
-            "runs": budget.runs_bytes,
-            "tasks": budget.tasks_bytes,
-        }
-        others = {
-            "cache": budget.cache_bytes,
-            "reuse": budget.reuse_bytes,
-            "processes": budget.processes_bytes,
-        }
-        sizes.update((name, size) for name, size in others.items() if size)
-        return [(name, format_bytes(size)) for name, size in sizes.items()]
+        sizes = [
+            (format_count(budget.windows, "window"), windows),
+            ("runs", budget.runs_bytes),
+            ("tasks", budget.tasks_bytes),
+        ]
+        others = [
+            ("cache", budget.cache_bytes),
+            ("reuse", budget.reuse_bytes),
+            ("processes", budget.processes_bytes),
+        ]
+        sizes += [(name, size) for name, size in others if size]
+        return [(name, format_bytes(size)) for name, size in sizes]
 
     def _format_total(self) -> str:
         return ("≤ " if self.budget.exact else "about ") + format_bytes(self.budget.total_bytes)

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.pipeline.plan.mixture import MixtureLeg, NeededWindow
+from windrow.pipeline.plan.window_places import cost_documents
 from windrow.pipeline.tasks.task import Documents
 from windrow.shuffle.order.divided_rounds import DividedRounds, lay_out_rounds
 from windrow.shuffle.order.mixed_steps import SourceRows, divide_source
 from windrow.shuffle.order.round_runs import RoundRuns, find_rows
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-from windrow.shuffle.order.step_sequences import find_sequences, sequence_costs
+from windrow.shuffle.order.step_sequences import find_sequences
 from windrow.shuffle.order.window_order import cut_documents
 
 Ints = NDArray[np.int64]
@@ -61,9 +62,7 @@ def divide_sequences_of_source(
     assert assignment.balance is not None, "sequences are divided by cost"
     seq_len = assignment.sequence_rows
     source, window, stretches = leg.mixture.sources[needed.source], needed.window, leg.stretches_of(needed)
-    starts = np.concatenate([np.zeros(0, np.int64), *(each.starts for each in documents)])
-    lengths = np.concatenate([np.zeros(0, np.int32), *(each.lengths for each in documents)])
-    span = window.before, window.before + int(lengths.sum())
+    span = window.before, window.before + sum(int(each.lengths.sum()) for each in documents)
     low, high = find_sequences(span, seq_len)
     numbers = np.arange(low, high, dtype=np.int64)
     begins = numbers * seq_len
@@ -75,7 +74,7 @@ def divide_sequences_of_source(
         needed.source,
         leg.rows_before,
         rows,
-        costs=sequence_costs(assignment.balance, span, starts, lengths, seq_len),
+        costs=cost_documents(assignment.balance, span, documents, seq_len),
         is_shared=tokens < seq_len,
     )
     divided = divide_source(assignment.of_sequences, own, leg.stop, leg.mixture.round_rows)

@@ -138,10 +138,8 @@ class MixtureLeg:
     def _plan_stretches(self) -> Iterator[Stretch]:
         mixture, at = self.mixture, self.point.row
         counts = np.array(self.point.counts, np.int64)
-        limits = np.array(
-            [_MAX_ROWS if source.total_rows is None else source.total_rows for source in mixture.sources],
-            np.int64,
-        )
+        totals = [source.total_rows for source in mixture.sources]
+        limits = np.array([_MAX_ROWS if total is None else total for total in totals], np.int64)
         budget, horizon = self._work_budget, None
         for begin, stop, weights in self._phases():
             at = max(at, begin)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.neighbouring_windows import DividedEpoch, LatestWindows, LayOut, gather_windows
-from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan, order_documents
+from windrow.pipeline.plan.window_places import WindowPlaces, WindowPlan, cost_documents, order_documents
 from windrow.pipeline.tasks.task import Documents
-from windrow.shuffle.order.step_sequences import divide_sequences, find_sequences, sequence_costs
+from windrow.shuffle.order.step_sequences import divide_sequences, find_sequences
 from windrow.shuffle.order.window_order import WindowOrder, cut_documents
 
 Ints = NDArray[np.int64]
@@ -55,9 +55,7 @@ class CostedSequences:
         if counted is None:
             return None
         order, documents = order_documents(self._job, key, rows[0], counted)
-        starts = np.concatenate([np.zeros(0, np.int64), *(each.starts for each in documents)])
-        lengths = np.concatenate([np.zeros(0, np.int32), *(each.lengths for each in documents)])
-        costs = sequence_costs(epoch.balance, rows, starts, lengths, epoch.assignment.sequence_rows)
+        costs = cost_documents(epoch.balance, rows, documents, epoch.assignment.sequence_rows)
         return _Window(rows, order, documents, costs)
 
     def _find_costs(self, epoch: DividedEpoch, window: int) -> tuple[_Window, int, NDArray[np.float64]]:

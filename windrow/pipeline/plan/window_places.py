@@ -14,6 +14,7 @@ from windrow.core.cached_properties import cached_property
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.tasks.list_limit import ListLimit
 from windrow.pipeline.tasks.task import Documents, Ordering
+from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.best_fit import count_sequences, pack_documents, sequences_key
 from windrow.shuffle.order.divided_rounds import DividedRounds
 from windrow.shuffle.order.epoch_plan import EpochPlan
@@ -21,6 +22,7 @@ from windrow.shuffle.order.round_runs import RoundRuns
 from windrow.shuffle.order.runs import WindowRuns
 from windrow.shuffle.order.sequence_places import SequencePlaces
 from windrow.shuffle.order.step_runs import StepRuns
+from windrow.shuffle.order.step_sequences import sequence_costs
 from windrow.shuffle.order.window_order import WindowOrder, order_window, place_documents
 
 Ints = NDArray[np.int64]
@@ -228,6 +230,15 @@ def place_whole_documents(
     packed = pack_documents(order, _of_window(lengths), seq_len, key)
     starts, padding = (_by_block(each, lengths) for each in (packed.starts, packed.padding))
     return tuple(map(Documents, starts, lengths, padding))
+
+
+def cost_documents(
+    balance: Balance, rows: tuple[int, int], documents: Sequence[Documents], seq_len: int
+) -> NDArray[np.float64]:
+    """(sequences,) what the documents of a window cost in each sequence of its ``rows``, (first, behind the last)."""
+    starts = np.concatenate([np.zeros(0, np.int64), *(each.starts for each in documents)])
+    lengths = _of_window([each.lengths for each in documents])
+    return sequence_costs(balance, rows, starts, lengths, seq_len)
 
 
 def _of_window(lengths: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:

@@ -215,11 +215,8 @@ def _name_places(axes: Any, labels: Sequence[str]) -> None:
 
 def _use_log_axis(axes: Any) -> None:
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(
-        require("matplotlib.ticker", "plot", "ShuffleReport.plot()").FuncFormatter(
-            lambda value, _: f"{value:,.10g}"
-        )
-    )
+    ticker = require("matplotlib.ticker", "plot", "ShuffleReport.plot()")
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def _finish(axes: Any, title: str, grid_axis: Literal["x", "y"] = "x") -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -94,14 +93,8 @@ def _cut_chunk(lists: Any, rows: Ints, items: int) -> Any:
     lengths[rows] = items
     # the values between what is left out
     kept = np.concatenate([offsets[:1], np.stack([offsets[rows] + items, offsets[rows + 1]], 1).ravel()])
-    borders = [*kept.tolist(), int(offsets[-1])]
-    values = pa.concat_arrays(
-        [
-            lists.values.slice(start, stop - start)
-            for at, (start, stop) in enumerate(pairwise(borders))
-            if at % 2 == 0
-        ]
-    )
+    borders = np.append(kept, offsets[-1]).reshape(-1, 2).tolist()
+    values = pa.concat_arrays([lists.values.slice(start, stop - start) for start, stop in borders])
     dtype = np.int64 if pa.types.is_large_list(lists.type) else np.int32
     return type(lists).from_arrays(
         pa.array(np.append(0, np.cumsum(lengths)).astype(dtype)),

@@ -141,14 +141,11 @@ def _assemble(
 ) -> pa.Table:
     batch_buffers = {buffer.address for column in batch.columns for buffer in column.buffers() if buffer}
     fields = [_field(name, column, batch.schema) for name, column in columns.items()]
-    arrays = [
-        column
-        if _shares_buffers(column, batch_buffers)
-        else as_immutable(column)
-        if name in fresh
-        else _copied(column)
-        for name, column in columns.items()
-    ]
+    arrays = []
+    for name, column in columns.items():
+        if not _shares_buffers(column, batch_buffers):
+            column = as_immutable(column) if name in fresh else _copied(column)
+        arrays.append(column)
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=batch.schema.metadata))
 
 

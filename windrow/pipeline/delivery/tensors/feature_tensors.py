@@ -167,11 +167,9 @@ def _raise_shapes(names: list[str], shapes: Sequence[tuple[int | str, ...]], uns
     listed = ", ".join(
         f"{name!r} (rows{''.join(f', {n}' for n in s)})" for name, s in zip(names, shapes, strict=True)
     )
-    fix = (
-        "give each shape its own list in feature_columns"
-        if unsqueeze
-        else "give unsqueeze_feature_tensors=True, or each column its own list in feature_columns"
-    )
+    fix = "give each shape its own list in feature_columns"
+    if not unsqueeze:
+        fix = "give unsqueeze_feature_tensors=True, or each column its own list in feature_columns"
     raise PlanError(f"these feature columns do not join to one tensor: {listed}; {fix}")
 
 
@@ -229,9 +227,8 @@ def _build_matrix(
     if spec.unsqueeze_feature_tensors:
         parts = [part.unsqueeze(1) for part in parts]
     if len({part.shape[2:] for part in parts}) > 1:
-        _raise_shapes(
-            names, [tuple(columns[name].shape[1:]) for name in names], spec.unsqueeze_feature_tensors
-        )
+        shapes = [tuple(columns[name].shape[1:]) for name in names]
+        _raise_shapes(names, shapes, spec.unsqueeze_feature_tensors)
     shape = list(parts[0].shape)
     if len(shape) > 1:
         shape[1] = sum(part.shape[1] for part in parts)

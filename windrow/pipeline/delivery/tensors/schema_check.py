@@ -58,11 +58,9 @@ def check_names(names: Iterable[str], schema: pa.Schema, argument: str) -> None:
     if not unknown:
         return
     near = [close for name in unknown for close in difflib.get_close_matches(str(name), schema.names, n=3)]
-    hint = (
-        f"did you mean {_listed(dict.fromkeys(near))}?"
-        if near
-        else f"the columns are {_listed(schema.names)}"
-    )
+    hint = f"the columns are {_listed(schema.names)}"
+    if near:
+        hint = f"did you mean {_listed(dict.fromkeys(near))}?"
     raise PlanError(f"{argument} names columns that do not exist: {_listed(unknown)}; {hint}")
 
 

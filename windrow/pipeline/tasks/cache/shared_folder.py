@@ -71,24 +71,18 @@ class SharedFolder:
     @contextmanager
     def lock_space(self) -> Iterator[int]:
         """Hold the lock for reserving space; yields the descriptor of its file, which can hold the used bytes."""
-        with open_file(self.path / SPACE_FILE) as descriptor:
-            _wait(
-                lambda: system_calls.try_lock(descriptor, exclusive=True),
-                _LOCK_SECONDS,
-                self.path / SPACE_FILE,
-            )
+        path = self.path / SPACE_FILE
+        with open_file(path) as descriptor:
+            _wait(lambda: system_calls.try_lock(descriptor, exclusive=True), _LOCK_SECONDS, path)
             yield descriptor
 
     @contextmanager
     def lock_block(self, number: int) -> Iterator[None]:
         """Hold the lock of a block across all processes; after waiting a minute, go on without it."""
-        with open_file(self.path / _READING_FILE) as descriptor:
+        path = self.path / _READING_FILE
+        with open_file(path) as descriptor:
             with suppress(TimeoutError):
-                _wait(
-                    lambda: system_calls.try_lock_byte(descriptor, number),
-                    _READING_SECONDS,
-                    self.path / _READING_FILE,
-                )
+                _wait(lambda: system_calls.try_lock_byte(descriptor, number), _READING_SECONDS, path)
             yield
 
 
