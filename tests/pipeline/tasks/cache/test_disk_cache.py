@@ -73,6 +73,21 @@ def test_uncreatable_folder_is_reported(tmp_path: Path) -> None:
     assert "cannot be created" in disk.failure
 
 
+def test_paths_in_warnings_move_no_cursor(tmp_path: Path) -> None:
+    parent = tmp_path / "a\x1b[2Jb"
+    removed = make(parent)
+    assert removed.put(0, [TABLE]) > 0
+    shutil.rmtree(parent)
+    assert not removed.is_in_use()
+    parent.write_text("not a folder")
+    blocked = make(parent)
+    assert blocked.put(0, [TABLE]) == 0
+    for disk, text in ((removed, "was removed"), (blocked, "cannot be created")):
+        assert text in disk.failure
+        assert "\x1b" not in disk.failure
+        assert r"a\x1b[2Jb" in disk.failure
+
+
 def test_nothing_is_cached_after_a_block_that_did_not_fit(tmp_path: Path) -> None:
     disk = make(tmp_path, block_bytes([TABLE]) - 1)
     assert disk.put(0, [TABLE]) == 0

@@ -177,7 +177,9 @@ class DiskCache:
         with suppress(OSError):
             if not store.folder.is_there:
                 if not store.folder.has_ended:
-                    self._record_failure(f"decoded blocks are no longer cached: {self.path} was removed")
+                    self._record_failure(
+                        f"decoded blocks are no longer cached: {self._shown_path} was removed"
+                    )
                 with self._lock:
                     self._store, self._ended = None, True
                 return False
@@ -198,7 +200,7 @@ class DiskCache:
                 except (OSError, RuntimeError) as error:
                     self._store, self._ended = None, True
                     self._record_failure(
-                        f"decoded blocks are not cached: {self.path} cannot be created: {error}"
+                        f"decoded blocks are not cached: {self._shown_path} cannot be created: {error}"
                     )
             return self._store
 
