@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -73,28 +74,17 @@ class _ObjectSpill:
         number = int(np.searchsorted(self.borders, partition, side="right")) - 1
         first, stop = self.borders[number], self.borders[number + 1]
         tasks = np.flatnonzero(self.rows[:, partition]).tolist()
-        return _ObjectPieces(
-            partition,
-            [self.refs[task][number] for task in tasks],
-            self.rows[tasks, first:stop],
-            partition - first,
+        # in a list, so that Ray does not fetch them all before the task that reads them starts
+        refs = [self.refs[task][number] for task in tasks]
+        return Pieces(
+            partition, partial(_read_objects, refs, self.rows[tasks, first:stop], partition - first)
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _ObjectPieces:
-    """One partition's pieces; `Pieces`."""
-
-    partition: int
-    # in a list, so that Ray does not fetch them all before the task that reads them starts
-    refs: list[Any]
-    # (pieces, partitions of an object) rows
-    rows: NDArray[np.int64]
-    place: int
-
-    def read(self, origin: str) -> list[pa.Table]:
-        buffers = get_objects(self.refs, origin)
-        return [read_piece(buffer, rows, self.place) for buffer, rows in zip(buffers, self.rows, strict=True)]
+def _read_objects(refs: list[Any], rows: NDArray[np.int64], place: int, origin: str) -> list[pa.Table]:
+    """Read pieces, given (pieces, partitions of an object) rows, and the place of the partition in each object."""
+    buffers = get_objects(refs, origin)
+    return [read_piece(buffer, of_object, place) for buffer, of_object in zip(buffers, rows, strict=True)]
 
 
 def spill_on_ray(

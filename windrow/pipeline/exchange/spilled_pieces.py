@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,15 +23,13 @@ from windrow.io.adapters.temporary_folder import LeasedFolder
 from windrow.pipeline.exchange.operations import Divided
 
 
-class Pieces(Protocol):
-    """Where the pieces of one partition are: the locator of a block."""
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """The pieces of one partition: the locator of a block."""
 
-    @property
-    def partition(self) -> int:
-        """The partition's number."""
-
-    def read(self, origin: str) -> list[pa.Table]:
-        """Read them, in the order of the tasks; ``origin`` names the block in errors."""
+    partition: int
+    # reads them, in the order of the tasks; its argument names the block in errors
+    read: Callable[[str], list[pa.Table]]
 
 
 class Spilled(Protocol):
@@ -83,34 +82,27 @@ class FileSpill:
     def pieces(self, partition: int) -> Pieces:
         tasks = np.flatnonzero(self.rows[:, partition])
         places = [int(np.count_nonzero(self.rows[task, :partition])) for task in tasks]
-        return _FilePieces(partition, self.folder, tuple(zip(tasks.tolist(), places, strict=True)))
+        read = partial(_read_files, self.folder, tuple(zip(tasks.tolist(), places, strict=True)))
+        return Pieces(partition, read)
 
 
-@dataclass(frozen=True, eq=False)
-class _FilePieces:
-    """One partition's pieces."""
-
-    partition: int
-    folder: Any
-    # (pieces,) the task and the number of the record batch in its file
-    places: tuple[tuple[int, int], ...]
-
-    def read(self, origin: str) -> list[pa.Table]:
-        tables = []
-        for task, batch in self.places:
-            path = _file_of(self.folder.path, task)
-            try:
-                # a read, not a map: others can truncate the file, and the memory is this process's own
-                with pa.OSFile(path) as file, pa.ipc.open_file(file) as reader:
-                    table = pa.Table.from_batches([reader.get_batch(batch)])
-                check_layout(table)
-            except (OSError, pa.ArrowInvalid) as error:
-                raise SourceError(
-                    f"{origin}: its rows in {path} cannot be read ({error}). Spilled rows last as long as the "
-                    "process that made the dataset; other machines need options(executor='ray') there"
-                ) from error
-            tables.append(table)
-        return tables
+def _read_files(folder: Any, places: Sequence[tuple[int, int]], origin: str) -> list[pa.Table]:
+    """Read pieces, given the task and the number of the record batch in its file of each."""
+    tables = []
+    for task, batch in places:
+        path = _file_of(folder.path, task)
+        try:
+            # a read, not a map: others can truncate the file, and the memory is this process's own
+            with pa.OSFile(path) as file, pa.ipc.open_file(file) as reader:
+                table = pa.Table.from_batches([reader.get_batch(batch)])
+            check_layout(table)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise SourceError(
+                f"{origin}: its rows in {path} cannot be read ({error}). Spilled rows last as long as the "
+                "process that made the dataset; other machines need options(executor='ray') there"
+            ) from error
+        tables.append(table)
+    return tables
 
 
 def _file_of(folder: str, task: int) -> str:
