@@ -116,9 +116,8 @@ def measure_job(job: Job, counts: Ints, *, batch_rows: int, epoch: int) -> Shuff
     """Measure an epoch of a job whose blocks deliver ``counts`` rows; the arguments are those of `shuffle_report`."""
     total = int(counts.sum())
     _check_sizes(job, total, batch_rows)
-    plan = Program(job, 1, False, (0,)).plan(epoch)
-    order = EpochOrder(plan, counts, job.row_seed)
-    sample = choose_batches(total, batch_rows, plan.windows)
+    order = _order(job, counts, epoch)
+    sample = choose_batches(total, batch_rows, order.plan.windows)
     groups = _find_groups(job.source, counts)
     rows = sample.rows
     stored, full = order.stored_rows(rows), full_order(counts, _REFERENCE_SEED).stored_rows(rows)
@@ -190,11 +189,14 @@ def _find_groups(source: Source, counts: Ints) -> _Groups:
     return _Groups("blocks", np.cumsum(counts))
 
 
+def _order(job: Job, counts: Ints, epoch: int) -> EpochOrder:
+    return EpochOrder(Program(job, 1, False, (0,)).plan(epoch), counts, job.row_seed)
+
+
 def _find_recurrence(job: Job, counts: Ints, stored: Ints, epoch: int) -> float | None:
     if stored.shape[1] < 2 or job.epochs == 1:
         return None
-    following = Program(job, 1, False, (0,)).plan(epoch + 1)
-    return meet_again(stored, EpochOrder(following, counts, job.row_seed))
+    return meet_again(stored, _order(job, counts, epoch + 1))
 
 
 def _list_notes(job: Job, counts: Ints) -> list[str]:
