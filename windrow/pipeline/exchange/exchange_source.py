@@ -91,17 +91,17 @@ class ExchangeSource(DerivedSource):
 
     @cached_property
     def blocks(self) -> BlockTable:
-        inner, count = self.parents[0].source.blocks, self.plan.partitions
+        parent, count = self.parents[0], self.plan.partitions
+        inner = parent.source.blocks
         places = np.arange(count + 1, dtype=np.int64)
         sizes = np.diff(places * int(inner.memory_bytes.sum()) // count)
-        known = self.parents[0].rows_known and (count == 1 or self.plan.rows is OutputRows.EQUAL)
         if self.plan.rows is OutputRows.EQUAL:
-            total, known = int(self.parents[0].row_counts.sum()), True
+            total, known = int(parent.row_counts.sum()), True
         else:
             total = int(inner.rows.sum())
-            known = known and self.plan.rows is OutputRows.ALL
+            known = parent.rows_known and count == 1 and self.plan.rows is OutputRows.ALL
         rows = np.diff(places * total // count)
-        bounded = count == 1 and self.parents[0].rows_bounded
+        bounded = count == 1 and parent.rows_bounded
         if not known and not bounded:
             rows = np.maximum(rows, 1)
         exact = known and all(fixed_bits(kind) is not None for kind in self.schema.types)
@@ -110,7 +110,7 @@ class ExchangeSource(DerivedSource):
             sizes,
             sizes,
             rows_known=known,
-            bytes_exact=exact and inner.bytes_exact and not self.parents[0].maps,
+            bytes_exact=exact and inner.bytes_exact and not parent.maps,
             rows_bounded=known or bounded,
         )
 

@@ -107,17 +107,15 @@ def _make_partials(table: pa.Table, keys: Sequence[str], aggregates: Sequence[Ag
         if kind == _ALL_ROWS:
             wanted.append(([], "count_all", None))
             continue
-        source = name
         if kind.startswith("double_"):
-            source = f"double:{name}"
-            columns[source] = table.column(name).cast(pa.float64(), safe=False)
+            columns[source := f"double:{name}"] = table.column(name).cast(pa.float64(), safe=False)
         else:
             columns[source := f"value:{name}"] = table.column(name)
         wanted.append((source, kind.removeprefix("double_"), _options(kind)))
-    values = pa.table(list(columns.values()), names=list(columns)) if columns else table.select([])
     if not columns:
         # rows alone: Arrow has no table without columns that has rows
         return pa.table({_ALL_ROWS: pa.array([table.num_rows], pa.int64())})
+    values = pa.table(columns)
     found = values.group_by([f"key:{name}" for name in keys], use_threads=False).aggregate(wanted)
     results = [
         found.column("count_all" if not source else f"{source}_{function}") for source, function, _ in wanted

@@ -45,8 +45,9 @@ def measure_rows(table: pa.Table, column: str, origin: str) -> NDArray[np.float3
         raise TransformError(f"{where}column {column!r} has nulls: fill them, or filter such rows out")
     chunks = [_measure(chunk) for chunk in values.chunks]
     found = np.concatenate([np.zeros(0), *chunks])
-    if not bool(((found >= 0) & (found <= _MAX_FLOAT)).all()):
-        wrong = found[~((found >= 0) & (found <= _MAX_FLOAT))][0]
+    is_valid = (found >= 0) & (found <= _MAX_FLOAT)
+    if not is_valid.all():
+        wrong = found[~is_valid][0]
         raise TransformError(f"{where}column {column!r} holds {wrong:g}: Balance takes numbers of 0 or more")
     return found.astype(np.float32)
 

@@ -274,15 +274,13 @@ class SequencePacking:
             # readers that select no column count the sequences
             counted = pa.nulls(tokens.num_rows // self.seq_len)
             return pa.RecordBatch.from_arrays([counted], names=["rows"]).select([])
-        names, columns = tokens.schema.names, tokens.columns
+        columns = dict(zip(tokens.schema.names, tokens.columns, strict=True))
         if self.boundaries:
-            marks = columns[names.index(MARK_COLUMN)].to_numpy(zero_copy_only=False)
-            found = find_boundaries(marks, self.seq_len)
-            columns = [each for name, each in zip(names, columns, strict=True) if name != MARK_COLUMN]
-            columns += map(pa.array, found)
-            names = [name for name in names if name != MARK_COLUMN] + list(BOUNDARY_COLUMNS)
-        arrays = [pa.FixedSizeListArray.from_arrays(column, self.seq_len) for column in columns]
-        return pa.RecordBatch.from_arrays(arrays, names=names)
+            marks = columns.pop(MARK_COLUMN).to_numpy(zero_copy_only=False)
+            found = map(pa.array, find_boundaries(marks, self.seq_len))
+            columns |= zip(BOUNDARY_COLUMNS, found, strict=True)
+        arrays = [pa.FixedSizeListArray.from_arrays(column, self.seq_len) for column in columns.values()]
+        return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
     def _eos_of(self, name: str, kind: pa.DataType) -> pa.Scalar | None:
         value = self.eos[name] if isinstance(self.eos, Mapping) else self.eos
