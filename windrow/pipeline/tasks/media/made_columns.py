@@ -72,26 +72,24 @@ def make_lists(rows: Sequence[NDArray[Any] | None], kind: pa.DataType) -> pa.Arr
     present = [row for row in rows if row is not None]
     dtype = kind.value_type.to_pandas_dtype()
     flat = np.concatenate(present).astype(dtype, copy=False) if present else np.zeros(0, dtype)
-    make = pa.LargeListArray if is_large else pa.ListArray
-    return make.from_arrays(
-        pa.array(ends.astype(np.int64 if is_large else np.int32)),
-        pa.array(flat, kind.value_type),
-        type=kind,
-        mask=_mask(len(rows), [row for row, value in enumerate(rows) if value is None]),
-    )
+    values = pa.Array.from_buffers(kind.value_type, len(flat), [None, pa.py_buffer(flat)], null_count=0)
+    missing = [row for row, value in enumerate(rows) if value is None]
+    offsets = pa.py_buffer(ends.astype(np.int64 if is_large else np.int32))
+    buffers = [_validity(len(rows), missing), offsets]
+    return pa.Array.from_buffers(kind, len(rows), buffers, null_count=len(missing), children=[values])
 
 
 def _with_nulls(column: Any, missing: list[int]) -> pa.Array:
     kind = column.type
     storage = column.storage if isinstance(kind, pa.BaseExtensionType) else column
-    mask = _mask(len(column), missing)
-    made = pa.FixedSizeListArray.from_arrays(storage.values, type=storage.type, mask=mask)
+    mask = _validity(len(column), missing)
+    made = pa.Array.from_buffers(storage.type, len(column), [mask], len(missing), children=[storage.values])
     return pa.ExtensionArray.from_storage(kind, made) if isinstance(kind, pa.BaseExtensionType) else made
 
 
-def _mask(rows: int, missing: list[int]) -> pa.Array | None:
+def _validity(rows: int, missing: list[int]) -> pa.Buffer | None:
     if not missing:
         return None
-    mask = np.zeros(rows, np.bool_)
-    mask[missing] = True
-    return pa.array(mask)
+    valid = np.ones(rows, np.bool_)
+    valid[missing] = False
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
