@@ -163,14 +163,13 @@ def _flatten(array: Any, name: str) -> tuple[int, Any]:
 
 def _wrap(kind: Any, values: Any, size: int, rows: int) -> Any:
     """Lists of one length, of the same kind of list."""
-    if pt.is_fixed_size_list(kind):
-        field = kind.value_field.with_type(values.type)
-        return pa.FixedSizeListArray.from_arrays(values, type=pa.list_(field, size))
-    large = pt.is_large_list(kind)
-    offsets = pa.array(np.arange(rows + 1) * max(size, 0), pa.int64() if large else pa.int32())
-    make = pa.LargeListArray if large else pa.ListArray
     field = kind.value_field.with_type(values.type)
-    return make.from_arrays(offsets, values, type=(pa.large_list if large else pa.list_)(field))
+    if pt.is_fixed_size_list(kind):
+        return pa.FixedSizeListArray.from_arrays(values, type=pa.list_(field, size))
+    offsets = np.arange(rows + 1) * max(size, 0)
+    if pt.is_large_list(kind):
+        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values, type=pa.large_list(field))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=pa.list_(field))
 
 
 def _take_ranges(values: Any, ranges: Sequence[tuple[int, int]], length: int, rows: int) -> Any:

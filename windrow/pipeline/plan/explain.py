@@ -155,7 +155,7 @@ def _find_warnings(program: Program, budget: Budget) -> list[str]:
     job, plan = program.job, program.plan(0)
     if job.mixture is not None:
         return []
-    blocks, windows = len(job.source.blocks.rows), _filled_windows(program.plan(0))
+    blocks, windows = len(job.source.blocks.rows), _filled_windows(plan)
     # all windows but the last hold as many blocks as were asked for, so their mean would be too low
     held = job.cut.blocks_per_window or blocks / max(1, windows)
     lines = []
