@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import queue
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -25,6 +24,7 @@ from windrow.pipeline.executors.base import CoordinatorClient, Waiting
 from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.epoch_runs import EpochRuns, PlacedRun
+from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 from windrow.pipeline.shard.step_parts import StepParts, align_steps
 from windrow.pipeline.tasks.transforms import check_schema
 
@@ -32,24 +32,6 @@ _SHORT_WAIT_SECONDS = 0.02
 _LOOK_SECONDS, _HEARTBEAT_SECONDS = 1.0, 1.0
 # limits how long a checkpoint waits, well below the stall timeouts
 _MAX_COUNT_WAIT_SECONDS = 5.0
-
-
-class RunLoop(Protocol):
-    """What a reader asks and tells of the prefetch loop that submits its runs."""
-
-    last_run: PlacedRun | None
-    stopped: threading.Event
-
-    @property
-    def has_next_epoch(self) -> bool: ...
-
-    def note_taken(self, run: PlacedRun, before: PlacedRun | None) -> None: ...
-
-    def release_consumed(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def join(self, timeout: float) -> None: ...
 
 
 class RunReader:
@@ -63,7 +45,7 @@ class RunReader:
     def __init__(
         self,
         shard_client: CoordinatorClient,
-        prefetch_loop: RunLoop,
+        prefetch_loop: PrefetchLoop,
         runs: EpochRuns,
         convert: Callable[[pa.RecordBatch], Iterable[Any]],
         *,
