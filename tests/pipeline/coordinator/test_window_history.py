@@ -198,7 +198,7 @@ def test_spans_tell_when_tasks_were_submitted_and_what_they_did() -> None:
 def make_report(consumer: Consumer, worked: float) -> TrainerStats:
     """The next report of a consumer that has worked for some more seconds."""
     consumer.totals.note_short(worked=worked, waited=0.0)
-    consumer.spans.add("work", 0, 0, 0.0, worked, consumer.lane, 0.0)
+    consumer.spans.add("work", 0, 0, 0.0, worked, consumer.spans.lane, 0.0)
     return consumer.report()
 
 

@@ -38,7 +38,7 @@ class FakeSession:
 
 
 class FakeConsumer:
-    shard, lane, spans = 0, "shard 0", None
+    shard, spans = 0, None
 
     def report(self) -> None:
         return None

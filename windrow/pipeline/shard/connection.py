@@ -122,7 +122,7 @@ class Connection:
         if self._resources is None:
             self._was_open = True
             shard_client = self._session.shard_client(self._consumer.shard, batch_rows, seed)
-            ending = self.record.add_reader(self, self._consumer.lane, self._consumer.spans)
+            ending = self.record.add_reader(self, self._consumer.spans)
             self._resources = _Resources(shard_client, self._consumer, ending)
             self._closer = weakref.finalize(self, in_background, self._resources.drop)
         return self._resources.shard_client

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count, starmap
 from typing import Any
 
@@ -28,7 +28,8 @@ class SpanLog:
 
     def __init__(self, shard: int, *, kept: bool = True, replica: str = "") -> None:
         self._kept = kept
-        self._lane = f"shard {TrainerStats(shard, replica=replica).name}"
+        # that of the timeline
+        self.lane = f"shard {TrainerStats(shard, replica=replica).name}"
         self._sent: deque[Span] = deque(maxlen=_MAX_SPANS)
         self._unsent: deque[tuple[Any, ...]] = deque(maxlen=_MAX_UNSENT)
         # of reading: `add` needs none
@@ -62,7 +63,7 @@ class SpanLog:
         if stop - start >= SHORT_WAIT_SECONDS:
             kind = DEVICE if DEVICE in phases else COLLATE
             pairs = tuple(scale_to(stop - start, phases).items())
-            self.add(kind, *self.converting, start, stop, self._lane, start, pairs)
+            self.add(kind, *self.converting, start, stop, self.lane, start, pairs)
 
     def add_batch(self, window: tuple[int, int], began: float, now: float) -> None:
         """Note that the trainer worked until ``began``, and waited to ``now`` for a batch of a window.
@@ -76,20 +77,20 @@ class SpanLog:
         self, window: tuple[int, int], began: float, stopped: float, phases: Mapping[str, float]
     ) -> None:
         """Add a trainer's wait for a window's batch, when it is known what it was for."""
-        self.add("wait", *window, began, stopped, self._lane, began, tuple(phases.items()))
+        self.add("wait", *window, began, stopped, self.lane, began, tuple(phases.items()))
 
     def add_opening(self, window: tuple[int, int], seconds: float) -> None:
         """Note that opening an epoch, which has just ended, took the trainer this long."""
         self._trained = self.converting = window
         self._started = now = time.time()
         if seconds > SHORT_WAIT_SECONDS:
-            self.add("wait", *window, now - seconds, now, self._lane, 0.0, ((START, seconds),))
+            self.add("wait", *window, now - seconds, now, self.lane, 0.0, ((START, seconds),))
 
     def end_work(self, stop: float) -> None:
         """Add the work until ``stop`` as one span."""
         start, self._started = self._started, None
         if start is not None and stop > start:
-            self.add("work", *self._trained, start, stop, self._lane, start)
+            self.add("work", *self._trained, start, stop, self.lane, start)
 
     def take_unsent(self) -> tuple[Span, ...]:
         """Return what was added since the last call; other threads may add meanwhile."""
@@ -115,36 +116,22 @@ class CoreTime:
         return max(0.0, time.thread_time() - self._from) if self._thread == threading.get_ident() else 0.0
 
 
-@dataclass(frozen=True)
 class Consumer:
-    """The consumer of a shard, across epochs: its pace, the latest spans of work done for it, and its waits."""
+    """The consumer of a shard, across epochs: its pace, the latest spans of work done for it, and its waits.
 
-    shard: int
-    # whether to measure what is done for it, and what it waits for
-    profiled: bool = True
-    # the replica of the shard that it reads for, if there are several
-    replica: str = ""
-    pace: Pace = field(default_factory=Pace)
-    spans: SpanLog = field(init=False)
-    log: WaitLog = field(init=False)
-    totals: Totals = field(init=False)
-    _began: float = field(init=False, default_factory=time.time)
-    _numbers: Iterator[int] = field(init=False, default_factory=count)
-    # reentrant, for signal handlers that close a shard
-    _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
+    ``profiled``: whether to measure what is done for it, and what it waits for. ``replica``: the one of the shard that
+    it reads for, if there are several.
+    """
 
-    def __post_init__(self) -> None:
-        spans = SpanLog(self.shard, kept=self.profiled, replica=self.replica)
-        object.__setattr__(self, "spans", spans)
-        log = WaitLog(spans.add_conversion, kept=self.profiled)
-        object.__setattr__(self, "log", log)
-        totals = Totals(self.shard, log.take, log.divide_short, spans.add_wait, self.replica)
-        object.__setattr__(self, "totals", totals)
-
-    @property
-    def lane(self) -> str:
-        """The lane of the timeline that its spans are on."""
-        return f"shard {TrainerStats(self.shard, replica=self.replica).name}"
+    def __init__(self, shard: int, profiled: bool = True, replica: str = "") -> None:
+        self.shard, self.profiled = shard, profiled
+        self.pace = Pace()
+        self.spans = SpanLog(shard, kept=profiled, replica=replica)
+        self.log = WaitLog(self.spans.add_conversion, kept=profiled)
+        self.totals = Totals(shard, self.log.take, self.log.divide_short, self.spans.add_wait, replica)
+        self._began, self._numbers = time.time(), count()
+        # reentrant, for signal handlers that close a shard
+        self._lock = threading.RLock()
 
     def report(self) -> TrainerStats:
         """Return what the coordinator shall know: the totals, and the spans since the last report."""

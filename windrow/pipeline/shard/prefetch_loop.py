@@ -76,7 +76,7 @@ class PrefetchLoop:
         self.last_run: PlacedRun | None = None
         self._portions = portions
         self._client = shard_client
-        self._shard, self._lane = consumer.shard, consumer.lane
+        self._shard, self._lane = consumer.shard, consumer.spans.lane
         self._preparation, self._after = preparation, preparation.after
         self._seed = seed
         self._spans = consumer.spans

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.core.errors import PlanError, StallError
 from windrow.pipeline.executors.base import Session
-from windrow.pipeline.statistics.phases import Span
+from windrow.pipeline.shard.consumer import SpanLog
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.timeline.lanes import merge_spans
 
@@ -56,7 +55,7 @@ class RunRecord:
         self._owner: Any = lambda: None
         self._readers: list[tuple[weakref.ref[Reader], Ending]] = []
         self._stats: RunStats | None = None
-        self._spans: dict[str, Iterable[Span]] = {}
+        self._spans: dict[str, SpanLog] = {}
 
     def set_owner(self, owner: LatestRun) -> None:
         """Note who may ask for the timeline when the shards are gone."""
@@ -66,12 +65,12 @@ class RunRecord:
         """Whether somebody may ask for the timeline when the shards are gone."""
         return self._owner() is not None
 
-    def add_reader(self, reader: Reader, lane: str, spans: Iterable[Span]) -> Ending:
+    def add_reader(self, reader: Reader, spans: SpanLog) -> Ending:
         """Note that this process reads a shard, whose spans grow; returns what to call when the reader is dropped."""
         ending = Ending(self)
         self._readers = [one for one in self._readers if not one[1].done.is_set()]
         self._readers.append((weakref.ref(reader), ending))
-        self._spans[lane] = spans
+        self._spans[spans.lane] = spans
         return ending
 
     def note_stats(self, stats: RunStats) -> None:
