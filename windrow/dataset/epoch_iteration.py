@@ -25,7 +25,7 @@ def read_epochs(job: Job, latest: LatestRun | None = None) -> Generator[Epoch, N
     A generator that is dropped early does not close the shard: an epoch that it has yielded may still be read, and
     releases everything once it is dropped too.
     """
-    (shard,) = open_shards(job, 1, equal=False, locality_hints=None, latest=latest)
+    (shard,) = open_shards(job, 1, latest=latest)
     yield from shard.iter_epochs()
     shard.close()
 
@@ -64,7 +64,7 @@ class Passes(NamesMissing, Iterator[Any]):
     def __init__(self, job: Job, delivery: Delivery, latest: LatestRun | None = None) -> None:
         self._times = job.epochs
         self._delivery = delivery
-        (self._shard,) = open_shards(job, 1, equal=False, locality_hints=None, latest=latest)
+        (self._shard,) = open_shards(job, 1, latest=latest)
         self._epochs = self._shard.iter_epochs()
         self._delivered = 0
         try:

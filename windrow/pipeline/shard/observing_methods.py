@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import nan
 from typing import TYPE_CHECKING
 
@@ -10,8 +9,6 @@ from windrow.core.errors import PlanError
 from windrow.pipeline.checkpoint.mixed_state import describe_mixture
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.executors.describe_pipeline import describe_pipeline
-from windrow.pipeline.plan.job import Job
-from windrow.pipeline.statistics.phases import Span, TrainerStats
 from windrow.pipeline.statistics.stats import RunStats, SourceStats, Stats
 
 if TYPE_CHECKING:
@@ -22,21 +19,6 @@ if TYPE_CHECKING:
     from windrow.pipeline.shard.run_record import RunRecord
     from windrow.pipeline.shard.worker_shards import WorkerShards
     from windrow.pipeline.timeline.timeline import Timeline
-
-
-def _make_stats(
-    job: Job,
-    run: RunStats,
-    trainer: TrainerStats,
-    *,
-    epochs: int,
-    spans: Iterable[Span],
-    loader_workers: int = 0,
-    sources: tuple[SourceStats, ...] = (),
-) -> Stats:
-    """Return the statistics of a shard and its run."""
-    facts = describe_pipeline(job, resolve_executor(job.options.executor).name)
-    return Stats(trainer.shard, epochs, trainer, run, facts, tuple(spans), loader_workers, sources)
 
 
 class ObservingMethods:
@@ -63,13 +45,14 @@ class ObservingMethods:
             # a DataLoader without workers reads it here
             return divided.opened.stats()
         self._position.end_dropped_readers()
-        run = self._connection.run_stats(spans=True)
-        return _make_stats(
-            self._program.job,
-            run,
-            self._consumer.totals.stats(),
+        run, job = self._connection.run_stats(spans=True), self._program.job
+        return Stats(
+            shard=self._shard,
             epochs=self._position.epochs,
-            spans=self._consumer.spans,
+            trainer=self._consumer.totals.stats(),
+            run=run,
+            pipeline=describe_pipeline(job, resolve_executor(job.options.executor).name),
+            spans=tuple(self._consumer.spans),
             loader_workers=0 if divided is None else divided.workers,
             sources=self._source_stats(run),
         )

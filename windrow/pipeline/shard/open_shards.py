@@ -15,7 +15,7 @@ from windrow.pipeline.plan.program import Program
 from windrow.pipeline.shard.replica_sessions import open_replica_session, open_replica_sessions
 from windrow.pipeline.shard.run_record import LatestRun, RunRecord
 from windrow.pipeline.shard.shard import Shard
-from windrow.shuffle.order.shard_assignment import Equal, check_equal
+from windrow.shuffle.order.shard_assignment import Equal
 
 
 def open_shards(
@@ -28,7 +28,7 @@ def open_shards(
     latest: LatestRun | None = None,
 ) -> list[Shard]:
     """Make all shards of a job, served by one shared coordinator; ``latest`` notes the run."""
-    program = Program(job, shards, check_equal(equal), tuple(range(shards)))
+    program = Program(job, shards, equal, tuple(range(shards)))
     session = resolve_executor(job.options.executor).session(program, locality_hints)
     return _record([Shard(program, session, shard, start) for shard in range(shards)], session, latest)
 
@@ -44,7 +44,7 @@ def open_replicas(
     latest: LatestRun | None = None,
 ) -> list[list[Shard]]:
     """Make ``replicas`` readers of each shard of a job, which get the same rows."""
-    program = Program(job, shards, check_equal(equal), tuple(range(shards)), replicas=replicas)
+    program = Program(job, shards, equal, tuple(range(shards)), replicas=replicas)
     session = resolve_executor(job.options.executor).session(program, locality_hints)
     sessions = open_replica_sessions(program, session, [list(map(str, range(replicas)))] * shards)
     made = [[Shard(program, each, shard, start) for each in sessions] for shard in range(shards)]
@@ -69,14 +69,12 @@ def open_shard(
     rank, world_size = place.rank, place.world_size
     if sessions is not None:
         job = replace(job, launch=Launch(shared=True))
-        program = Program(
-            job, world_size, check_equal(equal), tuple(range(world_size)), replicas=place.replicas
-        )
+        program = Program(job, world_size, equal, tuple(range(world_size)), replicas=place.replicas)
         session, names = sessions(program, place)
         if place.replicas > 1:
             session = open_replica_session(session, names, place.replica)
     else:
-        program = Program(job, world_size, check_equal(equal), (rank,))
+        program = Program(job, world_size, equal, (rank,))
         session = resolve_executor(job.options.executor).session(program, None)
     return _record([Shard(program, session, rank, start, place.part)], session, latest)[0]
 
