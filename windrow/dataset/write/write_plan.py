@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from windrow.core.arrow_support import empty_table
 from windrow.core.errors import PlanError, SourceError
-from windrow.core.source import BlockAddress, BlockReader, BlockTable, CorruptBlockError
+from windrow.core.source import BlockAddress, BlockTable, CorruptBlockError
 from windrow.core.user_warnings import warn_user
 from windrow.dataset.epoch_iteration import read_epochs
 from windrow.dataset.logical_plan import LogicalPlan
@@ -26,7 +26,7 @@ from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS
 from windrow.pipeline.plan.head import find_schema
 from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.tasks.failed_rows import naming_stored_rows
-from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.map_batches import StagedCall
 from windrow.pipeline.tasks.row_generator import StoredRows
 from windrow.pipeline.tasks.transforms import FailedRows, apply_maps, check_schema
 
@@ -48,23 +48,13 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _PartWriter:
+class _PartWriter(StagedCall[_Part, FinishedPart]):
     """The function of a task; picklable and idempotent: a retry writes the same files under the same names."""
 
     job: WriteJob
     failed: FailedRowsFolder | None
     layout: Layout
-    reader: BlockReader
-    maps: tuple[MapBatches, ...]
     skips_corrupt: bool
-
-    def with_reader(self, reader: BlockReader) -> _PartWriter:
-        """The same writer with another reader."""
-        return replace(self, reader=reader)
-
-    def with_maps(self, maps: tuple[MapBatches, ...]) -> _PartWriter:
-        """The same writer with other transforms."""
-        return replace(self, maps=maps)
 
     def __call__(self, part: _Part) -> FinishedPart:
         """Write the files of a part."""
@@ -108,9 +98,8 @@ def write_parts(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
             return find_written_schema(plan, source, workers, skips_failed=request.failed_rows is not None)
 
         def write_files(output: Output) -> FinishedPart:
-            writer = _PartWriter(
-                output.job, output.failed, layout, source.reader, plan.maps, options.on_error == "skip"
-            )
+            skips = options.on_error == "skip"
+            writer = _PartWriter(source.reader, plan.maps, output.job, output.failed, layout, skips)
             digits = max(_MIN_DIGITS, len(str(len(spans))))
             parts = [_Part(f"{at:0{digits}d}", source.addresses(span)) for at, span in enumerate(spans)]
             missing = [part for part in parts if part.label not in output.finished]

@@ -24,40 +24,18 @@ from windrow.pipeline.executors.processes.stages import end_processes, start_pro
 from windrow.pipeline.executors.stage_workers import running_stages
 from windrow.pipeline.plan.head import find_schema, read_first_rows
 from windrow.pipeline.tasks.actor_pool import ActorPool
-from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.map_batches import MapBatches, StagedCall
 from windrow.pipeline.tasks.transforms import FailedRows
 
 T = TypeVar("T")
-T_contra = TypeVar("T_contra", contravariant=True)
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
-
-
-class WriteCall(Protocol[T_contra, R_co]):
-    """A call that reads blocks and applies transforms to them."""
-
-    @property
-    def reader(self) -> BlockReader:
-        """The reader of the blocks."""
-
-    @property
-    def maps(self) -> tuple[MapBatches, ...]:
-        """The transforms."""
-
-    def with_reader(self, reader: BlockReader) -> WriteCall[T_contra, R_co]:
-        """The same call with another reader."""
-
-    def with_maps(self, maps: tuple[MapBatches, ...]) -> WriteCall[T_contra, R_co]:
-        """The same call with other transforms."""
-
-    def __call__(self, argument: T_contra, /) -> R_co: ...
 
 
 class Workers(Protocol):
     """What runs the calls of a write."""
 
     def call(
-        self, call: WriteCall[T, R], arguments: Sequence[T], describe: Callable[[T], str]
+        self, call: StagedCall[T, R], arguments: Sequence[T], describe: Callable[[T], str]
     ) -> Sequence[R]:
         """The result of each argument, in order."""
 
@@ -95,9 +73,9 @@ class _ThreadWorkers:
     threads: ThreadPoolExecutor
 
     def call(
-        self, call: WriteCall[T, R], arguments: Sequence[T], describe: Callable[[T], str]
+        self, call: StagedCall[T, R], arguments: Sequence[T], describe: Callable[[T], str]
     ) -> Sequence[R]:
-        function = call.with_reader(self.reader).with_maps(self.maps)
+        function = replace(call, reader=self.reader, maps=self.maps)
         futures = [self.threads.submit(function, argument) for argument in arguments]
         try:
             return [future.result() for future in futures]
@@ -116,29 +94,19 @@ class _RayWorkers:
     reader: BlockReader
 
     def call(
-        self, call: WriteCall[T, R], arguments: Sequence[T], describe: Callable[[T], str]
+        self, call: StagedCall[T, R], arguments: Sequence[T], describe: Callable[[T], str]
     ) -> Sequence[R]:
         from windrow.pipeline.executors.ray.data.remote_calls import call_stages_on_ray
 
-        return call_stages_on_ray(call.with_reader(self.reader), arguments, describe)
+        return call_stages_on_ray(replace(call, reader=self.reader), arguments, describe)
 
 
 @dataclass(frozen=True)
-class _FirstRow:
+class _FirstRow(StagedCall[Sequence[BlockAddress], pa.Schema | None]):
     """The call that finds the columns and types of the first row after transforms."""
 
-    reader: BlockReader
-    maps: tuple[MapBatches, ...]
     seed: int
     skips_failed: bool
-
-    def with_reader(self, reader: BlockReader) -> _FirstRow:
-        """The same call with another reader."""
-        return replace(self, reader=reader)
-
-    def with_maps(self, maps: tuple[MapBatches, ...]) -> _FirstRow:
-        """The same call with other transforms."""
-        return replace(self, maps=maps)
 
     def __call__(self, addresses: Sequence[BlockAddress]) -> pa.Schema | None:
         """Return the schema of the first row; None if there is none."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
 from windrow.core.errors import PlanError, TransformError
 from windrow.core.integers import as_integer
 from windrow.core.machine import available_cores
+from windrow.core.source import BlockReader
 from windrow.core.user_functions import (
     ConstructorError,
     check_function,
@@ -33,6 +35,9 @@ from windrow.pipeline.tasks.row_functions import (
     check_function_format,
 )
 from windrow.pipeline.tasks.row_generator import RowGenerator
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -164,6 +169,18 @@ def _make_instance(
         except BaseException as exc:
             raise_function_error(exc, f"{name}, while making an object of the class", kind=ConstructorError)
     return fn if adapter is None else adapter(fn)
+
+
+@dataclass(frozen=True)
+class StagedCall(Generic[T, R]):
+    """A picklable call that reads blocks and applies transforms to them."""
+
+    reader: BlockReader
+    maps: tuple[MapBatches, ...]
+
+    @abstractmethod
+    def __call__(self, argument: T, /) -> R:
+        """Return the result for an argument."""
 
 
 # what a function made of a batch, and the rows that failed if they are to be left out

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import ray
 from ray import cloudpickle
@@ -20,12 +21,10 @@ from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_pickla
 from windrow.pipeline.executors.ray.placement import Placement
 from windrow.pipeline.executors.ray.pools import end_pools, start_pools, warn_of_shortages
 from windrow.pipeline.executors.ray.ray_task import ignoring_interrupts
-from windrow.pipeline.tasks.map_batches import MapBatches
+from windrow.pipeline.tasks.map_batches import MapBatches, StagedCall
 
 T = TypeVar("T")
 R = TypeVar("R")
-T_contra = TypeVar("T_contra", contravariant=True)
-R_co = TypeVar("R_co", covariant=True)
 
 
 def call_on_ray(call: Callable[[T], R], arguments: Sequence[T], describe: Callable[[T], str]) -> list[R]:
@@ -93,23 +92,6 @@ def _dispatch(
     )
 
 
-class StagedCall(Protocol[T_contra, R_co]):
-    """A call that reads blocks and applies transforms to them."""
-
-    @property
-    def reader(self) -> BlockReader:
-        """The reader of the blocks."""
-
-    @property
-    def maps(self) -> Sequence[MapBatches]:
-        """The transforms."""
-
-    def with_maps(self, maps: tuple[MapBatches, ...]) -> StagedCall[T_contra, R_co]:
-        """The same call with other transforms."""
-
-    def __call__(self, argument: T_contra, /) -> R_co: ...
-
-
 def start_call_pools(stages: tuple[MapBatches, ...], reader: BlockReader) -> tuple[MapBatches, ...]:
     """`start_pools` for calls from any process; starts Ray if there is a pool and it is not initialised."""
     if all(stage.pool is None for stage in stages):
@@ -133,9 +115,8 @@ def call_stages_on_ray(
         maps = start_pools(call.maps)
         pooled = any(stage.pool is not None for stage in maps)
         try:
-            found: list[R] = _dispatch(
-                call.with_maps(maps), arguments, describe, waits_for_actors=pooled
-            ).run()
+            staged = replace(call, maps=maps)
+            found: list[R] = _dispatch(staged, arguments, describe, waits_for_actors=pooled).run()
             return found
         finally:
             end_pools(maps)
