@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from windrow.core.errors import PlanError
 from windrow.core.user_functions import check_function, function_name
 from windrow.dataset.argument_checks import check_names
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.catalog.column_selection import make_unknown_column_error
+from windrow.pipeline.tasks.actor_pool import WorkerResources
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.row_functions import (
     AddColumn,
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 Self = TypeVar("Self", bound="ColumnMethods")
+
+
+class ResourceOptions(TypedDict, total=False):
+    """Options of `map_batches` that other transforms pass on: what Ray reserves for each actor."""
+
+    num_cpus: float | None
+    num_gpus: float | None
+    memory: int | str | None
+    resources: Mapping[str, float] | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -173,3 +183,12 @@ def on_tables(
 ) -> MapBatches:
     """A transform by a function of this library's, which gets tables."""
     return MapBatches(fn, "pyarrow", preserves_rows=preserves_rows, rng=rng, call=call)
+
+
+def take_resources(options: ResourceOptions, kind: type[ResourceOptions], caller: str) -> WorkerResources:
+    """The resources among the options of a transform; a TypeError for an option that ``kind`` does not have."""
+    unknown = options.keys() - kind.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"{caller}() got an unexpected keyword argument {min(unknown)!r}")
+    given: Any = {name: options[name] for name in ResourceOptions.__annotations__ if name in options}  # type: ignore[literal-required]
+    return WorkerResources(**given)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from windrow.core.errors import PlanError
 from windrow.core.integers import as_integer
 from windrow.dataset.argument_checks import check_count, check_names
-from windrow.dataset.transforms.column_methods import ColumnMethods
-from windrow.pipeline.tasks.actor_pool import Compute, WorkerResources
+from windrow.dataset.transforms.column_methods import ColumnMethods, ResourceOptions, take_resources
+from windrow.pipeline.tasks.actor_pool import Compute
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.media.tokenize_text import (
     TokenizeText,
@@ -27,18 +26,11 @@ if TYPE_CHECKING:
 Self = TypeVar("Self", bound="TextMethods")
 
 
-class MediaOptions(TypedDict, total=False):
+class MediaOptions(ResourceOptions, total=False):
     """Options of `map_batches` that ready-made transforms pass on."""
 
     batch_size: int | None
     compute: Compute | None
-    num_cpus: float | None
-    num_gpus: float | None
-    memory: int | str | None
-    resources: Mapping[str, float] | None
-
-
-_RESOURCES = ("num_cpus", "num_gpus", "memory", "resources")
 
 
 @dataclass(frozen=True, repr=False)
@@ -145,10 +137,6 @@ class TextMethods(ColumnMethods):
                 raise PlanError(f"{caller}: column {name!r} {wrong}")
 
     def _made(self: Self, caller: str, column: str, fn: Any, rng: bool, options: MediaOptions) -> Self:
-        unknown = options.keys() - MediaOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"{caller}() got an unexpected keyword argument {min(unknown)!r}")
-        given: dict[str, Any] = {name: value for name, value in options.items() if name in _RESOURCES}
         return self._mapped(
             MapBatches(
                 fn,
@@ -156,7 +144,7 @@ class TextMethods(ColumnMethods):
                 options.get("batch_size"),
                 rng=rng,
                 compute=options.get("compute"),
-                resources=WorkerResources(**given),
+                resources=take_resources(options, MediaOptions, caller),
                 call=f"{caller}({column!r})",
             )
         )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from windrow.core.errors import PlanError
 from windrow.core.user_functions import check_function, function_name
 from windrow.dataset.argument_checks import check_seed
 from windrow.dataset.logical_plan import DRAWN_SEED_BITS
-from windrow.dataset.transforms.column_methods import on_tables
+from windrow.dataset.transforms.column_methods import ResourceOptions, on_tables, take_resources
 from windrow.dataset.transforms.media_methods import MediaMethods
 from windrow.io.catalog.filters import check_filter
 from windrow.pipeline.tasks.actor_pool import Compute, WorkerResources
@@ -33,18 +33,11 @@ if TYPE_CHECKING:
 Self = TypeVar("Self", bound="Transformable")
 
 
-class FunctionOptions(TypedDict, total=False):
+class FunctionOptions(ResourceOptions, total=False):
     """Options of functions on rows: the arguments of a class, and what Ray reserves for each actor."""
 
     fn_constructor_args: tuple[Any, ...]
     fn_constructor_kwargs: Mapping[str, Any] | None
-    num_cpus: float | None
-    num_gpus: float | None
-    memory: int | str | None
-    resources: Mapping[str, float] | None
-
-
-_CONSTRUCTOR = ("fn_constructor_args", "fn_constructor_kwargs")
 
 
 @dataclass(frozen=True, repr=False)
@@ -312,10 +305,6 @@ class Transformable(MediaMethods):
         options: FunctionOptions,
     ) -> Self:
         check_function(fn, caller)
-        unknown = options.keys() - FunctionOptions.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"{caller}() got an unexpected keyword argument {min(unknown)!r}")
-        given: dict[str, Any] = {name: value for name, value in options.items() if name not in _CONSTRUCTOR}
         return self._mapped(
             MapBatches(
                 fn,
@@ -327,7 +316,7 @@ class Transformable(MediaMethods):
                 fn_constructor_kwargs=options.get("fn_constructor_kwargs") or {},
                 rng=rng,
                 compute=compute,
-                resources=WorkerResources(**given),
+                resources=take_resources(options, FunctionOptions, caller),
                 call=f"{caller}({function_name(fn)})",
                 adapter=adapter,
             )
