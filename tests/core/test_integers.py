@@ -11,8 +11,8 @@ import torch
 
 import windrow
 from windrow import PlanError
-from windrow.core.integers import as_integer
-from windrow.dataset.argument_checks import check_count, check_seed
+from windrow.core.integers import as_integer, check_count
+from windrow.dataset.argument_checks import check_seed
 from windrow.io.formats.image_pixels import check_size
 from windrow.pipeline.delivery.delivery import Delivery
 from windrow.pipeline.launch.launcher import find_rank

@@ -6,6 +6,8 @@ import numbers
 import operator
 from typing import Any
 
+from windrow.core.errors import PlanError
+
 # Above this floats cannot represent every integer, so a float may be a rounded neighbour of the intended one.
 _EXACT_FLOATS = 2**53
 
@@ -27,3 +29,11 @@ def as_integer(value: Any) -> int | None:
         return operator.index(value)
     except TypeError:
         return None
+
+
+def check_count(value: object, name: str, more: str = "", *, least: int = 1) -> int:
+    """Return ``value`` as an integer of ``least`` or more, or raise a PlanError; ``more`` names other valid values."""
+    number = as_integer(value)
+    if number is None or number < least:
+        raise PlanError(f"{name}={value!r} must be an integer of {least} or more{more and ', ' + more}")
+    return number

@@ -1,4 +1,4 @@
-"""Checks of arguments that several public calls share: counts, seeds, names, sort keys, tables, locality hints."""
+"""Checks of arguments that several public calls share: seeds, names, sort keys, tables, locality hints."""
 
 from __future__ import annotations
 
@@ -10,20 +10,12 @@ import pyarrow as pa
 
 from windrow.core.arrow_support import check_supported, decode_runs
 from windrow.core.errors import PlanError, SourceError
-from windrow.core.integers import as_integer
+from windrow.core.integers import as_integer, check_count
 from windrow.core.offsets import check_layout
 from windrow.pipeline.tasks.key_columns import check_key
 
 # far more than useful; each takes some microseconds to plan
 MAX_BLOCKS = 2**17
-
-
-def check_count(value: object, name: str, more: str = "") -> int:
-    """Return ``value`` as an integer of 1 or more, or raise a PlanError; ``more`` names other valid values."""
-    number = as_integer(value)
-    if number is None or number < 1:
-        raise PlanError(f"{name}={value!r} must be an integer of 1 or more{more and ', ' + more}")
-    return number
 
 
 def check_blocks(n: object) -> int:

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import PlanError
-from windrow.dataset.argument_checks import check_count, check_hints, check_table
+from windrow.core.integers import check_count
+from windrow.dataset.argument_checks import check_hints, check_table
 from windrow.dataset.epoch_iteration import read_windows
 from windrow.dataset.logical_plan import LogicalPlan, tables_plan
 from windrow.dataset.operations.combine_methods import CombineMethods

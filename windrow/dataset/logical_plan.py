@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from windrow.core.byte_sizes import format_bytes, parse_bytes
 from windrow.core.errors import PlanError
+from windrow.core.integers import check_count
 from windrow.core.source import Source, TracingSource
 from windrow.core.terminal_text import escape_controls
 from windrow.core.user_functions import function_name
-from windrow.dataset.argument_checks import check_count, check_seed
+from windrow.dataset.argument_checks import check_seed
 from windrow.io.adapters.in_memory_tables import InMemoryBlocks, hold_tables
 from windrow.io.catalog.manifest import digest_parts
 from windrow.pipeline.exchange.derived_source import Parent

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
 
 from windrow.core.errors import PlanError
+from windrow.core.integers import check_count
 from windrow.core.source import RowOrigin
-from windrow.dataset.argument_checks import check_count, check_hints
+from windrow.dataset.argument_checks import check_hints
 from windrow.dataset.epoch_iteration import Passes, read_epochs
 from windrow.dataset.readable import Readable
 from windrow.pipeline.checkpoint.lineage import Lineage

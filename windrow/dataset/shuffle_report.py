@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError
-from windrow.core.integers import as_integer
-from windrow.dataset.argument_checks import check_count
+from windrow.core.integers import as_integer, check_count
 from windrow.dataset.dataset import DatasetPipeline
 from windrow.dataset.readable import count_blocks_of
 from windrow.pipeline.plan.job import Job

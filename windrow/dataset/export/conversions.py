@@ -16,11 +16,11 @@ from windrow.core.arrow_support import empty_table
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import PlanError
+from windrow.core.integers import check_count
 from windrow.core.machine import available_cores, free_memory_bytes
 from windrow.core.optional_dependencies import require
 from windrow.core.source import BlockAddress, BlockReader
 from windrow.core.tracebacks import trims_traceback
-from windrow.dataset.argument_checks import check_count
 from windrow.dataset.epoch_iteration import read_epochs
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.write.write_job import WriteRequest

@@ -15,7 +15,8 @@ import pyarrow as pa
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.chosen_rows import filter_rows
 from windrow.core.errors import PlanError
-from windrow.dataset.argument_checks import check_blocks, check_count, check_places, check_seed
+from windrow.core.integers import check_count
+from windrow.dataset.argument_checks import check_blocks, check_places, check_seed
 from windrow.dataset.logical_plan import check_columns, exchange_plan, make_parent, rearranged_plan
 from windrow.dataset.operations.order_methods import shuffle_plan
 from windrow.dataset.readable import Readable

@@ -12,7 +12,7 @@ import pyarrow as pa
 from windrow.core.arrow_support import empty_table
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError, TransformError, WindrowError
-from windrow.core.integers import as_integer
+from windrow.core.integers import check_count
 from windrow.core.user_functions import function_name
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
@@ -81,9 +81,7 @@ def from_generator(
             f"from_generator: {type(fn).__qualname__} cannot be called; give a function that returns an "
             "iterator, as in lambda: iter(rows)"
         )
-    stated = None if rows is None else as_integer(rows)
-    if rows is not None and (stated is None or stated < 0):
-        raise PlanError(f"rows={rows!r} must be an integer of 0 or more, or None")
+    stated = None if rows is None else check_count(rows, "rows", "or None", least=0)
     if schema is not None and not isinstance(schema, pa.Schema):
         try:
             schema = pa.schema(schema)

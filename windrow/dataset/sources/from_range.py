@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from windrow.core.errors import PlanError
-from windrow.core.integers import as_integer
-from windrow.dataset.argument_checks import check_count
+from windrow.core.integers import as_integer, check_count
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.adapters.in_memory_tables import count_up

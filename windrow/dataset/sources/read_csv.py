@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windrow.core.errors import PlanError
-from windrow.dataset.argument_checks import check_count
+from windrow.core.integers import check_count
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.sources.file_arguments import Location, Selection, parsed_types, read_files
 from windrow.io.formats.csv_format import CsvFormat, CsvOptions, Quoting, check_csv_type

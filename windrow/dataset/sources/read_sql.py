@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
-from windrow.core.integers import as_integer
+from windrow.core.integers import check_count
 from windrow.dataset.dataset import Dataset
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.io.adapters.sql_partitions import open_partitions, stage_query
@@ -108,9 +108,7 @@ def read_sql(
         raise PlanError(f"partition_column={partition_column!r} must be the name of a column")
     if cache_dir is not None:
         raise PlanError("cache_dir= is for staged rows: leave it out, or partition_column=")
-    count = None if partitions is None else as_integer(partitions)
-    if partitions is not None and (count is None or count < 1):
-        raise PlanError(f"partitions={partitions!r} must be an integer of 1 or more, or None")
+    count = None if partitions is None else check_count(partitions, "partitions", "or None")
     source = open_partitions(
         statement,
         key=partition_column,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from windrow.core.errors import PlanError
-from windrow.dataset.argument_checks import check_count, check_names
+from windrow.core.integers import check_count
+from windrow.dataset.argument_checks import check_names
 from windrow.dataset.transforms.text_methods import MediaOptions, TextMethods, check_bool
 from windrow.io.formats.image_pixels import PixelFormat, check_size, load_pillow
 from windrow.io.storage.path_contents import PathReader

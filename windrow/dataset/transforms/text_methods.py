@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from windrow.core.errors import PlanError
-from windrow.core.integers import as_integer
-from windrow.dataset.argument_checks import check_count, check_names
+from windrow.core.integers import as_integer, check_count
+from windrow.dataset.argument_checks import check_names
 from windrow.dataset.transforms.column_methods import ColumnMethods, ResourceOptions, take_resources
 from windrow.pipeline.tasks.actor_pool import Compute
 from windrow.pipeline.tasks.map_batches import MapBatches

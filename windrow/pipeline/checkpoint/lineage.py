@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windrow.core.errors import PlanError, TransformError
-from windrow.core.integers import as_integer
+from windrow.core.integers import check_count
 from windrow.core.source import RowOrigin, TracingSource
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
@@ -45,8 +45,8 @@ class Lineage:
 
     def epoch_lineage(self, epoch: int, start: int, stop: int) -> list[RowOrigin]:
         """The origins of rows [start, stop) of an epoch's order."""
-        number = _check_count(epoch, "epoch")
-        first, last = _check_count(start, "start"), _check_count(stop, "stop")
+        number = check_count(epoch, "epoch", least=0)
+        first, last = check_count(start, "start", least=0), check_count(stop, "stop", least=0)
         epochs = self._program.job.epochs
         if epochs is not None and number >= epochs:
             raise PlanError(f"epoch={epoch}: the pipeline has {epochs} epochs, numbered from 0")
@@ -63,7 +63,7 @@ class Lineage:
 
     def origins(self, numbers: Iterable[int]) -> list[RowOrigin]:
         """The origins of rows, given by row id."""
-        found = np.array([_check_count(number, "row id") for number in numbers], dtype=np.int64)
+        found = np.array([check_count(number, "row id", least=0) for number in numbers], dtype=np.int64)
         stored = self._source.identity().rows
         if found.max(initial=-1) >= stored:
             raise PlanError(f"there is no row {found.max():,}: {stored:,} rows are stored")
@@ -124,10 +124,3 @@ def name_failed_row(error: BaseException, job: Job, corrupt: Sequence[int]) -> N
         # a plan that cannot tell it must not hide the error
         with suppress(Exception):
             add_origin(error, Lineage(job, corrupt).find(row.epoch, np.array([row.row])))
-
-
-def _check_count(value: object, name: str) -> int:
-    number = as_integer(value)
-    if number is None or number < 0:
-        raise PlanError(f"{name}={value!r} must be an integer of 0 or more")
-    return number
