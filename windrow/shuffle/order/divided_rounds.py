@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from windrow.core.cached_properties import cached_property
 from windrow.core.errors import PlanError
 from windrow.shuffle.kernels.native import RunIds
+from windrow.shuffle.kernels.pieces import piece_rows
 from windrow.shuffle.order.mixed_steps import DividedRows
 from windrow.shuffle.order.round_runs import RoundRuns
+from windrow.shuffle.order.runs import RunNumbers, find_repeated
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 Ints = NDArray[np.int64]
@@ -156,13 +158,8 @@ def lay_out_rounds(
 def _find_copies(assignment: ShardAssignment, rows: Ints, total: int) -> tuple[Ints, Ints, Ints]:
     """The indices of rows that padding repeats, and the shard and the place in its batch of each copy."""
     repeated, shards, places = assignment.padding(total)
-    none = np.zeros(0, np.int64)
-    if not len(repeated) or not len(rows):
-        return none, none, none
-    order = np.argsort(rows, kind="stable")
-    found = order[np.minimum(np.searchsorted(rows[order], repeated), len(order) - 1)]
-    held = rows[found] == repeated
-    return found[held], shards[held], places[held] % assignment.batch_rows
+    found, is_held = find_repeated(rows, repeated)
+    return found, shards[is_held], places[is_held] % assignment.batch_rows
 
 
 def _make_keys(
@@ -199,15 +196,11 @@ def _make_keys(
     return found
 
 
-class DividedDestinations:
+class DividedDestinations(RunNumbers):
     """Takes the run of each row, and the place within it, from its key; stands for `Destinations`."""
 
     def __init__(self, layouts: Sequence[DividedRounds]) -> None:
-        ends = np.cumsum([0, *(int(layout.starts[-1]) for layout in layouts)]).tolist()
-        self._none = ends[-1]
-        self._word: Any = np.uint16 if ends[-1] < 2**16 else np.uint32
-        starts = (layout.slice_starts[1:] + end for layout, end in zip(layouts, ends, strict=False))
-        self.slice_starts: Ints = np.concatenate([[0], *starts])
+        super().__init__([layout.slice_starts for layout in layouts])
         self._sequence_rows = layouts[0].assignment.sequence_rows
         copies = layouts[0].copies
         self._copies = copies[np.argsort(copies[:, 0], kind="stable")]
@@ -224,11 +217,9 @@ class DividedDestinations:
             counts = np.where(keys >= 0, ends - begins, 0)
             if counts.any():
                 copied = np.repeat(np.arange(len(keys)), counts)
-                entry = np.repeat(begins, counts) + np.arange(len(copied))
-                entry -= np.repeat(np.cumsum(counts) - counts, counts)
                 sources = np.append(np.arange(len(keys)), copied)
-                copies = self._copies[entry, 1]
+                copies = self._copies[piece_rows(begins, counts), 1]
                 keys = np.append(keys, np.where(copies < 0, copies, copies + within[copied]))
         runs = keys >> _PLACE_BITS
-        runs[(runs < 0) | (runs > self._none)] = self._none
+        runs[(runs < 0) | (runs > self._ends[-1])] = self._ends[-1]
         return sources, runs.astype(self._word), (keys & (2**_PLACE_BITS - 1)).astype(np.uint32)

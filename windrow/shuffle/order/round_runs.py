@@ -13,7 +13,7 @@ from windrow.core.cached_properties import cached_property
 from windrow.shuffle.kernels import native, row_positions
 from windrow.shuffle.kernels.native import RunIds
 from windrow.shuffle.order.permutation import Permutation
-from windrow.shuffle.order.runs import WindowRuns
+from windrow.shuffle.order.runs import RunNumbers, WindowRuns, find_repeated
 from windrow.shuffle.order.share_sequence import ShareSequence
 from windrow.shuffle.order.window_order import WindowOrder
 
@@ -128,15 +128,12 @@ class RoundRuns:
         return np.append(self.starts[firsts], self.starts[-1])
 
 
-class RoundDestinations:
+class RoundDestinations(RunNumbers):
     """Finds the run of each row of a source's window, over all destinations; stands for `Destinations`."""
 
     def __init__(self, layouts: Sequence[RoundRuns]) -> None:
+        super().__init__([layout.slice_starts for layout in layouts])
         self._layouts = layouts
-        self._ends = np.cumsum([0, *(int(layout.starts[-1]) for layout in layouts)]).tolist()
-        self._word: Any = np.uint16 if self._ends[-1] < 2**16 else np.uint32
-        starts = (layout.slice_starts[1:] + end for layout, end in zip(layouts, self._ends, strict=False))
-        self.slice_starts: Ints = np.concatenate([[0], *starts])
 
     def assign(self, rows: Ints) -> tuple[Ints | None, RunIds, NDArray[np.uint32]]:
         """As `Destinations.assign`; ``rows`` are the mixture's, `_NOWHERE` for those that it has delivered before."""
@@ -244,15 +241,10 @@ class RoundDestinations:
         sources, ids, copies = [], [], []
         for each, end in zip(self._layouts, self._ends, strict=False):
             for at, layout in each.padded:
-                order = np.argsort(rows, kind="stable")
-                repeated = layout.padding[0]
-                if not len(rows) or not len(repeated):
-                    continue
-                found = order[np.minimum(np.searchsorted(rows[order], repeated), len(order) - 1)]
-                held = rows[found] == repeated
-                sources.append(found[held])
-                ids.append(layout.padding_ids[held] + end + int(each.starts[at]))
-                copies.append(layout.padding_places[held])
+                found, is_held = find_repeated(rows, layout.padding[0])
+                sources.append(found)
+                ids.append(layout.padding_ids[is_held] + end + int(each.starts[at]))
+                copies.append(layout.padding_places[is_held])
         if not any(map(len, sources)):
             return None, runs, places
         return (

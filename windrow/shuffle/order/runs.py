@@ -177,20 +177,42 @@ class WindowRuns:
         )
 
 
-class Destinations:
+class RunNumbers:
+    """Numbers the runs of a window consecutively over all destinations, given where the slices of each begin.
+
+    ``slice_starts`` has the first run id of each slice of each, then the end of the last slice.
+    """
+
+    def __init__(self, slice_starts: Sequence[NDArray[np.int64]]) -> None:
+        # by destination, the id of its first run; the last one is behind all runs, for rows that are dropped
+        self._ends = np.cumsum([0, *(int(starts[-1]) for starts in slice_starts)]).tolist()
+        self._word: Any = np.uint16 if self._ends[-1] < 2**16 else np.uint32
+        numbered = (starts[1:] + end for starts, end in zip(slice_starts, self._ends, strict=False))
+        self.slice_starts: NDArray[np.int64] = np.concatenate([[0], *numbered])
+
+
+def find_repeated(
+    rows: NDArray[np.int64], repeated: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The index in ``rows`` of each repeated row that is among them, and (repeated,) whether it is."""
+    (held,) = np.nonzero(np.isin(rows, repeated)) if len(repeated) else (repeated,)
+    if not len(held):
+        return held, np.zeros(len(repeated), np.bool_)
+    order = held[np.argsort(rows[held], kind="stable")]
+    found = order[np.minimum(np.searchsorted(rows[order], repeated), len(order) - 1)]
+    is_held: NDArray[np.bool_] = rows[found] == repeated
+    return found[is_held], is_held
+
+
+class Destinations(RunNumbers):
     """Finds the run of each row, over all destinations; ``layouts`` are the runs of one window for each of them.
 
-    Run ids are numbered consecutively over all destinations. ``slice_starts`` has the first run id of each
-    slice of each, then the end of the last slice. The time per call does not depend on the number of
-    destinations; only the lookup tables, built once, do.
+    The time per call does not depend on the number of destinations; only the lookup tables, built once, do.
     """
 
     def __init__(self, layouts: Sequence[WindowRuns]) -> None:
+        super().__init__([layout.slice_starts for layout in layouts])
         self._layouts = layouts
-        self._ends = np.cumsum([0, *(int(layout.slice_starts[-1]) for layout in layouts)]).tolist()
-        self._word = np.uint16 if self._ends[-1] < 2**16 else np.uint32
-        starts = (layout.slice_starts[1:] + end for layout, end in zip(layouts, self._ends, strict=False))
-        self.slice_starts: NDArray[np.int64] = np.concatenate([[0], *starts])
 
     def assign(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, RunIds, NDArray[np.uint32]]:
         """Find the run, and the place within it, of rows of this window given by their position in the epoch.
@@ -201,13 +223,14 @@ class Destinations:
         """
         find = self._find if native.LIBRARY is not None and self._fits_32_bits else self._find_numpy
         runs, places = find(rows)
-        sources, pads, pad_places = self._find_padding(rows)
-        if not len(pads):
+        repeated, ids, pad_places = self._padding
+        sources, is_held = find_repeated(rows, repeated)
+        if not len(sources):
             return None, runs, places
         return (
             np.concatenate([np.arange(len(rows)), sources]),
-            np.concatenate([runs, pads.astype(runs.dtype)]),
-            np.concatenate([places, pad_places.astype(np.uint32)]),
+            np.concatenate([runs, ids[is_held].astype(runs.dtype)]),
+            np.concatenate([places, pad_places[is_held].astype(np.uint32)]),
         )
 
     @property
@@ -268,19 +291,6 @@ class Destinations:
         if skipped.any():
             within = within - np.where(of_stream == first_runs[own], skipped[own], 0)
         return runs, within.astype(np.uint32)
-
-    def _find_padding(
-        self, rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """The indices of padding rows in ``rows``, and the run ids and places of their copies."""
-        repeated, ids, places = self._padding
-        (held,) = np.nonzero(np.isin(rows, repeated)) if len(repeated) else (repeated,)
-        if not len(held):
-            return held, held, held
-        order = held[np.argsort(rows[held], kind="stable")]
-        found = order[np.minimum(np.searchsorted(rows[order], repeated), len(order) - 1)]
-        (here,) = np.nonzero(rows[found] == repeated)
-        return found[here], ids[here], places[here]
 
     @cached_property
     def _padding(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

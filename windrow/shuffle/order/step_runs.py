@@ -17,9 +17,10 @@ from windrow.core.cached_properties import cached_property
 from windrow.core.errors import StateError
 from windrow.shuffle.kernels import native, step_bins
 from windrow.shuffle.kernels.native import RunIds
+from windrow.shuffle.kernels.pieces import piece_rows
 from windrow.shuffle.order.divided_rounds import DividedDestinations, DividedRounds
 from windrow.shuffle.order.round_runs import RoundDestinations, RoundRuns
-from windrow.shuffle.order.runs import Destinations, Run, WindowRuns
+from windrow.shuffle.order.runs import Destinations, Run, RunNumbers, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 from windrow.shuffle.order.step_balance import number_rows
 from windrow.shuffle.order.step_rows import StepRows, WindowCuts
@@ -189,25 +190,22 @@ class StepRuns:
         return Run(of_slice, index, int(self.places[run_id]), int(self.rows[run_id]))
 
 
-class StepDestinations:
+class StepDestinations(RunNumbers):
     """Finds the run of each row by its number, over all destinations, as `Destinations` does by its position."""
 
     def __init__(self, layouts: Sequence[StepRuns]) -> None:
-        ends = np.cumsum([0, *(int(layout.slice_starts[-1]) for layout in layouts)]).tolist()
-        self._word = np.uint16 if ends[-1] < 2**16 else np.uint32
-        self._none = ends[-1]
-        starts = (layout.slice_starts[1:] + end for layout, end in zip(layouts, ends, strict=False))
-        self.slice_starts: Ints = np.concatenate([[0], *starts])
+        super().__init__([layout.slice_starts for layout in layouts])
         firsts = [layout.first + np.cumsum(layout.rows) - layout.rows for layout in layouts]
-        ids = [np.arange(len(layout.rows)) + end for layout, end in zip(layouts, ends, strict=False)]
+        ids = [np.arange(len(layout.rows)) + end for layout, end in zip(layouts, self._ends, strict=False)]
         last = layouts[-1].first + int(layouts[-1].rows.sum())
         # rows behind the last run are left out; tokens can be more than 32 bits count
         fits = last + layouts[0].assignment.sequence_rows <= 2**32
         self._firsts = np.concatenate([*firsts, [last]]).astype(np.uint32 if fits else np.int64)
-        self._ids = np.concatenate([*ids, [self._none]]).astype(self._word)
+        self._ids = np.concatenate([*ids, self._ends[-1:]]).astype(self._word)
         padded = [layout.padded for layout in layouts]
         self._repeated, self._repeated_rows = (np.concatenate([each[at] for each in padded]) for at in (0, 1))
-        self._padding_ids = np.concatenate([each[2] + end for each, end in zip(padded, ends, strict=False)])
+        own_ids = [each[2] + end for each, end in zip(padded, self._ends, strict=False)]
+        self._padding_ids = np.concatenate(own_ids)
         self._padding_places = np.concatenate([each[3] for each in padded])
 
     def assign(self, rows: NDArray[np.uint32] | Ints) -> tuple[Ints | None, RunIds, NDArray[np.uint32]]:
@@ -226,8 +224,7 @@ class StepDestinations:
         )
         # which entry of the padding each copy is of
         entry = np.repeat(np.arange(len(begins)), ends - begins)
-        within = np.arange(len(entry)) - np.repeat(np.cumsum(ends - begins) - (ends - begins), ends - begins)
-        sources = order[begins[entry] + within]
+        sources = order[piece_rows(begins, ends - begins)]
         offsets = rows[sources].astype(np.int64) - self._repeated[entry]
         return (
             np.concatenate([np.arange(len(rows)), sources]),
