@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from windrow.shuffle.order.divided_rounds import DividedRounds, PlacedRows
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-from windrow.shuffle.order.step_balance import balance_steps
+from windrow.shuffle.order.step_balance import balance_steps, find_imbalances
 from windrow.shuffle.order.step_runs import Pieces, StepRuns
 
 Ints = NDArray[np.int64]
@@ -80,9 +80,8 @@ class MergedRound:
         units, unit = np.unique(own.units, return_inverse=True)
         bins = unit * trainers + own.shards % trainers
         spent = np.bincount(bins, own.costs, minlength=len(units) * trainers).reshape(-1, trainers)
-        mean, most = spent.mean(axis=1), spent.max(axis=1, initial=0)
         return EndedSteps(
-            tuple((most[mean > 0] / mean[mean > 0]).tolist()),
+            find_imbalances(spent),
             float(own.lengths.sum()),
             float((own.longest * (own.rows // assignment.sequence_rows)).sum()),
         )

@@ -136,6 +136,16 @@ def _count_in_units(costs: NDArray[np.float64], starts: Ints) -> Ints:
     return np.minimum(costs * np.repeat(scale, sizes), _UNITS).astype(np.int64)
 
 
+def find_imbalances(costs: NDArray[np.float64]) -> tuple[float, ...]:
+    """The cost of the most expensive bin over the mean of all, of each step that costs anything.
+
+    >>> find_imbalances(np.array([[3.0, 1.0], [0.0, 0.0]]))
+    (1.5,)
+    """
+    mean, most = costs.mean(axis=1), costs.max(axis=1, initial=0)
+    return tuple((most[mean > 0] / mean[mean > 0]).tolist())
+
+
 def number_rows(keys: NDArray[np.uint32], starts: Ints) -> NDArray[np.uint32]:
     """(rows,) the number of each row, where the rows of group ``keys`` are numbered on from ``starts``.
 

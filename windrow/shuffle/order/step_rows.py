@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from windrow.shuffle.order.balance import Balance
 from windrow.shuffle.order.shard_assignment import ShardAssignment
-from windrow.shuffle.order.step_balance import balance_steps, find_microbatches
+from windrow.shuffle.order.step_balance import balance_steps, find_imbalances, find_microbatches
 
 Ints = NDArray[np.int64]
 
@@ -71,9 +71,7 @@ class StepRows:
     @property
     def imbalances(self) -> tuple[float, ...]:
         """The cost of the most expensive trainer over the mean of all, of each unit that ends in the window."""
-        spent = self.costs.sum(axis=2)[self._ended]
-        mean, most = spent.mean(axis=1), spent.max(axis=1)
-        return tuple((most[mean > 0] / mean[mean > 0]).tolist())
+        return find_imbalances(self.costs.sum(axis=2)[self._ended])
 
     @property
     def padded_lengths(self) -> tuple[float, float]:
