@@ -1,7 +1,8 @@
-"""What Arrow does not do for every type: empty tables, rows of run-end encoded columns, types without arrays."""
+"""What Arrow does not do for every type: empty tables, run-end encoded columns, nested types with other fields."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,15 @@ def decoded_type(kind: pa.DataType) -> pa.DataType:
         return decoded_type(kind.value_type)
     if not holds_runs(kind):
         return kind
-    fields = [_decoded_field(kind.field(place)) for place in range(kind.num_fields)]
+    return rebuild_type(kind, [_decoded_field(kind.field(place)) for place in range(kind.num_fields)])
+
+
+def rebuild_type(kind: pa.DataType, fields: Sequence[pa.Field[Any]]) -> pa.DataType:
+    """The type of a struct, a map or lists, with other fields in it.
+
+    >>> rebuild_type(pa.large_list(pa.int8()), [pa.field("item", pa.string())])
+    LargeListType(large_list<item: string>)
+    """
     if pt.is_struct(kind):
         return pa.struct(fields)
     if pt.is_map(kind):
@@ -68,7 +77,34 @@ def decoded_type(kind: pa.DataType) -> pa.DataType:
         return pa.map_(key, item, keys_sorted=kind.keys_sorted)
     if pt.is_fixed_size_list(kind):
         return pa.list_(fields[0], kind.list_size)
+    if pt.is_list_view(kind):
+        return pa.list_view(fields[0])
+    if pt.is_large_list_view(kind):
+        return pa.large_list_view(fields[0])
     return pa.large_list(fields[0]) if pt.is_large_list(kind) else pa.list_(fields[0])
+
+
+def convert_children(array: Any, kind: Any, convert: Callable[[Any, Any], Any]) -> Any:
+    """Convert the children of a struct, a map or lists to those of ``kind``; the array's own buffers are shared.
+
+    ``convert`` gets each child and its new type.
+    """
+    if pt.is_struct(kind):
+        # fields have no offset, in contrast to children of lists
+        fields = [convert(array.field(at), kind.field(at).type) for at in range(kind.num_fields)]
+        return pa.Array.from_buffers(kind, len(array), [validity_bitmap(array)], children=fields)
+    if pt.is_map(kind):
+        pairs = pa.StructArray.from_arrays([array.keys, array.items], fields=list(array.type.field(0).type))
+        children = [convert(pairs, kind.field(0).type)]
+    else:
+        children = [convert(array.values, kind.value_type)]
+    own = array.buffers()[: 1 if pt.is_fixed_size_list(kind) else 2]
+    return pa.Array.from_buffers(kind, len(array), own, array.null_count, array.offset, children)
+
+
+def validity_bitmap(array: Any) -> pa.Buffer | None:
+    """The validity of an array's rows as a bitmap without the array's offset; None without nulls."""
+    return array.is_valid().buffers()[1] if array.null_count else None
 
 
 def decoded_schema(schema: pa.Schema) -> pa.Schema:
@@ -103,26 +139,11 @@ def _decoded_field(field: pa.Field[Any]) -> pa.Field[Any]:
 
 
 def _decode(array: Any) -> Any:
-    kind = array.type
-    if not holds_runs(kind):
+    if not holds_runs(array.type):
         return array
-    if pt.is_run_end_encoded(kind):
+    if pt.is_run_end_encoded(array.type):
         return _repeat_values(array)
-    if pt.is_struct(kind):
-        # fields have no offset, in contrast to children of lists
-        fields = [_decode(array.field(place)) for place in range(kind.num_fields)]
-        mask = array.is_null() if array.null_count else None
-        return pa.StructArray.from_arrays(fields, fields=list(decoded_type(kind)), mask=mask)
-    if pt.is_map(kind):
-        entries = decoded_type(kind).field(0).type
-        pairs = [_decode(array.keys), _decode(array.items)]
-        children = [pa.StructArray.from_arrays(pairs, fields=list(entries))]
-    else:
-        children = [_decode(array.values)]
-    own = array.buffers()[: 1 if pt.is_fixed_size_list(kind) else 2]
-    return pa.Array.from_buffers(
-        decoded_type(kind), len(array), own, array.null_count, array.offset, children
-    )
+    return convert_children(array, decoded_type(array.type), lambda child, _: _decode(child))
 
 
 def _repeat_values(array: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from windrow.core.arrow_support import rebuild_type
+
 
 def check_layout(table: pa.Table) -> None:
     """Check every value that Arrow dereferences: offsets of text and lists, and dictionary indices.
@@ -84,22 +86,7 @@ def _as_binary(kind: pa.DataType) -> pa.DataType:
         return pa.binary_view()
     if types.is_dictionary(kind):
         return pa.dictionary(kind.index_type, _as_binary(kind.value_type), kind.ordered)
-    if types.is_struct(kind):
-        return pa.struct([field.with_type(_as_binary(field.type)) for field in kind])
-    if types.is_map(kind):
-        return pa.map_(_as_binary(kind.key_type), _as_binary(kind.item_type), kind.keys_sorted)
-    if types.is_fixed_size_list(kind):
-        return pa.list_(_as_binary_field(kind), kind.list_size)
-    for is_list, make in (
-        (types.is_list, pa.list_),
-        (types.is_large_list, pa.large_list),
-        (types.is_list_view, pa.list_view),
-        (types.is_large_list_view, pa.large_list_view),
-    ):
-        if is_list(kind):
-            return make(_as_binary_field(kind))
-    return kind
-
-
-def _as_binary_field(kind: pa.DataType) -> pa.Field:
-    return kind.value_field.with_type(_as_binary(kind.value_type))
+    if types.is_union(kind) or types.is_run_end_encoded(kind) or not kind.num_fields:
+        return kind
+    fields = (kind.field(place) for place in range(kind.num_fields))
+    return rebuild_type(kind, [field.with_type(_as_binary(field.type)) for field in fields])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from windrow.core.arrow_support import convert_children, rebuild_type, validity_bitmap
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.chosen_rows import copy_slice, has_fixed_lists_in_fixed_lists
 from windrow.core.errors import PlanError
@@ -102,8 +102,8 @@ def _drop_views(array: Any, kind: Any) -> Any:
         lengths = np.asarray(array.value_lengths().fill_null(0), dtype)
         offsets = pa.py_buffer(np.cumsum(np.append(0, lengths), dtype=dtype))
         children = [_drop_views(array.flatten(), kind.value_type)]
-        return pa.Array.from_buffers(kind, len(array), [_validity(array), offsets], children=children)
-    return _convert_children(array, kind, _drop_views)
+        return pa.Array.from_buffers(kind, len(array), [validity_bitmap(array), offsets], children=children)
+    return convert_children(array, kind, _drop_views)
 
 
 def _restore_views(array: Any, kind: Any) -> Any:
@@ -114,34 +114,14 @@ def _restore_views(array: Any, kind: Any) -> Any:
         return array.cast(kind)
     if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
         offsets = np.asarray(array.offsets)
-        buffers = [_validity(array), pa.py_buffer(offsets[:-1]), pa.py_buffer(np.diff(offsets))]
+        buffers = [validity_bitmap(array), pa.py_buffer(offsets[:-1]), pa.py_buffer(np.diff(offsets))]
         children = [_restore_views(array.values, kind.value_type)]
         return pa.Array.from_buffers(kind, len(array), buffers, children=children)
-    return _convert_children(array, kind, _restore_views)
-
-
-def _convert_children(array: Any, kind: Any, convert: Callable[[Any, Any], Any]) -> Any:
-    """Convert the children of lists, maps and structs; the array's own buffers are shared."""
-    if pa.types.is_struct(kind):
-        # fields have no offset, in contrast to children of lists
-        fields = [convert(array.field(at), kind.field(at).type) for at in range(kind.num_fields)]
-        return pa.Array.from_buffers(kind, len(array), [_validity(array)], children=fields)
-    if pa.types.is_map(kind):
-        pairs = pa.StructArray.from_arrays([array.keys, array.items], fields=list(array.type.field(0).type))
-        children = [convert(pairs, kind.field(0).type)]
-    else:
-        children = [convert(array.values, kind.value_type)]
-    own = array.buffers()[: 1 if pa.types.is_fixed_size_list(kind) else 2]
-    return pa.Array.from_buffers(kind, len(array), own, array.null_count, array.offset, children)
-
-
-def _validity(array: Any) -> pa.Buffer | None:
-    """The validity bitmap of an array, without the array's offset."""
-    return array.is_valid().buffers()[1] if array.null_count else None
+    return convert_children(array, kind, _restore_views)
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType | None:
-    """The type with string views replaced at every level; None if it has none."""
+    """The type with string views replaced at every level, and lists in place of views of such; None if it has none."""
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary_view(kind):
@@ -152,19 +132,10 @@ def _without_views(kind: pa.DataType) -> pa.DataType | None:
     inner = [_without_views(field.type) for field in fields]
     if all(each is None for each in inner):
         return None
-    return _rebuild(kind, [f if t is None else f.with_type(t) for f, t in zip(fields, inner, strict=True)])
-
-
-def _rebuild(kind: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct(fields)
-    if pa.types.is_map(kind):
-        key, item = fields[0].type.fields
-        return pa.map_(key, item, keys_sorted=kind.keys_sorted)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(fields[0], kind.list_size)
-    is_large = pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind)
-    return pa.large_list(fields[0]) if is_large else pa.list_(fields[0])
+    rebuilt = [f if t is None else f.with_type(t) for f, t in zip(fields, inner, strict=True)]
+    if pa.types.is_list_view(kind):
+        return pa.list_(rebuilt[0])
+    return pa.large_list(rebuilt[0]) if pa.types.is_large_list_view(kind) else rebuild_type(kind, rebuilt)
 
 
 def _prune(array: pa.DictionaryArray) -> pa.DictionaryArray:
