@@ -180,16 +180,9 @@ class ShardAssignment:
         number = step - self.start_row // self.step_rows
         if number < 0 or number >= self.steps(total, shard):
             return None
-        first = self.start_row + number * self.step_rows
-        if number < self.full_steps(total):
-            first += shard * self.batch_rows
-            return np.arange(first, first + self.batch_rows, dtype=np.int64)
-        place, share = self.rest_share(total, shard)
-        last, rest = self._last_step(total)
-        if place < last:
-            return np.arange(first + place, first + place + share, dtype=np.int64)
-        # padding wraps around to the step's first row
-        return first + last + np.arange(place - last, place - last + share, dtype=np.int64) % rest
+        start = number * self.batch_rows
+        stop = min(start + self.batch_rows, self.shard_rows(total, shard))
+        return self.epoch_rows(start, stop, shard, total)
 
     def epoch_rows(self, start: int, stop: int, shard: int, total: int | None) -> NDArray[np.int64]:
         """(stop - start,) the epoch's rows at places of a shard's stream: the inverse of `assign_rows`.
