@@ -38,6 +38,14 @@ def join(column: pa.Table) -> pa.Array:
         raise _make_unmovable_error(column.field(0).name, column.field(0).type, error) from error
 
 
+def join_each(table: pa.Table) -> list[pa.Array]:
+    """Concatenate the chunks of each column, without a copy where there is one."""
+    return [
+        column.chunk(0) if column.num_chunks == 1 else join(table.select([at]))
+        for at, column in enumerate(table.columns)
+    ]
+
+
 def unify_dictionaries(table: pa.Table) -> pa.Table:
     """Give all chunks of a column one dictionary; encode again those that hold nulls, which Arrow does not unify."""
     for place, column in enumerate(table.columns):

@@ -19,7 +19,7 @@ from windrow.core.native_libraries import address_of
 from windrow.core.source import BlockPart, can_scatter, column_bounds
 from windrow.core.text_types import offset_width
 from windrow.shuffle.kernels import native
-from windrow.shuffle.kernels.arrow_columns import join, move_column
+from windrow.shuffle.kernels.arrow_columns import join, join_each, move_column
 from windrow.shuffle.kernels.bit_packing import find_ranges
 from windrow.shuffle.kernels.fixed_width import (
     PlainRows,
@@ -77,17 +77,13 @@ def group_rows(
         arenas, others = _move_columns(whole, moving, pool, pause)
     grouping.move([places], [arenas.places], pool)
     others_schema = pa.schema([table.schema.field(number) for number in column_widths(table.schema).others])
+    batches = [
+        pa.RecordBatch.from_arrays([moved[i] for i in sorted(moved)], schema=others_schema)
+        for moved in others
+    ]
     return [
-        MapOutput(
-            schema=table.schema,
-            run_starts=run_starts,
-            places=arenas.places.view(at, np.uint32),
-            values=arenas.values(at),
-            packing=arenas.packing(at),
-            validity=arenas.validity(at),
-            others=pa.RecordBatch.from_arrays([moved[i] for i in sorted(moved)], schema=others_schema),
-        )
-        for at, (run_starts, moved) in enumerate(zip(grouping.run_starts, others, strict=True))
+        arenas.map_output(at, run_starts, batch)
+        for at, (run_starts, batch) in enumerate(zip(grouping.run_starts, batches, strict=True))
     ]
 
 
@@ -209,11 +205,7 @@ class _FixedWidthMover:
 
     def _move(self, numbers: list[int]) -> None:
         self._pause()
-        table = self._part.select(numbers)
-        columns = [
-            column.chunk(0) if column.num_chunks == 1 else join(table.select([at]))
-            for at, column in enumerate(table.columns)
-        ]
+        columns = join_each(self._part.select(numbers))
         outs = [self._arenas.columns[number] for number in numbers]
         values = []
         for number, column, out in zip(numbers, columns, outs, strict=True):

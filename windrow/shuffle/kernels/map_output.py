@@ -67,7 +67,7 @@ class MapOutput:
     def gather(self, rows: NDArray[np.int64], places: NDArray[np.uint32], pool: BufferPool) -> MapOutput:
         """Copy some rows, in any order, to a map output with a single run."""
         count, packing = len(rows), self.packing.copy()
-        sizes = -(-packing[:, 1] * count // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        sizes = _aligned(packing[:, 1] * count, ALIGNMENT_BYTES)
         packing[:, 0] = np.cumsum(sizes) - sizes
         values = pool.take(int(sizes.sum()))
         for (start, width, _), target in zip(self.packing.tolist(), packing[:, 0].tolist(), strict=True):
@@ -214,6 +214,7 @@ class Arenas:
         map_output_rows: Sequence[int],
         pool: BufferPool,
     ) -> None:
+        self._schema = schema
         self.rows = np.array(map_output_rows, np.int64)
         # (columns, map outputs)
         sizes = np.outer([how.bytes for how in packing.values()], self.rows).astype(np.int64)
@@ -246,19 +247,19 @@ class Arenas:
         """Set which rows of a column are valid, 1, or null, 0: a byte a row for each map output."""
         self._validity[number] = [pack(rows) for rows in valid]
 
-    def values(self, at: int) -> NDArray[np.uint8]:
-        """The bytes of all fixed-width columns of one map output."""
-        return self._buffers[at][int(self._start[at]) : int(self._stop[at])]
-
-    def packing(self, at: int) -> NDArray[np.int64]:
-        """Offset and packing of each fixed-width column, as in `MapOutput.packing`."""
+    def map_output(self, at: int, run_starts: NDArray[np.int64], others: pa.RecordBatch) -> MapOutput:
+        """One of the map outputs, once all columns are written; ``others`` are those without a fixed width."""
         start = int(self._start[at])
-        rows = [(int(each.starts[at]) - start, *each.packing) for each in self.columns.values()]
-        return np.array(rows, np.int64).reshape(-1, 3)
-
-    def validity(self, at: int) -> dict[int, NDArray[np.uint8]]:
-        """The validity bits of one map output, by column number."""
-        return {number: bits[at] for number, bits in self._validity.items()}
+        packing = [(int(each.starts[at]) - start, *each.packing) for each in self.columns.values()]
+        return MapOutput(
+            schema=self._schema,
+            run_starts=run_starts,
+            places=self.places.view(at, np.uint32),
+            values=self._buffers[at][start : int(self._stop[at])],
+            packing=np.array(packing, np.int64).reshape(-1, 3),
+            validity={number: bits[at] for number, bits in self._validity.items()},
+            others=others,
+        )
 
 
 def _take_bits(bits: NDArray[np.uint8], rows: NDArray[np.int64]) -> NDArray[np.uint8]:

@@ -78,15 +78,7 @@ def group_pieces(
         number_rows(places[part], of_output.counts, arenas.places.view(at, np.uint32))
     none = pa.RecordBatch.from_arrays([], schema=pa.schema([]))
     return [
-        MapOutput(
-            schema=table.schema,
-            run_starts=end[starts],
-            places=arenas.places.view(at, np.uint32),
-            values=arenas.values(at),
-            packing=arenas.packing(at),
-            validity=arenas.validity(at),
-            others=none,
-        )
+        arenas.map_output(at, end[starts], none)
         for at, (end, starts) in enumerate(zip(ends, grouping.run_starts, strict=True))
     ]
 

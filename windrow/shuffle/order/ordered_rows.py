@@ -12,7 +12,7 @@ from windrow.core.arrow_bytes import arrow_bytes
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.chosen_rows import take_rows
 from windrow.core.errors import WindrowError
-from windrow.shuffle.kernels.arrow_columns import join, move_column
+from windrow.shuffle.kernels.arrow_columns import join, join_each, move_column
 from windrow.shuffle.kernels.fixed_width import column_widths
 from windrow.shuffle.order.runs import Run, WindowRuns
 
@@ -89,8 +89,4 @@ def join_run(outputs: OrderedOutputs, run: Run, rows: slice) -> pa.RecordBatch:
     if [each.place for each in pieces] != [0, *ends[:-1].tolist()] or ends[-1] != run.rows:
         raise WindrowError(f"run {run.index} needs {run.rows} places, each once; its pieces hold others")
     table = pa.concat_tables([each.rows for each in pieces]).slice(rows.start, rows.stop - rows.start)
-    columns = [
-        column.chunk(0) if column.num_chunks == 1 else join(table.select([at]))
-        for at, column in enumerate(table.columns)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+    return pa.RecordBatch.from_arrays(join_each(table), schema=table.schema)
