@@ -195,11 +195,10 @@ def exchange_rows(
     >>> exchange_rows(ShardAssignment(2, 4), rows, costs, 8, 8).tolist()
     [4, 1, 2, 7]
     """
-    shards, _ = assignment.assign_rows(rows, total)
-    (own,) = np.nonzero(rows >= assignment.start_row)
-    if shards is None or not len(own):
+    shards = _assign(assignment, rows, total)
+    own = np.flatnonzero(shards >= 0)
+    if assignment.shards == 1 or not len(own):
         return rows
-    own = own[shards[own] < assignment.shards]
     own = own[np.argsort(rows[own], kind="stable")]
     places, shards = rows[own], shards[own]
     # worker processes of a trainer take its steps in turn
