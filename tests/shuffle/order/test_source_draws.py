@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.examples import examples
-from windrow.shuffle.kernels import native, source_draws
+from windrow.shuffle.kernels import native, row_positions
 from windrow.shuffle.order.keys import derive_key
 from windrow.shuffle.order.source_draws import draw_sources
 
@@ -129,7 +129,7 @@ def test_shares_are_fair_before_a_source_is_due(weights: list[int]) -> None:
 @needs_library
 def test_arguments_that_do_not_fit_are_errors() -> None:
     weights, draws = np.array([2, 1]), np.zeros((3, 2))
-    assert source_draws.draw(weights, draws, 3).tolist() == [0, 0, 1]
+    assert row_positions.draw_sources(weights, draws, 3).tolist() == [0, 0, 1]
     for changed in (
         (np.array([2, -1]), draws, 3),
         (np.array([2.0, 1.0]), draws, 3),
@@ -140,4 +140,4 @@ def test_arguments_that_do_not_fit_are_errors() -> None:
         (weights, np.zeros(6), 3),
     ):
         with pytest.raises(ValueError, match="do not fit together"):
-            source_draws.draw(*changed)
+            row_positions.draw_sources(*changed)

@@ -1,4 +1,4 @@
-/* Draws which source each row of a mixture comes from; windrow/shuffle/kernels/source_draws.py calls it.
+/* Draws which source each row of a mixture comes from; windrow/shuffle/kernels/row_positions.py calls it.
  *
  * Its Python twin is in `windrow.shuffle.order.source_draws`, which describes the rule, and tests compare the two bit for
  * bit. No product is added to anything here, so no compiler can fuse the two and round once instead of twice.

@@ -1,8 +1,7 @@
 """ctypes bindings of the C kernels, and the functions that move rows.
 
-Those that compute positions are in `row_positions`, those that divide steps in `step_bins`, and the one that draws
-sources in `source_draws`. Without a C compiler `LIBRARY` is None, and the callers use NumPy or Python instead, with
-bit-identical results.
+Those that compute positions are in `row_positions`, and those that divide steps in `step_bins`. Without a C compiler
+`LIBRARY` is None, and the callers use NumPy or Python instead, with bit-identical results.
 
 The C code trusts its arguments. So each function checks their types and sizes first, and raises
 `ValueError` if they do not fit together. The contents of arrays are not checked: row numbers come from these

@@ -1,4 +1,4 @@
-"""Positions of rows, and the runs that they fall into, computed in C for `windrow.shuffle.order`."""
+"""Positions of rows, the sources that they come from, and the runs that they fall into, for `windrow.shuffle.order`."""
 
 from __future__ import annotations
 
@@ -123,3 +123,28 @@ def scatter(
     native._require(1 <= weight <= native.MAX_ROWS, "weight")
     native._require(native._is(places, np.int32, len(places)) and 1 <= len(places) <= weight, "places")
     native.LIBRARY.windrow_scatter(len(numbers), numbers, first, weight, period, places, start)
+
+
+def draw_sources(weights: NDArray[np.int64], draws: NDArray[np.float64], horizon: int) -> NDArray[np.int32]:
+    """(rows,) the source of each of the first rows of a period, which has as many rows as the weights add up to.
+
+    ``draws``, (rows, 2), are numbers from 0 to less than 1. No row that can be one of the first is due behind
+    ``horizon``.
+    """
+    sources, rows = len(weights), len(draws)
+    native._require(native._is(weights, np.int64, sources) and weights.flags.c_contiguous, "weights")
+    native._require(bool((weights >= 0).all()), "weights")
+    total = int(weights.sum())
+    # the product of two has to fit into 64 bits
+    native._require(0 < rows <= horizon <= total < 2**31, "rows, horizon and weights")
+    shortest = int(weights[weights > 0].min())
+    native._require(horizon >= min(total, rows + -(-total // shortest)), "horizon")
+    native._require(native._is(draws, np.float64, rows, 2) and draws.flags.c_contiguous, "draws")
+    native._require(float(draws.min()) >= 0 and float(draws.max()) < 1, "draws")
+    out = np.empty(rows, np.int32)
+    following, sums = np.empty(4 * sources, np.int64), np.empty(sources)
+    slack, tight = np.empty(horizon + 1, np.int32), np.empty(horizon + 1, np.int32)
+    native.LIBRARY.windrow_draw_sources(
+        sources, weights, total, rows, horizon, draws, following, sums, slack, tight, out
+    )
+    return out

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.random import Philox
 from numpy.typing import NDArray
 
-from windrow.shuffle.kernels import native, source_draws
+from windrow.shuffle.kernels import native, row_positions
 
 Ints = NDArray[np.int64]
 
@@ -55,7 +55,7 @@ def draw_sources(weights: Ints, rows: int, key: bytes) -> NDArray[np.int32]:
     # a row that may come at a place is due at most one distance of its source behind it
     horizon = min(total, rows + -(-total // int(weights[weights > 0].min())))
     if native.LIBRARY is not None:
-        return source_draws.draw(weights, draws, horizon)
+        return row_positions.draw_sources(weights, draws, horizon)
     return np.array(_draw(weights.tolist(), draws.tolist(), horizon), np.int32)
 
 
