@@ -12,15 +12,9 @@ from windrow.dataset.argument_checks import check_names
 from windrow.dataset.transforms.column_methods import ColumnMethods, ResourceOptions, take_resources
 from windrow.pipeline.tasks.actor_pool import Compute
 from windrow.pipeline.tasks.map_batches import MapBatches
-from windrow.pipeline.tasks.media.tokenize_text import (
-    TokenizeText,
-    describe_wrong_text,
-    holds_text,
-    load_tokenizer,
-)
+from windrow.pipeline.tasks.media.tokenize_text import TokenizeText, describe_wrong_text, load_tokenizer
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from typing_extensions import Unpack
 
 Self = TypeVar("Self", bound="TextMethods")
@@ -107,7 +101,7 @@ class TextMethods(ColumnMethods):
         >>> batch["attention_mask"].tolist()
         [[1, 1, 0], [1, 1, 0], [1, 0, 0]]
         """
-        self._check_input(column, "tokenize", partial(_wrong_text_type, column))
+        self._check_input(column, "tokenize", partial(describe_wrong_text, column))
         for name, given in (("add_special_tokens", add_special_tokens), ("keep_text", keep_text)):
             check_bool(name, given)
         if max_length is not None:
@@ -154,10 +148,6 @@ def check_bool(name: str, value: object) -> None:
     """Raise a PlanError unless a value is True or False."""
     if not isinstance(value, bool):
         raise PlanError(f"{name}={value!r} must be True or False")
-
-
-def _wrong_text_type(name: str, kind: pa.DataType) -> str | None:
-    return None if holds_text(kind) else describe_wrong_text(name, kind)
 
 
 def _choose_pad(padding: str, max_length: int | None, pad: int | None, given: object) -> int:

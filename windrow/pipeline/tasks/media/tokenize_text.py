@@ -178,8 +178,9 @@ class TokenizeText(RowFunction):
     def _texts(self, table: pa.Table) -> list[str | None]:
         check_present([self.column], table)
         column = table.column(self.column)
-        if not holds_text(column.type):
-            raise TypeError(f"column {self.column!r} {describe_wrong_text(self.column, column.type)}")
+        wrong = describe_wrong_text(self.column, column.type)
+        if wrong is not None:
+            raise TypeError(f"column {self.column!r} {wrong}")
         return column.to_pylist()
 
     def _encode(self, texts: Sequence[str | None]) -> list[NDArray[Any] | None]:
@@ -202,13 +203,10 @@ class TokenizeText(RowFunction):
         return fixed.finish()
 
 
-def describe_wrong_text(name: str, kind: pa.DataType) -> str:
-    """Why a column cannot be tokenized, for messages that name it."""
+def describe_wrong_text(name: str, kind: pa.DataType) -> str | None:
+    """Why a column cannot be tokenized, for messages that name it; None for text, perhaps dictionary-encoded."""
+    if is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
+        return None
     is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     decode = f", such as map(lambda row: {{'text': row[{name!r}].decode()}}) makes before" if is_bytes else ""
     return f"is of type {kind}: give a column of text{decode}"
-
-
-def holds_text(kind: pa.DataType) -> bool:
-    """Whether a type is one of text, perhaps dictionary-encoded."""
-    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
