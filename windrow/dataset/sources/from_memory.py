@@ -13,15 +13,13 @@ from windrow.core.byte_sizes import parse_bytes
 from windrow.core.errors import PlanError
 from windrow.dataset.argument_checks import check_table
 from windrow.dataset.dataset import Dataset
-from windrow.dataset.logical_plan import carry_blocks, tables_plan
+from windrow.dataset.logical_plan import tables_plan
 from windrow.pipeline.tasks.to_arrow import to_arrow
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _ARRAY_COLUMN = "data"
-# pickles of datasets in memory name this function here
-_reduce_blocks = carry_blocks
 
 
 def from_items(items: Iterable[Any], *, target_block_bytes: int | str = "64MiB") -> Dataset:

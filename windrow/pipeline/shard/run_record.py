@@ -50,8 +50,8 @@ class RunRecord:
     It keeps no shard, session or coordinator alive.
     """
 
-    def __init__(self, session: Session | None = None) -> None:
-        self._session = weakref.ref(session) if session is not None else lambda: None
+    def __init__(self, session: Session) -> None:
+        self._session = weakref.ref(session)
         self._owner: Any = lambda: None
         self._readers: list[tuple[weakref.ref[Reader], Ending]] = []
         self._stats: RunStats | None = None
