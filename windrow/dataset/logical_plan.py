@@ -259,6 +259,10 @@ class LogicalPlan:
             return "mixture"
         if self.sort is not None:
             return "sort_each_window"
+        return self._seeded_call
+
+    @property
+    def _seeded_call(self) -> str:
         return "randomize_block_order_each_window" if self.shuffles_blocks else "random_shuffle_each_window"
 
     @property
@@ -279,10 +283,7 @@ class LogicalPlan:
         if self.epochs != 1:
             steps.append(f".repeat({'' if self.epochs is None else self.epochs})")
         if self.seed is not None:
-            call = (
-                "randomize_block_order_each_window" if self.shuffles_blocks else "random_shuffle_each_window"
-            )
-            steps.append(f".{call}(seed={self.seed})")
+            steps.append(f".{self._seeded_call}(seed={self.seed})")
         if self.sort is not None:
             steps.append(f".{self.sort}")
         if self.packing is not None and self.mixture is None:
