@@ -9,6 +9,7 @@ from typing import Any
 from windrow.cli.file_facts import FEW_BLOCKS, describe_files, warn_of_files
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import PlanError
+from windrow.core.source import is_remote
 from windrow.dataset.dataset import Dataset, DatasetPipeline
 from windrow.dataset.logical_plan import LogicalPlan
 from windrow.dataset.shuffle_report import shuffle_report
@@ -205,12 +206,9 @@ class _Search:
             part = "all blocks" if share >= 1 else f"{share:.0%} of the blocks"
             return cached, f"cache: memory, {size} of what windows leave hold {part} decoded for later epochs"
         disk = int(self.goal.disk_bytes * _DISK_SHARE)
-        if disk < _WORTHWHILE * decoded or not _is_remote(self.dataset):
-            why = (
-                "the files are local"
-                if not _is_remote(self.dataset)
-                else "the disk has too little free space"
-            )
+        is_far = is_remote(self.dataset._plan.source.reader)
+        if disk < _WORTHWHILE * decoded or not is_far:
+            why = "the disk has too little free space" if is_far else "the files are local"
             return (
                 chosen,
                 f"cache: none, since windows leave too little memory for a quarter of the blocks, and {why}",
@@ -282,10 +280,6 @@ def _with_blocks(dataset: Dataset, size: int) -> Dataset | None:
     if not isinstance(source, FileSource) or (source.block_bytes or size + 1) <= size:
         return None
     return Dataset(LogicalPlan(replace(source, target_block_bytes=size)))
-
-
-def _is_remote(dataset: Dataset) -> bool:
-    return bool(getattr(dataset._plan.source.reader, "is_remote", False))
 
 
 def _round_up(size: int) -> int:
