@@ -41,19 +41,20 @@ class State:
     """A parsed state: version of the order, data, windows, transforms, seed, and the cursor."""
 
     order: int
-    fingerprint: str  # a digest of the data
-    schema: str  # a digest of its columns
-    files: int
-    rows: int
-    block_bytes: int
-    blocks_per_window: int | None  # 0: the windows that the source states
-    bytes_per_window: int | None
-    sizes: str  # a digest of the selected columns' bytes if windows are given in bytes
-    filter: str  # a digest
-    row_changes: int  # how many transforms change the number of rows
-    packing: str  # the sequence length and a digest of pack(); empty without
-    seed: int | None  # None: stored order
-    shuffled: str  # "rows" or "blocks", and the sort of each window; empty for stored order
+    # of a mixture, what is empty up to `packing` belongs to the sources, each of which has a digest
+    fingerprint: str = ""  # a digest of the data
+    schema: str = ""  # a digest of its columns
+    files: int = 0
+    rows: int = 0
+    block_bytes: int = 0
+    blocks_per_window: int | None = None  # 0: the windows that the source states
+    bytes_per_window: int | None = None
+    sizes: str = ""  # a digest of the selected columns' bytes if windows are given in bytes
+    filter: str = ""  # a digest
+    row_changes: int = 0  # how many transforms change the number of rows
+    packing: str = ""  # the sequence length and a digest of pack(); empty without
+    seed: int | None = None  # None: stored order
+    shuffled: str = ""  # "rows" or "blocks", and the sort of each window; empty for stored order
     epoch: int = 0
     row: int = 0
     window: int = 0
@@ -132,19 +133,9 @@ def describe_stream(job: Job) -> State:
 
 
 def _describe_mixture(job: Job, mixture: Mixture) -> State:
-    """What is empty here belongs to the sources, each of which has a digest."""
     return State(
         order=order_version(cuts_row_groups=False),
-        fingerprint="",
         schema=job.source.identity().schema,
-        files=0,
-        rows=0,
-        block_bytes=0,
-        blocks_per_window=None,
-        bytes_per_window=None,
-        sizes="",
-        filter="",
-        row_changes=0,
         # columns and end tokens belong to the sources
         packing="" if mixture.seq_len is None else str(mixture.seq_len),
         seed=mixture.seed,
