@@ -9,27 +9,16 @@ from windrow.core.errors import PlanError
 from windrow.pipeline.checkpoint.mixed_state import describe_mixture
 from windrow.pipeline.executors.choose_executor import resolve_executor
 from windrow.pipeline.executors.describe_pipeline import describe_pipeline
+from windrow.pipeline.shard.base_shard import BaseShard
+from windrow.pipeline.shard.run_record import RunRecord
 from windrow.pipeline.statistics.stats import RunStats, SourceStats, Stats
 
 if TYPE_CHECKING:
-    from windrow.pipeline.plan.program import Program
-    from windrow.pipeline.shard.connection import Connection
-    from windrow.pipeline.shard.consumer import Consumer
-    from windrow.pipeline.shard.epoch import Position
-    from windrow.pipeline.shard.run_record import RunRecord
-    from windrow.pipeline.shard.worker_shards import WorkerShards
     from windrow.pipeline.timeline.timeline import Timeline
 
 
-class ObservingMethods:
-    """Base class of Shard."""
-
-    _connection: Connection
-    _consumer: Consumer
-    _divided: WorkerShards | None
-    _position: Position
-    _program: Program
-    _shard: int
+class ObservingMethods(BaseShard):
+    """Base class of Shard: what it has received, and what its run does."""
 
     def _join(self, record: RunRecord) -> None:
         """Note what is read here in the record that the shards of a run share."""

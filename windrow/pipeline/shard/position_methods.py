@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.checkpoint.mixed_state import change_shares, describe_mixture
 from windrow.pipeline.checkpoint.resume import resume, skip_steps
-from windrow.pipeline.checkpoint.state import State, describe_stream
+from windrow.pipeline.checkpoint.state import describe_stream
 from windrow.pipeline.delivery.delivery import choose_batches
+from windrow.pipeline.shard.base_shard import BaseShard
 from windrow.shuffle.order.balance import Balance
 
-if TYPE_CHECKING:
-    from windrow.pipeline.checkpoint.lineage import Lineage
-    from windrow.pipeline.coordinator.requests import EpochFacts
-    from windrow.pipeline.plan.program import Program
-    from windrow.pipeline.shard.connection import Connection
-    from windrow.pipeline.shard.epoch import Position
-    from windrow.pipeline.shard.worker_shards import WorkerShards
 
-
-class PositionMethods:
+class PositionMethods(BaseShard):
     """Base class of Shard: how far it has come, and where it goes on."""
-
-    _program: Program
-    _shard: int
-    _position: Position
-    _connection: Connection
-    _lock: threading.Lock
-    _divided: WorkerShards | None
-    _stream: State | None
-    _latest: EpochFacts | None
-    _lineage: Lineage | None
-
-    if TYPE_CHECKING:
-
-        def _check_free(self) -> None: ...
-
-        def _total_rows(self) -> int | None: ...
-
-        @property
-        def _batch_size(self) -> int | None: ...
 
     def state_dict(self) -> dict[str, Any]:
         """Return a checkpoint of the progress, to resume anywhere and with any number of shards.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,17 +11,11 @@ from typing import Any
 from windrow.core.errors import PlanError
 from windrow.core.source import RowOrigin
 from windrow.pipeline.checkpoint.lineage import Lineage
-from windrow.pipeline.checkpoint.state import State
-from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.delivery.delivery import Delivery, check_drop_last, check_number
-from windrow.pipeline.executors.base import Session
 from windrow.pipeline.loaders.loader_methods import LoaderMethods
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
-from windrow.pipeline.plan.program import Program
-from windrow.pipeline.shard.connection import Connection
-from windrow.pipeline.shard.consumer import Consumer
-from windrow.pipeline.shard.epoch import Epoch, EpochBatches, Position
+from windrow.pipeline.shard.epoch import Epoch, EpochBatches
 from windrow.pipeline.shard.epoch_reader import UNCOUNTED, EpochReader
 from windrow.pipeline.shard.observing_methods import ObservingMethods
 from windrow.pipeline.shard.position_methods import PositionMethods
@@ -48,39 +41,6 @@ class Shard(PositionMethods, LoaderMethods, ObservingMethods):
     0 [0, 1, 2, 3, 4, 5]
     1 [0, 1, 2, 3, 4, 5]
     """
-
-    def __init__(
-        self,
-        program: Program,
-        session: Session,
-        shard: int,
-        start: Cursor = Cursor(),
-        part: tuple[int, int] | None = None,
-    ) -> None:
-        self._program = program
-        self._session = session
-        self._shard = shard
-        self._start = start
-        # on a mesh with sequence dimensions: which part of each sequence is delivered, and the number of parts
-        self._part = part
-        self._left_epoch: int | None = None
-        self._closed = False
-        self._prepare()
-
-    def _prepare(self) -> None:
-        self._lock = threading.Lock()
-        replica = getattr(self._session, "replica_name", lambda _: "")(self._shard)
-        self._consumer = Consumer(self._shard, self._program.job.options.profile, replica)
-        self._connection = Connection(self._session, self._consumer)
-        is_mixture = self._program.job.mixture is not None
-        self._position = Position(
-            self._start, self._connection, left_epoch=self._left_epoch, is_one=is_mixture
-        )
-        # set once as_torch_dataset() has taken the shard over
-        self._divided: WorkerShards | None = None
-        self._stream: State | None = None
-        self._latest: EpochFacts | None = None
-        self._lineage: Lineage | None = None
 
     def __repr__(self) -> str:
         return f"Shard({self._shard} of {self._program.shards}, at epoch {self._position.epoch})"
@@ -272,34 +232,8 @@ class Shard(PositionMethods, LoaderMethods, ObservingMethods):
             self._position.enter(iterator, opened)
             return reader
 
-    def _check_free(self) -> None:
-        if self._closed:
-            raise PlanError(f"shard {self._shard} has been closed")
-        if self._divided is not None:
-            raise PlanError(f"shard {self._shard} is read through as_torch_dataset(): use that dataset only")
-        if self._position.iterator is not None:
-            raise PlanError(
-                f"shard {self._shard} is being iterated (epoch {self._position.at.epoch}): a shard has one iterator "
-                "at a time; finish or close() the other iterator first"
-            )
-
     def _has_next(self) -> bool:
         epochs = self._program.job.epochs
         if self._program.legs is not None:
             return not self._closed and self._program.legs.has_rows_at(self._position.upcoming)
         return not self._closed and (epochs is None or self._position.upcoming.epoch < epochs)
-
-    @property
-    def _batch_size(self) -> int | None:
-        if self._latest is not None:
-            assignment = self._latest.assignment
-            return None if assignment.ends_by_tokens else assignment.batch_size
-        assigned = self._position.at.assigned
-        return None if assigned is None else assigned[1]
-
-    def _total_rows(self) -> int | None:
-        """Rows of an epoch over all shards, or None before they have been counted."""
-        if self._program.windows_known:
-            return self._program.total_rows(self._position.epoch)
-        delivered = self._connection.run_stats(spans=False).epoch_rows
-        return None if delivered is None else delivered * self._program.job.sequence_rows
