@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 import windrow
 from windrow.core.errors import PlanError
-from windrow.core.terminal_text import escape_controls
+from windrow.core.terminal_text import align_columns, escape_controls
 from windrow.dataset.dataset import Dataset, DatasetPipeline
 from windrow.io.catalog.file_suffixes import SUFFIXES
 
@@ -218,20 +218,6 @@ def print_labelled(label: str, text: str) -> None:
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Align columns by spaces; those numbered in ``right`` are aligned to the right.
-
-    >>> print(format_table(("name", "rows"), [("a", "1"), ("bc", "1,000")], right=[1]))
-    name   rows
-    a         1
-    bc    1,000
-    """
+    """The lines of a table below a header; the columns numbered in ``right`` are aligned to the right."""
     table = [tuple(map(escape_controls, row)) for row in (header, *rows)]
-    widths = [max(len(row[at]) for row in table) for at in range(len(header))]
-    lines = []
-    for row in table:
-        cells = [
-            cell.rjust(width) if at in right else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return "\n".join(align_columns(table, right))

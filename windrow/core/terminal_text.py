@@ -1,6 +1,8 @@
-"""Makes text safe to print: file and column names can hold characters that change what a terminal shows."""
+"""Text for terminals: characters that would change what one shows are escaped, and the columns of tables aligned."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Sequence
 
 
 def escape_controls(text: str, *, keep: str = "") -> str:
@@ -20,3 +22,20 @@ def escape_controls(text: str, *, keep: str = "") -> str:
         letter if letter.isprintable() or letter in keep else letter.encode("unicode_escape").decode()
         for letter in text
     )
+
+
+def align_columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Return a line for each row, whose columns are aligned by spaces; those numbered in ``right`` to the right.
+
+    >>> align_columns([("name", "rows"), ("a", "1"), ("bc", "1,000")], right=[1])
+    ['name   rows', 'a         1', 'bc    1,000']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if at in right else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines

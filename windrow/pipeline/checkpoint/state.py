@@ -16,6 +16,7 @@ from typing import Any
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import StateError
 from windrow.core.integers import as_integer
+from windrow.core.terminal_text import align_columns
 from windrow.pipeline.checkpoint.mixed_state import MixedState, describe_mixture, find_changed, parse_mixed
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
@@ -257,8 +258,7 @@ def describe_differences(then: State, now: State, labels: tuple[str, str] = ("th
 
 
 def _format_differences(table: Sequence[tuple[str, str, str]]) -> str:
-    names, values = (max(len(row[column]) for row in table) for column in (0, 1))
-    return "".join(f"\n  {name:{names}}  {before:{values}}  {after}" for name, before, after in table)
+    return "".join(f"\n  {line}" for line in align_columns(table))
 
 
 def _compare_data(then: State, now: State) -> Iterator[tuple[str, str, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from windrow.core.terminal_text import escape_controls
+from windrow.core.terminal_text import align_columns, escape_controls
 from windrow.pipeline.quality.measures import OrderMeasures
 from windrow.pipeline.quality.pictures import plot_reports
 
@@ -143,7 +143,7 @@ def _format_report(report: ShuffleReport) -> str:
     """Format a report as text: what was measured, a table, and the verdict."""
     lines = [
         _format_head(report),
-        *_format_table(_list_measures(report)),
+        *align_columns([_HEAD, *_list_measures(report)], right=(1, 2, 3)),
         f"sample    {_format_sample(report)}",
     ]
     lines += [f"note      {note}" for note in report.notes]
@@ -181,15 +181,6 @@ def _row(name: str, observed: float, full: float) -> tuple[str, str, str, str]:
 
 def _span(quantiles: tuple[float, ...]) -> str:
     return f"{quantiles[1]:.4g} to {quantiles[-2]:.4g}"
-
-
-def _format_table(rows: list[tuple[str, str, str, str]]) -> list[str]:
-    table = [_HEAD, *rows]
-    widths = [max(len(row[at]) for row in table) for at in range(len(_HEAD))]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *(row[at].rjust(widths[at]) for at in (1, 2, 3))]).rstrip()
-        for row in table
-    ]
 
 
 def _format_sample(report: ShuffleReport) -> str:

@@ -8,7 +8,7 @@ from math import isnan
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.notebook_html import format_paragraph, format_table, format_value
-from windrow.core.terminal_text import escape_controls
+from windrow.core.terminal_text import align_columns, escape_controls
 from windrow.pipeline.statistics.bottleneck import Bottleneck, PipelineFacts, describe_loader, find_bottleneck
 from windrow.pipeline.statistics.phases import LABELS, OTHER, Span, TaskProfile, TrainerStats
 
@@ -286,7 +286,8 @@ def _format_stats(stats: Stats) -> str:
     (_, head), *facts = _all_lines(stats)
     lines = [head, *(f"{label:9} {text}" for label, text in facts)]
     if stats.trainers:
-        lines += ["", *_align(_trainer_rows(stats.trainers)), *_left_out(stats.trainers)]
+        rows = _trainer_rows(stats.trainers)
+        lines += ["", *align_columns(rows, right=range(len(rows[0]))), *_left_out(stats.trainers)]
     return "\n".join(map(escape_controls, [*lines, "", stats.bottleneck.sentence]))
 
 
@@ -372,12 +373,6 @@ def _trainer_rows(trainers: Sequence[TrainerStats]) -> list[list[str]]:
         rates = [f"{one.rows:,}", f"{one.rows_per_second:,.0f}"]
         rows.append([one.name, *rates, f"{one.work_seconds:,.2f}", f"{one.wait_seconds:,.2f}", *waits])
     return rows
-
-
-def _align(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
 
 
 def _left_out(trainers: Sequence[TrainerStats]) -> list[str]:
