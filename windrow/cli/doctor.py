@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from windrow.cli.checks import Check, check_all
 from windrow.cli.command_line import parse_options, print_json, print_line
+from windrow.core.terminal_text import format_count
 
 _PROBLEM = 1
 
@@ -61,6 +62,4 @@ def _summarise(checks: list[Check]) -> str:
     warnings = sum(check.status == "WARNING" for check in checks)
     if not problems and not warnings:
         return "everything is well"
-    return (
-        f"{problems} problem{'' if problems == 1 else 's'}, {warnings} warning{'' if warnings == 1 else 's'}"
-    )
+    return f"{format_count(problems, 'problem')}, {format_count(warnings, 'warning')}"

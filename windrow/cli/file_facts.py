@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.byte_sizes import format_bytes
+from windrow.core.terminal_text import format_count
 from windrow.io.catalog.file_source import FileSource
 from windrow.io.catalog.value_sizes import fixed_bits
 from windrow.io.parquet.footers import find_arrow_schema, read_footer
@@ -63,7 +64,7 @@ def warn_of_files(found: dict[str, Any]) -> list[str]:
     cut, largest = found["cut_row_groups"], format_bytes(encoded["most"])
     if cut:
         lines.append(
-            f"large row groups: {count(cut, 'row group')} of up to {largest} encoded "
+            f"large row groups: {format_count(cut, 'row group')} of up to {largest} encoded "
             f"{'is' if cut == 1 else 'are'} cut into blocks of adjacent rows. Windows mix these, and a task holds only "
             "one decoded. Pages at the borders and dictionaries are decoded more than once: write row groups of 64 "
             "MiB or less"
@@ -99,15 +100,6 @@ def warn_of_files(found: dict[str, Any]) -> list[str]:
             "storage. Write larger files, with windrow premix or write_parquet()"
         )
     return lines
-
-
-def count(number: int, noun: str) -> str:
-    """A number with its noun.
-
-    >>> count(1, "file"), count(2000, "file")
-    ('1 file', '2,000 files')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass

@@ -15,7 +15,6 @@ from windrow.cli.command_line import (
 from windrow.cli.file_facts import (
     FEW_BLOCKS,
     FooterFacts,
-    count,
     decoded_bytes,
     describe_files,
     read_facts,
@@ -24,6 +23,7 @@ from windrow.cli.file_facts import (
 )
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.source import Source, schema_changes
+from windrow.core.terminal_text import format_count
 from windrow.io.catalog.file_source import FileSource
 
 _LARGE_BLOCK_BYTES = 256 * 2**20
@@ -90,7 +90,7 @@ def find_warnings(found: dict[str, Any]) -> list[str]:
     largest = found["block_bytes"]["most"]
     if blocks < FEW_BLOCKS:
         lines.append(
-            f"few blocks: {count(blocks, 'block')} cannot be cut into windows that mix. Use one window, or "
+            f"few blocks: {format_count(blocks, 'block')} cannot be cut into windows that mix. Use one window, or "
             + (
                 "smaller blocks (--target-block-bytes), down to a row group"
                 if found.get("row_groups", 0) > blocks
@@ -143,7 +143,7 @@ def _print(source: Source, found: dict[str, Any]) -> None:
     else:
         print_labelled(
             "files",
-            f"{count(found['files'], 'file')} of {found['format']} under {source_url(source)}; {rows}",
+            f"{format_count(found['files'], 'file')} of {found['format']} under {source_url(source)}; {rows}",
         )
         stored, decoded = found["stored_bytes"], found["decoded_bytes"]
         ratio = f", {decoded / stored:.1f} times as much" if stored else ""
@@ -175,14 +175,14 @@ def source_url(source: Source) -> str:
 def _describe_groups(found: dict[str, Any]) -> str:
     rows, encoded = found["row_group_rows"], found["row_group_encoded_bytes"]
     return (
-        f"{count(found['row_groups'], 'row group')} of {_span(*map('{:,}'.format, _ends(rows)))} rows, "
+        f"{format_count(found['row_groups'], 'row group')} of {_span(*map('{:,}'.format, _ends(rows)))} rows, "
         f"{_span(*map(format_bytes, _ends(encoded)))} encoded"
     )
 
 
 def _describe_blocks(found: dict[str, Any]) -> str:
     sizes = found["block_bytes"]
-    text = f"{count(found['blocks'], 'block')} of {_span(*map(format_bytes, _ends(sizes)))} decoded"
+    text = f"{format_count(found['blocks'], 'block')} of {_span(*map(format_bytes, _ends(sizes)))} decoded"
     if found["blocks"] >= FEW_BLOCKS:
         text += f"; a window should hold {FEW_BLOCKS} or more: {format_bytes(FEW_BLOCKS * sizes['mean'])}"
     return text

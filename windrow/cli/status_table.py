@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import windrow
 from windrow.core.byte_sizes import format_bytes
-from windrow.core.terminal_text import escape_controls
+from windrow.core.terminal_text import escape_controls, format_count
 from windrow.pipeline.statistics.phases import START
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ def render_status(
     runs = [run if rates is None else rates.of(run) for run in status["pipelines"]]
     if not runs:
         return _line(f"no pipeline is running on the Ray cluster at {address}{_describe_ended(status, now)}")
-    count = "1 pipeline" if len(runs) == 1 else f"{len(runs):,} pipelines"
-    head = _line(f"{count} on the Ray cluster at {address}", "bold")
+    head = _line(f"{format_count(len(runs), 'pipeline')} on the Ray cluster at {address}", "bold")
     rows = [_format_cells(run) for run in runs]
     wide = 2 * (len(_COLUMNS) - 1) + sum(
         max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)
@@ -116,9 +115,11 @@ def _details(run: Run, now: float) -> list[RenderableType]:
     if other != windrow.__version__:
         lines.append(_line(f"  runs windrow {other}; this command is {windrow.__version__}", "yellow"))
     if run.get("restarts"):
-        lines.append(_line(f"  its coordinator was restarted {_count(run['restarts'], 'time')}", "yellow"))
+        lines.append(
+            _line(f"  its coordinator was restarted {format_count(run['restarts'], 'time')}", "yellow")
+        )
     if run.get("corrupt_blocks"):
-        lines.append(_line(f"  skips {_count(run['corrupt_blocks'], 'corrupt block')}", "yellow"))
+        lines.append(_line(f"  skips {format_count(run['corrupt_blocks'], 'corrupt block')}", "yellow"))
     problem = run.get("problem") or (f"it failed: {run['failure']}" if run.get("failure") else "")
     if problem:
         lines.append(_line(f"  {problem}", "red"))
@@ -169,10 +170,6 @@ def _format_age(seconds: float) -> str:
     if seconds < _HOUR:
         return f"{seconds // _MINUTE:.0f} min"
     return f"{seconds // _HOUR:.0f} h" if seconds < 2 * _DAY else f"{seconds // _DAY:.0f} days"
-
-
-def _count(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _line(text: str, style: str = "") -> RenderableType:

@@ -1,4 +1,4 @@
-"""Text for terminals: characters that would change what one shows are escaped, and the columns of tables aligned."""
+"""Text for terminals: characters that would change what one shows are escaped, columns aligned, and things counted."""
 
 from __future__ import annotations
 
@@ -39,3 +39,12 @@ def align_columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) ->
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def format_count(count: int, noun: str) -> str:
+    """Return a number with its noun, which gets an s unless it is one.
+
+    >>> format_count(1, "file"), format_count(2000, "file")
+    ('1 file', '2,000 files')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -16,7 +16,7 @@ from typing import Any
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.errors import StateError
 from windrow.core.integers import as_integer
-from windrow.core.terminal_text import align_columns
+from windrow.core.terminal_text import align_columns, format_count
 from windrow.pipeline.checkpoint.mixed_state import MixedState, describe_mixture, find_changed, parse_mixed
 from windrow.pipeline.plan.cursor import Cursor
 from windrow.pipeline.plan.job import Job
@@ -286,7 +286,8 @@ def _compare_order(then: State, now: State) -> Iterator[tuple[str, str, str]]:
     if then.filter != now.filter:
         yield "filter", _shorten_digest(then.filter), _shorten_digest(now.filter)
     if then.row_changes != now.row_changes:
-        yield "preserves_rows=False", _count_maps(then.row_changes), _count_maps(now.row_changes)
+        before, after = (format_count(state.row_changes, "transform") for state in (then, now))
+        yield "preserves_rows=False", before, after
     if then.packing != now.packing:
         yield "pack", then.packing or "none", now.packing or "none"
     if then.shuffled != now.shuffled and (then.seed is None) == (now.seed is None):
@@ -323,10 +324,6 @@ def _describe_window(state: State) -> str:
 
 def _describe_seed(seed: int | None) -> str:
     return "none" if seed is None else f"seed {seed}"
-
-
-def _count_maps(count: int) -> str:
-    return f"{count} transform{'' if count == 1 else 's'}"
 
 
 def _shorten_digest(digest: str) -> str:

@@ -10,8 +10,9 @@ import numpy as np
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.native_libraries import missing_library_warnings
 from windrow.core.source import schema_changes
+from windrow.core.terminal_text import format_count
 from windrow.pipeline.plan.cache_budget import describe_cache
-from windrow.pipeline.plan.explanation import Explanation, format_count
+from windrow.pipeline.plan.explanation import Explanation
 from windrow.pipeline.plan.job import Job, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.mesh_place import MeshPlace

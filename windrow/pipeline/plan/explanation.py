@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.notebook_html import format_paragraph, format_table, format_value
-from windrow.core.terminal_text import escape_controls
+from windrow.core.terminal_text import escape_controls, format_count
 from windrow.pipeline.plan.window_budget import Budget
 from windrow.shuffle.order.shard_assignment import Equal
 
@@ -267,8 +267,3 @@ class Explanation:
     def _format_memory(self) -> str:
         parts = " + ".join(f"{name} {size}" for name, size in self._memory_parts())
         return f"{self._format_total()} = {parts}; limit {format_bytes(self.budget.limit_bytes)}"
-
-
-def format_count(count: int, noun: str) -> str:
-    """Return a number with its noun, which gets an s unless it is one."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

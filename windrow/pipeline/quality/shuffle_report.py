@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from windrow.core.terminal_text import align_columns, escape_controls
+from windrow.core.terminal_text import align_columns, escape_controls, format_count
 from windrow.pipeline.quality.measures import OrderMeasures
 from windrow.pipeline.quality.pictures import plot_reports
 
@@ -151,7 +151,7 @@ def _format_report(report: ShuffleReport) -> str:
 
 
 def _format_head(report: ShuffleReport) -> str:
-    windows = "1 window" if report.windows == 1 else f"{report.windows:,} windows"
+    windows = format_count(report.windows, "window")
     return (
         f"{report.rows:,} rows in {report.groups:,} {report.group_kind}, {windows}, batches of {report.batch_size:,}: "
         f"{report.shuffle} shuffled"

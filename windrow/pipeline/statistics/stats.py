@@ -8,7 +8,7 @@ from math import isnan
 
 from windrow.core.byte_sizes import format_bytes
 from windrow.core.notebook_html import format_paragraph, format_table, format_value
-from windrow.core.terminal_text import align_columns, escape_controls
+from windrow.core.terminal_text import align_columns, escape_controls, format_count
 from windrow.pipeline.statistics.bottleneck import Bottleneck, PipelineFacts, describe_loader, find_bottleneck
 from windrow.pipeline.statistics.phases import LABELS, OTHER, Span, TaskProfile, TrainerStats
 
@@ -307,13 +307,12 @@ def _format_stats_html(stats: Stats) -> str:
 
 def _all_lines(stats: Stats) -> list[tuple[str, str]]:
     """What is printed, line by line: a label and a text; the first line has no label."""
-    one = stats.trainer
-    epochs = "1 epoch" if stats.epochs == 1 else f"{stats.epochs:,} epochs"
+    one, epochs = stats.trainer, format_count(stats.epochs, "epoch")
+    head = (
+        f"shard {one.name}: {epochs}, {one.batches:,} batches, {one.rows:,} rows, {format_bytes(one.bytes)}"
+    )
     lines = [
-        (
-            "",
-            f"shard {one.name}: {epochs}, {one.batches:,} batches, {one.rows:,} rows, {format_bytes(one.bytes)}",
-        ),
+        ("", head),
         ("rates", _all_rates(stats.trainers)),
         *_run_lines(stats.run),
     ]

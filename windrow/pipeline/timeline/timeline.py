@@ -11,6 +11,7 @@ from typing import Any
 from windrow.core.cached_properties import cached_property
 from windrow.core.errors import PlanError
 from windrow.core.notebook_html import format_paragraph, format_value
+from windrow.core.terminal_text import format_count
 from windrow.pipeline.statistics.phases import Span
 from windrow.pipeline.timeline.draw import draw_html, draw_timeline
 from windrow.pipeline.timeline.exports import format_trace
@@ -78,8 +79,7 @@ class Timeline:
         idle = self.idle
         waits = f"{sum(idle.values()) / len(idle):.1%} of the time idle" if idle else "none has read yet"
         seconds = self.stop_time - self.start_time
-        trainers = "1 trainer" if len(idle) == 1 else f"{len(idle):,} trainers"
-        return f"{seconds:,.1f} s; {windows:,} windows; {tasks:,} tasks; {trainers}, {waits}"
+        return f"{seconds:,.1f} s; {windows:,} windows; {tasks:,} tasks; {format_count(len(idle), 'trainer')}, {waits}"
 
     def _repr_html_(self) -> str:
         try:
