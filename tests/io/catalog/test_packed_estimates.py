@@ -179,6 +179,6 @@ def test_packed_size_never_exceeds_its_estimate_and_rows_are_equal(
             start += part.num_rows
         padding = 8 * len(kinds) * len(map_outputs)
         assert sum(map_output.values.nbytes for map_output in map_outputs) <= packed[block] + padding
-        placed = place_rows(MapOutputs(map_outputs), 0, start - begun, source.schema, pool)
+        placed = place_rows(MapOutputs(map_outputs), 0, start - begun, pool)
         assert pa.Table.from_batches([placed]).equals(table.slice(begun, start - begun).cast(source.schema))
     assert start == rows

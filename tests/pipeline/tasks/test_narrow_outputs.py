@@ -54,7 +54,7 @@ def shuffled(rng: np.random.Generator, tables: list[pa.Table]) -> list[MapOutput
 
 
 def place(outputs: list[MapOutput], rows: int) -> pa.RecordBatch:
-    return place_rows(MapOutputs(outputs), 0, rows, outputs[0].schema, BufferPool(0))
+    return place_rows(MapOutputs(outputs), 0, rows, BufferPool(0))
 
 
 @st.composite

@@ -86,7 +86,7 @@ def test_packed_values_round_trip(kind: pa.DataType, span: int, grouped: bool, p
         assert all(map_output.sources.size and map_output.places_address for map_output in made)
         map_outputs = [pickle.loads(pickle.dumps(map_output)) for map_output in made]
         patch.setattr(native, "LIBRARY", library if placed else None)
-        batch = place_rows(MapOutputs(map_outputs), 0, 2 * rows, tables[0].schema, pool)
+        batch = place_rows(MapOutputs(map_outputs), 0, 2 * rows, pool)
     pool.assert_guarded()
     order = pa.Array.from_buffers(
         pa.int64(), 2 * rows, [None, pa.py_buffer(np.argsort(places).astype(np.int64))]
@@ -225,7 +225,7 @@ def test_wrong_statistics_do_not_change_values(
     chosen = np.arange(rows) if rows_given else None
     pool = GuardedPool()
     (map_output,) = group_rows(part, chosen, np.zeros(rows, np.uint16), places, np.array([0, 1]), pool)
-    batch = place_rows(MapOutputs([map_output]), 0, rows, table.schema, pool)
+    batch = place_rows(MapOutputs([map_output]), 0, rows, pool)
     pool.assert_guarded()
     assert map_output.schema.equals(table.schema, check_metadata=True)
     order = np.argsort(places)

@@ -160,7 +160,7 @@ text = pa.Array.from_buffers(pa.string(), 3, [None, offsets, letters])
 table, pool = pa.Table.from_arrays([text], ["text"]), BufferPool(1 << 20)
 places = np.array([2, 0, 1], np.uint32)
 map_outputs = group_rows(table, None, np.zeros(3, np.uint16), places, np.array([0, 1]), pool)
-print(place_rows(MapOutputs(map_outputs), 0, 3, table.schema, pool).column(0).to_pylist(), "pandas" in sys.modules)
+print(place_rows(MapOutputs(map_outputs), 0, 3, pool).column(0).to_pylist(), "pandas" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "['b', 'c', 'a'] False\n"

@@ -99,7 +99,7 @@ def test_grouping_and_placing(data: st.DataObject) -> None:
             of_slice = MapOutputs([map_output])
             for run in range(len(map_output.run_starts) - 1):
                 count = int((runs == first + run).sum())
-                placed.append(place_rows(of_slice, run, count, table.schema, pool).to_pylist())
+                placed.append(place_rows(of_slice, run, count, pool).to_pylist())
         return map_outputs, placed
 
     compiled, compiled_rows = both()
@@ -163,7 +163,7 @@ def test_places_that_are_not_a_permutation_raise(compiled: bool, places: list[in
         if not compiled:
             patch.setattr(native, "LIBRARY", None)
         with pytest.raises(WindrowError, match="each once"):
-            place_rows(MapOutputs([map_output]), 0, 3, table.schema, POOL)
+            place_rows(MapOutputs([map_output]), 0, 3, POOL)
 
 
 TEXTS = [

@@ -187,7 +187,7 @@ def test_grouped_and_placed_rows_are_the_same_without_the_library(seed: int) -> 
             places = positions[start : start + len(table)].astype(np.uint32)
             order, runs = np.array([0, 1]), np.zeros(len(table), np.uint16)
             outputs += group_rows(table, None, runs, places, order, BufferPool(0))
-        placed = place_rows(MapOutputs(outputs), 0, len(rows), tables[0].schema, BufferPool(0))
+        placed = place_rows(MapOutputs(outputs), 0, len(rows), BufferPool(0))
         placed.validate(full=True)
         return list(placed.to_pylist())
 

@@ -116,7 +116,7 @@ def test_packed_rows_and_single_columns_give_the_same_result(data: st.DataObject
         slices = [MapOutputs(map_outputs) for map_outputs in zip(*grouped, strict=True)]
         counts = np.bincount(runs, minlength=3)
         wanted = [(slices[0], 0, 0), (slices[1], 0, 1), (slices[1], 1, 2)]
-        return [place_rows(of, run, int(counts[k]), tables[0].schema, pool) for of, run, k in wanted]
+        return [place_rows(of, run, int(counts[k]), pool) for of, run, k in wanted]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packed_rows, "_CACHE_BYTES", cache_bytes)

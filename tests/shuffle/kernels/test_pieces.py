@@ -90,7 +90,7 @@ def test_pieces_are_grouped_as_their_rows(
         starts = cuts.tolist()
         for output, first, stop in zip(found, starts, starts[1:], strict=False):
             for run in range(first, stop):
-                placed = place_rows(MapOutputs([output]), run - first, rows_of_run[run], SCHEMA, POOL)
+                placed = place_rows(MapOutputs([output]), run - first, rows_of_run[run], POOL)
                 own = [
                     piece
                     for piece in np.argsort(places, kind="stable").tolist()

@@ -24,10 +24,9 @@ def place_run(map_outputs: Any, run: Run, rows: slice, pool: BufferPool) -> pa.R
         return map_outputs.take(run, rows)
     if isinstance(map_outputs, OrderedOutputs):
         return join_run(map_outputs, run, rows)
-    schema = map_outputs[0].schema
     if rows == slice(0, run.rows):
-        return place_rows(map_outputs, run.index, run.rows, schema, pool)
-    return place_portion(map_outputs, run.index, run.rows, rows, schema, pool)
+        return place_rows(map_outputs, run.index, run.rows, pool)
+    return place_portion(map_outputs, run.index, run.rows, rows, pool)
 
 
 @dataclass(frozen=True)

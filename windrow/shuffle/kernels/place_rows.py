@@ -44,12 +44,7 @@ class MapOutputs(tuple[MapOutput, ...]):
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """(runs + 1, map outputs) the first row of each run in each map output, then the end of the last run.
-
-        Without map outputs there is one run, which has no rows.
-        """
-        if not self:
-            return np.zeros((2, 0), np.int64)
+        """(runs + 1, map outputs) the first row of each run in each map output, then the end of the last run."""
         return np.ascontiguousarray(np.stack([map_output.run_starts for map_output in self], axis=1))
 
     def portion(self, run: int, row_count: int, rows: slice, pool: BufferPool) -> MapOutputs:
@@ -124,16 +119,14 @@ class _ColumnGroup(NamedTuple):
     packing: tuple[tuple[int, int], ...]  # a common (bytes, base) of each, for every map output
 
 
-def place_rows(
-    map_outputs: MapOutputs, run: int, row_count: int, schema: pa.Schema, pool: BufferPool
-) -> pa.RecordBatch:
+def place_rows(map_outputs: MapOutputs, run: int, row_count: int, pool: BufferPool) -> pa.RecordBatch:
     """Assemble one run from the map outputs of its slice, whose places must be 0 to ``row_count - 1``, each once.
 
     The pool lends one writable buffer for each fixed-width column, so that a reference to one column keeps
     only that column in memory.
     """
-    placing = _Placing(map_outputs, run, row_count)
-    if not map_outputs or not row_count or not schema.names:
+    placing, schema = _Placing(map_outputs, run, row_count), map_outputs[0].schema
+    if not row_count or not schema.names:
         placing.check()
         return _without_values(row_count, schema)
     columns: dict[int, pa.Array] = {}
@@ -148,16 +141,16 @@ def place_rows(
 
 
 def place_portion(
-    map_outputs: MapOutputs, run: int, row_count: int, rows: slice, schema: pa.Schema, pool: BufferPool
+    map_outputs: MapOutputs, run: int, row_count: int, rows: slice, pool: BufferPool
 ) -> pa.RecordBatch:
     """Assemble some rows of one run, by their places, if all of them at once would be too large.
 
     Values are copied once more than by `place_rows`.
     """
     if 2 * (rows.stop - rows.start) > row_count:
-        return place_rows(map_outputs, run, row_count, schema, pool).slice(rows.start, rows.stop - rows.start)
+        return place_rows(map_outputs, run, row_count, pool).slice(rows.start, rows.stop - rows.start)
     portion = map_outputs.portion(run, row_count, rows, pool)
-    return place_rows(portion, 0, rows.stop - rows.start, schema, pool)
+    return place_rows(portion, 0, rows.stop - rows.start, pool)
 
 
 class _Placing:
