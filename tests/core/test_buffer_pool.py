@@ -109,15 +109,6 @@ def test_what_comes_back_while_the_limit_is_raised_is_counted_at_once() -> None:
     assert not pool._returned
 
 
-def test_trim_gives_idle_memory_back() -> None:
-    pool = BufferPool(1 << 20)
-    kept, dropped = pool.take(1000), pool.take(1000)
-    del dropped
-    pool.trim()
-    assert (pool.in_use_bytes, pool.idle_bytes) == (1024, 0)
-    assert len(kept) == 1000
-
-
 def test_a_failed_allocation_is_not_counted() -> None:
     pool = BufferPool(1 << 20)
     with pytest.raises(MemoryError):

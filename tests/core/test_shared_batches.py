@@ -85,7 +85,8 @@ def test_memory_is_used_again_and_returned(pool: SharedPool) -> None:
     size = os.fstat(pool.descriptor).st_size
     assert resident() > 0
     assert size < 3 * (5_000 * 8 + 10_000 * 4 + 200_000)
-    pool.trim()
+    pool._limit_bytes = 0
+    pool.evict()
     assert resident() == 0
     shared, kept = share_batch(_batch(pool), pool)
     assert os.fstat(pool.descriptor).st_size == size
@@ -156,7 +157,8 @@ def test_a_forked_process_takes_no_memory_from_its_parent(pool: SharedPool) -> N
     child = os.fork()
     if not child:
         del kept
-        pool.trim()
+        pool._limit_bytes = 0
+        pool.evict()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     found = SharedMemory(pool.descriptor).open_batch(shared, lambda: None)

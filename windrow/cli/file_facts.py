@@ -121,7 +121,6 @@ class FooterFacts:
     """What the footers of some files tell."""
 
     files: int  # that were inspected
-    all_files: int
     columns: dict[str, ColumnFacts]
     schemas: int  # distinct ones among the inspected files
     other_schema: str | None  # a file whose schema differs from the first one's
@@ -151,7 +150,6 @@ def read_facts(source: FileSource) -> FooterFacts:
     other = next((at for at, schema in enumerate(schemas) if not schema.equals(schemas[0])), None)
     return FooterFacts(
         files=inspected,
-        all_files=len(everything),
         columns=columns,
         schemas=_count_distinct(schemas),
         other_schema=None if other is None else source.files.name(paths[other]),

@@ -113,12 +113,6 @@ class BufferPool:
         with self._locked():
             pass
 
-    def trim(self) -> None:
-        """Return all idle memory to the system."""
-        with self._locked():
-            self._idle.clear()
-            self._idle_bytes = 0
-
     def _allocate(self, size: int) -> _Block:
         """Memory that the pool does not have yet, aligned."""
         if size >= _MIN_MMAP_BYTES:

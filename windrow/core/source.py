@@ -156,15 +156,11 @@ class ScatteringPart(BlockPart, Protocol):
         """
 
 
-class BoundedPart(BlockPart, Protocol):
-    """A part that has column statistics before it is decoded."""
-
-    def bounds(self, column: int) -> tuple[int, int] | None:
-        """Stored minimum and maximum of an integer or temporal column as signed integers, perhaps wrong; else None."""
-
-
 def column_bounds(part: BlockPart, column: int) -> tuple[int, int] | None:
-    """Statistics of a column if the part has any (`BoundedPart`), else None."""
+    """Stored minimum and maximum of an integer or temporal column as signed integers, perhaps wrong.
+
+    None if they are unknown. A part that has them before it is decoded tells them by a method ``bounds``.
+    """
     bounds = getattr(part, "bounds", None)
     return None if bounds is None else bounds(column)
 

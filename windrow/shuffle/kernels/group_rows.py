@@ -59,7 +59,7 @@ def group_rows(
     ``rows``, ``runs`` and ``places`` have one value an entry: its row of ``table`` (None: entry i is row i),
     its run id, and its offset within the run. Slice k holds the runs from ``slice_starts[k]`` to
     ``slice_starts[k + 1]``, exclusive; entries of other runs are dropped. Each column is selected once and
-    used immediately. If its statistics are wrong (`windrow.core.source.BoundedPart`), all columns are
+    used immediately. If its statistics are wrong (`windrow.core.source.column_bounds`), all columns are
     selected again. ``pause`` is called every few milliseconds, between columns.
     """
     entries = table.num_rows if rows is None else len(rows)
