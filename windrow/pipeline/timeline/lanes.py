@@ -37,16 +37,11 @@ def merge_spans(tasks: Iterable[Span], trainers: Iterable[Iterable[Span]]) -> tu
 
 def describe_sources(spans: Iterable[Span]) -> list[Span]:
     """Of a mixture, a span for each window of a source: while its tasks waited and ran; the lane is the source."""
-    found: dict[tuple[int, int], Span] = {}
-    for span in spans:
-        if span.source:
-            key, start = (span.epoch, span.window), min(span.start_time, span.submit_time or span.start_time)
-            known = found.get(key)
-            stop = span.stop_time
-            if known is not None:
-                start, stop = min(start, known.start_time), max(stop, known.stop_time)
-            found[key] = Span("source", *key, start, stop, span.source, source=span.source)
-    return list(found.values())
+    found = _find_borders(span for span in spans if span.source)
+    return [
+        Span("source", epoch, window, start, stop, source, source=source)
+        for (epoch, window, source), (start, stop) in found.items()
+    ]
 
 
 def describe_windows(spans: Iterable[Span]) -> list[Span]:
@@ -54,20 +49,26 @@ def describe_windows(spans: Iterable[Span]) -> list[Span]:
 
     Of a mixture, windows are its rounds, whose rows come from windows of its sources.
     """
-    starts: dict[tuple[int, int], float] = {}
-    stops: dict[tuple[int, int], float] = {}
-    for span in spans:
-        if span.source:
-            continue
-        key = span.epoch, span.window
-        if span.kind == "wait":
-            # a trainer waits for the window after the one that it has
-            continue
-        start = min(span.start_time, span.submit_time or span.start_time)
-        starts[key] = min(start, starts.get(key, start))
-        stops[key] = max(span.stop_time, stops.get(key, span.stop_time))
-    windows = [Span("window", *key, starts[key], stops[key], "windows") for key in starts]
+    # a trainer waits for the window after the one that it has
+    found = _find_borders(span for span in spans if not span.source and span.kind != "wait")
+    windows = [
+        Span("window", epoch, window, start, stop, "windows")
+        for (epoch, window, _), (start, stop) in found.items()
+    ]
     return sorted(windows, key=lambda span: (span.start_time, span.epoch, span.window))
+
+
+def _find_borders(spans: Iterable[Span]) -> dict[tuple[int, int, str], tuple[float, float]]:
+    """By epoch, window and source: when the first of its spans was submitted or began, and when the last one ended."""
+    found: dict[tuple[int, int, str], tuple[float, float]] = {}
+    for span in spans:
+        key, start = (
+            (span.epoch, span.window, span.source),
+            min(span.start_time, span.submit_time or span.start_time),
+        )
+        first, last = found.get(key, (start, span.stop_time))
+        found[key] = min(start, first), max(span.stop_time, last)
+    return found
 
 
 def pack_lanes(spans: Iterable[Span], name: str) -> list[Span]:
