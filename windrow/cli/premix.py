@@ -8,7 +8,6 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -195,10 +194,12 @@ class _Progress:
             self._print(self._line(), last=False)
 
     def _line(self) -> str:
-        spilled = _ignore_errors(lambda: _folder_bytes(self._spill), 0)
-        written = _ignore_errors(
-            lambda: sum(path.endswith(".parquet") for path in self._store.list_files()), 0
-        )
+        spilled = written = 0
+        # for a display only: files vanish meanwhile, and a listing can fail for a moment
+        with suppress(Exception):
+            spilled = _folder_bytes(self._spill)
+        with suppress(Exception):
+            written = sum(path.endswith(".parquet") for path in self._store.list_files())
         return (
             f"premix: {format_bytes(spilled)} of about {format_bytes(self._decoded)} divided, "
             f"{written:,} of {self._files:,} files written"
@@ -210,13 +211,6 @@ class _Progress:
             print_line(line, end="\n" if last else "", file=sys.stderr)
         else:
             print_line(line, file=sys.stderr)
-
-
-def _ignore_errors(call: Callable[[], int], default: int) -> int:
-    """Call for a display only: files vanish meanwhile, and a listing can fail for a moment."""
-    with suppress(Exception):
-        return call()
-    return default
 
 
 def _folder_bytes(folder: str) -> int:
