@@ -128,6 +128,19 @@ class RunStats:
     missing_libraries: tuple[str, ...] = ()
 
 
+def diagnose_run(run: RunStats, trainers: Sequence[TrainerStats], facts: PipelineFacts) -> Bottleneck:
+    """Find what limits a run, given what is known of its trainers and its pipeline."""
+    return find_bottleneck(
+        trainers,
+        facts,
+        run.profile,
+        workers=run.workers,
+        nodes=run.nodes,
+        dropped_windows=run.dropped_windows,
+        missing_libraries=run.missing_libraries,
+    )
+
+
 @dataclass(frozen=True)
 class SourceStats:
     """One source of a mixture, over all shards, up to the last batch that this shard has received.
@@ -261,16 +274,7 @@ class Stats:
         """What limits the run, and what to change."""
         if self.loader_workers:
             return Bottleneck(OTHER, 0.0, 0.0, (), describe_loader(self.loader_workers))
-        run = self.run
-        return find_bottleneck(
-            self.trainers,
-            self.pipeline,
-            run.profile,
-            workers=run.workers,
-            nodes=run.nodes,
-            dropped_windows=run.dropped_windows,
-            missing_libraries=run.missing_libraries,
-        )
+        return diagnose_run(self.run, self.trainers, self.pipeline)
 
     def __str__(self) -> str:
         return _format_stats(self)

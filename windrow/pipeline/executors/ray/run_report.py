@@ -16,9 +16,9 @@ from windrow.pipeline.executors.describe_pipeline import describe_pipeline, desc
 from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.plan.job import Job
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.statistics.bottleneck import PipelineFacts, find_bottleneck
+from windrow.pipeline.statistics.bottleneck import PipelineFacts
 from windrow.pipeline.statistics.phases import Span, TrainerStats
-from windrow.pipeline.statistics.stats import RunStats
+from windrow.pipeline.statistics.stats import RunStats, diagnose_run
 from windrow.pipeline.timeline.lanes import merge_spans
 
 
@@ -58,15 +58,7 @@ class RunReporter:
         if self._described[0] is not job:
             self._described = job, describe_pipeline(job, "ray"), describe_source(job)
         _, facts, source = self._described
-        found = find_bottleneck(
-            trainers,
-            facts,
-            run.profile,
-            workers=run.workers,
-            nodes=run.nodes,
-            dropped_windows=run.dropped_windows,
-            missing_libraries=run.missing_libraries,
-        )
+        found = diagnose_run(run, trainers, facts)
         epoch, window = find_slowest_place(program, places, trainers)
         state = "reading" if places else "idle" if trainers else "starting"
         return {
