@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,6 @@ from windrow.io.sinks.write_files import Layout, write_empty, write_rows
 from windrow.io.sinks.written_manifest import WriteResult, WrittenFile
 from windrow.pipeline.coordinator.skipped_blocks import MAX_BLOCKS
 from windrow.pipeline.plan.head import find_schema
-from windrow.pipeline.shard.epoch import Epoch
 from windrow.pipeline.tasks.failed_rows import naming_stored_rows
 from windrow.pipeline.tasks.map_batches import StagedCall
 from windrow.pipeline.tasks.row_generator import StoredRows
@@ -164,53 +163,30 @@ def write_epochs(plan: LogicalPlan, request: WriteRequest) -> WriteResult:
             "window() and repeat()"
         )
 
-    with closing(_Epochs(plan, _batch_rows(plan, layout))) as epochs:
+    batch_rows = _batch_rows(plan, layout)
+    # of the first epoch, if its first rows told the schema
+    begun: list[tuple[int, Iterator[pa.Table]]] = []
+
+    with closing(read_epochs(plan.job())) as epochs:
+        rest = (
+            (epoch.number, iter(epoch.iter_batches(batch_rows, batch_format="pyarrow"))) for epoch in epochs
+        )
+
+        def find_first_schema() -> pa.Schema:
+            # what the run's workers make: a class is not made once more for it
+            begun.extend(islice(rest, 1 if plan.maps else 0))
+            for number, tables in begun:
+                table = next(tables, None)
+                if table is not None:
+                    begun[:] = [(number, chain([table], tables))]
+                    return table.schema
+            return find_schema(plan.job())
 
         def write_files(output: Output) -> FinishedPart:
-            files = (file for each in epochs for file in _write_epoch(output.job, layout, *each))
+            files = (file for each in chain(begun, rest) for file in _write_epoch(output.job, layout, *each))
             return FinishedPart(tuple(files))
 
-        return write(plan, request, layout, epochs.schema, write_files)
-
-
-class _Epochs:
-    """The epochs of a plan, each with its number and its rows; with transforms, the first rows tell the schema."""
-
-    def __init__(self, plan: LogicalPlan, batch_rows: int) -> None:
-        self._plan, self._batch_rows = plan, batch_rows
-        self._epochs: Generator[Epoch, None, None] | None = None
-        self._first: tuple[int, Iterator[pa.Table]] | None = None
-
-    def schema(self) -> pa.Schema:
-        """The columns and types of the rows."""
-        if not self._plan.maps:
-            return find_schema(self._plan.job())
-        # what the run's workers make: a class is not made once more for it
-        self._first = next(self._read(), None)
-        if self._first is None:
-            return find_schema(self._plan.job())
-        number, tables = self._first
-        table = next(tables, None)
-        if table is None:
-            return find_schema(self._plan.job())
-        self._first = number, chain([table], tables)
-        return table.schema
-
-    def __iter__(self) -> Iterator[tuple[int, Iterator[pa.Table]]]:
-        if self._first is not None:
-            yield self._first
-        yield from self._read()
-
-    def _read(self) -> Iterator[tuple[int, Iterator[pa.Table]]]:
-        if self._epochs is None:
-            self._epochs = read_epochs(self._plan.job())
-        for epoch in self._epochs:
-            yield epoch.number, iter(epoch.iter_batches(self._batch_rows, batch_format="pyarrow"))
-
-    def close(self) -> None:
-        """Release everything."""
-        if self._epochs is not None:
-            self._epochs.close()
+        return write(plan, request, layout, find_first_schema, write_files)
 
 
 def _write_epoch(job: WriteJob, layout: Layout, number: int, tables: Iterator[pa.Table]) -> list[WrittenFile]:
