@@ -74,12 +74,7 @@ class GroupMethods(Readable):
         size = None if target_block_bytes is None else parse_bytes(target_block_bytes, "target_block_bytes")
         keys = list_keys(key, "groupby()")
         check_keys(make_parent(self._plan).known_schema, keys, "groupby()")
-        return GroupedDataset(
-            type(self),
-            self._plan,
-            keys,
-            lambda aggregates, call: type(self)(_group_plan(self._plan, keys, aggregates, size, call)),
-        )
+        return GroupedDataset(type(self), self._plan, keys, size)
 
     def aggregate(self, **aggregates: Any) -> dict[str, Any]:
         """Aggregate all rows, now, and return a dict of plain values.
@@ -228,16 +223,13 @@ class GroupedDataset(NamesMissing, Generic[D]):
     """
 
     def __init__(
-        self,
-        kind: Callable[[LogicalPlan], D],
-        plan: LogicalPlan,
-        keys: tuple[str, ...],
-        group: Callable[[tuple[Aggregate, ...], str], D],
+        self, kind: Callable[[LogicalPlan], D], plan: LogicalPlan, keys: tuple[str, ...], size: int | None
     ) -> None:
         self._kind = kind
         self._plan = plan
         self._keys = keys
-        self._group = group
+        # the target_block_bytes of groupby()
+        self._size = size
 
     def __repr__(self) -> str:
         return escape_controls(f"GroupedDataset\n  {self._plan}\n  .{self._call}", keep="\n")
@@ -256,11 +248,11 @@ class GroupedDataset(NamesMissing, Generic[D]):
         PlanError
             If a column does not exist, a function does not fit its type, or a name is that of a key.
         """
-        return self._group(parse_aggregates(aggregates), f"{self._call}.aggregate({aggregates})")
+        return self._group(parse_aggregates(aggregates), f"aggregate({aggregates})")
 
     def count(self) -> D:
         """Count the rows of each group, as column ``count()``."""
-        return self._group((Aggregate("count()", "count"),), f"{self._call}.count()")
+        return self._group((Aggregate("count()", "count"),), "count()")
 
     def sum(self, on: str | list[str]) -> D:
         """Add up one or more columns, as ``sum(...)``."""
@@ -329,7 +321,11 @@ class GroupedDataset(NamesMissing, Generic[D]):
         names = [on] if isinstance(on, str) else list(on)
         aggregates = tuple(Aggregate(f"{function}({name})", function, name, ddof) for name in names)
         degrees = f", ddof={ddof}" if function == "std" else ""
-        return self._group(aggregates, f"{self._call}.{function}({on!r}{degrees})")
+        return self._group(aggregates, f"{function}({on!r}{degrees})")
+
+    def _group(self, aggregates: tuple[Aggregate, ...], call: str) -> D:
+        plan = _group_plan(self._plan, self._keys, aggregates, self._size, f"{self._call}.{call}")
+        return self._kind(plan)
 
 
 @dataclass(frozen=True)
