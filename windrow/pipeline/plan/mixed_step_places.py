@@ -34,14 +34,13 @@ def divide_rows_of_source(
 
     ``layouts`` are those of the rounds without costs. Returns what `lay_out_rounds` does.
     """
-    assert assignment.balance is not None, "rows are divided by cost"
     assert measures is not None, "rows are measured before they are placed"
     of_rows = np.concatenate([np.zeros(0, np.float32), *measures])
     own = SourceRows(
         needed.source,
         leg.rows_before,
         rows,
-        costs=assignment.balance.costs(of_rows),
+        costs=assignment.cost_balance.costs(of_rows),
         is_shared=np.zeros(len(rows), np.bool_),
     )
     divided = divide_source(assignment, own, leg.stop, leg.mixture.round_rows)
@@ -59,7 +58,6 @@ def divide_sequences_of_source(
 
     Returns the layouts, and the documents with the keys of their pieces.
     """
-    assert assignment.balance is not None, "sequences are divided by cost"
     seq_len = assignment.sequence_rows
     source, window, stretches = leg.mixture.sources[needed.source], needed.window, leg.stretches_of(needed)
     span = window.before, window.before + sum(int(each.lengths.sum()) for each in documents)
@@ -74,7 +72,7 @@ def divide_sequences_of_source(
         needed.source,
         leg.rows_before,
         rows,
-        costs=cost_documents(assignment.balance, span, documents, seq_len),
+        costs=cost_documents(assignment.cost_balance, span, documents, seq_len),
         is_shared=tokens < seq_len,
     )
     divided = divide_source(assignment.of_sequences, own, leg.stop, leg.mixture.round_rows)

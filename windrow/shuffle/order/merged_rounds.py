@@ -75,7 +75,7 @@ class MergedRound:
     def ended(self) -> EndedSteps:
         """What is known of the steps that end here."""
         assignment = self.layout.assignment
-        trainers = assignment.shards // assignment.workers
+        trainers = assignment.trainers
         own = self.whole.select(self._unit_stops(self.whole.units) <= self._stop)
         units, unit = np.unique(own.units, return_inverse=True)
         bins = unit * trainers + own.shards % trainers
@@ -184,7 +184,7 @@ def merge_round(number: int, layouts: Sequence[DividedRounds], before: RoundPart
     (own,) = np.nonzero(~rows.is_copy)
     of_rows = rows.select(own)
     lengths = of_rows.lengths.astype(np.float64)
-    if _microbatches(assignment) > 1:
+    if assignment.cost_balance.microbatches > 1:
         total = layout.stop_row // layout.assignment.sequence_rows
         parts[own] = _divide_batches(assignment, of_rows, units[own], number * round_rows, total)
     counted = _sum(
@@ -204,15 +204,10 @@ def merge_round(number: int, layouts: Sequence[DividedRounds], before: RoundPart
         joined: list[Any] = [np.concatenate(each) for each in zip(before, counted, strict=True)]
         whole = _sum(RoundParts(*joined))
     moves = None
-    if _microbatches(assignment) > 1:
+    if assignment.cost_balance.microbatches > 1:
         moves = _find_moves(layout, rows, units // assignment.workers, parts)
     copies = np.stack([copied.shards, copied.ranks, copied.sizes], axis=1).astype(np.int64)
     return MergedRound(number, layout, counted, whole, moves, copies)
-
-
-def _microbatches(assignment: ShardAssignment) -> int:
-    assert assignment.balance is not None, "steps are divided by cost"
-    return assignment.balance.microbatches
 
 
 def _join(assignment: ShardAssignment, found: PlacedRows) -> PlacedRows:
@@ -239,21 +234,19 @@ def _divide_batches(
     assignment: ShardAssignment, rows: PlacedRows, units: Ints, round_row: int, total: int
 ) -> Ints:
     """(rows,) the microbatch of each row of what shards have of their batches in the round."""
-    microbatches = _microbatches(assignment)
-    trainers = assignment.shards // assignment.workers
+    balance, trainers = assignment.cost_balance, assignment.trainers
     is_first = np.diff(rows.shards, prepend=-1).astype(bool) | np.diff(units, prepend=-1).astype(bool)
     (first,) = np.nonzero(is_first)
     starts = np.append(first, len(units)).astype(np.int64)
-    to = balance_steps(rows.costs, starts, microbatches, None)
+    to = balance_steps(rows.costs, starts, balance.microbatches, None)
     # each microbatch gets a row of a batch that lies in two rounds, where it has enough
-    assert assignment.balance is not None
-    if assignment.balance.rows == "equal":
+    if balance.rows == "equal":
         _, places = assignment.assign_rows(rows.rows[first], total)
         begun = places.astype(np.int64) % assignment.batch_rows
     else:
         begins = assignment.start_row + units[first] * (trainers * assignment.batch_rows)
         begun = np.maximum(0, round_row - begins) // trainers
-    found = (to + np.repeat(begun, np.diff(starts))) % microbatches
+    found = (to + np.repeat(begun, np.diff(starts))) % balance.microbatches
     return found.astype(np.int64)
 
 
@@ -263,7 +256,7 @@ def _find_moves(layout: DividedRounds, rows: PlacedRows, steps: Ints, parts: Int
     runs = np.where(rows.is_copy, -2, steps // layout.run_steps)
     begins_run = np.diff(rows.shards, prepend=-1).astype(bool) | np.diff(runs, prepend=-1).astype(bool)
     begins_step = begins_run | np.diff(steps, prepend=-1).astype(bool)
-    keys = np.cumsum(begins_step) * _microbatches(layout.assignment) + parts
+    keys = np.cumsum(begins_step) * layout.assignment.cost_balance.microbatches + parts
     order = np.argsort(keys, kind="stable")
     (first,) = np.nonzero(begins_run)
     sizes = np.diff(np.append(first, len(runs)))

@@ -59,11 +59,9 @@ def divide_source(assignment: ShardAssignment, own: SourceRows, total: int, roun
     round_rows
         Of the mixture.
     """
-    balance = assignment.balance
-    assert balance is not None, "rows are divided by cost"
     shards = _assign(assignment, own.rows, total)
     rows = own.rows
-    if balance.rows == "equal":
+    if assignment.cost_balance.rows == "equal":
         movable = np.where(own.is_shared, -1, own.rows)
         exchanged = exchange_rows(assignment, movable, own.costs, total, round_rows)
         rows = np.where(own.is_shared, own.rows, exchanged)
@@ -90,7 +88,7 @@ class _Groups:
 
     def __init__(self, assignment: ShardAssignment, own: SourceRows, total: int, round_rows: int) -> None:
         self._assignment, self._own, self._total, self._round_rows = assignment, own, total, round_rows
-        self._trainers = assignment.shards // assignment.workers
+        self._trainers = assignment.trainers
         self._unit = self._trainers * assignment.batch_rows
         # where the last unit begins, if it is not full
         start = assignment.start_row

@@ -70,7 +70,7 @@ class ShardAssignment:
         """The groups of an epoch that is read from its start on."""
         if self.balance is None or self.balance.group_steps is None:
             return None
-        return LengthGroups(self.balance.column, self.balance.group_steps, self._trainers * self.batch_rows)
+        return LengthGroups(self.balance.column, self.balance.group_steps, self.trainers * self.batch_rows)
 
     @property
     def batch_size(self) -> int:
@@ -108,7 +108,14 @@ class ShardAssignment:
         return self.whole == other.whole
 
     @property
-    def _trainers(self) -> int:
+    def cost_balance(self) -> Balance:
+        """The `Balance` of an assignment that divides rows by cost."""
+        assert self.balance is not None, "rows are divided by cost"
+        return self.balance
+
+    @property
+    def trainers(self) -> int:
+        """The trainers, each of which has one shard, or one for each of its worker processes."""
         return self.shards // self.workers
 
     @property
@@ -144,24 +151,24 @@ class ShardAssignment:
     def _last_step(self, total: int) -> tuple[int, int]:
         """(first, rows) of the trainers' last step if it is not full, counted from the last step of all shards."""
         rest = self.rest_rows(total)
-        first = rest - rest % (self._trainers * self.batch_rows)
+        first = rest - rest % (self.trainers * self.batch_rows)
         return first, rest - first
 
     def rest_share(self, total: int, shard: int) -> tuple[int, int]:
         """(first, rows) of a shard's part of the last step, including padding, counted from that step's first row."""
-        worker, trainer = divmod(shard, self._trainers)
+        worker, trainer = divmod(shard, self.trainers)
         first, rest = self._last_step(total)
         if (shard + 1) * self.batch_rows <= first:
             return shard * self.batch_rows, self.batch_rows
         length = self.sequence_rows
-        share, more = divmod(0 if self.drop_last else rest // length, self._trainers)
+        share, more = divmod(0 if self.drop_last else rest // length, self.trainers)
         if self.equal is True:
             more = 0
         elif self.equal == "pad":
             share, more = share + (more > 0), 0
-        if worker * self._trainers * self.batch_rows > first:
+        if worker * self.trainers * self.batch_rows > first:
             # a worker that has no batch in it; its place keeps the parts in ascending order
-            return first + (share * self._trainers + more) * length, 0
+            return first + (share * self.trainers + more) * length, 0
         return first + (trainer * share + min(trainer, more)) * length, (share + (trainer < more)) * length
 
     def shard_rows(self, total: int, shard: int) -> int:
@@ -277,8 +284,8 @@ class ShardAssignment:
         """
         last, rest = self._last_step(total)
         rest = 0 if self.drop_last or self.equal != "pad" else rest
-        share = -(-rest // (self._trainers * self.sequence_rows)) * self.sequence_rows
-        extra = np.arange(rest, share * self._trainers, dtype=np.int64)
+        share = -(-rest // (self.trainers * self.sequence_rows)) * self.sequence_rows
+        extra = np.arange(rest, share * self.trainers, dtype=np.int64)
         first_rest = self.start_row + self.full_steps(total) * self.step_rows + last
         rows = first_rest + (extra % rest if rest else extra)
         shards = extra // share if share else extra

@@ -17,8 +17,7 @@ class StepCuts:
     """
 
     def __init__(self, assignment: ShardAssignment, window: int) -> None:
-        balance = assignment.balance
-        assert balance is not None, "rows are divided by cost"
+        balance = assignment.cost_balance
         assert balance.budget is not None, "steps are cut by tokens"
         self._balance, self._budget, self._bins = balance, balance.budget, assignment.shards
         # whether what is left at the end is a step too: fewer rows than bins, and less than the budget allows

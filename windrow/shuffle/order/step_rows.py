@@ -129,10 +129,8 @@ def divide_rows(
     lengths
         The lengths of the same rows, if batches may be padded by them.
     """
-    balance = assignment.balance
-    assert balance is not None, "rows are divided by cost"
-    first, stop = window
-    start, trainers = assignment.start_row, assignment.shards // assignment.workers
+    balance, trainers = assignment.cost_balance, assignment.trainers
+    (first, stop), start = window, assignment.start_row
     unit = trainers * assignment.batch_rows
     first_unit = max(0, first - start) // unit
     ends = stop if total is None else min(stop, total)
@@ -160,10 +158,8 @@ def divide_rows(
         )
     if rest and full < last_unit:
         at = start + full * unit - low
-        units.append(_divide_rest(assignment, balance, costs[max(0, at) : at + rest], rest, trainers))
-    return _count(
-        assignment, balance, units, (first, stop), total, begin, first_unit, _Known(low, costs, lengths)
-    )
+        units.append(_divide_rest(assignment, costs[max(0, at) : at + rest], rest))
+    return _count(assignment, units, window, total, begin, first_unit, _Known(low, costs, lengths))
 
 
 def divide_cut_rows(
@@ -180,8 +176,7 @@ def divide_cut_rows(
     ``measures`` holds what the rows measure, in place of their costs. What is known begins at the first of these steps
     or before.
     """
-    balance = assignment.balance
-    assert balance is not None, "rows are divided by cost"
+    balance = assignment.cost_balance
     assert balance.budget is not None, "steps are cut by tokens"
     begin, trainers = int(cuts.starts[0]), assignment.shards
     own = slice(begin - low, int(cuts.starts[-1]) - low)
@@ -193,7 +188,7 @@ def divide_cut_rows(
     to[kept], parts[kept] = found.trainers, found.parts
     units = [_Units(cuts.starts - begin, to, parts)]
     known = _Known(low, costs, balance.budget.clip(measures))
-    divided = _count(assignment, balance, units, window, total, begin, 0, known)
+    divided = _count(assignment, units, window, total, begin, 0, known)
     has_last = len(borders) > 1 and cuts.is_end
     if has_last and assignment.equal == "pad" and borders[-1] - borders[-2] < trainers:
         divided = _pad_cut_step(divided, to[int(cuts.starts[-2]) - begin :], window, cuts)
@@ -210,15 +205,14 @@ def _divide_units(
 
 
 def _divide_in_order(units: int, trainers: int, batch_rows: int) -> _Units:
-    starts = np.arange(max(0, units) + 1, dtype=np.int64) * (trainers * batch_rows)
-    to = np.tile(np.repeat(np.arange(trainers, dtype=np.int32), batch_rows), max(0, units))
+    starts = np.arange(units + 1, dtype=np.int64) * (trainers * batch_rows)
+    to = np.tile(np.repeat(np.arange(trainers, dtype=np.int32), batch_rows), units)
     return _Units(starts, to, np.zeros(len(to), np.int32))
 
 
-def _divide_rest(
-    assignment: ShardAssignment, balance: Balance, costs: NDArray[np.float64], rest: int, trainers: int
-) -> _Units:
+def _divide_rest(assignment: ShardAssignment, costs: NDArray[np.float64], rest: int) -> _Units:
     """The last unit of an epoch, which is not full."""
+    balance, trainers = assignment.cost_balance, assignment.trainers
     starts = np.array([0, rest], np.int64)
     if assignment.drop_last or len(costs) < rest:
         return _Units(starts, np.full(rest, -1, np.int32), np.zeros(rest, np.int32))
@@ -242,7 +236,6 @@ def _divide_rest(
 
 def _count(
     assignment: ShardAssignment,
-    balance: Balance,
     units: list[_Units],
     window: tuple[int, int],
     total: int | None,
@@ -251,7 +244,7 @@ def _count(
     known: _Known,
 ) -> StepRows:
     """Count what of the units, which begin at the epoch's row ``begin``, lies in the window."""
-    trainers, parts = assignment.shards // assignment.workers, balance.microbatches
+    trainers, parts = assignment.trainers, assignment.cost_balance.microbatches
     counts = [len(each.starts) - 1 for each in units]
     rows_of_units = [np.zeros(0, np.int64), *(np.diff(each.starts) for each in units)]
     to = np.concatenate([each.trainers for each in units] or [np.zeros(0, np.int32)])
@@ -340,7 +333,7 @@ def _find_repeats(
     assignment: ShardAssignment, to: NDArray[np.int32], step: int, worker: int
 ) -> list[tuple[int, int, int]]:
     """(row of the unit, shard, place) of each row that is repeated so that all shards have as many of the last unit."""
-    trainers = assignment.shards // assignment.workers
+    trainers = assignment.trainers
     counts = np.bincount(to, minlength=trainers).tolist()
     share = -(-len(to) // trainers)
     found: list[tuple[int, int, int]] = []
