@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -47,22 +48,9 @@ class FakeConsumer:
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
     found = Connection(FakeSession(RunStats(tasks=70)), FakeConsumer())  # type: ignore[arg-type]
-    monkeypatch.setattr(found.record, "add_reader", lambda *_: _Ending())
+    monkeypatch.setattr(found.record, "add_reader", lambda *_: threading.Event())
     monkeypatch.setattr(found.record, "note_stats", lambda stats: None)
     return found
-
-
-class _Ending:
-    """What `RunRecord` sets when a connection ends."""
-
-    def __init__(self) -> None:
-        self.done = self
-
-    def set(self) -> None:
-        pass
-
-    def note(self, client: Any) -> None:
-        pass
 
 
 def test_a_shard_that_another_process_reads_has_the_statistics_of_its_session(connection: Connection) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -30,7 +31,7 @@ from windrow.pipeline.shard.epoch_runs import Converter
 from windrow.pipeline.shard.partial_runs import Portions
 from windrow.pipeline.shard.prefetch_loop import PrefetchLoop
 from windrow.pipeline.shard.run_reader import RunReader
-from windrow.pipeline.shard.run_record import Ending, RunRecord
+from windrow.pipeline.shard.run_record import RunRecord
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.map_batches import MapBatches
 from windrow.pipeline.tasks.sequence_packing import SequencePacking, transform_sequences
@@ -122,8 +123,8 @@ class Connection:
         if self._resources is None:
             self._was_open = True
             shard_client = self._session.shard_client(self._consumer.shard, batch_rows, seed)
-            ending = self.record.add_reader(self, self._consumer.spans)
-            self._resources = _Resources(shard_client, self._consumer, ending)
+            ended = self.record.add_reader(self, self._consumer.spans)
+            self._resources = _Resources(shard_client, self._consumer, self.record, ended)
             self._closer = weakref.finalize(self, in_background, self._resources.drop)
         return self._resources.shard_client
 
@@ -284,18 +285,20 @@ class Connection:
 class _Resources:
     """What must be released when the connection closes; does not refer to the `Connection`."""
 
-    def __init__(self, shard_client: CoordinatorClient, consumer: Consumer, ending: Ending) -> None:
+    def __init__(
+        self, shard_client: CoordinatorClient, consumer: Consumer, record: RunRecord, ended: threading.Event
+    ) -> None:
         self.shard_client = shard_client
         self._consumer = consumer
-        self._ending = ending
+        self._record, self._ended = record, ended
         self.prefetch_loop: PrefetchLoop | None = None
 
     def drop(self) -> None:
-        self._ending.note(self.shard_client)
+        self._record.note_last_stats(self.shard_client)
         self.end()
 
     def end(self) -> None:
-        self._ending.done.set()
+        self._ended.set()
         if self.prefetch_loop is not None:
             self.prefetch_loop.stop()
         self.shard_client.close(self._consumer.report())

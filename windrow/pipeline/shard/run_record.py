@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.core.errors import PlanError, StallError
-from windrow.pipeline.executors.base import Session
+from windrow.pipeline.executors.base import CoordinatorClient, Session
 from windrow.pipeline.shard.consumer import SpanLog
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.timeline.lanes import merge_spans
@@ -27,23 +27,6 @@ class Reader(Protocol):
         """Fetch the run's statistics and note them; None if the shard is not connected."""
 
 
-class Ending:
-    """Tells what a run's statistics were when a reader of it ended that nobody closed."""
-
-    def __init__(self, record: RunRecord) -> None:
-        self._record = record
-        self.done = threading.Event()
-
-    def note(self, client: Any) -> None:
-        """Fetch the statistics a last time, if a pipeline may still ask for them; in any thread."""
-        try:
-            if self._record.is_wanted():
-                with suppress(Exception):
-                    self._record.note_stats(client.run_stats(spans=True))
-        finally:
-            self.done.set()
-
-
 class RunRecord:
     """What is known of one run in this process: its latest statistics, and the spans of the shards that are read here.
 
@@ -53,7 +36,8 @@ class RunRecord:
     def __init__(self, session: Session) -> None:
         self._session = weakref.ref(session)
         self._owner: Any = lambda: None
-        self._readers: list[tuple[weakref.ref[Reader], Ending]] = []
+        # with each, what is set once it has ended
+        self._readers: list[tuple[weakref.ref[Reader], threading.Event]] = []
         self._stats: RunStats | None = None
         self._spans: dict[str, SpanLog] = {}
 
@@ -61,21 +45,23 @@ class RunRecord:
         """Note who may ask for the timeline when the shards are gone."""
         self._owner = weakref.ref(owner)
 
-    def is_wanted(self) -> bool:
-        """Whether somebody may ask for the timeline when the shards are gone."""
-        return self._owner() is not None
-
-    def add_reader(self, reader: Reader, spans: SpanLog) -> Ending:
-        """Note that this process reads a shard, whose spans grow; returns what to call when the reader is dropped."""
-        ending = Ending(self)
-        self._readers = [one for one in self._readers if not one[1].done.is_set()]
-        self._readers.append((weakref.ref(reader), ending))
+    def add_reader(self, reader: Reader, spans: SpanLog) -> threading.Event:
+        """Note that this process reads a shard, whose spans grow; returns what to set when the reader has ended."""
+        ended = threading.Event()
+        self._readers = [one for one in self._readers if not one[1].is_set()]
+        self._readers.append((weakref.ref(reader), ended))
         self._spans[spans.lane] = spans
-        return ending
+        return ended
 
     def note_stats(self, stats: RunStats) -> None:
         """Note the latest statistics, with spans."""
         self._stats = stats
+
+    def note_last_stats(self, client: CoordinatorClient) -> None:
+        """Fetch the statistics for a reader that nobody closed, if a pipeline may still ask for them; in any thread."""
+        if self._owner() is not None:
+            with suppress(Exception):
+                self.note_stats(client.run_stats(spans=True))
 
     def timeline(self) -> Timeline:
         """Return the timeline of the run so far."""
@@ -96,10 +82,10 @@ class RunRecord:
 
     def _refresh(self) -> None:
         found = []
-        for reference, ending in self._readers:
+        for reference, ended in self._readers:
             reader = reference()
             if reader is None:
-                ending.done.wait(_END_SECONDS)
+                ended.wait(_END_SECONDS)
             else:
                 found.append(reader.record_stats())
         session = self._session()
