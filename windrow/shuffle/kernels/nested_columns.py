@@ -206,6 +206,8 @@ class _Moving:
         self._firsts, self._counts, self._addresses = np.array(targets, np.int64).reshape(-1, 3).T.copy()
         self._rows, self._pool, self._name = rows, pool, name
         self._count = rows.stop - rows.start
+        # where rows go, for the kernels
+        self._where = self._addresses, self._counts, rows.start, self._count
 
     def move(self, columns: Sequence[NestedColumn], kind: pa.DataType, moved: _Moved | None) -> pa.Array:
         """Move a column, or what is nested in it: then ``moved`` has the ranges of rows among its items."""
@@ -254,9 +256,8 @@ class _Moving:
             # codes, hashes and the like: where rows go is where their values go
             total = length * self._count
         else:
-            where = (self._addresses, self._counts, self._rows.start, self._count)
             total = native.LIBRARY.windrow_checked_offsets(
-                width, len(columns), addresses, sizes, *where, offsets
+                width, len(columns), addresses, sizes, *self._where, offsets
             )
         if total < 0:
             raise _make_corrupt_error(self._name, _WRONG_OFFSETS)
@@ -287,19 +288,17 @@ class _Moving:
         sources = np.array([address_of(each) for each in values], np.int64)
         if moved is None:
             rows = sources + self._firsts * width
-            where = (self._addresses, self._counts, self._rows.start, self._count)
-            native.LIBRARY.windrow_scatter_rows(width, len(rows), rows, *where, out)
+            native.LIBRARY.windrow_scatter_rows(width, len(rows), rows, *self._where, out)
             return out
         offset_bytes = moved.offsets.itemsize
         held, addresses = self._range_addresses(columns, offset_bytes)
-        where = (self._addresses, self._counts, self._rows.start, self._count)
         if moved.length >= 0:
             starts = [int(each.offsets[first]) for each, first in zip(held, self._firsts, strict=True)]
             rows = sources + np.array(starts, np.int64) * width
-            native.LIBRARY.windrow_scatter_rows(moved.length * width, len(rows), rows, *where, out)
+            native.LIBRARY.windrow_scatter_rows(moved.length * width, len(rows), rows, *self._where, out)
             return out
         native.LIBRARY.windrow_move_ranges(
-            offset_bytes, len(held), addresses, sources, width, *where, moved.offsets, out
+            offset_bytes, len(held), addresses, sources, width, *self._where, moved.offsets, out
         )
         return out
 
