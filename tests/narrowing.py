@@ -17,7 +17,7 @@ from windrow.pipeline.shard import replica_sessions
 from windrow.pipeline.tasks.narrow_outputs import narrow_outputs
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import WindowRuns
-from windrow.shuffle.order.step_runs import StepRuns
+from windrow.shuffle.order.step_runs import StepRuns, find_run_places
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def narrowing_hosts() -> Iterator[list[Wanted]]:
         if data is not None and not wanted.is_everything:
             data.wanted = wanted
             assert isinstance(data.layout, (WindowRuns, StepRuns)) or not any(data.slices)
-            places = [] if data.layout is None else data.layout.run_places(client._shard)
+            places = [] if data.layout is None else find_run_places(data.layout, client._shard)
             data.slices = [
                 # every other one as if it had been here
                 MapOutputs(

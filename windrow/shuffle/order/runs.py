@@ -163,13 +163,6 @@ class WindowRuns:
         padded = zip(*(column.tolist() for column in columns), strict=True)
         return [self._run(run_id, place, rows) for run_id, owner, place, rows in padded if owner == shard]
 
-    def run_places(self, shard: int) -> list[NDArray[np.int64]]:
-        """By slice, the place in a shard's stream at which each run starts; -1 for runs of other shards."""
-        found = [np.full(size, -1, np.int64) for size in np.diff(self.slice_starts).tolist()]
-        for run in self.runs(shard) + self.padding_runs(shard):
-            found[run.slice][run.index] = run.place
-        return found
-
     def _run(self, run_id: int, place: int, rows: int) -> Run:
         slice_number = int(np.searchsorted(self.slice_starts, run_id, side="right")) - 1
         return Run(

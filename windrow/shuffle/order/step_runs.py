@@ -177,17 +177,18 @@ class StepRuns:
             if of == owner
         ]
 
-    def run_places(self, shard: int) -> list[Ints]:
-        """By slice, the place in a shard's stream at which each run starts; -1 for runs of other shards."""
-        found = [np.full(size, -1, np.int64) for size in np.diff(self.slice_starts).tolist()]
-        for run in self.runs(shard) + self.padding_runs(shard):
-            found[run.slice][run.index] = run.place
-        return found
-
     def _run(self, run_id: int) -> Run:
         of_slice = int(self.slice_numbers[run_id])
         index = run_id - int(self.slice_starts[of_slice])
         return Run(of_slice, index, int(self.places[run_id]), int(self.rows[run_id]))
+
+
+def find_run_places(layout: WindowRuns | StepRuns, shard: int) -> list[Ints]:
+    """By slice, the place in a shard's stream at which each run starts; -1 for runs of other shards."""
+    found = [np.full(size, -1, np.int64) for size in np.diff(layout.slice_starts).tolist()]
+    for run in layout.runs(shard) + layout.padding_runs(shard):
+        found[run.slice][run.index] = run.place
+    return found
 
 
 class StepDestinations(RunNumbers):

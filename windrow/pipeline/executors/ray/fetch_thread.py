@@ -29,6 +29,7 @@ from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Ask, Load, L
 from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.statistics.phases import TRANSFER, Interval, cover
 from windrow.pipeline.tasks.narrow_outputs import narrow_outputs
+from windrow.shuffle.order.step_runs import find_run_places
 
 logger = logging.getLogger(__name__)
 
@@ -275,7 +276,7 @@ class Fetcher:
 def _find_places(reply: WindowReply, shard: int) -> dict[Any, Any]:
     """By handle of a reply, where each run in it starts in the stream of a shard, as for `narrow_outputs`."""
     assert reply.layout is not None, "there are outputs"
-    by_slice = reply.layout.run_places(shard)
+    by_slice = find_run_places(reply.layout, shard)
     found = {}
     for part, handles in reply.outputs.items():
         # runs of a mixture's other rounds
