@@ -1,4 +1,4 @@
-"""Places the rows of a run, and finds where they are in the epoch."""
+"""Places the rows of a run, transforms them, and finds where they are in the epoch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import pyarrow as pa
 from windrow.core.buffer_pool import BufferPool
 from windrow.core.cached_properties import cached_property
 from windrow.core.errors import FailedRow
+from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
+from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.executors.preparation import Preparation
 from windrow.pipeline.executors.replicas.client import PlacedOutputs
 from windrow.pipeline.tasks.row_generator import EpochRows, RowGenerator
 from windrow.shuffle.kernels.place_rows import place_portion, place_rows
@@ -27,6 +30,22 @@ def place_run(map_outputs: Any, run: Run, rows: slice, pool: BufferPool) -> pa.R
     if rows == slice(0, run.rows):
         return place_rows(map_outputs, run.index, run.rows, pool)
     return place_portion(map_outputs, run.index, run.rows, rows, pool)
+
+
+def prepare_rows(
+    preparation: Preparation,
+    rows: pa.RecordBatch,
+    data: WindowData,
+    key: Key,
+    shard: int,
+    place: int,
+    seed: int,
+) -> pa.RecordBatch:
+    """Apply the transforms after the shuffle to rows of a window, from a place of a shard's stream on."""
+    epoch, window = key
+    origin = f"epoch {epoch}, window {window}, rows from place {place} of shard {shard}"
+    places = slice(place, place + rows.num_rows)
+    return preparation.run(rows, PlacedRows(data.layout, shard, epoch, places, seed), origin)
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,10 @@ from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.shard.consumer import Consumer
 from windrow.pipeline.shard.epoch_runs import Converter, EpochRuns, PlacedRun
 from windrow.pipeline.shard.partial_runs import Portions, SliceUses
-from windrow.pipeline.shard.placing import PlacedRows, place_run
+from windrow.pipeline.shard.placing import place_run, prepare_rows
 from windrow.pipeline.shard.step_parts import WindowPieces
 from windrow.pipeline.shard.waits import QUEUE_SECONDS, Spent, phases_of
 from windrow.pipeline.statistics.phases import COLLATE, PREPARE, SHUFFLE
-from windrow.pipeline.tasks.row_generator import RowPositions
 from windrow.shuffle.kernels.place_rows import MapOutputs
 from windrow.shuffle.order.runs import Run, WindowRuns
 from windrow.shuffle.order.shard_assignment import ShardAssignment
@@ -353,9 +352,8 @@ class PrefetchLoop:
 
     def _transform(self, window: _FetchedWindow, place: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         if self._after:
-            epoch = window.runs.facts.epoch
-            origin = f"epoch {epoch}, window {window.number}, rows from place {place} of shard {self._shard}"
-            rows = self._preparation.run(rows, self._positions(window, place, rows.num_rows), origin)
+            key = window.runs.facts.epoch, window.number
+            rows = prepare_rows(self._preparation, rows, window.data, key, self._shard, place, self._seed)
             row_bytes = self._portions.measure(rows)
             if row_bytes is not None:
                 self._client.note_delivered(row_bytes)
@@ -368,10 +366,6 @@ class PrefetchLoop:
             with suppress(Exception):
                 converted = converter.function(rows)
         return PlacedRun(rows, window.number, takes_slot, converted, converter)
-
-    def _positions(self, window: _FetchedWindow, place: int, rows: int) -> RowPositions:
-        epoch = window.runs.facts.epoch
-        return PlacedRows(window.data.layout, self._shard, epoch, slice(place, place + rows), self._seed)
 
 
 def _acknowledge(runs: EpochRuns, window: int, slices: int, finished: bool) -> None:

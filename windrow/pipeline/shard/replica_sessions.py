@@ -17,7 +17,7 @@ from windrow.pipeline.executors.replicas.client import DirectConnection, Replica
 from windrow.pipeline.executors.replicas.host import ReplicaHost
 from windrow.pipeline.plan.memory_budget import RUNS_AHEAD
 from windrow.pipeline.plan.program import RUN_BYTES, Program
-from windrow.pipeline.shard.placing import PlacedRows, place_run
+from windrow.pipeline.shard.placing import place_run, prepare_rows
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.narrow_outputs import fill_run
 from windrow.shuffle.kernels.place_rows import MapOutputs
@@ -47,12 +47,7 @@ def make_host(
     def prepare(
         preparation: Preparation, data: WindowData, key: Key, run: Run, rows: pa.RecordBatch
     ) -> pa.RecordBatch:
-        if not after:
-            return rows
-        origin = f"epoch {key[0]}, window {key[1]}, rows from place {run.place} of shard {shard}"
-        places = slice(run.place, run.place + rows.num_rows)
-        positions = PlacedRows(data.layout, shard, key[0], places, seed or 0)
-        return preparation.run(rows, positions, origin)
+        return prepare_rows(preparation, rows, data, key, shard, run.place, seed or 0) if after else rows
 
     return ReplicaHost(
         lambda batch_rows: session.shard_client(shard, batch_rows, seed),
