@@ -163,7 +163,7 @@ def test_more_memory_never_shuffles_worse(small: FileSource) -> None:
 
 def test_remote_data_is_cached_on_disk(small: FileSource, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = scale(small, 1_000_000, text=False, block_bytes=1)
-    monkeypatch.setattr(proposal, "_is_remote", lambda _: True)
+    monkeypatch.setattr(proposal, "is_remote", lambda _: True)
     goal = Goal(1_000 * MIB, disk_bytes=2**40)
     assert propose(dataset, goal).chosen.options["cache"] == "disk"
     assert "cache" not in propose(dataset, replace(goal, disk_bytes=MIB)).chosen.options

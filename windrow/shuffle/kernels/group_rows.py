@@ -82,7 +82,7 @@ def group_rows(
         for moved in others
     ]
     return [
-        arenas.map_output(at, run_starts, batch)
+        arenas.map_output(at, table.schema, run_starts, batch)
         for at, (run_starts, batch) in enumerate(zip(grouping.run_starts, batches, strict=True))
     ]
 

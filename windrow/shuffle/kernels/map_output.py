@@ -214,7 +214,6 @@ class Arenas:
         map_output_rows: Sequence[int],
         pool: BufferPool,
     ) -> None:
-        self._schema = schema
         self.rows = np.array(map_output_rows, np.int64)
         # (columns, map outputs)
         sizes = np.outer([how.bytes for how in packing.values()], self.rows).astype(np.int64)
@@ -247,12 +246,14 @@ class Arenas:
         """Set which rows of a column are valid, 1, or null, 0: a byte a row for each map output."""
         self._validity[number] = [pack(rows) for rows in valid]
 
-    def map_output(self, at: int, run_starts: NDArray[np.int64], others: pa.RecordBatch) -> MapOutput:
+    def map_output(
+        self, at: int, schema: pa.Schema, run_starts: NDArray[np.int64], others: pa.RecordBatch
+    ) -> MapOutput:
         """One of the map outputs, once all columns are written; ``others`` are those without a fixed width."""
         start = int(self._start[at])
         packing = [(int(each.starts[at]) - start, *each.packing) for each in self.columns.values()]
         return MapOutput(
-            schema=self._schema,
+            schema=schema,
             run_starts=run_starts,
             places=self.places.view(at, np.uint32),
             values=self._buffers[at][start : int(self._stop[at])],

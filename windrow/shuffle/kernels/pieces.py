@@ -78,7 +78,7 @@ def group_pieces(
         number_rows(places[part], of_output.counts, arenas.places.view(at, np.uint32))
     none = pa.RecordBatch.from_arrays([], schema=pa.schema([]))
     return [
-        arenas.map_output(at, end[starts], none)
+        arenas.map_output(at, table.schema, end[starts], none)
         for at, (end, starts) in enumerate(zip(ends, grouping.run_starts, strict=True))
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,7 +137,7 @@ def _count_in_units(costs: NDArray[np.float64], starts: Ints) -> Ints:
     return np.minimum(costs * np.repeat(scale, sizes), _UNITS).astype(np.int64)
 
 
-def find_imbalances(costs: NDArray[np.float64]) -> tuple[float, ...]:
+def find_imbalances(costs: NDArray[Any]) -> tuple[float, ...]:
     """The cost of the most expensive bin over the mean of all, of each step that costs anything.
 
     >>> find_imbalances(np.array([[3.0, 1.0], [0.0, 0.0]]))
