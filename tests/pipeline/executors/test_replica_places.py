@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -117,7 +117,7 @@ class _Host:
 
 def test_hosts_tell_a_restarted_coordinator_what_it_knew() -> None:
     session, host = _Session(), _Host()
-    found = HostMeeting(session, host, 0, "a")
+    found = HostMeeting(session, cast(Any, host), 0, "a")
     found.meet()
     session.meet_replicas(0, NOWHERE, [2])
     session.meet_replicas(0, "b", [3])
@@ -134,7 +134,7 @@ def test_hosts_tell_a_restarted_coordinator_what_it_knew() -> None:
 
 def test_a_host_that_never_opened_tells_that_its_replicas_have_closed() -> None:
     session, host = _Session(), _Host()
-    found = HostMeeting(session, host, 0, "a")
+    found = HostMeeting(session, cast(Any, host), 0, "a")
     found.meet()
     host.connected, host.closed = [], [0, 1]
     # another process reads as this replica on another node

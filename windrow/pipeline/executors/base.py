@@ -212,10 +212,12 @@ class Session(Protocol):
         """Statistics of the job for a process that has no shard connected; None if it cannot know them."""
 
     def export(self, shard: int) -> Session:
-        """The session to pickle with one shard for another process."""
+        """The session to pickle with one shard for another process: this one, where any process can use it."""
+        return self
 
     def for_processes(self) -> Session:
         """A session that processes can use that this one forks or spawns on its node."""
+        return self
 
     def for_workers(self, program: Program, shard: int) -> Session:
         """The session of worker processes that divide the shards, as ``program`` says.

@@ -55,8 +55,11 @@ class ThreadsExecutor:
         return ThreadsSession(self, program)
 
 
-class ThreadsSession:
-    """A job in this process, shared by its shards; the first shard that connects starts it."""
+class ThreadsSession(Session):
+    """A job in this process, shared by its shards; the first shard that connects starts it.
+
+    Processes that this one forks or spawns each start a job of their own.
+    """
 
     def __init__(self, executor: ThreadsExecutor, program: Program) -> None:
         self._executor = executor
@@ -108,10 +111,6 @@ class ThreadsSession:
         program = self._program
         own = Program(program.job, program.shards, program.equal, (shard,))
         return ThreadsSession(self._executor, own)
-
-    def for_processes(self) -> Session:
-        """Return this session: it starts a job of its own in each process."""
-        return self
 
     def for_workers(self, program: Program, shard: int) -> Session:
         """A session of this process alone, on its part of the machine."""

@@ -105,8 +105,7 @@ class Attachment:
         else:
             member = Member(place.rank, place.replica, place.name, ip)
             run = agree_on_run(self._rendezvous, number, program, member, start, waiting)
-        several = run.nodes if program.replicas > 1 else ()
-        return SharedSession(self._supervisor.cluster, run.name, program, nodes=several), run.replicas
+        return SharedSession(self._supervisor.cluster, run.name, program, run.nodes), run.replicas
 
 
 class _Current:

@@ -37,7 +37,6 @@ from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_pickla
 from windrow.pipeline.executors.ray.pools import warn_of_shortages
 from windrow.pipeline.executors.ray.ray_task import start_workers
 from windrow.pipeline.executors.ray.replica_hosts import MakeHost, RayReplicaSession
-from windrow.pipeline.executors.ray.replica_places import meet_replicas
 from windrow.pipeline.plan.job import Launch, Resources
 from windrow.pipeline.plan.memory_budget import budget_program, overlap_waiting, size_parts
 from windrow.pipeline.plan.program import Program
@@ -57,6 +56,8 @@ _EXTRA_START_SLOTS = 4
 # shard adds to a trainer's process.
 _WORKER_BYTES = 80 * 2**20
 _SHARD_BYTES = 24 * 2**20
+# for the coordinator to say where replicas read
+_MEET_SECONDS = 10.0
 # Without extra windows each acknowledgement costs a call; avoiding that is worth two of the ten windows
 # of the benchmark.
 _SMALL_WINDOWS_BYTES = 192 * 2**20
@@ -153,105 +154,101 @@ def start_ray() -> None:
         ray.init()
 
 
-class RaySession:
-    """A job on a cluster, reached through its coordinator from any process of Ray's.
+class _RunSession(Session):
+    """A run that processes reach through its coordinator; ``nodes`` are those of the replicas of each shard.
+
+    ``cluster`` is where processes outside Ray find it.
+    """
+
+    def __init__(
+        self, program: Program, name: str, nodes: ShardNodes, cluster: ClusterAddress | None = None
+    ) -> None:
+        self._program, self._name, self._cluster = program, name, cluster
+        self._nodes = nodes if program.replicas > 1 else ()
+
+    def _find_coordinator(self) -> Any:
+        raise NotImplementedError
+
+    def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
+        # first, since it may connect this process to Ray
+        coordinator = self._find_coordinator()
+        client = find_client(shard, self._nodes)
+        return RayClient(coordinator, self._program, shard, batch_rows, seed, client)
+
+    def for_replica(self, make: MakeHost, names: Sequence[Sequence[str]], replica: int) -> Session:
+        """The session of one replica of each shard; ``names`` are those of all replicas of each."""
+        return RayReplicaSession(self, self._program, make, self._name, names, replica, self._cluster)
+
+    def meet_replicas(self, shard: int, node: str, replicas: Sequence[int]) -> dict[int, str]:
+        """Tell which replicas of a shard read on a node; returns the node of each that is known."""
+        answer = self._find_coordinator().meet_replicas.remote(shard, node, list(replicas))
+        found: dict[int, str] = ray.get(answer, timeout=_MEET_SECONDS)
+        return found
+
+
+class RaySession(_RunSession):
+    """A job on a cluster, for any process of Ray's.
 
     ``held`` is what Ray needs to restart the coordinator, and has to be held by the process that started it.
-    ``nodes`` are those of the replicas of each shard.
     """
 
     def __init__(
         self, coordinator: Any, program: Program, name: str = "", held: Any = None, nodes: ShardNodes = ()
     ) -> None:
+        super().__init__(program, name, nodes)
         self._coordinator = coordinator
-        self._program = program
-        self._name = name
         self._held = held
-        self._nodes = nodes if program.replicas > 1 else ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RaySession, (self._coordinator, self._program, self._name, None, self._nodes)
 
-    def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
-        """Connect a shard in this process."""
-        client = find_client(shard, self._nodes)
-        return RayClient(self._coordinator, self._program, shard, batch_rows, seed, client)
+    def _find_coordinator(self) -> Any:
+        return self._coordinator
 
     def run_stats(self, *, spans: bool) -> RunStats | None:
         """Statistics of the job, which the coordinator also has when every shard has been closed."""
         return get_run_stats(self._coordinator, "a process that reads no shard", spans=spans)
 
-    def export(self, shard: int) -> Session:
-        """Return this session: the coordinator serves every process."""
-        return self
-
     def for_processes(self) -> Session:
         """A session that finds the coordinator by name: handles cannot be sent to processes outside Ray."""
         context = ray.get_runtime_context()
-        return SharedSession(
-            ClusterAddress(context.gcs_address), self._name, self._program, context.namespace, self._nodes
-        )
-
-    def for_replica(self, make: MakeHost, names: Sequence[Sequence[str]], replica: int) -> Session:
-        """The session of one replica of each shard; ``names`` are those of all replicas of each."""
-        return RayReplicaSession(self, self._program, make, self._name, names, replica)
-
-    def meet_replicas(self, shard: int, node: str, replicas: Sequence[int]) -> dict[int, str]:
-        """Tell which replicas of a shard read on a node; returns the node of each that is known."""
-        return meet_replicas(self._coordinator, shard, node, replicas)
+        cluster = ClusterAddress(context.gcs_address)
+        return SharedSession(cluster, self._name, self._program, self._nodes, context.namespace)
 
     def for_workers(self, program: Program, shard: int) -> Session:
-        """The run of the workers of all trainers; the first worker that asks starts it."""
         return self.for_processes().for_workers(program, shard)
 
 
-@dataclass(frozen=True)
-class SharedSession:
+class SharedSession(_RunSession):
     """A run that any process of a node can use, found by name; a process connects to Ray when it first reads."""
 
-    cluster: ClusterAddress
-    name: str
-    program: Program
-    namespace: str = NAMESPACE
-    # those of the replicas of each shard
-    nodes: ShardNodes = ()
+    _cluster: ClusterAddress
 
-    def shard_client(self, shard: int, batch_rows: int, seed: int | None) -> CoordinatorClient:
-        """Connect this process to Ray, and a shard to the run."""
-        coordinator = self._find_coordinator()
-        client = find_client(shard, self.nodes)
-        return RayClient(coordinator, self.program, shard, batch_rows, seed, client)
+    def __init__(
+        self,
+        cluster: ClusterAddress,
+        name: str,
+        program: Program,
+        nodes: ShardNodes,
+        namespace: str = NAMESPACE,
+    ) -> None:
+        super().__init__(program, name, nodes, cluster)
+        self._namespace = namespace
 
     def run_stats(self, *, spans: bool) -> RunStats | None:
         """None: a process that has read nothing is not connected to Ray."""
         return None
 
-    def export(self, shard: int) -> Session:
-        """Return this session: any process of these nodes can connect."""
-        return self
-
-    def for_processes(self) -> Session:
-        """Return this session."""
-        return self
-
     def for_workers(self, program: Program, shard: int) -> Session:
         """The run of the workers of all trainers; the first worker that asks starts it."""
         answer = self._find_coordinator().divide.remote(program.workers)
         name = await_answer(answer, "a DataLoader worker", waiting_of(program.job.options))
-        return SharedSession(self.cluster, name, program, self.namespace, self.nodes * program.workers)
-
-    def for_replica(self, make: MakeHost, names: Sequence[Sequence[str]], replica: int) -> Session:
-        """The session of one replica of each shard; ``names`` are those of all replicas of each."""
-        return RayReplicaSession(self, self.program, make, self.name, names, replica, self.cluster)
-
-    def meet_replicas(self, shard: int, node: str, replicas: Sequence[int]) -> dict[int, str]:
-        """Tell which replicas of a shard read on a node; returns the node of each that is known."""
-        return meet_replicas(self._find_coordinator(), shard, node, replicas)
+        return SharedSession(self._cluster, name, program, self._nodes * program.workers, self._namespace)
 
     def _find_coordinator(self) -> Any:
-        connect(self.cluster)
+        connect(self._cluster)
         try:
-            return ray.get_actor(self.name, namespace=self.namespace)
+            return ray.get_actor(self._name, namespace=self._namespace)
         except ValueError as error:
             raise StallError(
                 "the run that this process shares with others has ended: the process that owned it is gone"

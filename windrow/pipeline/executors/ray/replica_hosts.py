@@ -98,7 +98,7 @@ class _HostActor:
 
 
 @dataclass(frozen=True)
-class RayReplicaSession:
+class RayReplicaSession(Session):
     """The session of one replica of each shard, in any process of Ray's; ``cluster``: or any that can connect to it."""
 
     session: Session
@@ -178,10 +178,6 @@ class RayReplicaSession:
     def run_stats(self, *, spans: bool) -> RunStats | None:
         """Statistics of the run."""
         return self.session.run_stats(spans=spans)
-
-    def export(self, shard: int) -> Session:
-        """Return this session: any process of a node with a host can connect."""
-        return self
 
     def for_processes(self) -> Session:
         """The same for processes outside Ray."""

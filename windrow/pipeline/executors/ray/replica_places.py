@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import ray
 
 from windrow.core.errors import StallError
 from windrow.pipeline.executors.ray.cluster import ShardNodes, expected_clients
+from windrow.pipeline.executors.replicas.host import ReplicaHost
 
 # the node of a replica that has closed before it read
 NOWHERE = ""
-_ANSWER_SECONDS = 10.0
-
-
-def meet_replicas(coordinator: Any, shard: int, node: str, replicas: Sequence[int]) -> dict[int, str]:
-    """Tell a coordinator which replicas of a shard read on a node; returns the node of each that it knows."""
-    answer = coordinator.meet_replicas.remote(shard, node, list(replicas))
-    found: dict[int, str] = ray.get(answer, timeout=_ANSWER_SECONDS)
-    return found
 
 
 class ReplicaPlaces:
@@ -57,25 +50,10 @@ class ReplicaPlaces:
         return found
 
 
-class _Host(Protocol):
-    """What is needed of a `ReplicaHost`."""
-
-    @property
-    def connected(self) -> list[int]: ...
-
-    @property
-    def closed(self) -> list[int]: ...
-
-    @property
-    def was_opened(self) -> bool: ...
-
-    def note_elsewhere(self, replicas: Collection[int]) -> None: ...
-
-
 class HostMeeting:
     """Keeps a host and the coordinator informed of where the replicas of a shard read."""
 
-    def __init__(self, session: Any, host: _Host, shard: int, node: str) -> None:
+    def __init__(self, session: Any, host: ReplicaHost, shard: int, node: str) -> None:
         self._session = session
         self._host = host
         self._shard = shard
