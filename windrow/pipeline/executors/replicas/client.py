@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -36,48 +36,64 @@ T = TypeVar("T")
 _WORKERS = 2
 
 
-class HostConnection(Protocol):
+class HostConnection:
     """The calls of `ReplicaHost` for one replica, whichever process the host is in."""
 
-    def open_epoch(self, opening: Opening, *, goes_on: bool = False) -> EpochFacts: ...
+    def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """Have the host answer a call."""
+        raise NotImplementedError
 
-    def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None: ...
+    def open_epoch(self, opening: Opening, *, goes_on: bool = False) -> EpochFacts:
+        facts: EpochFacts = self._call("open_epoch", opening, goes_on=goes_on)
+        return facts
+
+    def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
+        data: WindowData | None = self._call("window", epoch, window, stop)
+        return data
 
     def open_run(self, key: Key, run: Run, stop: threading.Event) -> pa.RecordBatch | None:
         """Wait for the rows of a run, and map them; None if ``stop`` is set first."""
+        raise NotImplementedError
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        self._call("release")
 
-    def acknowledge(self, place: Place) -> None: ...
+    def acknowledge(self, place: Place) -> None:
+        self._call("acknowledge", place)
 
-    def heartbeat(self, stats: TrainerStats) -> None: ...
+    def heartbeat(self, stats: TrainerStats) -> None:
+        self._call("heartbeat", stats)
 
-    def diagnose(self) -> tuple[str, float]: ...
+    def diagnose(self) -> tuple[str, float]:
+        answer: tuple[str, float] = self._call("diagnose")
+        return answer
 
-    def run_stats(self, *, spans: bool) -> RunStats: ...
+    def run_stats(self, *, spans: bool) -> RunStats:
+        stats: RunStats = self._call("run_stats", spans=spans)
+        return stats
 
-    def close(self, stats: TrainerStats | None) -> None: ...
+    def close(self, stats: TrainerStats | None) -> None:
+        self._call("close", stats)
 
 
-class DirectConnection:
+class DirectConnection(HostConnection):
     """A connection to a host in this process."""
 
     def __init__(self, host: ReplicaHost, replica: int) -> None:
         self._host, self._reader = host, host.connect(replica)
         self._memory = SharedMemory(host.pool.descriptor)
 
+    def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
+        call = getattr(self._host, name)
+        # run_stats is the same for all replicas
+        return call(**options) if name == "run_stats" else call(self._reader, *arguments, **options)
+
     def open_run(self, key: Key, run: Run, stop: threading.Event) -> pa.RecordBatch | None:
-        """Wait for the rows of a run, and map them; None if ``stop`` is set first."""
         shared = self._host.take(self._reader, key, run, stop)
         if shared is None:
             return None
         released = partial(self._host.released, self._reader, shared.number)
         return self._memory.open_batch(shared, released)
-
-    def __getattr__(self, name: str) -> Any:
-        # run_stats is the same for all replicas
-        call = getattr(self._host, name)
-        return call if name == "run_stats" else partial(call, self._reader)
 
 
 class PlacedOutputs:

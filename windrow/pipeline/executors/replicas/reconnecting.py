@@ -12,7 +12,6 @@ import pyarrow as pa
 from windrow.core.errors import StallError
 from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.replicas.client import HostConnection
 from windrow.pipeline.executors.replicas.replica_states import Opening
 from windrow.pipeline.executors.replicas.sockets import HostLostError
@@ -25,8 +24,8 @@ from windrow.shuffle.order.runs import Run
 _MAX_LOST = 5
 
 
-class ReconnectingConnection:
-    """A connection that ``connect`` makes again when the host has ended; the methods are those of `HostConnection`.
+class ReconnectingConnection(HostConnection):
+    """A connection that ``connect`` makes again when the host has ended.
 
     The new host reads the open epoch from where the replica has opened it, and releases at once what the replica has
     got already. Runs that were mapped stay mapped.
@@ -68,21 +67,14 @@ class ReconnectingConnection:
     def open_epoch(self, opening: Opening, *, goes_on: bool = False) -> EpochFacts:
         if not goes_on:
             self._opening, self._place = None, Place(opening.cursor.epoch, opening.cursor.window)
-        facts: EpochFacts = self._call("open_epoch", opening, goes_on=goes_on)
+        facts = super().open_epoch(opening, goes_on=goes_on)
         self._opening = opening
         return facts
-
-    def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
-        data: WindowData | None = self._call("window", epoch, window, stop)
-        return data
 
     def open_run(self, key: Key, run: Run, stop: threading.Event) -> pa.RecordBatch | None:
         rows: pa.RecordBatch | None = self._call("open_run", key, run, stop)
         self._lost = 0
         return rows
-
-    def release(self) -> None:
-        self._call("release")
 
     def acknowledge(self, place: Place) -> None:
         self._place = max(self._place, place)
@@ -90,16 +82,8 @@ class ReconnectingConnection:
         with suppress(HostLostError):
             self._current.acknowledge(place)
 
-    def heartbeat(self, stats: TrainerStats) -> None:
-        self._call("heartbeat", stats)
-
-    def diagnose(self) -> tuple[str, float]:
-        answer: tuple[str, float] = self._call("diagnose")
-        return answer
-
     def run_stats(self, *, spans: bool) -> RunStats:
-        stats: RunStats = self._current.run_stats(spans=spans)
-        return stats
+        return self._current.run_stats(spans=spans)
 
     def close(self, stats: TrainerStats | None) -> None:
         self._closed = True

@@ -28,14 +28,12 @@ from windrow.core.errors import StallError
 from windrow.core.shared_batches import SharedBatch, SharedMemory
 from windrow.core.system.processes import local_socket, receive_descriptor, send_descriptor
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import EpochFacts
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData
+from windrow.pipeline.executors.replicas.client import HostConnection
 from windrow.pipeline.executors.replicas.host import ReplicaHost
-from windrow.pipeline.executors.replicas.replica_states import Opening, Reader
-from windrow.pipeline.plan.cursor import Place
+from windrow.pipeline.executors.replicas.replica_states import Reader
 from windrow.pipeline.statistics.phases import TrainerStats
-from windrow.pipeline.statistics.stats import RunStats
 from windrow.shuffle.order.runs import Run
 
 _HEADER = struct.Struct("<Q")
@@ -165,8 +163,8 @@ class HostLostError(StallError):
     """The process that reads for replicas has ended."""
 
 
-class SocketConnection:
-    """A replica's connection to a host in another process; the methods are those of `HostConnection`."""
+class SocketConnection(HostConnection):
+    """A replica's connection to a host in another process."""
 
     def __init__(self, address: HostAddress, replica: int, name: str) -> None:
         self._address, self._name = address, name
@@ -197,9 +195,9 @@ class SocketConnection:
             f"({type(error).__name__}: {error}); look for its end in Ray's logs, and start again from the last state"
         )
 
-    def _call(self, name: str, *arguments: Any, **options: Any) -> tuple[str, Any]:
+    def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
         self._tell_released()
-        return self._ask(name, *arguments, **options)
+        return self._ask(name, *arguments, **options)[1]
 
     def _ask(self, name: str, *arguments: Any, **options: Any) -> tuple[str, Any]:
         if self._closed:
@@ -244,14 +242,11 @@ class SocketConnection:
 
     def _wait(self, name: str, *arguments: Any, stop: threading.Event) -> Any:
         while not stop.is_set():
-            kind, value = self._call(name, *arguments)
+            self._tell_released()
+            kind, value = self._ask(name, *arguments)
             if kind == "result":
                 return value
         return None
-
-    def open_epoch(self, opening: Opening, *, goes_on: bool = False) -> EpochFacts:
-        facts: EpochFacts = self._call("open_epoch", opening, goes_on=goes_on)[1]
-        return facts
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
         data: WindowData | None = self._wait("window", epoch, window, stop=stop)
@@ -259,37 +254,18 @@ class SocketConnection:
 
     def open_run(self, key: Key, run: Run, stop: threading.Event) -> pa.RecordBatch | None:
         shared: SharedBatch | None = self._wait("take", key, run, stop=stop)
-        # what is mapped keeps this connection open, which tells the host that it still is
-        return (
-            None
-            if shared is None
-            else self._memory.open_batch(shared, partial(self._released_run, shared.number))
-        )
+        if shared is None:
+            return None
+        # a bound method: what is mapped keeps this connection open, which tells the host that it still is
+        return self._memory.open_batch(shared, partial(self._released_run, shared.number))
 
     def _released_run(self, number: int) -> None:
         self._released.append(number)
 
-    def release(self) -> None:
-        self._call("release")
-
-    def acknowledge(self, place: Place) -> None:
-        self._call("acknowledge", place)
-
-    def heartbeat(self, stats: TrainerStats) -> None:
-        self._call("heartbeat", stats)
-
-    def diagnose(self) -> tuple[str, float]:
-        answer: tuple[str, float] = self._call("diagnose")[1]
-        return answer
-
-    def run_stats(self, *, spans: bool) -> RunStats:
-        stats: RunStats = self._call("run_stats", spans=spans)[1]
-        return stats
-
     def close(self, stats: TrainerStats | None) -> None:
         try:
             with suppress(StallError):
-                self._call("close", stats)
+                super().close(stats)
         finally:
             self._closed = True
             self._close_idle()
