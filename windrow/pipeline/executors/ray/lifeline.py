@@ -7,13 +7,12 @@ closes the connection of a process that ends, however it ends.
 from __future__ import annotations
 
 import hmac
-import pickle
 import socket
-import struct
 from contextlib import suppress
 from typing import Any
 
-_LENGTH = struct.Struct("!Q")
+from windrow.pipeline.executors.socket_messages import receive_bytes, receive_message, send_message
+
 _HELLO_SECONDS = 20.0
 _MAX_HELLO_BYTES = 1024
 # A node that is cut off for some minutes is not lost; one that is gone does not keep the cluster.
@@ -37,15 +36,13 @@ class Channel:
 
     def send(self, message: Any) -> None:
         """Send a message; raises an OSError if the other end is gone."""
-        data = pickle.dumps(message)
-        self._socket.sendall(_LENGTH.pack(len(data)) + data)
+        send_message(self._socket, message)
 
     def receive(self, seconds: float | None = None) -> Any:
         """Wait for a message; raises EOFError if the other end is gone, TimeoutError after ``seconds``."""
         self._socket.settimeout(seconds)
         try:
-            (length,) = _LENGTH.unpack(_receive_bytes(self._socket, _LENGTH.size))
-            return pickle.loads(_receive_bytes(self._socket, length))
+            return receive_message(self._socket)
         finally:
             with suppress(OSError):
                 self._socket.settimeout(None)
@@ -62,7 +59,7 @@ def open_channel(host: str, port: int, token: str, seconds: float = _HELLO_SECON
     connection = socket.create_connection((host, port), timeout=seconds)
     try:
         connection.sendall(f"{token}\n".encode())
-        if _receive_bytes(connection, 1) != b"+":
+        if receive_bytes(connection, 1) != b"+":
             raise ConnectionRefusedError(f"{host}:{port} is not the supervisor of this job")
         connection.settimeout(None)
     except (EOFError, OSError) as error:
@@ -79,7 +76,7 @@ def accept_channel(connection: socket.socket, token: str) -> Channel | None:
         connection.settimeout(_HELLO_SECONDS)
         hello = b""
         while not hello.endswith(b"\n") and len(hello) < _MAX_HELLO_BYTES:
-            hello += _receive_bytes(connection, 1)
+            hello += receive_bytes(connection, 1)
         if hmac.compare_digest(hello.rstrip(b"\n"), token.encode()):
             connection.sendall(b"+")
             connection.settimeout(None)
@@ -88,14 +85,3 @@ def accept_channel(connection: socket.socket, token: str) -> Channel | None:
         pass
     connection.close()
     return None
-
-
-def _receive_bytes(connection: socket.socket, count: int) -> bytes:
-    parts = []
-    while count:
-        part = connection.recv(min(count, 1 << 20))
-        if not part:
-            raise EOFError("the other end has closed the connection")
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)

@@ -7,11 +7,9 @@ not keep others from calling. The first connection of a replica tells the host w
 from __future__ import annotations
 
 import os
-import pickle
 import secrets
 import shutil
 import socket
-import struct
 import tempfile
 import threading
 import weakref
@@ -33,10 +31,10 @@ from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.executors.replicas.client import HostConnection
 from windrow.pipeline.executors.replicas.host import ReplicaHost
 from windrow.pipeline.executors.replicas.replica_states import Reader
+from windrow.pipeline.executors.socket_messages import receive_message, send_message
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.shuffle.order.runs import Run
 
-_HEADER = struct.Struct("<Q")
 # a call that waits answers this often that it still does, so that a caller can stop
 _WAIT_SECONDS = 1.0
 _CONNECT_SECONDS = 30.0
@@ -95,7 +93,7 @@ class HostServer:
         reader: Reader | None = None
         leads = False
         with connection, suppress(EOFError, OSError):
-            token, found = _receive(connection)
+            token, found = receive_message(connection)
             if token != self.address.token:
                 return
             leads = isinstance(found, int)
@@ -103,10 +101,10 @@ class HostServer:
             if leads:
                 self.readers.add(reader)
                 send_descriptor(connection, self._host.pool.descriptor)
-                _send(connection, reader)
+                send_message(connection, reader)
             while True:
-                name, arguments, options = _receive(connection)
-                _send(connection, self._answer(reader, name, arguments, options))
+                name, arguments, options = receive_message(connection)
+                send_message(connection, self._answer(reader, name, arguments, options))
         if leads and reader is not None:
             self.readers.discard(reader)
             self._host.disconnect(reader)
@@ -171,7 +169,7 @@ class SocketConnection(HostConnection):
         self._idle: deque[socket.socket] = deque()
         self._leading = self._connect(replica)
         descriptor = receive_descriptor(self._leading)
-        self._reader: Reader = _receive(self._leading)
+        self._reader: Reader = receive_message(self._leading)
         self._memory = SharedMemory(descriptor)
         self._closed = False
         # releases are told by finalizers, which run in any thread at any time: they only append
@@ -183,7 +181,7 @@ class SocketConnection(HostConnection):
         try:
             connection.settimeout(_CONNECT_SECONDS)
             connection.connect(self._address.path)
-            _send(connection, (self._address.token, who))
+            send_message(connection, (self._address.token, who))
         except OSError as error:
             connection.close()
             raise self._make_error(error) from error
@@ -209,8 +207,8 @@ class SocketConnection(HostConnection):
             connection = self._connect(self._reader)
         try:
             connection.settimeout(self._limit_seconds(name))
-            _send(connection, (name, arguments, options))
-            kind, value = _receive(connection)
+            send_message(connection, (name, arguments, options))
+            kind, value = receive_message(connection)
         except (EOFError, OSError) as error:
             connection.close()
             raise self._make_error(error) from error
@@ -275,23 +273,3 @@ def _close_all(leading: socket.socket, idle: deque[socket.socket], descriptor: i
     for connection in (leading, *idle):
         connection.close()
     os.close(descriptor)
-
-
-def _send(connection: socket.socket, message: Any) -> None:
-    data = pickle.dumps(message, protocol=5)
-    connection.sendall(_HEADER.pack(len(data)) + data)
-
-
-def _receive(connection: socket.socket) -> Any:
-    (size,) = _HEADER.unpack(_receive_exactly(connection, _HEADER.size))
-    return pickle.loads(_receive_exactly(connection, size))
-
-
-def _receive_exactly(connection: socket.socket, size: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < size:
-        part = connection.recv(min(size - len(parts), 2**20))
-        if not part:
-            raise EOFError("the other side has closed the connection")
-        parts += part
-    return bytes(parts)
