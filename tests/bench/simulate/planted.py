@@ -87,7 +87,7 @@ def keep_stale_location(patch: pytest.MonkeyPatch) -> None:
     """Map outputs of an abandoned attempt, or of a dead coordinator, count as those of the next."""
 
     def add(self: WindowCollector, reply: Any, attempt: object) -> None:
-        self._parts, self.layout, self.starts = reply.parts, reply.layout, reply.starts
+        self._reply = reply
         self.outputs.update(reply.outputs)
 
     patch.setattr(WindowCollector, "add", add)

@@ -16,7 +16,6 @@ from windrow.pipeline.coordinator.requests import WindowReply
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.plan.cursor import Cursor, Place
-from windrow.pipeline.statistics.phases import Interval
 from windrow.shuffle.kernels.close_gaps import close_gaps
 from windrow.shuffle.kernels.map_output import MapOutput
 from windrow.shuffle.kernels.place_rows import MapOutputs
@@ -149,54 +148,50 @@ class WindowCollector:
 
     def __init__(self) -> None:
         self._attempt: object = None
-        self._parts: int | None = None
-        self.layout: WindowRuns | StepRuns | None = None
+        # the latest one
+        self._reply: WindowReply | None = None
         self.outputs: dict[int, list[Any]] = {}
         self._runs: dict[int, tuple[int, int]] = {}
-        self.starts: tuple[tuple[int, int], ...] = ()
-        self.corrupt: tuple[int, ...] = ()
-        self.row_bytes = 0.0
-        self.history: Sequence[Interval] = ()
 
     def add(self, reply: WindowReply, attempt: object) -> None:
         """Add the outputs of a reply; those of an earlier attempt are discarded."""
-        self._parts = reply.parts
         if attempt != self._attempt:
             self._attempt, self.outputs, self._runs = attempt, {}, {}
-        self.layout = reply.layout
-        self.starts = reply.starts
-        self.corrupt = reply.corrupt
-        self.row_bytes = reply.row_bytes
-        self.history = reply.history
+        self._reply = reply
         self.outputs.update(reply.outputs)
         self._runs.update(reply.runs)
 
     @property
     def complete(self) -> bool:
         """Whether the outputs of every part have arrived."""
-        return self._parts is not None and len(self.outputs) == self._parts
-
-    def slices(self) -> list[list[Any]]:
-        """Return the handles by slice, in the order of the parts."""
-        handles = [self.outputs[part] for part in sorted(self.outputs)]
-        return [list(of_slice) for of_slice in zip(*handles, strict=True)]
+        return self._reply is not None and len(self.outputs) == self._reply.parts
 
     def window(self, user_warnings: Sequence[str]) -> WindowData:
         """Return the complete window; its handles must have been replaced by map outputs."""
-        slices = [_join_outputs(chain.from_iterable(filter(None, of_slice))) for of_slice in self.slices()]
+        reply = self._reply
+        assert reply is not None, "a complete window has a reply"
+        slices: list[Any]
         if self._runs:
-            slices = [self._join_round()]
+            slices = [self._join_round(reply.layout)]
+        else:
+            by_slice = zip(*(self.outputs[part] for part in sorted(self.outputs)), strict=True)
+            slices = [_join_outputs(chain.from_iterable(filter(None, of_slice))) for of_slice in by_slice]
         return WindowData(
-            self.layout, slices, user_warnings, self.starts, self.corrupt, self.row_bytes, self.history
+            reply.layout,
+            slices,
+            user_warnings,
+            reply.starts,
+            reply.corrupt,
+            reply.row_bytes,
+            reply.history,
         )
 
-    def _join_round(self) -> MapOutputs:
+    def _join_round(self, layout: WindowRuns | StepRuns | None) -> MapOutputs:
         """The map outputs of a mixture's round, each with the runs of the round alone."""
         found = []
         for part in sorted(self.outputs):
             (map_outputs,) = self.outputs[part]
             found += [map_output.of_runs(*self._runs[part]) for map_output in map_outputs or ()]
-        layout = self.layout
         if isinstance(layout, StepRuns):
             found = close_gaps(found, layout.own_runs, layout.assignment.sequence_rows, layout.moves)
         return MapOutputs(found)
