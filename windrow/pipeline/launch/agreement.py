@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,18 +16,6 @@ from windrow.pipeline.plan.program import Program
 
 _MAX_NAMED = 8
 _READ_SECONDS = 3.0
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """What ranks have to agree on beyond the stream, as text."""
-
-    shards: str
-    replicas: str
-    equal: str
-    epochs: str
-    transforms: str
-    options: str
 
 
 @dataclass(frozen=True)
@@ -68,7 +56,7 @@ def agree_on_run(
     started = f"run/{number}/started"
     mine = {
         "stream": describe_stream(program.job).to_dict(),
-        "facts": asdict(_describe(program)),
+        "facts": _describe(program),
         "member": asdict(member),
     }
     rendezvous.publish(keys[me], mine)
@@ -133,7 +121,8 @@ def _reader_key(key: str, rank: int) -> str:
     return f"{key}/read by/{rank}"
 
 
-def _describe(program: Program) -> _Facts:
+def _describe(program: Program) -> dict[str, str]:
+    """What ranks have to agree on beyond the stream, as text."""
     job = program.job
     packing = [] if job.packing is None else [str(job.packing)]
     sort = [] if job.sort is None else [str(job.sort)]
@@ -145,14 +134,14 @@ def _describe(program: Program) -> _Facts:
         *(stage.name for stage in job.after),
     ]
     options = job.options
-    return _Facts(
-        shards=str(program.shards),
-        replicas=str(program.replicas),
-        equal=repr(program.equal),
-        epochs=str(job.epochs or "forever"),
-        transforms=", ".join(names),
-        options=f"on_error={options.on_error!r}, cache={options.cache!r}, row_id_column={options.row_id_column!r}",
-    )
+    return {
+        "shards": str(program.shards),
+        "replicas": str(program.replicas),
+        "equal": repr(program.equal),
+        "epochs": str(job.epochs or "forever"),
+        "transforms": ", ".join(names),
+        "options": f"on_error={options.on_error!r}, cache={options.cache!r}, row_id_column={options.row_id_column!r}",
+    }
 
 
 def _place_members(members: list[Member], program: Program) -> list[list[Member]]:
@@ -183,16 +172,14 @@ def _check_same(ranks: list[dict[str, Any]]) -> None:
         labels = ("rank 0", f"rank {rank}")
         table = describe_differences(parse_state(first["stream"]), parse_state(other["stream"]), labels)
         if not table:
-            rows = list(_compare_facts(first["facts"], other["facts"]))
-            table = "".join(f"\n  {name}: {labels[0]} {one}, {labels[1]} {two}" for name, one, two in rows)
+            theirs = other["facts"]
+            table = "".join(
+                f"\n  {name}: {labels[0]} {fact}, {labels[1]} {theirs[name]}"
+                for name, fact in first["facts"].items()
+                if theirs[name] != fact
+            )
         if table:
             raise PlanError(
                 f"the ranks of this job do not build the same pipeline, and cannot share its run:{table}\n"
                 "Build it from the same arguments on every rank, with the same seed"
             )
-
-
-def _compare_facts(first: Mapping[str, str], other: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    for name, value in first.items():
-        if other[name] != value:
-            yield name, value, other[name]
