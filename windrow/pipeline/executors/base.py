@@ -89,11 +89,12 @@ def waiting_of(options: Options) -> Waiting:
     waiting = Waiting()
     fail_seconds = options.stall_timeout
     if fail_seconds is None:
-        fail_seconds = _DISTRIBUTED_FAIL_SECONDS if _is_distributed() else waiting.fail_seconds
+        fail_seconds = _DISTRIBUTED_FAIL_SECONDS if is_distributed() else waiting.fail_seconds
     return Waiting(min(waiting.warn_seconds, fail_seconds / 2), fail_seconds)
 
 
-def _is_distributed() -> bool:
+def is_distributed() -> bool:
+    """Whether this process has initialised torch.distributed; does not import torch."""
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and distributed.is_available() and distributed.is_initialized()
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import queue
-import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -17,7 +15,8 @@ from typing import Any
 
 from windrow.core.errors import PlanError, StallError
 from windrow.core.user_warnings import warn_user
-from windrow.pipeline.executors.base import Waiting
+from windrow.io.storage.retries import call_ahead
+from windrow.pipeline.executors.base import Waiting, is_distributed
 
 _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
 _GRACE_SECONDS = 1.0
@@ -27,15 +26,10 @@ _MAX_POLL_SECONDS = 0.5
 
 def has_store() -> bool:
     """Whether `find_store` finds one; does not import torch."""
-    if _is_initialized():
+    if is_distributed():
         return True
     has_address = all(os.environ.get(name) for name in _ADDRESS)
     return has_address and importlib.util.find_spec("torch") is not None
-
-
-def _is_initialized() -> bool:
-    distributed = sys.modules.get("torch.distributed")
-    return distributed is not None and distributed.is_available() and distributed.is_initialized()
 
 
 def find_store(rank: int, world_size: int, waiting: Waiting) -> Any | None:
@@ -49,7 +43,7 @@ def find_store(rank: int, world_size: int, waiting: Waiting) -> Any | None:
     import torch.distributed as distributed
     from torch.distributed.rendezvous import rendezvous
 
-    if _is_initialized():
+    if is_distributed():
         return distributed.distributed_c10d._get_default_store()
     if not distributed.is_available():
         return None
@@ -59,8 +53,13 @@ def find_store(rank: int, world_size: int, waiting: Waiting) -> Any | None:
         store, _, _ = next(rendezvous(url, timeout=timedelta(seconds=waiting.fail_seconds)))
         return store
 
+    seconds = waiting.fail_seconds + _GRACE_SECONDS
     try:
-        return _call_bounded(join, waiting.fail_seconds + _GRACE_SECONDS)
+        # in a thread, since torch's client waits without a bound for a server that accepts and says nothing
+        (joined,) = call_ahead([join], 1, "windrow-store")
+        if not wait([joined], seconds).done:
+            raise TimeoutError(f"the process that listens there has not answered for {seconds:,.0f} s")
+        return joined.result()
     except (RuntimeError, ValueError, TimeoutError) as error:  # torch.distributed.DistError is a RuntimeError
         address = ":".join(os.environ.get(name, "") for name in _ADDRESS)
         raise PlanError(
@@ -68,26 +67,6 @@ def find_store(rank: int, world_size: int, waiting: Waiting) -> Any | None:
             f"{_first_line(error)}. If another process uses this port, start the job with another one "
             "(torchrun --master-port, or MASTER_PORT)"
         ) from error
-
-
-def _call_bounded(call: Callable[[], Any], seconds: float) -> Any:
-    """Call in a thread, since torch's client waits without a bound for a server that accepts and says nothing."""
-    result: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            result.put((call(), None))
-        except BaseException as error:
-            result.put((None, error))
-
-    threading.Thread(target=run, name="windrow-store", daemon=True).start()
-    try:
-        value, error = result.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError(f"the process that listens there has not answered for {seconds:,.0f} s") from None
-    if error is not None:
-        raise error
-    return value
 
 
 class Rendezvous:
