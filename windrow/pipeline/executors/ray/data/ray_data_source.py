@@ -68,17 +68,31 @@ class _BlockInfo:
     size_bytes: int
     nulls: dict[str, int]
     digest: str
+    # the distinct lengths of the lists of some columns
+    lengths: dict[str, set[int]]
 
 
-def _inspect(table: pa.Table) -> _BlockInfo:
+def _inspect(table: pa.Table, vectors: Sequence[str]) -> _BlockInfo:
+    import pyarrow.compute as pc
+
+    counted = {name: pc.unique(pc.list_value_length(table.column(name))) for name in vectors}
+    lengths = {name: set(found.drop_null().to_pylist()) for name, found in counted.items()}
     table = plain_table(table.replace_schema_metadata(None))
     return _BlockInfo(
-        table.schema, table.num_rows, weigh_table(table), count_nulls(table), digest_table(table)
+        table.schema, table.num_rows, weigh_table(table), count_nulls(table), digest_table(table), lengths
     )
 
 
 # num_cpus=0, since consumers may hold all CPUs; an explicit strategy escapes the caller's placement group
 _inspect_remote: Any = ray.remote(num_cpus=0, scheduling_strategy="SPREAD")(_inspect)
+
+
+def _inspect_blocks(dataset: Any, name: str, vectors: Sequence[str] = ()) -> list[tuple[Any, _BlockInfo]]:
+    """The blocks of a Ray dataset, which this executes."""
+    refs = dataset.to_arrow_refs()
+    export_code()
+    infos = get_all([_inspect_remote.remote(ref, tuple(vectors)) for ref in refs], name)
+    return list(zip(refs, infos, strict=True))
 
 
 def list_blocks(dataset: Any, name: str, target_block_bytes: int) -> ListedSource:
@@ -90,38 +104,26 @@ def list_blocks(dataset: Any, name: str, target_block_bytes: int) -> ListedSourc
         If the dataset cannot be executed, or has no rows.
     """
     try:
-        refs = dataset.to_arrow_refs()
-        export_code()
-        infos: list[_BlockInfo] = get_all([_inspect_remote.remote(ref) for ref in refs], name)
+        found = _inspect_blocks(dataset, name)
     except ray.exceptions.RayError as error:
         raise SourceError(f"{name}: the Ray dataset cannot be executed ({error})") from error
-    non_empty = [(ref, info) for ref, info in zip(refs, infos, strict=True) if info.rows]
+    return _make_source(found, name, target_block_bytes)
+
+
+def _make_source(found: Sequence[tuple[Any, _BlockInfo]], name: str, target_block_bytes: int) -> ListedSource:
+    non_empty = [(ref, info) for ref, info in found if info.rows]
     if not non_empty:
         raise SourceError(f"{name}: the Ray dataset has no rows, so its columns are unknown")
-    non_empty_infos = [info for _, info in non_empty]
-    schema = unify_schemas(
-        [(f"{name}, block {place}", info.schema) for place, info in enumerate(non_empty_infos)]
-    )
+    infos = [info for _, info in non_empty]
+    schema = unify_schemas([(f"{name}, block {place}", info.schema) for place, info in enumerate(infos)])
     addresses: list[BlockAddress] = []
     sizes: list[float] = []
     for place, (ref, info) in enumerate(non_empty):
         borders = cut_rows(info.rows, info.size_bytes, target_block_bytes).tolist()
         for start, stop in pairwise(borders):
-            addresses.append(
-                BlockAddress(f"{name}, block {place}, rows {start}-{stop - 1}", (ref, start, stop))
-            )
+            origin = f"{name}, block {place}, rows {start}-{stop - 1}"
+            addresses.append(BlockAddress(origin, (ref, start, stop)))
             sizes.append(info.size_bytes * (stop - start) / info.rows)
-    return _source(name, schema, addresses, sizes, non_empty_infos, target_block_bytes)
-
-
-def _source(
-    name: str,
-    schema: pa.Schema,
-    addresses: Sequence[BlockAddress],
-    sizes: Sequence[float],
-    infos: Sequence[_BlockInfo],
-    target_block_bytes: int,
-) -> ListedSource:
     rows = np.array([stop - start for _, start, stop in (address.locator for address in addresses)], np.int64)
     widths = [fixed_bits(field.type) for field in schema]
     exact = None not in widths
@@ -158,31 +160,17 @@ def list_frame(df: Any, vectors: Sequence[str], target_block_bytes: int) -> List
     from raydp.spark.dataset import from_spark_recoverable
 
     try:
-        dataset = from_spark_recoverable(df).materialize()
-        refs = dataset.to_arrow_refs()
-        found = get_all([_lengths_remote.remote(ref, list(vectors)) for ref in refs], "from_spark")
+        found = _inspect_blocks(from_spark_recoverable(df).materialize(), "from_spark", vectors)
     except ray.exceptions.RayError as error:
         raise SourceError(
             f"from_spark: RayDP could not move the rows ({error}): check that RayDP's executors are running, "
             "or pass use='parquet'"
         ) from error
-    source = list_blocks(dataset, "from_spark", target_block_bytes)
-    widths = {name: set().union(*(lengths[name] for lengths in found)) for name in vectors}
+    source = _make_source(found, "from_spark", target_block_bytes)
+    widths = {name: set().union(*(info.lengths[name] for _, info in found)) for name in vectors}
     fields = [_fixed(field, widths.get(field.name, set())) for field in source.schema]
     schema = pa.schema(fields)
     return replace(source, schema=schema, reader=RefsReader(schema))
-
-
-def _lengths(table: pa.Table, names: list[str]) -> dict[str, set[int]]:
-    """The distinct list lengths of each column."""
-    import pyarrow.compute as pc
-
-    counted = {name: pc.unique(pc.list_value_length(table.column(name))) for name in names}
-    return {name: set(lengths.drop_null().to_pylist()) for name, lengths in counted.items()}
-
-
-# num_cpus=0, since consumers may hold all CPUs; an explicit strategy escapes the caller's placement group
-_lengths_remote: Any = ray.remote(num_cpus=0, scheduling_strategy="SPREAD")(_lengths)
 
 
 def _fixed(field: Any, lengths: set[int]) -> Any:
