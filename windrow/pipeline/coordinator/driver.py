@@ -262,7 +262,7 @@ class Driver:
         work, kind = task.work, self._running.pop(task.work)
         self.history.finish(work, kind, report.start_time, report.stop_time, report.profile, lane)
         if report.shortfall is not None:
-            self._handle(Overflowed(work, **vars(report.shortfall)))
+            self._handle(Overflowed(work, report.shortfall))
         else:
             self._record_output(task, report, output)
         self._grow_estimate()

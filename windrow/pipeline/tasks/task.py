@@ -152,10 +152,7 @@ def _cores() -> int:
 
 @dataclass(frozen=True)
 class Shortfall:
-    """How far a task got before its output exceeded the limit.
-
-    The scheduler's event `Overflowed` has the same fields.
-    """
+    """How far a task got before its output exceeded the limit."""
 
     # the share of its rows that the task had transformed, 0 to 1, and the output rows and bytes of that share
     share: float

@@ -20,7 +20,7 @@ from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.plan.epoch_shape import EpochShape, Part, Stage
 from windrow.pipeline.plan.window_budget import RowOverhead
-from windrow.pipeline.tasks.task import Work
+from windrow.pipeline.tasks.task import Shortfall, Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 
@@ -127,7 +127,7 @@ def test_what_is_known_exactly_has_no_bound() -> None:
 def test_a_part_that_outgrew_its_bound_is_begun_again_with_what_it_takes() -> None:
     scheduler = scheduler_of(1, 1, memory=1000, slots=2)
     first, second = begin(scheduler)
-    again = only_runs(scheduler.handle(Overflowed(first.work, 0.5, 5, 600, 600), 1.0))
+    again = only_runs(scheduler.handle(Overflowed(first.work, Shortfall(0.5, 5, 600, 600)), 1.0))
     # both are expected to take 1,200 bytes now, and it waits until it can have all the memory
     assert again == []
     (run,) = only_runs(scheduler.handle(Finished(second.work, 10, (100,)), 2.0))
@@ -160,7 +160,7 @@ def test_output_larger_than_the_memory_limit_raises() -> None:
     scheduler = scheduler_of(1, 1, memory=1000, slots=1)
     (first,) = begin(scheduler)
     (second,) = only_runs(scheduler.handle(Finished(first.work, 10, (990,)), 1.0))
-    (abort,) = scheduler.handle(Overflowed(second.work, 0.5, 5, 11, 11), 2.0)
+    (abort,) = scheduler.handle(Overflowed(second.work, Shortfall(0.5, 5, 11, 11)), 2.0)
     assert isinstance(abort, Abort)
     assert abort.window_bytes >= 1001
 
@@ -202,8 +202,8 @@ def test_a_task_that_outgrew_its_share_is_retried_with_what_its_block_leaves() -
     first, second = begin(scheduler)
     assert (first.max_bytes, second.max_bytes) == (250, 250)
     # ten rows of 40 bytes, in the output and in the block: no second such task fits beside the first one
-    assert only_runs(scheduler.handle(Overflowed(first.work, 0.5, 5, 200, 400), 1.0)) == []
-    (again,) = only_runs(scheduler.handle(Overflowed(second.work, 0.5, 5, 200, 400), 2.0))
+    assert only_runs(scheduler.handle(Overflowed(first.work, Shortfall(0.5, 5, 200, 400)), 1.0)) == []
+    (again,) = only_runs(scheduler.handle(Overflowed(second.work, Shortfall(0.5, 5, 200, 400)), 2.0))
     assert not again.samples
     assert again.max_bytes is not None
     assert 400 <= again.max_bytes <= 1000 - 400

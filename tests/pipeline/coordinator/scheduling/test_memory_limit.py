@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Overflowed
+from windrow.pipeline.coordinator.scheduling.events import Finished, Limits
 from windrow.pipeline.coordinator.scheduling.memory_limit import MemoryLimit
 from windrow.pipeline.plan.epoch_shape import Part
 from windrow.pipeline.plan.window_budget import RowOverhead
-from windrow.pipeline.tasks.task import Work
+from windrow.pipeline.tasks.task import Shortfall, Work
 
 WORK = Work(0, 0, 0, 0, 0)
 
@@ -107,7 +107,7 @@ def test_rows_that_a_transform_repeats_are_no_larger() -> None:
 
 def test_unfinished_split_counts_what_it_has_read() -> None:
     limits = memory_budget()
-    limits.measure_share(Part(100, 50), Overflowed(WORK, 0.1, rows=10, size_bytes=1005, min_bytes=5000))
+    limits.measure_share(Part(100, 50), Shortfall(0.1, rows=10, size_bytes=1005, min_bytes=5000))
     assert limits.estimate_bytes(Part(100, 50)) == 50 + 100 * 100
     assert limits.is_measured
 

@@ -10,7 +10,7 @@ from tests.pipeline.coordinator.scheduling.test_memory_limit import memory_budge
 from windrow.pipeline.coordinator.scheduling.events import Finished, Overflowed
 from windrow.pipeline.coordinator.scheduling.window_state import WindowState, WindowTotals
 from windrow.pipeline.plan.epoch_shape import Part, Stage
-from windrow.pipeline.tasks.task import Work
+from windrow.pipeline.tasks.task import Shortfall, Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 READ, PLACE, MAP = (
@@ -84,7 +84,7 @@ def test_a_task_repeated_with_a_higher_limit_is_logged(caplog: pytest.LogCapture
     window, work = state(MAP), Work(1, 4, 1, 0, 9)
     window.start(work, 20)
     with caplog.at_level(logging.DEBUG, "windrow"):
-        window.overflow(Overflowed(work, 0.5, 1, 70, 80))
+        window.overflow(Overflowed(work, Shortfall(0.5, 1, 70, 80)))
     text = "epoch 1, window 4, part 1: its task stopped at its output limit and is repeated, with 80 bytes"
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.DEBUG, text)]
 
@@ -101,7 +101,7 @@ def test_measured_splits_estimate_the_window() -> None:
     assert window.total_bytes(memory_budget) == 40 + (20 + 30 + 40) + 3 * 30
     second = Work(1, 4, 1, 0, 9)
     window.start(second, 20)
-    window.overflow(Overflowed(second, 0.5, 1, 70, 80))
+    window.overflow(Overflowed(second, Shortfall(0.5, 1, 70, 80)))
     assert window.held_bytes == 40
     assert window.total_bytes(memory_budget) == 40 + 80 + (30 + 40) + 2 * 30
     assert [work.part for work, _ in window.waiting(ordered=True, limit=10)] == [1, 2, 3]
@@ -119,7 +119,7 @@ def test_tasks_that_run_are_expected_to_put_out_what_others_were_measured_to_but
     window.finish(finished)
     window.update_estimates(memory_budget)
     assert window.held_bytes == 40 + (20 + 30) + 45 + (40 + 30)
-    window.overflow(Overflowed(works[2], 1.0, 3, 50, 50))
+    window.overflow(Overflowed(works[2], Shortfall(1.0, 3, 50, 50)))
     window.update_estimates(memory_budget)
     assert window.held_bytes == 40 + (20 + 30) + (40 + 30)
     for work in (works[1], works[3]):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.plan.epoch_shape import EpochShape
 from windrow.pipeline.plan.window_budget import RowOverhead, RowSizes
-from windrow.pipeline.tasks.task import Work
+from windrow.pipeline.tasks.task import Shortfall, Work
 from windrow.shuffle.order.shard_assignment import ShardAssignment
 
 
@@ -83,17 +83,10 @@ class Finished:
 
 @dataclass(frozen=True)
 class Overflowed:
-    """A task stopped because its output would exceed its limit; its output is discarded.
-
-    It had read this ``share`` of its part's rows, which made ``rows`` rows of ``size_bytes`` bytes.
-    ``min_bytes`` is a lower bound of the part's output: the blocks that it had started.
-    """
+    """A task stopped because its output would exceed its limit; its output is discarded."""
 
     work: Work
-    share: float
-    rows: int
-    size_bytes: int
-    min_bytes: int
+    shortfall: Shortfall
 
 
 @dataclass(frozen=True)

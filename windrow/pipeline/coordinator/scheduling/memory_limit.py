@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from math import ceil
 
-from windrow.pipeline.coordinator.scheduling.events import Finished, Limits, Overflowed
+from windrow.pipeline.coordinator.scheduling.events import Finished, Limits
 from windrow.pipeline.plan.epoch_shape import Part
 from windrow.pipeline.plan.memory_budget import prefetch_rounds
 from windrow.pipeline.plan.program import Program
 from windrow.pipeline.plan.window_budget import Budget, RowSizes
+from windrow.pipeline.tasks.task import Shortfall
 
 # Rows can grow this many times by columns that transforms add, and by text that was dictionary-encoded.
 _UNMEASURED_GROWTH = 16
@@ -113,9 +114,9 @@ class MemoryLimit:
         unpacked = measured if finished.unpacked_bytes is None else finished.unpacked_bytes
         self._add(part, 1.0, finished.rows, measured, unpacked)
 
-    def measure_share(self, part: Part, overflowed: Overflowed) -> None:
+    def measure_share(self, part: Part, found: Shortfall) -> None:
         """Record the output of a task that read a share of its part."""
-        self._add(part, overflowed.share, overflowed.rows, overflowed.size_bytes, overflowed.size_bytes)
+        self._add(part, found.share, found.rows, found.size_bytes, found.size_bytes)
 
     def _add(self, part: Part, share: float, rows: int, measured: int, unpacked: int) -> None:
         self._stored_rows += part.weight * share

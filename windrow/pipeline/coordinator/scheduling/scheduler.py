@@ -161,7 +161,7 @@ class Scheduler:
     def _overflow(self, event: Overflowed, now: float) -> None:
         window = self._take_result(event.work, now)
         if window is not None:
-            self.memory.measure_share(window.parts[event.work.part], event)
+            self.memory.measure_share(window.parts[event.work.part], event.shortfall)
             window.overflow(event)
             self._update_estimates()
 

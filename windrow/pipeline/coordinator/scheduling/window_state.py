@@ -177,7 +177,7 @@ class WindowState:
         work = event.work
         self._add_unplaced(-self._end(work))
         self._add_started(-self.parts[work.part].size_bytes)
-        self._min_bytes[work.part] = max(self.min_bytes(work.part), event.min_bytes)
+        self._min_bytes[work.part] = max(self.min_bytes(work.part), event.shortfall.min_bytes)
         self._waiting[work.stage].appendleft(work.part)
         text = "epoch %d, window %d, part %d: its task stopped at its output limit and is repeated, with %d bytes"
         logger.debug(text, work.epoch, work.window, work.part, self.min_bytes(work.part))
