@@ -35,7 +35,7 @@ def times(*tasks: tuple[float, float, float], profile: TaskProfile = DECODE) -> 
 
 
 def describe(tasks: list[TaskTimes], workers: int = 2, **more: float) -> tuple[Interval, ...]:
-    return describe_production(tasks, others=(), capacity=Capacity(workers), **more)  # type: ignore[arg-type]
+    return describe_production((0, 0), tasks, (), capacity=Capacity(workers), **more)  # type: ignore[arg-type]
 
 
 def test_intervals_are_consecutive_and_their_phases_add_up() -> None:
@@ -70,7 +70,8 @@ def test_a_long_task_is_no_lack_of_cpus() -> None:
 def test_workers_that_other_windows_keep_busy_are_not_missing() -> None:
     tasks = times((0, 0, 8), (0, 8, 16))
     assert "cpus" in total(describe(tasks))
-    assert "cpus" not in total(describe_production(tasks, others=[(0.0, 16.0)], capacity=Capacity(2)))
+    recent = [((0, 1), 0.0, 16.0)]
+    assert "cpus" not in total(describe_production((0, 0), tasks, recent, capacity=Capacity(2)))
 
 
 def test_before_the_first_task_of_the_run_it_starts() -> None:

@@ -187,8 +187,7 @@ class WindowHistory:
         if self._first_start is None:
             self._first_start = start
         if is_current:
-            times = self._times.setdefault((work.epoch, work.window), [])
-            times.append(TaskTimes(submitted, start, stop, profile))
+            self._times.setdefault(key, []).append(TaskTimes(submitted, start, stop, profile))
 
     def _sum_profiles(self) -> TaskProfile:
         self._profile, self._profiles = TaskProfile.sum([self._profile, *self._profiles]), []
@@ -240,13 +239,11 @@ class WindowHistory:
             return ()
         key = keys[0]
         if len(keys) > 1:
-            key = max(
-                keys, key=lambda key: max((task.stop for task in self._times.get(key, ())), default=0.0)
-            )
+            key = max(keys, key=self._last_stop)
         if key not in self._described:
             self._described[key] = Production(
                 partial(
-                    _describe_among,
+                    describe_production,
                     key,
                     tuple(self._times.get(key, ())),
                     tuple(self._recent),
@@ -258,18 +255,15 @@ class WindowHistory:
             )
         return self._described[key]
 
-
-def _describe_among(
-    key: Key, tasks: Sequence[TaskTimes], recent: Sequence[tuple[Key, float, float]], **facts: Any
-) -> tuple[Interval, ...]:
-    others = [(start, stop) for other, start, stop in recent if other != key]
-    return describe_production(tasks, others=others, **facts)
+    def _last_stop(self, key: Key) -> float:
+        return max((task.stop for task in self._times.get(key, ())), default=0.0)
 
 
 def describe_production(
+    key: Key,
     tasks: Sequence[TaskTimes],
+    recent: Sequence[tuple[Key, float, float]],
     *,
-    others: Sequence[tuple[float, float]],
     capacity: Capacity,
     first_start: float = 0.0,
     blocked_seconds: float = 0.0,
@@ -277,21 +271,10 @@ def describe_production(
 ) -> tuple[Interval, ...]:
     """What the time went to in which the tasks of a window waited and ran, as consecutive intervals.
 
-    Parameters
-    ----------
-    tasks
-        The tasks of the window.
-    others
-        When tasks of other windows began and ended.
-    capacity
-        How many tasks can run.
-    first_start
-        When the first task of the run began; waiting before that counts as the start.
-    blocked_seconds
-        How much earlier the window would have been complete with more memory. The trainer's wait ends when the window
-        is complete, so this is the last part of it.
-    rebuilt
-        Whether the window had been dropped for lack of memory.
+    ``recent`` has when tasks of this window and of others began and ended. Waiting before ``first_start``, when the
+    first task of the run began, counts as the start. With more memory, the window would have been complete
+    ``blocked_seconds`` earlier: the trainer's wait ends when it is complete, so this is the last part of it.
+    ``rebuilt``: the window had been dropped for lack of memory.
     """
     if not tasks:
         return ()
@@ -306,6 +289,7 @@ def describe_production(
     by_phase = (work[:, :, None] * shares).sum(axis=1)
     all_phases = ((stops - starts)[:, None] * shares).sum(axis=0).tolist()
     without_memory = begin if rebuilt else max(begin, end - blocked_seconds)
+    others = [(start, stop) for other, start, stop in recent if other != key]
     with_cpus = without_memory - _lost_to_cpus(tasks, others, capacity, max(begin, first_start))
     step = (end - begin) / _INTERVALS
     intervals = []
