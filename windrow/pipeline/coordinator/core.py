@@ -352,7 +352,6 @@ class CoordinatorCore:
                 self,
                 workers=resources.workers * _TASKS_PER_CPU,
                 clock=self._environment.now,
-                cache_bytes=budget.cache_bytes,
                 capacity=Capacity(resources.workers, resources.nodes),
                 clients=tuple(self._nodes),
             )

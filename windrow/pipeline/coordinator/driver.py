@@ -46,9 +46,9 @@ from windrow.pipeline.coordinator.scheduling.memory_limit import make_limits
 from windrow.pipeline.coordinator.scheduling.scheduler import Scheduler
 from windrow.pipeline.coordinator.source_history import SourceHistory
 from windrow.pipeline.coordinator.window_history import Capacity, WindowHistory
+from windrow.pipeline.plan.cache_budget import CacheBudget
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.pipeline.plan.program import Program
-from windrow.pipeline.plan.window_budget import Budget
 from windrow.pipeline.statistics.phases import TrainerStats
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.task import Task, TaskReport, TaskRunner, Work
@@ -58,19 +58,18 @@ from windrow.shuffle.order.batching import Batching
 class Driver:
     """Runs a program for its shards, up to ``workers`` tasks at a time.
 
-    ``clock`` returns seconds, for heartbeat timeouts and stalls; ``cache_bytes`` is the memory for cached
-    decoded blocks. ``failure`` is what ended the run, or None; ``history`` tells when tasks ran.
+    ``clock`` returns seconds, for heartbeat timeouts and stalls. ``failure`` is what ended the run, or None;
+    ``history`` tells when tasks ran.
     """
 
     def __init__(
         self,
         program: Program,
-        budget: Budget,
+        budget: CacheBudget,
         runner: TaskRunner,
         *,
         workers: int,
         clock: Callable[[], float],
-        cache_bytes: int = 0,
         capacity: Capacity | None = None,
         clients: tuple[int, ...] = (),
     ) -> None:
@@ -88,7 +87,7 @@ class Driver:
         self._left_out = LeftOutRows()
         self._estimate = MemoryEstimate(budget)
         self._user_warnings = [*missing_library_warnings()]
-        self._cache = JobCache(cache_bytes, job.source.blocks.memory_bytes)
+        self._cache = JobCache(budget.cache_bytes, job.source.blocks.memory_bytes)
         self._events: deque[Event] = deque()
         self._handling = self._widened = False
         sources = None if program.legs is None else SourceHistory(program.legs)

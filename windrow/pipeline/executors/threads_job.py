@@ -90,7 +90,6 @@ class RunningJob:
             runner,
             workers=resources.workers,
             clock=time.monotonic,
-            cache_bytes=budget.cache_bytes,
             capacity=Capacity(resources.workers),
         )
         self._clients = 0
