@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from windrow.core.errors import PlanError
 from windrow.core.optional_dependencies import require
@@ -13,17 +13,10 @@ from windrow.pipeline.delivery.delivery import check_number
 from windrow.shuffle.order.shard_assignment import Equal, check_equal
 
 if TYPE_CHECKING:
+    from windrow.pipeline.executors.ray.gang.actors import MeetingClient
     from windrow.pipeline.shard.shard import Shard
 
 Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
-
-
-class Meeting(Protocol):
-    """Where the trainers of a gang meet."""
-
-    def barrier(self, number: int, timeout: float) -> None: ...
-
-    def save(self, number: int, states: dict[str, Any], value: Any, timeout: float) -> None: ...
 
 
 @dataclass
@@ -66,7 +59,7 @@ class GangContext:
     attempt: int
     shards: Mapping[str, Shard]
     saved: Any
-    _meeting: Meeting = field(repr=False)
+    _meeting: MeetingClient = field(repr=False)
     _barriers: int = field(default=0, repr=False)
     _saves: int = field(default=0, repr=False)
 
@@ -130,7 +123,7 @@ class GangContext:
 
 
 def _run_trainer(
-    train: Callable[[GangContext], Any], shards: Mapping[str, Shard], meeting: Meeting, **facts: Any
+    train: Callable[[GangContext], Any], shards: Mapping[str, Shard], meeting: MeetingClient, **facts: Any
 ) -> Any:
     """Call the user's function in a trainer; ``facts`` are the other attributes of its context."""
     return train(GangContext(shards=shards, _meeting=meeting, **facts))

@@ -223,14 +223,14 @@ class TrainerActor:
                 attempt=attempt,
                 shards=shards,
                 saved=None if value is None else cloudpickle.loads(value),
-                meeting=_MeetingClient(meeting, attempt, seat.rank),
+                meeting=MeetingClient(meeting, attempt, seat.rank),
             )
         finally:
             for shard in shards.values():
                 shard.close()
 
 
-class _MeetingClient:
+class MeetingClient:
     """Calls the meeting for one trainer."""
 
     def __init__(self, meeting: Any, attempt: int, rank: int) -> None:
