@@ -21,7 +21,6 @@ import ray
 
 from windrow.pipeline.executors.base import Session
 from windrow.pipeline.executors.ray import (
-    actor_environment,
     client,
     cluster,
     coordinator,
@@ -223,7 +222,6 @@ def doubled_ray() -> Iterator[DoubledRayExecutor]:
     with pytest.MonkeyPatch.context() as patch:
         try:
             used = (
-                actor_environment,
                 cluster,
                 coordinator_calls,
                 client,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+import warnings
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,7 +19,6 @@ from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.executors.ray.actor_environment import ActorEnvironment
 from windrow.pipeline.executors.ray.cluster import (
     ShardNodes,
     expected_clients,
@@ -60,7 +60,7 @@ _MAX_START_SECONDS = 20.0
 
 
 class Coordinator:
-    """Drives a job; every method that can fail returns its result or a `Failure`."""
+    """Drives a job, and is what its core runs in; every request that can fail returns its result or a `Failure`."""
 
     def __init__(
         self,
@@ -75,8 +75,7 @@ class Coordinator:
     ) -> None:
         export_code()
         program = program or unpack_program(packed)
-        environment = ActorEnvironment(self)
-        self._core = CoordinatorCore(program, resources, expected_clients(nodes), environment, this_node())
+        self._core = CoordinatorCore(program, resources, expected_clients(nodes), self, this_node())
         self._program, self._resources, self._nodes = program, resources, nodes
         # by number of workers: the coordinator of the run in which workers divide each shard, and what it needs
         self._divided: dict[int, tuple[Any, Any]] = {}
@@ -87,9 +86,7 @@ class Coordinator:
         self._reporter = RunReporter(self._core, starter or {})
         self._incarnation = uuid.uuid4().hex
         self._warnings: list[str] = []
-        cluster = Cluster(
-            time.monotonic, list_nodes, self._is_starting, cancel_copy, is_conclusive, self.spawn
-        )
+        cluster = Cluster(self.now, list_nodes, self._is_starting, cancel_copy, is_conclusive, self.spawn)
         self._task_cpus = resources.task_cpus
         self._dispatcher = Dispatcher(Planner(self._task_cpus), cluster, self._warn_starving)
         self._changed = asyncio.Event()
@@ -100,7 +97,7 @@ class Coordinator:
         self._nodes_due_at = 0.0
         self._workers_started = asyncio.Event()
         self._starting_until = time.monotonic() + _MAX_START_SECONDS
-        if not starts_workers or environment.is_restarted():
+        if not starts_workers or self.is_restarted():
             self._starting_until = 0.0
             self._workers_started.set()
 
@@ -216,6 +213,42 @@ class Coordinator:
         """Shards, grouped by the node that consumes them."""
         return self._core.destinations
 
+    # --- the environment of the core
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def name_driver(self) -> str:
+        return uuid.uuid4().hex[:8]
+
+    def is_restarted(self) -> bool:
+        with warnings.catch_warnings():
+            # Ray itself uses an API that it deprecates
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return bool(ray.get_runtime_context().was_current_actor_reconstructed)
+
+    def user_warnings(self) -> tuple[str, ...]:
+        warned, self._warnings = tuple(self._warnings), []
+        return warned
+
+    def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
+        def submit_copy(key: int, copy: int, placement: Placement) -> Submitted:
+            heartbeat = Heartbeat(self._name, self._incarnation, key, copy)
+            return submit_task(
+                self._pools.context,
+                task,
+                tables,
+                cached,
+                spread=self._spread,
+                placement=placement,
+                heartbeat=heartbeat,
+            )
+
+        def on_done(done: Submitted) -> Coroutine[Any, Any, None]:
+            return self._record_result(driver, task, done.report, done.output, done.cached)
+
+        self._dispatcher.run(submit_copy, on_done)
+
     # --- inside
 
     @contextmanager
@@ -265,11 +298,6 @@ class Coordinator:
     def _is_starting(self) -> bool:
         return time.monotonic() < self._starting_until
 
-    def take_warnings(self) -> tuple[str, ...]:
-        """Pending warnings for the user; each is returned once."""
-        warned, self._warnings = tuple(self._warnings), []
-        return warned
-
     def _warn_starving(self) -> bool:
         if not others_hold_cpus(self._task_cpus):
             return False
@@ -288,26 +316,6 @@ class Coordinator:
         with self._failing_run():
             if not task.cancelled():
                 task.result()
-
-    def submit(self, driver: Driver, task: Task, tables: Any, cached: Sequence[Any]) -> None:
-        """Submit a task, and record its outputs when it is done."""
-
-        def submit_copy(key: int, copy: int, placement: Placement) -> Submitted:
-            heartbeat = Heartbeat(self._name, self._incarnation, key, copy)
-            return submit_task(
-                self._pools.context,
-                task,
-                tables,
-                cached,
-                spread=self._spread,
-                placement=placement,
-                heartbeat=heartbeat,
-            )
-
-        def on_done(done: Submitted) -> Coroutine[Any, Any, None]:
-            return self._record_result(driver, task, done.report, done.output, done.cached)
-
-        self._dispatcher.run(submit_copy, on_done)
 
     async def _record_result(
         self, driver: Driver, task: Task, report_ref: Any, output: Any, cached: Sequence[Any]
@@ -346,11 +354,6 @@ class Coordinator:
         await asyncio.gather(*remove_on_all_nodes(disk), return_exceptions=True)
         if self._tasks and seconds is not None:
             self.spawn(self._remove_files(disk, None))
-
-
-def make_coordinator_name() -> str:
-    """A name for the actor of a new run."""
-    return f"windrow-coordinator-{uuid.uuid4().hex}"
 
 
 def start_coordinator(

@@ -30,7 +30,7 @@ from windrow.pipeline.executors.ray.cluster import (
     resolve_hints,
     starvation_warnings,
 )
-from windrow.pipeline.executors.ray.coordinator import make_coordinator_name, start_coordinator
+from windrow.pipeline.executors.ray.coordinator import start_coordinator
 from windrow.pipeline.executors.ray.coordinator_calls import await_answer, get_run_stats, notify
 from windrow.pipeline.executors.ray.lifeline import Channel
 from windrow.pipeline.executors.ray.pickling import ON_THREADS, call_with_picklable, export_code
@@ -123,7 +123,7 @@ class RayExecutor:
         prepare_source(program.job.source)
         blocks = len(program.job.source.blocks.rows)
         started = start_workers(min(resources.workers, blocks), nodes=resources.nodes)
-        name = name or make_coordinator_name()
+        name = name or f"windrow-coordinator-{uuid.uuid4().hex}"
         coordinator, held = start_coordinator(program, resources, nodes, name=name)
         notify(coordinator.await_workers, started)
         return RaySession(coordinator, program, name, held, nodes)
