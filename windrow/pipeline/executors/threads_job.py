@@ -61,12 +61,8 @@ class RunningJob:
         program = size_parts(program, resources, batch_rows)
         budget = budget_program(program, resources, batch_rows)
         self._budget = budget
-        blocks = _BlocksEstimate()
-        self.memory = BufferPool(
-            budget.total_bytes - budget.processes_bytes,
-            partial(_decoded_bytes, blocks, pa.total_allocated_bytes(), budget.tasks_bytes),
-        )
-        self._blocks = blocks
+        self._blocks = _BlocksEstimate(budget.tasks_bytes)
+        self.memory = BufferPool(budget.total_bytes - budget.processes_bytes, self._blocks.find_decoded_bytes)
         self._seed = program.job.seed
         cores = available_cores(launch.local_world_size)
         self._stages: list[MapBatches] = []
@@ -74,7 +70,6 @@ class RunningJob:
         before, self.after = start(program.job.before), start(program.job.after)
         reader = with_stages(program.context.reader, start)
         self.workers = WorkerPool(resources.workers, "windrow-worker", cores)
-        self.run_urgent = partial(self.workers.run_urgent, (_PLACE,))
         self.changed = threading.Condition(threading.RLock())
         self.ended = False
         self.disk = disk_cache(program.job)
@@ -153,23 +148,24 @@ class RunningJob:
 
 
 class _BlocksEstimate:
-    """The estimated size of all blocks that tasks hold.
+    """The estimated size of all blocks that tasks hold; ``max_bytes`` is what it was before the job started.
 
     A plain number without a lock: the pool reads it in finalizers, which can run in a thread that is
     changing the driver.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int) -> None:
         self.size_bytes = 0
+        self._baseline_bytes, self._max_bytes = pa.total_allocated_bytes(), max_bytes
 
+    def find_decoded_bytes(self) -> int:
+        """The estimate, or Arrow's allocation since the job started if that is more.
 
-def _decoded_bytes(blocks: _BlocksEstimate, baseline_bytes: int, max_bytes: int) -> int:
-    """Bytes of blocks that tasks hold: the estimate, or Arrow's allocation above the baseline if that is more.
-
-    Arrow does not count arrays that transforms made. ``max_bytes``, the estimate before the job started, caps
-    the allocation, since others in this process also allocate from Arrow.
-    """
-    return max(blocks.size_bytes, min(max(0, pa.total_allocated_bytes() - baseline_bytes), max_bytes))
+        Arrow does not count arrays that transforms made. The allocation is capped, since others in this process also
+        allocate from Arrow.
+        """
+        allocated_bytes = max(0, pa.total_allocated_bytes() - self._baseline_bytes)
+        return max(self.size_bytes, min(allocated_bytes, self._max_bytes))
 
 
 def _close_resources(workers: WorkerPool, disk: DiskCache | None, stages: Sequence[MapBatches]) -> None:
@@ -187,6 +183,7 @@ class _ThreadsRunner:
         self.destinations = (tuple(members),)
         self._context = replace(context, stays_here=True)
         self._job = weakref.ref(job)
+        self._memory, self._workers = job.memory, job.workers
 
     def run(self, task: Task, tables: list[pa.Table] | None, *cached: Tables) -> None:
         """Queue a task."""
@@ -194,33 +191,27 @@ class _ThreadsRunner:
         if job is not None:
             job.update_blocks_estimate()
             work = task.work
-            call = partial(
-                _run_task, self._job, self._context, task, tables, job.memory, cached, job.run_urgent
+            priority = (_TASKS, work.epoch, work.window, -work.stage, work.part)
+            self._workers.submit(priority, partial(self._run, task, tables, cached))
+
+    def _run(self, task: Task, tables: list[pa.Table] | None, cached: Sequence[Tables]) -> None:
+        try:
+            # before the block is allocated: idle buffers of other windows may be as large
+            self._memory.evict()
+            report, output, blocks = run_task(
+                self._context, task, tables, self._memory, cached, self._run_urgent
             )
-            job.workers.submit((_TASKS, work.epoch, work.window, -work.stage, work.part), call)
+            if (job := self._job()) is not None:
+                job.record_result(task, report, output, blocks)
+        except BaseException as error:
+            failure = Failure.capture(error)
+            if (job := self._job()) is not None:
+                with job.changed:
+                    job.driver.task_failed(failure)
+                    job.changed.notify_all()
 
-
-def _run_task(
-    job_ref: weakref.ReferenceType[RunningJob],
-    context: Any,
-    task: Task,
-    tables: list[pa.Table] | None,
-    memory: BufferPool,
-    cached: Sequence[Tables],
-    between: Callable[[], None],
-) -> None:
-    try:
-        # before the block is allocated: idle buffers of other windows may be as large
-        memory.evict()
-        report, output, blocks = run_task(context, task, tables, memory, cached, between)
-        if (job := job_ref()) is not None:
-            job.record_result(task, report, output, blocks)
-    except BaseException as error:
-        failure = Failure.capture(error)
-        if (job := job_ref()) is not None:
-            with job.changed:
-                job.driver.task_failed(failure)
-                job.changed.notify_all()
+    def _run_urgent(self) -> None:
+        self._workers.run_urgent((_PLACE,))
 
 
 class ThreadsClient:
