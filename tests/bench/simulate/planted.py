@@ -56,7 +56,7 @@ def take_late_results(patch: pytest.MonkeyPatch) -> None:
     def take_any(self: Driver, task: Any, report: Any, output: Any, lane: str) -> None:
         held = self._buffered.get((task.work.epoch, task.work.window))
         if held is not None and held.attempt != task.work.attempt:
-            held.add(task.work.part, output, ordered=task.ordering is not None)
+            held.add(task, replace(report, unpacked_bytes=None), output, 1)
         take(self, task, report, output, lane)
 
     patch.setattr(Driver, "_record_result", take_any)
@@ -65,9 +65,9 @@ def take_late_results(patch: pytest.MonkeyPatch) -> None:
 def leak_reference(patch: pytest.MonkeyPatch) -> None:
     """A map output that arrives after its slice was acknowledged is held until the window ends."""
 
-    def take(self: BufferedWindow, part: int, output: Any, *, ordered: bool, **_: Any) -> None:
-        self.tables.pop(part, None)
-        (self.outputs if ordered else self.tables)[part] = output
+    def take(self: BufferedWindow, task: Any, report: Any, output: Any, rows: int) -> None:
+        self.tables.pop(task.work.part, None)
+        (self.tables if task.ordering is None else self.outputs)[task.work.part] = output
 
     patch.setattr(BufferedWindow, "add", take)
 

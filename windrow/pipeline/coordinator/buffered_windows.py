@@ -37,21 +37,16 @@ class BufferedWindow:
     # the largest mean of any part
     row_bytes: float = 0.0
 
-    def add(
-        self,
-        part: int,
-        output: Any,
-        *,
-        ordered: bool,
-        row_bytes: float = 0.0,
-        keys: tuple[pa.Table, ...] = (),
-    ) -> None:
-        """Hold a task's output; a placed output replaces the tables it was made of."""
+    def add(self, task: Task, report: TaskReport, output: Any, rows: int) -> None:
+        """Hold a task's output, of so many rows; a placed output replaces the tables it was made of."""
+        part, ordered = task.work.part, task.ordering is not None
+        # what a row takes once it is placed: its place is not part of it
+        row_bytes = (report.unpacked_bytes or 0) / max(1, rows) - PLACE_BYTES * ordered
         self.row_bytes = max(self.row_bytes, row_bytes)
         self.tables.pop(part, None)
         if not ordered:
             self.tables[part] = output
-            self.keys[part] = keys
+            self.keys[part] = report.keys
             return
         self.outputs[part] = output
         _clear_slices(output, self.released)
@@ -61,15 +56,6 @@ class BufferedWindow:
         self.released.update(slices)
         for destinations in self.outputs.values():
             _clear_slices(destinations, slices)
-
-    def reply(self, shard: int, parts: int, have: Collection[int]) -> WindowReply:
-        """The reply to a shard, without the parts that it has."""
-        if self.places is None:
-            return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
-        layouts = [layout for layout in self.places.layouts if isinstance(layout, (WindowRuns, StepRuns))]
-        destination = next(i for i, layout in enumerate(layouts) if shard in layout.shards)
-        outputs = {part: slices[destination] for part, slices in self.outputs.items() if part not in have}
-        return WindowReply(self.attempt, parts, layouts[destination], outputs, row_bytes=self.row_bytes)
 
 
 class BufferedWindows(dict[Key, BufferedWindow]):
@@ -85,12 +71,9 @@ class BufferedWindows(dict[Key, BufferedWindow]):
 
     def add(self, task: Task, report: TaskReport, output: Any, rows: int) -> None:
         """Hold a task's output, of so many rows; that of an abandoned attempt is not needed."""
-        work, ordered = task.work, task.ordering is not None
-        buffered = self.get((work.epoch, work.window))
-        if buffered is not None and buffered.attempt == work.attempt:
-            # what a row takes once it is placed: its place is not part of it
-            row_bytes = max(0.0, (report.unpacked_bytes or 0) / max(1, rows) - PLACE_BYTES * ordered)
-            buffered.add(work.part, output, ordered=ordered, row_bytes=row_bytes, keys=report.keys)
+        buffered = self.get((task.work.epoch, task.work.window))
+        if buffered is not None and buffered.attempt == task.work.attempt:
+            buffered.add(task, report, output, rows)
 
     def drop(self, instruction: Drop) -> None:
         """Release a window, or slices of it."""
@@ -116,10 +99,13 @@ def reply_window(
     epoch, window = key
     counts = scheduler.epochs.counts(epoch)
     parts, assignment = len(counts.shape.windows[window]), scheduler.epochs.opened_assignment(epoch)
-    if buffered is None:
+    if buffered is None or buffered.places is None:
         return WindowReply(attempt=-1, parts=parts, layout=None, outputs={})
-    reply = buffered.reply(shard, parts, have)
-    if corrupt is None or reply.layout is None or assignment is None:
+    layouts = [layout for layout in buffered.places.layouts if isinstance(layout, (WindowRuns, StepRuns))]
+    destination = next(i for i, layout in enumerate(layouts) if shard in layout.shards)
+    outputs = {part: slices[destination] for part, slices in buffered.outputs.items() if part not in have}
+    reply = WindowReply(buffered.attempt, parts, layouts[destination], outputs, row_bytes=buffered.row_bytes)
+    if corrupt is None or assignment is None:
         return reply
     return replace(reply, starts=counts.starts(window, assignment), corrupt=corrupt)
 
