@@ -75,13 +75,8 @@ class Attachment:
             if _Current.attachment is self:
                 _Current.attachment = None
         ray = sys.modules.get("ray")
-        is_connected = ray is not None and ray.is_initialized()
-        if (
-            ray is not None
-            and is_connected
-            and self._supervisor.adds_node
-            and running_cluster() == self.address
-        ):
+        is_connected = ray is not None and ray.is_initialized() and running_cluster() == self.address
+        if ray is not None and is_connected and self._supervisor.adds_node:
             ray.shutdown()
         self._lifeline.close()
 

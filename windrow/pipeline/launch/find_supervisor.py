@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from windrow.core.errors import PlanError, StallError
@@ -84,7 +85,7 @@ def find_supervisor(
     if rendezvous.rank == 0:
         with publishing_errors(rendezvous, _HEAD):
             supervisor, channel = start_head(own_ip(rendezvous.world_size))
-        rendezvous.publish(_HEAD, {"supervisor": supervisor.to_dict(), "node": find_node()})
+        rendezvous.publish(_HEAD, {"supervisor": asdict(supervisor), "node": find_node()})
         return rendezvous.under(supervisor.token), supervisor, channel
     head, head_node, channel = _connect_to_head(rendezvous, waiting)
     rendezvous = rendezvous.under(head.token)
@@ -128,7 +129,7 @@ def _find_on_node(
         with publishing_errors(rendezvous, key):
             own = start_supervisor(ip_towards(head.host, head.port), head=head)
             channel = connect_to_supervisor(own)
-        rendezvous.publish(key, {"supervisor": own.to_dict()})
+        rendezvous.publish(key, {"supervisor": asdict(own)})
         return own, channel
     rendezvous.wait(
         [key], waiting, lambda: f"rank {rank} waits for another rank of its node to start Ray there"

@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -128,7 +127,4 @@ class Rendezvous:
 
 
 def _first_line(error: Exception) -> str:
-    text = str(error)
-    with suppress(IndexError):
-        text = text.splitlines()[0]
-    return text.rstrip(".")
+    return str(error).partition("\n")[0].rstrip(".")

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.errors import PlanError, TransformError
-from windrow.core.shared_batches import SharedBatch, SharedMemory, SharedPool, make_shared_file
+from windrow.core.shared_batches import SharedMemory, SharedPool, make_shared_file
 from windrow.pipeline.coordinator.failures import Failure
 from windrow.pipeline.executors.processes.lending import LentBatches
 from windrow.pipeline.executors.processes.worker import Answer, Request
@@ -121,14 +121,11 @@ class ProcessWorkers:
             else:
                 self._waiting.append(work)
                 if len(self._workers) < self.most:
-                    self._add()
+                    worker = _Worker(self)
+                    self._workers.add(worker)
+                    worker.thread.start()
         # waits as long as the function takes: a consumer that waits too long is told by `describe` what it waits for
         return work.future.result
-
-    def _add(self) -> None:
-        worker = _Worker(self)
-        self._workers.add(worker)
-        worker.thread.start()
 
     def next_work(self, worker: _Worker) -> _Work | None:
         """The next batch for a worker, which waits for one; None: it shall end."""
@@ -315,11 +312,9 @@ class _Process:
         self._lent.take_back(answer.returned)
         if isinstance(answer.result, Failure):
             answer.result.rethrow()
-        return self._open(answer.result), [(row, _error_of(failure)) for row, failure in answer.errors]
-
-    def _open(self, shared: SharedBatch) -> pa.Table:
-        returned = partial(self._returned.append, shared.number)
-        return pa.Table.from_batches([self._results.open_batch(shared, returned)])
+        freed = partial(self._returned.append, answer.result.number)
+        table = pa.Table.from_batches([self._results.open_batch(answer.result, freed)])
+        return table, [(row, _error_of(failure)) for row, failure in answer.errors]
 
     def hang_up(self) -> None:
         """Close the connection under a thread that may wait for the process, which then ends."""

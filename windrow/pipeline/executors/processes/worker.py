@@ -174,17 +174,13 @@ def _end_with(parent: int) -> None:
 
 
 def _serve(requests: Connection, inputs: int, outputs: int) -> None:
-    worker = _keep(_Worker(requests.recv_bytes(), inputs, outputs))
+    worker = _Worker(requests.recv_bytes(), inputs, outputs)
+    # results lie in its memory until the process ends, however it does
+    _kept.append(worker)
     while True:
         answer = worker.answer(requests.recv_bytes())
         requests.send_bytes(_dumps_answer(answer))
         del answer
 
 
-def _keep(worker: _Worker) -> _Worker:
-    """Keep what results lie in until the process ends, however it does."""
-    _workers.append(worker)
-    return worker
-
-
-_workers: list[_Worker] = []
+_kept: list[_Worker] = []

@@ -121,8 +121,9 @@ class PoolManager:
             error = f"{self._name}: no actor can start: {self._start_error}"
             return Failure.capture(TransformError(error))
         member = min((one for one in self._members if one.started), key=lambda one: one.calls)
-        if member.calls >= self._busy_calls and all(one.started for one in self._members):
-            self._grow()
+        is_busy = member.calls >= self._busy_calls and all(one.started for one in self._members)
+        if is_busy and len(self._members) < self._largest:
+            self._add()
         done, result = member.handle.run.remote(holder[0])
         member.calls += 1
         self._spawn(self._finish(member, done))
@@ -136,10 +137,6 @@ class PoolManager:
             self._add()
         self._spawn(self._shrink())
         self._ticking = True
-
-    def _grow(self) -> None:
-        if len(self._members) < self._largest:
-            self._add()
 
     def _add(self) -> None:
         # explicit, or the caller's placement group could capture the actor

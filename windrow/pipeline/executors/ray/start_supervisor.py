@@ -11,7 +11,7 @@ import select
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from windrow.core.errors import PlanError, StallError
@@ -58,10 +58,6 @@ class SupervisorAddress:
     auth_token: str
     # whether the supervisor started this node's Ray processes
     adds_node: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """The address as JSON values."""
-        return asdict(self)
 
     @property
     def cluster(self) -> ClusterAddress:
