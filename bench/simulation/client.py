@@ -11,10 +11,10 @@ from bench.simulation.actor import Actor
 from bench.simulation.machines import Machines, ObjectLost
 from bench.simulation.world import World
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply
+from windrow.pipeline.coordinator.requests import Ask, EpochFacts, OpenRequest, WindowReply
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData
-from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
+from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Load, Lost, Pause, fetch_window
 from windrow.pipeline.plan.cursor import Cursor, Place
 from windrow.shuffle.order.batching import Batching
 
@@ -228,8 +228,7 @@ class CoordinatorClient:
             self._advance(fetching, key, answer)
 
         request = replace(self._request, cursor=self._ahead.cursor)
-        arguments = (request, self._ahead.ask(key), key, step.attempt, step.have, step.lost)
-        self._call("poll", *arguments, reply=answered)
+        self._call("poll", request, self._ahead.ask(key), key, step, reply=answered)
 
     def _load(self, fetching: Fetching, key: Key, step: Load) -> None:
         if step.reply.outputs and self._world.happens(self._world.faults.unheard):

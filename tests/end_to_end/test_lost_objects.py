@@ -11,6 +11,7 @@ import ray
 import windrow
 from tests.end_to_end.data import write_numbers
 from tests.end_to_end.reading import column, read_pass
+from windrow.pipeline.coordinator.requests import Ask
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors import window_fetch
 from windrow.pipeline.executors.ray.fetch_thread import Fetcher
@@ -31,7 +32,7 @@ def test_objects_that_never_arrive_are_computed_again(
     # the references of the first attempt at the second window
     lost_refs: set[Any] = set()
     lost_attempts: list[str] = []
-    load, ask = Fetcher._load, Fetcher._poll
+    load, poll = Fetcher._load, Fetcher._poll
 
     def forget(self: Fetcher, reply: Any, *arguments: Any) -> Any:
         refs = {ref for handles in reply.outputs.values() for ref in handles}
@@ -41,10 +42,10 @@ def test_objects_that_never_arrive_are_computed_again(
             raise error("ab" * 28, "", "") if error is ray.exceptions.ObjectLostError else error
         return load(self, reply, *arguments)
 
-    def note(self: Fetcher, key: Key, attempt: str, have: Any, lost: str) -> Any:
-        if lost or (key == (0, 1) and not lost_attempts):
-            lost_attempts.append(lost)
-        return ask(self, key, attempt, have, lost)
+    def note(self: Fetcher, key: Key, ask: Ask) -> Any:
+        if ask.lost or (key == (0, 1) and not lost_attempts):
+            lost_attempts.append(ask.lost)
+        return poll(self, key, ask)
 
     monkeypatch.setattr(window_fetch, "_LOSSES_PER_ATTEMPT", 2)
     monkeypatch.setattr(Fetcher, "_load", forget)

@@ -18,7 +18,6 @@ from windrow.pipeline.tasks.task import Task, TaskReport
 from windrow.shuffle.order.batching import Batching
 from windrow.shuffle.order.epoch_plan import WindowCut
 
-NONE: frozenset[int] = frozenset()
 CASE = Case((10,) * 6, WindowCut(blocks_per_window=2), shards=2, batch_rows=5, prefetch_windows=0)
 
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.pipeline.coordinator.core_host import CASE, NONE, Host, ask, make, parts, request, waits
+from tests.pipeline.coordinator.core_host import CASE, Host, ask, make, parts, request, waits
 from windrow.core.errors import SourceError
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import EpochFacts, WindowReply
+from windrow.pipeline.coordinator.requests import Ask, EpochFacts, WindowReply
 from windrow.pipeline.plan.cursor import Place
 
 
@@ -25,15 +25,15 @@ def test_restarted_coordinator_serves_the_later_of_two_readers(
     earlier, later = replace(request(0, "first"), since=1.0), replace(request(0, "second"), since=2.0)
     if stale_first:
         # a question that was made again, of a reader that has closed since
-        assert waits(coordination.poll(earlier, Place(0, 0), (0, 0), "", NONE))
-    assert waits(coordination.poll(later, Place(0, 0), (0, 0), "", NONE))
+        assert waits(coordination.poll(earlier, Place(0, 0), (0, 0), Ask()))
+    assert waits(coordination.poll(later, Place(0, 0), (0, 0), Ask()))
     host.finish()
-    assert parts(ask(coordination, later, Place(0, 0), (0, 0), "", NONE)) == {0, 1}
-    refused = ask(coordination, earlier, Place(0, 0), (0, 0), "", NONE)
+    assert parts(ask(coordination, later, Place(0, 0), (0, 0), Ask())) == {0, 1}
+    refused = ask(coordination, earlier, Place(0, 0), (0, 0), Ask())
     assert isinstance(refused, Failure)
     assert "is being iterated elsewhere" in refused.message
     coordination.close_shard(0, "first")
-    assert parts(ask(coordination, later, Place(0, 0), (0, 0), "", NONE)) == {0, 1}
+    assert parts(ask(coordination, later, Place(0, 0), (0, 0), Ask())) == {0, 1}
 
 
 def test_restarted_coordinator_accepts_epochs_in_any_order() -> None:
@@ -41,13 +41,13 @@ def test_restarted_coordinator_accepts_epochs_in_any_order() -> None:
     coordination = make(host, replace(CASE, epochs=2))
     latest = request(0, epoch=1, goes_on=True)
     # a question of before, made again
-    assert waits(coordination.poll(request(0), Place(0, 3), (1, 0), "", NONE))
-    assert waits(coordination.poll(latest, Place(1, 0), (1, 0), "", NONE))
+    assert waits(coordination.poll(request(0), Place(0, 3), (1, 0), Ask()))
+    assert waits(coordination.poll(latest, Place(1, 0), (1, 0), Ask()))
     assert coordination.diagnose(0)[0].startswith("shard 0 waits at epoch 1")
     # an earlier opening, retried, whose answer is no longer awaited
     assert isinstance(coordination.open_epoch(request(0)), Failure)
     host.finish()
-    assert parts(ask(coordination, latest, Place(1, 0), (1, 0), "", NONE)) == {0, 1}
+    assert parts(ask(coordination, latest, Place(1, 0), (1, 0), Ask())) == {0, 1}
 
 
 def test_failed_request_holds_no_references() -> None:
@@ -55,7 +55,7 @@ def test_failed_request_holds_no_references() -> None:
     host = Host()
     coordination = make(host)
     coordination.open_epoch(request(0))
-    polling = coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE)
+    polling = coordination.poll(request(0), Place(0, 0), (0, 0), Ask())
     held_back = host.tasks.pop()
     host.finish()
     reference = weakref.ref(host.handles[0])
@@ -81,14 +81,14 @@ def test_failed_run_restarts_with_the_next_opened_epoch() -> None:
         coordination.open_epoch(request(shard))
     coordination.close_shard(1, "first")
     host.tasks[0][0].task_failed(Failure.capture(SourceError("the file is gone")))
-    failed = ask(coordination, request(0), Place(0, 0), (0, 0), "", NONE)
+    failed = ask(coordination, request(0), Place(0, 0), (0, 0), Ask())
     assert isinstance(failed, Failure)
     assert failed.message == "the file is gone"
     host.tasks.clear()
     assert isinstance(coordination.open_epoch(request(0, "second")), EpochFacts)
     assert host.drivers == 2
     host.finish()
-    assert parts(ask(coordination, request(0, "second"), Place(0, 0), (0, 0), "", NONE)) == {0, 1}
+    assert parts(ask(coordination, request(0, "second"), Place(0, 0), (0, 0), Ask())) == {0, 1}
     # nothing is held for the one that had closed before
     assert coordination.acknowledge(0, "second", Place(0, 1))
     host.finish()
@@ -113,9 +113,9 @@ def test_a_restarted_coordinator_learns_from_requests_where_everybody_is() -> No
     host = Host(restarted=True)
     coordination = make(host)
     assert coordination.diagnose(0) == ("the coordinator has just started", 0.0)
-    assert waits(coordination.poll(request(0), Place(0, 1), (0, 1), "driver0-7", frozenset({0})))
+    assert waits(coordination.poll(request(0), Place(0, 1), (0, 1), Ask("driver0-7", frozenset({0}))))
     host.finish()
-    attempt, reply = ask(coordination, request(0), Place(0, 1), (0, 1), "driver0-7", frozenset({0}))  # type: ignore[misc]
+    attempt, reply = ask(coordination, request(0), Place(0, 1), (0, 1), Ask("driver0-7", frozenset({0})))  # type: ignore[misc]
     assert isinstance(reply, WindowReply)
     assert (attempt, set(reply.outputs)) == ("driver1-1", {0, 1})
 
@@ -125,14 +125,14 @@ def test_a_shard_that_reconnects_is_logged_once(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.INFO, "windrow"):
         coordination.open_epoch(request(0))
         for _ in range(2):
-            assert waits(coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE))
+            assert waits(coordination.poll(request(0), Place(0, 0), (0, 0), Ask()))
         assert [record.getMessage() for record in caplog.records] == [
             "a run of 2 shards starts, driver driver1"
         ]
         caplog.clear()
         coordination = make(Host(restarted=True))
         for _ in range(2):
-            assert waits(coordination.poll(request(0), Place(0, 1), (0, 1), "driver0-7", NONE))
+            assert waits(coordination.poll(request(0), Place(0, 1), (0, 1), Ask("driver0-7")))
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
         (logging.WARNING, "the coordinator was restarted: it prepares windows again, as driver1"),
         (logging.INFO, "shard 0 reconnects at epoch 0, window 1"),
@@ -143,14 +143,14 @@ def test_retried_request_can_acknowledge_less_than_the_next_one() -> None:
     """Ray retries calls of a dead actor: what the shard acknowledged since went to the dead one."""
     host = Host(restarted=True)
     coordination = make(host)
-    assert waits(coordination.poll(request(0), Place(0, 0), (0, 1), "", NONE))
+    assert waits(coordination.poll(request(0), Place(0, 0), (0, 1), Ask()))
     host.finish()
     # only the first window is made, for nothing is prepared ahead
-    assert waits(coordination.poll(request(0), Place(0, 0), (0, 1), "", NONE))
+    assert waits(coordination.poll(request(0), Place(0, 0), (0, 1), Ask()))
     assert host.tasks == []
-    assert waits(coordination.poll(request(0), Place(0, 1), (0, 1), "", NONE))
+    assert waits(coordination.poll(request(0), Place(0, 1), (0, 1), Ask()))
     host.finish()
-    assert parts(ask(coordination, request(0), Place(0, 1), (0, 1), "", NONE)) == {0, 1}
+    assert parts(ask(coordination, request(0), Place(0, 1), (0, 1), Ask())) == {0, 1}
 
 
 def test_lost_objects_are_recomputed_once() -> None:
@@ -159,13 +159,13 @@ def test_lost_objects_are_recomputed_once() -> None:
     for shard in range(2):
         coordination.open_epoch(request(shard))
     host.finish()
-    attempt, _ = ask(coordination, request(0), Place(0, 0), (0, 0), "", NONE)  # type: ignore[misc]
-    assert waits(coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE, lost=attempt))
+    attempt, _ = ask(coordination, request(0), Place(0, 0), (0, 0), Ask())  # type: ignore[misc]
+    assert waits(coordination.poll(request(0), Place(0, 0), (0, 0), Ask(lost=attempt)))
     assert len(host.tasks) == 2
     host.finish()
     # a call that is made again, or one of another shard, changes nothing
     for shard in range(2):
-        again, reply = ask(coordination, request(shard), Place(0, 0), (0, 0), "", NONE, attempt)  # type: ignore[misc]
+        again, reply = ask(coordination, request(shard), Place(0, 0), (0, 0), Ask(lost=attempt))  # type: ignore[misc]
         assert again != attempt
         assert isinstance(reply, WindowReply)
         assert set(reply.outputs) == {0, 1}
@@ -179,7 +179,7 @@ def test_poll_is_not_a_heartbeat() -> None:
     coordination = make(host)
     coordination.open_epoch(request(0))
     host.seconds = 100.0
-    assert waits(coordination.poll(request(0), Place(0, 0), (0, 0), "", NONE))
+    assert waits(coordination.poll(request(0), Place(0, 0), (0, 0), Ask()))
     assert coordination._driver is not None
     assert coordination._driver._scheduler.shards.format_heartbeat(0, host.seconds) == "100 s ago"
 
@@ -196,4 +196,4 @@ def test_restart_holds_nothing_for_closed_shards() -> None:
     # and if it has not after all, it is served
     assert isinstance(coordination.open_epoch(request(1)), EpochFacts)
     host.finish()
-    assert parts(ask(coordination, request(1), Place(0, 0), (0, 0), "", NONE)) == {0, 1}
+    assert parts(ask(coordination, request(1), Place(0, 0), (0, 0), Ask())) == {0, 1}

@@ -19,6 +19,7 @@ from ray.exceptions import (
 from tests.laws.cases import Case
 from tests.shuffle.tables import rows_of
 from windrow.core.errors import PlanError, StallError
+from windrow.pipeline.coordinator.requests import Ask
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors import window_fetch
 from windrow.pipeline.executors.base import CoordinatorClient, Waiting, WindowData
@@ -147,15 +148,15 @@ def test_silent_objects_are_requested_again(
     asked: list[str] = []
     replies: list[weakref.ref[Any]] = []
     patience: list[float] = []
-    ask, load = Fetcher._poll, Fetcher._load
+    poll, load = Fetcher._poll, Fetcher._load
 
-    def note_ask(self: Fetcher, key: Key, attempt: str, have: frozenset[int], lost: str) -> Any:
+    def note_ask(self: Fetcher, key: Key, ask: Ask) -> Any:
         # releasing a reply would cancel transfers
         assert all(reply() is not None for reply in replies)
-        asked.append(attempt)
+        asked.append(ask.attempt)
         if len(asked) > 3:
             deaf.clear()
-        return ask(self, key, attempt, have, lost)
+        return poll(self, key, ask)
 
     def note_load(self: Fetcher, reply: Any, patience_seconds: float, wanted: Any) -> Any:
         replies.append(weakref.ref(reply))

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from windrow.core.errors import StallError
-from windrow.pipeline.coordinator.requests import WindowReply
+from windrow.pipeline.coordinator.requests import Ask, WindowReply
 from windrow.pipeline.executors.base import WindowData
-from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
+from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Load, Lost, Pause, fetch_window
 from windrow.pipeline.plan.cursor import Cursor, Place
 
 DATA = WindowData(None, [])
@@ -156,7 +156,7 @@ def test_released_runs_are_fetched_on_request() -> None:
 
 def test_parts_are_gathered_until_all_are_here() -> None:
     fetching = fetch_window(0, 0, 0)
-    assert next(fetching) == Ask("", frozenset())
+    assert next(fetching) == Ask()
     first = reply(1, slices=2)
     assert fetching.send(("a-0", first)) == Load(first, 2.0)
     assert fetching.send(first) == Ask("a-0", frozenset({1}))

@@ -16,7 +16,7 @@ from windrow.core.errors import PlanError, StateError
 from windrow.pipeline.checkpoint.resume import make_seed_error
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply, group_by_nodes
+from windrow.pipeline.coordinator.requests import Ask, EpochFacts, OpenRequest, WindowReply, group_by_nodes
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.coordinator.shard_readers import ShardReaders
 from windrow.pipeline.coordinator.window_history import Capacity
@@ -109,26 +109,23 @@ class CoordinatorCore:
             self._driver = None
         return self._capture(lambda: self._open(request))
 
-    def poll(
-        self, request: OpenRequest, place: Place, key: Key, attempt: str, have: frozenset[int], lost: str = ""
-    ) -> Generator[float, bool, Answer]:
+    def poll(self, request: OpenRequest, place: Place, key: Key, ask: Ask) -> Generator[float, bool, Answer]:
         """Wait a bounded time for parts of a window that a shard at ``place`` lacks.
 
         The window belongs to the epoch that the request opened, or to the next one as read-ahead.
-        None means that the shard has moved on; if it has not, it polls again. ``lost`` names an
-        attempt at the window whose objects are lost: the window is prepared again.
+        None means that the shard has moved on; if it has not, it polls again.
 
         Yields the maximum number of seconds to wait for news; the caller sends whether there were any.
         """
         started_at = self._environment.now()
-        self._abandon(request, key, lost)
+        self._abandon(request, key, ask.lost)
         while True:
-            answer = self._capture(lambda: self._read_window(request, place, key, attempt, have))
+            answer = self._capture(lambda: self._read_window(request, place, key, ask))
             if answer is None or isinstance(answer, Failure):
                 return answer
             now, reply = answer
             waited = self._environment.now() - started_at
-            whole = len(have) + len(reply.outputs) >= reply.parts
+            whole = len(ask.have) + len(reply.outputs) >= reply.parts
             if whole or (reply.outputs and waited >= _GATHER_SECONDS) or waited >= _POLL_SECONDS:
                 user_warnings = () if self._driver is None else self._driver.take_user_warnings()
                 return now, replace(reply, user_warnings=(*self._environment.user_warnings(), *user_warnings))
@@ -281,7 +278,7 @@ class CoordinatorCore:
         self._driver = None
 
     def _read_window(
-        self, request: OpenRequest, place: Place, key: Key, attempt: str, have: frozenset[int]
+        self, request: OpenRequest, place: Place, key: Key, ask: Ask
     ) -> tuple[str, WindowReply] | None:
         if not self._readers.is_current(request):
             return None
@@ -302,8 +299,8 @@ class CoordinatorCore:
             self._acknowledge(driver, request.shard, place)
         reply = driver.poll(request.shard, *key, ())
         now = f"{self._incarnation}-{reply.attempt}"
-        if now == attempt:
-            outputs = {part: refs for part, refs in reply.outputs.items() if part not in have}
+        if now == ask.attempt:
+            outputs = {part: refs for part, refs in reply.outputs.items() if part not in ask.have}
             reply = replace(reply, outputs=outputs)
         return now, reply
 

@@ -47,6 +47,19 @@ class OpenRequest:
 
 
 @dataclass(frozen=True)
+class Ask:
+    """What a shard asks of a window: the parts that it lacks.
+
+    ``have`` lists the parts of the attempt that have arrived; ``lost`` names an attempt whose objects are
+    considered lost: the window is prepared again.
+    """
+
+    attempt: str = ""
+    have: frozenset[int] = frozenset()
+    lost: str = ""
+
+
+@dataclass(frozen=True)
 class EpochFacts:
     """The reply to a shard that opens an epoch."""
 

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from windrow.core.errors import StallError
-from windrow.pipeline.coordinator.requests import WindowReply
+from windrow.pipeline.coordinator.requests import Ask, WindowReply
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.base import WindowData
 from windrow.pipeline.plan.cursor import Cursor, Place
@@ -204,19 +204,6 @@ def _join_outputs(outputs: Iterable[MapOutput | OrderedRows]) -> MapOutputs | Or
 
 
 @dataclass(frozen=True)
-class Ask:
-    """Ask the coordinator for missing parts; send its answer, or None if there is none yet.
-
-    ``have`` lists the parts of the attempt that have arrived; ``lost`` names an attempt whose objects are
-    considered lost.
-    """
-
-    attempt: str
-    have: frozenset[int]
-    lost: str = ""
-
-
-@dataclass(frozen=True)
 class Load:
     """Get the objects of a reply; send the reply with their values, `Lost`, or `UNHEARD` on timeout."""
 
@@ -245,7 +232,8 @@ UNHEARD = object()
 def fetch_window(shard: int, epoch: int, window: int) -> Generator[Ask | Load | Pause, Any, WindowData]:
     """Fetch a window, part by part: yields what the driver must do next, and is sent the result.
 
-    Raises StallError if objects are lost repeatedly.
+    To `Ask`, that is the coordinator's answer, or None if there is none yet. Raises StallError if objects are lost
+    repeatedly.
     """
     collector, attempt, abandoned = WindowCollector(), "", ""
     lost, patience = 0, _LOAD_TIMEOUT_SECONDS

@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from windrow.pipeline.coordinator.core import TICK_SECONDS, Answer, CoordinatorCore
 from windrow.pipeline.coordinator.driver import Driver
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest
+from windrow.pipeline.coordinator.requests import Ask, EpochFacts, OpenRequest
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.executors.ray.cluster import (
     ShardNodes,
@@ -119,12 +119,10 @@ class Coordinator:
         self._wake()
         return facts
 
-    async def poll(
-        self, request: OpenRequest, place: Place, key: Key, attempt: str, have: frozenset[int], lost: str = ""
-    ) -> Answer:
+    async def poll(self, request: OpenRequest, place: Place, key: Key, ask: Ask) -> Answer:
         """Wait a bounded time for parts of a window that a shard at ``place`` lacks."""
         self._start_ticking()
-        polling = self._core.poll(request, place, key, attempt, have, lost)
+        polling = self._core.poll(request, place, key, ask)
         try:
             seconds = next(polling)
             while True:

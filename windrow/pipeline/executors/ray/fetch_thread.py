@@ -14,7 +14,7 @@ import numpy as np
 import ray
 
 from windrow.core.errors import PlanError
-from windrow.pipeline.coordinator.requests import EpochFacts, OpenRequest, WindowReply
+from windrow.pipeline.coordinator.requests import Ask, EpochFacts, OpenRequest, WindowReply
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
 from windrow.pipeline.delivery.wanted import Wanted
 from windrow.pipeline.executors.base import WindowData
@@ -25,7 +25,7 @@ from windrow.pipeline.executors.ray.coordinator_calls import (
     notify,
 )
 from windrow.pipeline.executors.ray.narrowed_objects import Narrower
-from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Ask, Load, Lost, Pause, fetch_window
+from windrow.pipeline.executors.window_fetch import UNHEARD, Ahead, Load, Lost, Pause, fetch_window
 from windrow.pipeline.plan.cursor import Place
 from windrow.pipeline.statistics.phases import TRANSFER, Interval, cover
 from windrow.pipeline.tasks.narrow_outputs import narrow_outputs
@@ -200,7 +200,7 @@ class Fetcher:
 
     def _perform(self, key: Key, step: Ask | Load | Pause, wanted: Wanted) -> Any:
         if isinstance(step, Ask):
-            return self._poll(key, step.attempt, step.have, step.lost)
+            return self._poll(key, step)
         if isinstance(step, Pause):
             return self._cancelled.wait(step.seconds)
         try:
@@ -224,10 +224,10 @@ class Fetcher:
             logger.warning("epoch %d, window %d: objects are lost (%s)", *key, type(error).__name__)
             return Lost(error)
 
-    def _poll(self, key: Key, attempt: str, have: frozenset[int], lost: str) -> Any:
+    def _poll(self, key: Key, ask: Ask) -> Any:
         with self._changed:
             request, place = replace(self._request, cursor=self._ahead.cursor), self._ahead.ask(key)
-        ref = self._coordinator.poll.remote(request, place, key, attempt, have, lost)
+        ref = self._coordinator.poll.remote(request, place, key, ask)
         self._pending_calls.add(ref)
         answer = await_answer_until(ref, f"shard {request.shard}", self._cancelled)
         if not self._cancelled.is_set():
