@@ -34,6 +34,7 @@ def test_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_one_is_started_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[dict[str, Any]] = []
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", lambda **options: started.append(options))
     monkeypatch.setattr(executor, "find_lost_cluster", lambda: "127.0.0.1:1")
     executor.start_ray()

@@ -107,8 +107,7 @@ class RayExecutor:
 
     def session(self, program: Program, hints: Sequence[Any] | None, *, name: str | None = None) -> Session:
         """Start the coordinator, an actor that this process owns; ``name`` is its name in Ray's namespace."""
-        if not ray.is_initialized():
-            start_ray()
+        start_ray()
         export_code()
         resources = self.resources(program.job.launch)
         if resources.memory_bytes == 0:
@@ -138,7 +137,9 @@ def ray_settings() -> dict[str, Any]:
 
 
 def start_ray() -> None:
-    """Start Ray on this machine, or connect to a cluster that runs there."""
+    """Start Ray on this machine, or connect to a cluster that runs there, unless this process is connected."""
+    if ray.is_initialized():
+        return
     gone = find_lost_cluster()
     if gone is not None:
         # Ray would wait for it for many minutes

@@ -74,8 +74,7 @@ def _dispatch(
     outputs: int = 0,
     waits_for_actors: bool = False,
 ) -> CallDispatcher:
-    if not ray.is_initialized():
-        start_ray()
+    start_ray()
     export_code()
     holder = [ray.put(cloudpickle.dumps(call))]
 
@@ -96,8 +95,7 @@ def start_call_pools(stages: tuple[MapBatches, ...], reader: BlockReader) -> tup
     """`start_pools` for calls from any process; starts Ray if there is a pool and it is not initialised."""
     if all(stage.pool is None for stage in stages):
         return stages
-    if not ray.is_initialized():
-        start_ray()
+    start_ray()
     warn_of_shortages(stages)
     return call_with_picklable(lambda: start_pools(stages), stages, reader, otherwise=ON_THREADS)
 
@@ -106,8 +104,7 @@ def call_stages_on_ray(
     call: StagedCall[T, R], arguments: Sequence[T], describe: Callable[[T], str]
 ) -> list[R]:
     """`call_on_ray` for a call with transforms, whose pools of actors live as long as this runs."""
-    if not ray.is_initialized():
-        start_ray()
+    start_ray()
     export_code()
     warn_of_shortages(call.maps)
 

@@ -66,8 +66,7 @@ def _last_line(error: ray.exceptions.RayError) -> str:
 @trims_traceback
 def run_trainers(plan: GangPlan) -> list[Any]:
     """Run a gang to its end; returns what its trainers return, by rank."""
-    if not ray.is_initialized():
-        start_ray()
+    start_ray()
     meeting = (
         ray.remote(MeetingActor)
         .options(
