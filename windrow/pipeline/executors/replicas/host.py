@@ -89,7 +89,6 @@ class ReplicaHost(HostWindows):
                 state.is_elsewhere = True
             if changed:
                 self._advance()
-                self._changed.notify_all()
 
     def _find(self, reader: Reader) -> ReplicaState:
         """The replica of a reader, unless another one has taken its place."""
@@ -128,7 +127,6 @@ class ReplicaHost(HostWindows):
             if facts is not None:
                 self._fetch_wanted()
                 self._advance()
-                self._changed.notify_all()
                 return facts
             self._is_opening = True
         try:
@@ -306,7 +304,6 @@ class ReplicaHost(HostWindows):
             if self._is_latest(reader) and (state.place is None or place > state.place):
                 state.place = place
                 self._advance()
-                self._changed.notify_all()
 
     def heartbeat(self, reader: Reader, stats: TrainerStats) -> None:
         """A replica's consumer is alive; the coordinator is told once for all that are."""

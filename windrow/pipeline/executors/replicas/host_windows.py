@@ -206,7 +206,6 @@ class HostWindows:
                 self._fetching = Place(key[0], key[1] + 1)
                 self._windows[key] = HeldWindow(data)
                 self._advance()
-                self._changed.notify_all()
 
     def _next_key(self, stop: threading.Event, key: Key) -> Key | None:
         """The window to fetch: ``key``, or the first of the next epoch once the coordinator has its own open."""
@@ -235,7 +234,8 @@ class HostWindows:
     # --- progress
 
     def _advance(self) -> None:
-        """Release what no replica needs any more."""
+        """Release what no replica needs any more, and wake what waits for a change."""
+        self._changed.notify_all()
         places = [state.place for state in self._replicas if not state.is_absent]
         if not places or any(place is None for place in places) or self._client is None:
             return

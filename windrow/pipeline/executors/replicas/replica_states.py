@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from windrow.core.errors import PlanError, StateError, WindrowError
@@ -28,10 +28,6 @@ class Opening:
     cursor: Cursor
     batching: Batching
     wanted: Wanted
-
-    def agrees(self, other: Opening) -> bool:
-        """Whether both get the same rows in each step."""
-        return self.batching == other.batching
 
     def fits(self, assignment: ShardAssignment) -> bool:
         """Whether rows that are assigned like this are what the replica asks for."""
@@ -107,22 +103,19 @@ def find_disagreement(
     """The error for all replicas if one reads otherwise than the others."""
     who = f"replica {states[replica].name} of shard {shard}"
     epoch = opening.cursor.epoch
-    for other, theirs in _openings(states, replica):
+    for number, other in enumerate(states):
+        theirs = other.opening
+        if number == replica or theirs is None or other.is_absent:
+            continue
         ahead = theirs.cursor.epoch - epoch
         if not -1 <= ahead <= 1 + other.is_opening:
             return StateError(
                 f"{who} opens epoch {epoch}, replica {other.name} reads epoch {theirs.cursor.epoch}: replicas read "
                 "the same epochs; load the same state into all of them"
             )
-        if theirs.cursor.epoch == epoch and not opening.agrees(theirs):
+        if theirs.cursor.epoch == epoch and theirs.batching != opening.batching:
             return PlanError(
                 f"{who} reads epoch {epoch} with {opening.batching}, and replica {other.name} with "
                 f"{theirs.batching}: replicas must read an epoch with the same values"
             )
     return None
-
-
-def _openings(states: Sequence[ReplicaState], replica: int) -> Iterator[tuple[ReplicaState, Opening]]:
-    for number, other in enumerate(states):
-        if number != replica and other.opening is not None and not other.is_absent:
-            yield other, other.opening
