@@ -52,7 +52,6 @@ class BufferedWindow:
         _clear_slices(output, self.released)
 
     def release(self, slices: Collection[int]) -> None:
-        """Release slices."""
         self.released.update(slices)
         for destinations in self.outputs.values():
             _clear_slices(destinations, slices)

@@ -203,7 +203,6 @@ class CoordinatorCore:
     # --- requests of the driver
 
     def run(self, task: Task, tables: Any, *cached: Any) -> None:
-        """Start a task."""
         # a task belongs to the driver that started it, even after that driver is replaced
         driver = self._driver
         assert driver is not None, "tasks are started by the driver"

@@ -196,7 +196,6 @@ class Driver:
                 self.task_failed(Failure.capture(error))
 
     def acknowledge(self, shard: int, place: Place) -> None:
-        """A shard needs nothing before ``place`` any more."""
         self._handle(Acknowledged(shard, place))
 
     def abandon(self, epoch: int, window: int, attempt: int) -> None:
@@ -217,12 +216,10 @@ class Driver:
         return self._scheduler.done
 
     def diagnose(self, shard: int) -> tuple[str, float]:
-        """Describe what a shard waits for, and the seconds since the last progress."""
         now = self._clock()
         return diagnose(self._scheduler, shard, now), now - self._scheduler.last_progress
 
     def run_stats(self, *, spans: bool) -> RunStats:
-        """Statistics of the run so far."""
         return replace(
             self._cache.add_stats(self.history.run_stats(spans=spans)),
             # outputs of tasks that still run after a failure are discarded
@@ -297,7 +294,6 @@ class Driver:
             self._cache.clear()
 
     def tick(self) -> None:
-        """Handle timeouts."""
         self._handle(Tick())
 
     # --- internals

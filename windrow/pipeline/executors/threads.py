@@ -30,7 +30,6 @@ class ThreadsExecutor:
 
     @property
     def name(self) -> str:
-        """The executor's name."""
         return "threads"
 
     def resources(self, launch: Launch = Launch()) -> Resources:

@@ -105,7 +105,6 @@ class RunningJob:
             return alive
 
     def record_result(self, task: Task, report: TaskReport, output: Any, blocks: Sequence[Any]) -> None:
-        """Record the result of a task."""
         with self.changed:
             self.driver.task_done(task, report, output, threading.current_thread().name, blocks)
             self.update_blocks_estimate()
@@ -140,7 +139,6 @@ class RunningJob:
             self.changed.notify_all()
 
     def diagnose(self, shard: int) -> tuple[str, float]:
-        """Describe what a shard waits for, and return the seconds since the last progress."""
         with self.changed:
             reason, seconds = self.driver.diagnose(shard)
         slow = describe_processes(self._stages, _SLOW_CALL_SECONDS)
@@ -186,7 +184,6 @@ class _ThreadsRunner:
         self._memory, self._workers = job.memory, job.workers
 
     def run(self, task: Task, tables: list[pa.Table] | None, *cached: Tables) -> None:
-        """Queue a task."""
         job = self._job()
         if job is not None:
             job.update_blocks_estimate()

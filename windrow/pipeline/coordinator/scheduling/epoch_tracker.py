@@ -58,7 +58,6 @@ class EpochTracker:
         return 0 if counts is None else counts.shape.first_kept(key[1], place)
 
     def open(self, event: Opened) -> None:
-        """A shard opens an epoch."""
         epoch, counts = event.place.epoch, self.counts(event.place.epoch)
         if epoch not in self._assignments or event.place.window < counts.first_window:
             counts.start_at(event.place.window, event.first_row)

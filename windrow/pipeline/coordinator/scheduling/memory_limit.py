@@ -75,7 +75,6 @@ class MemoryLimit:
         return 0 if overhead is None else overhead.blocks_bytes(self.sizes.stored_row_bytes, tasks)
 
     def widen(self, extra_bytes: int) -> None:
-        """Raise the limit."""
         self._memory_bytes += extra_bytes
 
     def can_grow(self, held_bytes: int, tasks: int) -> bool:

@@ -66,7 +66,6 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        """The number of running tasks."""
         return self._totals.running + len(self._stale)
 
     @property

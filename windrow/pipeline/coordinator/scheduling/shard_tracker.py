@@ -45,7 +45,6 @@ class ShardTracker:
         return is_first
 
     def open(self, shard: int, place: Place, now: float) -> None:
-        """A shard opens an epoch."""
         self._leave(shard)
         self._reading.add(shard)
         self._enter(shard, place)
@@ -66,11 +65,9 @@ class ShardTracker:
         return True
 
     def heartbeat(self, shard: int, now: float) -> None:
-        """A shard's consumer is alive."""
         self._heartbeats[shard] = now
 
     def close(self, shard: int) -> None:
-        """A shard has stopped reading."""
         self._leave(shard)
         self._reading.discard(shard)
 

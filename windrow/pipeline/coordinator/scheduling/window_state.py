@@ -69,7 +69,6 @@ class WindowState:
 
     @property
     def key(self) -> tuple[int, int]:
-        """(epoch, window)."""
         return self.epoch, self.window
 
     @property

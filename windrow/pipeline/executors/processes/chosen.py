@@ -97,7 +97,6 @@ class ChosenWorkers:
         )
 
     def close(self) -> None:
-        """End the processes."""
         with self._lock:
             self._is_closed, moved = True, self._moved
         if moved is not None:

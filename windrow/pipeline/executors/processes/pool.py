@@ -111,7 +111,6 @@ class ProcessWorkers:
         self.closed = threading.Event()
 
     def start(self, call: Call) -> Callable[[], Result]:
-        """Begin a call; returns what waits for its result, or raises its error."""
         work = _Work(call)
         with self._lock:
             if self.closed.is_set():

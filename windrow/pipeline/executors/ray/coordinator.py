@@ -60,7 +60,10 @@ _MAX_START_SECONDS = 20.0
 
 
 class Coordinator:
-    """Drives a job, and is what its core runs in; every request that can fail returns its result or a `Failure`."""
+    """Drives a job: answers the requests of `CoordinatorCore`, and is what that runs in.
+
+    Every request that can fail returns its result or a `Failure`.
+    """
 
     def __init__(
         self,
@@ -108,7 +111,6 @@ class Coordinator:
         self._workers_started.set()
 
     async def open_epoch(self, request: OpenRequest) -> EpochFacts | Failure:
-        """Open an epoch for a shard; after a failure, with a new driver."""
         if not self._workers_started.is_set():
             # tasks submitted while workers are still starting make Ray start more workers
             await asyncio.wait([asyncio.ensure_future(self._workers_started.wait())], timeout=_START_SECONDS)
@@ -120,7 +122,6 @@ class Coordinator:
         return facts
 
     async def poll(self, request: OpenRequest, place: Place, key: Key, ask: Ask) -> Answer:
-        """Wait a bounded time for parts of a window that a shard at ``place`` lacks."""
         self._start_ticking()
         polling = self._core.poll(request, place, key, ask)
         try:
@@ -136,7 +137,6 @@ class Coordinator:
         return self._pools.after
 
     async def acknowledge(self, shard: int, token: str, place: Place) -> None:
-        """Record that a shard needs nothing before ``place`` any more."""
         with self._failing_run():
             if self._core.acknowledge(shard, token, place):
                 self._wake()
@@ -148,12 +148,10 @@ class Coordinator:
                 self._dispatcher.note_heartbeat(key, copy)
 
     async def heartbeat(self, shard: int, *stats: TrainerStats) -> None:
-        """Record that a shard's consumers are alive, and what each has received."""
         with self._failing_run():
             self._core.heartbeat(shard, *stats)
 
     async def note_delivered(self, row_bytes: float) -> None:
-        """Record the measured size of a delivered row."""
         with self._failing_run():
             self._core.note_delivered(row_bytes)
             self._wake()
@@ -171,11 +169,9 @@ class Coordinator:
             await self._remove_files(self._disk)
 
     async def diagnose(self, shard: int) -> tuple[str, float]:
-        """Describe what a shard waits for, and return the seconds since the last progress."""
         return self._core.diagnose(shard)
 
     async def run_stats(self, *, spans: bool) -> RunStats:
-        """Statistics of the job so far."""
         return self._core.run_stats(spans=spans)
 
     async def report(self) -> dict[str, Any]:
@@ -208,7 +204,6 @@ class Coordinator:
         return places
 
     def destinations(self) -> tuple[tuple[int, ...], ...]:
-        """Shards, grouped by the node that consumes them."""
         return self._core.destinations
 
     # --- the environment of the core

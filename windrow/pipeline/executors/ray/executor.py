@@ -69,7 +69,6 @@ class RayExecutor:
 
     @property
     def name(self) -> str:
-        """The executor's name."""
         return "ray"
 
     def resources(self, launch: Launch = Launch()) -> Resources:

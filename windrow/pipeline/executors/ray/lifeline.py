@@ -31,7 +31,6 @@ class Channel:
 
     @property
     def local_ip(self) -> str:
-        """The address of this end."""
         return str(self._socket.getsockname()[0])
 
     def send(self, message: Any) -> None:

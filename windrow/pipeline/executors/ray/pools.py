@@ -320,7 +320,6 @@ class RayWorkers:
     find_next: Callable[[], RayWorkers] | None = field(default=None, compare=False)
 
     def start(self, call: Call) -> Callable[[], Result]:
-        """Begin a call; returns what waits for its result, or raises its error."""
         # in a list, so that the manager gets the reference instead of the rows
         holder = [ray.put(call)]
         reply = self.manager.submit.remote(holder)

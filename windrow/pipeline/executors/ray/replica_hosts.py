@@ -172,11 +172,9 @@ class RayReplicaSession(Session):
             session.meet_replicas(shard, NOWHERE, [self.replica])
 
     def replica_name(self, shard: int) -> str:
-        """The name of this replica of a shard."""
         return self.names[shard][self.replica]
 
     def run_stats(self, *, spans: bool) -> RunStats | None:
-        """Statistics of the run."""
         return self.session.run_stats(spans=spans)
 
     def for_processes(self) -> Session:

@@ -92,7 +92,6 @@ class Dispatcher:
             raise
 
     def note_heartbeat(self, key: int, copy: int) -> None:
-        """Record that a copy of a task runs."""
         self._planner.note_heartbeat(key, copy, self._cluster.now())
         self._warn_once()
 

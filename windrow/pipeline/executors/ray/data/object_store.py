@@ -154,17 +154,14 @@ class _Blocks(ray.data.Datasource):  # type: ignore[misc]
         self._known = source.blocks.rows_known and all(stage.preserves_rows for stage in maps)
 
     def get_name(self) -> str:
-        """The name that Ray displays."""
         return "Windrow"
 
     def estimate_inmemory_data_size(self) -> int:
-        """Decoded bytes of all rows."""
         return int(self._source.blocks.memory_bytes.sum())
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[Any]:
-        """Read tasks, each of adjacent blocks."""
         blocks = len(self._source.blocks.rows)
         count = max(1, min(parallelism, blocks))
         borders = [blocks * task // count for task in range(count + 1)]
