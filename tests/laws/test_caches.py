@@ -20,7 +20,7 @@ import pytest
 
 import windrow
 from tests.io.files import open_parquet
-from windrow.pipeline.coordinator.memory_cache import BlockCache
+from windrow.pipeline.coordinator.memory_cache import JobCache
 from windrow.pipeline.executors.threads import ThreadsExecutor
 from windrow.pipeline.statistics.stats import RunStats
 from windrow.pipeline.tasks.cache import job_store
@@ -152,13 +152,13 @@ def test_early_stop_and_windows_dropped_under_pressure(data: Path) -> None:
 
 def test_memory_is_released_with_the_run(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cached_tables: list[weakref.ref[Any]] = []
-    take = BlockCache.put
+    add_report = JobCache.add_report
 
-    def note(self: BlockCache, block: int, size_bytes: int, handle: Any) -> None:
-        cached_tables.extend(weakref.ref(table) for table in handle)
-        take(self, block, size_bytes, handle)
+    def note(self: JobCache, task: Any, report: Any, handles: Any) -> None:
+        cached_tables.extend(weakref.ref(table) for handle in handles for table in handle)
+        add_report(self, task, report, handles)
 
-    monkeypatch.setattr(BlockCache, "put", note)
+    monkeypatch.setattr(JobCache, "add_report", note)
     pipe = make(data, cache="memory")
     shard = pipe.iterator()
     list(next(shard.iter_epochs()).iter_batches(100))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,76 +11,81 @@ from hypothesis import strategies as st
 
 from tests.dataset.example_sources import make_source
 from tests.laws.examples import examples
-from windrow.pipeline.coordinator.memory_cache import BlockCache, JobCache
+from windrow.pipeline.coordinator.memory_cache import JobCache
 from windrow.pipeline.tasks.cache.disk_cache import CacheReport
 from windrow.pipeline.tasks.task import Task, Work
 
-SOURCE = make_source(1, 1, 1)
+SOURCE = make_source(*[1] * 8)
 
 
-def make(limit: int, *sizes: int) -> BlockCache:
-    return BlockCache(limit, np.array(sizes, dtype=np.int64))
+def make(limit: int, *sizes: int) -> JobCache:
+    return JobCache(limit, np.array(sizes, dtype=np.int64))
+
+
+def make_task(*blocks: int) -> Task:
+    addresses = SOURCE.addresses(blocks)
+    return Task(Work(0, 0, 0, 0, 0), blocks, addresses, (1,) * len(blocks), reads=True, ordering=None)
+
+
+def reserve(cache: JobCache, *blocks: int) -> Task:
+    """A task that is about to read blocks, and returns those that memory is reserved for."""
+    return cache.prepare(make_task(*blocks))[0]
+
+
+def put(cache: JobCache, task: Task, *sizes: int) -> None:
+    """Return the blocks of a task, of these sizes."""
+    handles = [f"block {task.blocks[at]}" for at in task.keeps]
+    cache.add_report(task, CacheReport(cached_bytes=sizes), handles)
+
+
+def find(cache: JobCache, *blocks: int) -> list[str]:
+    """The handles of the cached ones among some blocks; reserves nothing."""
+    return [cache._cached[block][0] for block in blocks if block in cache._cached]
 
 
 def test_blocks_that_fit_are_cached_and_stay() -> None:
     cache = make(20, 10, 10, 10)
-    assert cache.reserve([1, 2, 0]) == (0, 1)
-    for block in (1, 2):
-        cache.put(block, 10, f"block {block}")
-    assert cache.reserve([0]) == ()
-    assert cache.find([0, 2, 1]) == {1: "block 2", 2: "block 1"}
+    task = reserve(cache, 1, 2, 0)
+    assert task.keeps == (0, 1)
+    put(cache, task, 10, 10)
     assert cache.held_bytes == 20
+    again, handles = cache.prepare(make_task(0, 2, 1))
+    assert (again.found, again.keeps, list(handles)) == ((1, 2), (), ["block 2", "block 1"])
 
 
 def test_memory_is_reserved_for_blocks_being_read() -> None:
     cache = make(15, 10, 10)
-    assert cache.reserve([0]) == (0,)
-    assert cache.reserve([0, 1]) == ()
-    assert cache.find([0]) == {}
+    task = reserve(cache, 0)
+    assert task.keeps == (0,)
+    assert reserve(cache, 0, 1).keeps == ()
     assert cache.held_bytes == 0
+    cache.release_reservations(task)
+    assert reserve(cache, 0, 1).keeps == (0,)
 
 
 def test_block_larger_than_the_unreserved_memory_is_not_cached() -> None:
     cache = make(20, 10, 10)
-    cache.reserve([0, 1])
-    cache.put(0, 15, "large")
-    assert cache.find([0]) == {}, "room is held for block 1"
-    cache.put(1, 9, "small")
-    assert cache.find([0, 1]) == {1: "small"}
-    assert cache.reserve([0]) == (0,)
-
-
-def test_lost_block_can_be_cached_again() -> None:
-    cache = make(10, 10)
-    cache.reserve([0])
-    cache.put(0, 10, "first")
-    cache.evict([0, 0, 5])
-    assert (cache.find([0]), cache.held_bytes) == ({}, 0)
-    assert cache.reserve([0]) == (0,)
+    large, small = reserve(cache, 0), reserve(cache, 1)
+    put(cache, large, 15)
+    assert find(cache, 0) == [], "room is held for block 1"
+    put(cache, small, 9)
+    assert find(cache, 0, 1) == ["block 1"]
+    assert reserve(cache, 0).keeps == (0,)
 
 
 def test_cleared_cache_stays_empty() -> None:
-    cache = make(100, 10, 10)
-    cache.reserve([0, 1])
-    cache.put(0, 10, "first")
-    cache.clear()
-    cache.put(1, 10, "late")
-    assert cache.find([0, 1]) == {}
-    assert cache.reserve([0]) == ()
+    cache = make(100, 10, 0)
+    first, late = reserve(cache, 0), reserve(cache, 1)
+    put(cache, first, 10)
+    assert cache.clear() == 100
+    put(cache, late, 0)
+    assert find(cache, 0, 1) == []
+    assert reserve(cache, 0, 1).keeps == ()
+    assert (cache.clear(), cache.held_bytes) == (0, 0)
 
 
 def test_cache_of_zero_bytes_holds_no_empty_blocks() -> None:
-    cache = make(0, 0, 10)
-    assert cache.reserve([0, 1]) == ()
-
-
-def test_block_read_during_clear_is_not_cached() -> None:
-    cache = make(10, 0, 10)
-    assert cache.reserve([0, 1]) == (0, 1)
-    cache.clear()
-    for block in (0, 1):
-        cache.put(block, 0, "block")
-    assert cache.find([0, 1]) == {}
+    assert reserve(make(0, 0, 10), 0, 1).keeps == ()
 
 
 @examples(50)
@@ -91,22 +97,22 @@ def test_block_read_during_clear_is_not_cached() -> None:
 def test_cache_never_exceeds_its_limit(
     limit: int, sizes: list[int], steps: list[tuple[str, int, int]]
 ) -> None:
-    cache, held = make(limit, *sizes), dict[int, int]()
+    cache, reading, held = make(limit, *sizes), dict[int, Task](), dict[int, int]()
     for kind, number, size in steps:
         block = number % len(sizes)
         if kind == "r":
-            cache.reserve([block])
-        elif kind == "k":
-            cache.put(block, size, size)
-        else:
-            cache.evict([block])
-        held = {b: cache.find([b])[0] for b in range(len(sizes)) if cache.find([b])}
+            task = reserve(cache, block)
+            if task.keeps:
+                reading[block] = task
+        elif kind == "k" and block in reading:
+            put(cache, reading.pop(block), size)
+            if find(cache, block):
+                held[block] = size
+        elif kind == "f":
+            cache.evict_lost_blocks(replace(make_task(block), found=(0,)))
+            held.pop(block, None)
+        assert [b for b in range(len(sizes)) if find(cache, b)] == sorted(held)
         assert cache.held_bytes == sum(held.values()) <= limit
-
-
-def make_task(*blocks: int) -> Task:
-    addresses = SOURCE.addresses(blocks)
-    return Task(Work(0, 0, 0, 0, 0), blocks, addresses, (1,) * len(blocks), reads=True, ordering=None)
 
 
 def run(cache: JobCache, task: Task) -> tuple[Task, list[Any]]:
@@ -118,7 +124,7 @@ def run(cache: JobCache, task: Task) -> tuple[Task, list[Any]]:
 
 
 def test_later_tasks_get_blocks_that_earlier_ones_cached() -> None:
-    cache = JobCache(20, np.array([10, 10, 10]))
+    cache = make(20, 10, 10, 10)
     first, found = run(cache, make_task(2, 0, 1))
     assert (first.found, first.keeps, found) == ((), (0, 1), [])
     second, found = run(cache, make_task(1, 2))
@@ -127,7 +133,7 @@ def test_later_tasks_get_blocks_that_earlier_ones_cached() -> None:
 
 
 def test_lost_block_is_read_and_cached_again() -> None:
-    cache = JobCache(20, np.array([10, 10]))
+    cache = make(20, 10, 10)
     run(cache, make_task(0, 1))
     task, _ = run(cache, make_task(0))
     assert cache.evict_lost_blocks(task).found == ()
@@ -137,7 +143,7 @@ def test_lost_block_is_read_and_cached_again() -> None:
 
 
 def test_errors_and_corrupt_blocks_are_counted_and_reported_once() -> None:
-    cache = JobCache(0, np.array([10]))
+    cache = make(0, 10)
     assert cache.take_warnings() == ()
     for _ in range(3):
         cache.add_report(make_task(0), CacheReport(errors=2, first_error="full"), ())

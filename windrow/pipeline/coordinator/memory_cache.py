@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,96 +17,29 @@ from windrow.pipeline.tasks.task import Task
 logger = logging.getLogger(__name__)
 
 
-class BlockCache:
-    """Handles of decoded blocks, by block number, up to a limit; ``sizes`` are the blocks' expected bytes.
+class JobCache:
+    """Passes cached blocks to tasks, takes the blocks that they return, and sums their cache reports in ``totals``.
 
-    Once the cache is full it takes no more blocks, and evicts none. An epoch reads every block
-    once, so LRU would evict each block just before it is read again.
-
-    Examples
-    --------
-    >>> cache = BlockCache(20, np.array([10, 10, 10]))
-    >>> cache.reserve([2, 0, 1])
-    (0, 1)
-    >>> cache.put(2, 9, "the tables of block 2")
-    >>> cache.reserve([1])
-    ()
-    >>> cache.find([0, 1, 2])
-    {2: 'the tables of block 2'}
+    It holds handles of decoded blocks up to a limit; ``sizes`` are the blocks' expected bytes. Once it is full it takes
+    no more blocks, and evicts none. An epoch reads every block once, so LRU would evict each block just before it is
+    read again.
     """
 
     def __init__(self, limit_bytes: int, sizes: NDArray[np.int64]) -> None:
         self._limit_bytes = limit_bytes
         self._sizes = sizes
-        self._handles: dict[int, Any] = {}
-        self._bytes: dict[int, int] = {}
+        # by block: its handle, and its size in bytes
+        self._cached: dict[int, tuple[Any, int]] = {}
+        self._reserved: dict[int, int] = {}
         # cached and reserved
         self._used_bytes = 0
-        self._reserved: dict[int, int] = {}
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of the cached blocks."""
-        return self._used_bytes - sum(self._reserved.values())
-
-    def find(self, blocks: Sequence[int]) -> dict[int, Any]:
-        """The handles of the cached ones among some blocks, by their index in ``blocks``."""
-        return {at: self._handles[block] for at, block in enumerate(blocks) if block in self._handles}
-
-    def reserve(self, blocks: Sequence[int]) -> tuple[int, ...]:
-        """Reserve memory for blocks about to be read; returns the indices in ``blocks`` of those that fit."""
-        return tuple(at for at, block in enumerate(blocks) if self._reserve(block))
-
-    def _reserve(self, block: int) -> bool:
-        size = int(self._sizes[block])
-        known = block in self._handles or block in self._reserved
-        # with a limit of 0 not even empty blocks are cached
-        if known or not self._limit_bytes or self._used_bytes + size > self._limit_bytes:
-            return False
-        self._reserved[block] = size
-        self._used_bytes += size
-        return True
-
-    def put(self, block: int, size_bytes: int, handle: Any) -> None:
-        """Cache a reserved block, if its actual size fits."""
-        if block not in self._reserved:
-            return
-        self._used_bytes -= self._reserved.pop(block)
-        if self._used_bytes + size_bytes <= self._limit_bytes:
-            self._used_bytes += size_bytes
-            self._handles[block], self._bytes[block] = handle, size_bytes
-
-    def release(self, blocks: Iterable[int]) -> None:
-        """Release the reservations of blocks that will not be put."""
-        for block in blocks:
-            self._used_bytes -= self._reserved.pop(block, 0)
-
-    def evict(self, blocks: Iterable[int]) -> None:
-        """Remove blocks from the cache."""
-        for block in blocks:
-            if self._handles.pop(block, None) is not None:
-                self._used_bytes -= self._bytes.pop(block)
-
-    def clear(self) -> None:
-        """Evict all blocks, drop all reservations, and cache no more."""
-        self.evict(list(self._handles))
-        self._reserved.clear()
-        self._used_bytes = self._limit_bytes = 0
-
-
-class JobCache:
-    """Passes cached blocks to tasks, takes the blocks that they return, and sums their cache reports in ``totals``."""
-
-    def __init__(self, limit_bytes: int, sizes: NDArray[np.int64]) -> None:
-        self._limit_bytes = limit_bytes
-        self._blocks = BlockCache(limit_bytes, sizes)
         self.totals = CacheReport()
         self._warned: set[str] = set()
 
     @property
     def held_bytes(self) -> int:
         """Bytes cached in memory now, plus all bytes written to disk."""
-        return self._blocks.held_bytes + self.totals.disk_bytes
+        return self._used_bytes - sum(self._reserved.values()) + self.totals.disk_bytes
 
     def add_stats(self, stats: RunStats) -> RunStats:
         """Add the cache's part to the statistics of the run."""
@@ -120,26 +53,49 @@ class JobCache:
         )
 
     def prepare(self, task: Task) -> tuple[Task, Collection[Any]]:
-        """Set which blocks of a task are cached, and which it returns; also returns the former's handles."""
+        """Set which blocks of a task are cached, and which it returns; also returns the former's handles.
+
+        Memory is reserved for those that it returns.
+        """
         if not task.reads:
             return task, ()
-        found, keeps = self._blocks.find(task.blocks), self._blocks.reserve(task.blocks)
+        found = {at: self._cached[block][0] for at, block in enumerate(task.blocks) if block in self._cached}
+        keeps = tuple(at for at, block in enumerate(task.blocks) if self._reserve(block))
         return (replace(task, found=tuple(found), keeps=keeps) if found or keeps else task), found.values()
 
+    def _reserve(self, block: int) -> bool:
+        size_bytes = int(self._sizes[block])
+        known = block in self._cached or block in self._reserved
+        # with a limit of 0 not even empty blocks are cached
+        if known or not self._limit_bytes or self._used_bytes + size_bytes > self._limit_bytes:
+            return False
+        self._reserved[block] = size_bytes
+        self._used_bytes += size_bytes
+        return True
+
     def add_report(self, task: Task, report: CacheReport, handles: Sequence[Any]) -> None:
-        """Add the report of a task, and cache the blocks whose handles it returned."""
+        """Add the report of a task, and cache the blocks whose handles it returned, if their actual sizes fit."""
         self.totals = self.totals.add(report)
         for at, size_bytes, handle in zip(task.keeps, report.cached_bytes, handles, strict=True):
-            self._blocks.put(task.blocks[at], size_bytes, handle)
+            block = task.blocks[at]
+            # the cache may have been cleared meanwhile
+            if block in self._reserved:
+                self._used_bytes -= self._reserved.pop(block)
+                if self._used_bytes + size_bytes <= self._limit_bytes:
+                    self._used_bytes += size_bytes
+                    self._cached[block] = handle, size_bytes
 
     def release_reservations(self, task: Task) -> None:
         """Release the memory reserved for the blocks of a task that did not return them."""
-        self._blocks.release(task.blocks[at] for at in task.keeps)
+        for at in task.keeps:
+            self._used_bytes -= self._reserved.pop(task.blocks[at], 0)
 
     def evict_lost_blocks(self, task: Task) -> Task:
         """Evict the cached blocks of a task, which were lost; returns the task that reads them again."""
         logger.warning("%d cached blocks are lost, and read again", len(task.found))
-        self._blocks.evict(task.blocks[at] for at in task.found)
+        for at in task.found:
+            _, size_bytes = self._cached.pop(task.blocks[at], (None, 0))
+            self._used_bytes -= size_bytes
         return replace(task, found=())
 
     def take_warnings(self) -> tuple[str, ...]:
@@ -149,12 +105,9 @@ class JobCache:
         self._warned.update(unreported)
         return tuple(unreported.values())
 
-    def abandon(self) -> int:
-        """Evict all blocks and cache no more; returns the bytes of the freed budget."""
-        self._blocks.clear()
-        freed, self._limit_bytes = self._limit_bytes, 0
-        return freed
-
-    def clear(self) -> None:
-        """Evict all blocks and cache no more."""
-        self._blocks.clear()
+    def clear(self) -> int:
+        """Evict all blocks, drop all reservations, and cache no more; returns the bytes of the freed budget."""
+        self._cached.clear()
+        self._reserved.clear()
+        self._used_bytes, freed_bytes, self._limit_bytes = 0, self._limit_bytes, 0
+        return freed_bytes
