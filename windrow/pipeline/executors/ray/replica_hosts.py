@@ -144,6 +144,8 @@ class RayReplicaSession(Session):
                 address: HostAddress = ray.get(
                     host.address.remote(), timeout=max(1.0, until - time.monotonic())
                 )
+                if os.path.exists(address.path):
+                    return address
             except ray.exceptions.RayError as error:
                 # one that has just ended can still have the name
                 has_ended = isinstance(error, ray.exceptions.RayActorError) and not error.actor_init_failed
@@ -151,16 +153,12 @@ class RayReplicaSession(Session):
                     raise StallError(
                         f"shard {shard}: the process that reads for its replicas on node {node} did not start: {error}"
                     ) from error
-                time.sleep(_LOOK_SECONDS)
-            else:
-                if os.path.exists(address.path):
-                    return address
-                # it is about to end
-                time.sleep(_LOOK_SECONDS)
-                if time.monotonic() > until:
-                    raise StallError(
-                        f"shard {shard}: the process that reads for its replicas on node {node} ends"
-                    )
+            # it has just ended, or is about to
+            if time.monotonic() > until:
+                raise StallError(
+                    f"shard {shard}: the process that reads for its replicas on node {node} ends"
+                )
+            time.sleep(_LOOK_SECONDS)
 
     def note_unread(self, shard: int) -> None:
         """Tell the other replicas of a shard that this one closes without having read: they need not wait for it."""

@@ -104,15 +104,7 @@ def start_supervisor(
             f"cannot {what} on {ip}: {ready['error'].strip().rstrip('.')}. See the output above. "
             'Each rank can read for itself instead, with options(executor="threads")'
         )
-    return SupervisorAddress(
-        host=ready["host"],
-        port=ready["port"],
-        token=token,
-        address=ready["address"],
-        ip=ip,
-        auth_token=auth_token,
-        adds_node=adds_node,
-    )
+    return SupervisorAddress(**ready, token=token, ip=ip, auth_token=auth_token, adds_node=adds_node)
 
 
 def _start(config: dict[str, Any], auth_token: str, *, is_head: bool) -> dict[str, Any]:
