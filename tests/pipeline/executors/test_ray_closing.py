@@ -70,7 +70,7 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> tuple[CoordinatorClient, Coordin
         fetch_thread, "await_answer_until", lambda ref, who, stopped: stopped.wait(WAIT_SECONDS) and None
     )
     program = Program(Job(make_source(10)), 1, False, (0,))
-    shard_client = client.RayClient(coordinator, program, 0, 4, seed=7)
+    shard_client = client.RayClient(coordinator, program, 0, 4, seed=7, client=0)
     shard_client.open_epoch(Cursor(), Batching(4))
     assert coordinator.polled.wait(WAIT_SECONDS)
     return shard_client, coordinator

@@ -59,12 +59,12 @@ class RayClient:
         shard: int,
         batch_rows: int,
         seed: int | None,
-        client: int | None = None,
+        client: int,
     ) -> None:
         self._coordinator = coordinator
         self._job = program.job
         # to the coordinator; on several nodes that read the shard for its replicas, another one on each
-        self._shard, self._who = shard if client is None else client, f"shard {shard}"
+        self._shard, self._who = client, f"shard {shard}"
         self._placed_shard = shard
         self._seed = seed
         self._waiting = waiting_of(program.job.options)

@@ -70,7 +70,7 @@ class _HostActor:
     ) -> None:
         several_nodes = sum(node["Alive"] for node in ray.nodes()) > 1
         self._host = make(program, session, shard, names, seed, narrows=several_nodes)
-        self._server = HostServer(self._host, within=session_folder())
+        self._server = HostServer(self._host, session_folder())
         self._meeting = HostMeeting(session, self._host, shard, this_node())
         threading.Thread(target=self._watch, daemon=True).start()
 

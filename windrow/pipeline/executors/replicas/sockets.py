@@ -14,7 +14,6 @@ import tempfile
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -67,17 +66,11 @@ class HostAddress:
 
 
 class HostServer:
-    """Serves a host's replicas; ``ended`` is called when a replica's process ends, or closes.
+    """Serves a host's replicas by a socket in a folder ``within`` one that is removed if this process is killed."""
 
-    ``within``: the folder of its socket, for a process that may be killed before it removes it.
-    """
-
-    def __init__(
-        self, host: ReplicaHost, ended: Callable[[], None] = lambda: None, within: str | None = None
-    ) -> None:
+    def __init__(self, host: ReplicaHost, within: str) -> None:
         self._host = host
-        self._ended = ended
-        self._folder = tempfile.mkdtemp(prefix="windrow-" if within is None else "w-", dir=within)
+        self._folder = tempfile.mkdtemp(prefix="w-", dir=within)
         self.address = HostAddress(
             os.path.join(self._folder, "host"), secrets.token_hex(16), 2 * host.fail_seconds + _ASK_SECONDS
         )
@@ -108,7 +101,6 @@ class HostServer:
         if leads and reader is not None:
             self.readers.discard(reader)
             self._host.disconnect(reader)
-            self._ended()
 
     def _answer(self, reader: Reader, name: str, arguments: Any, options: Any) -> tuple[str, Any]:
         try:
