@@ -212,6 +212,17 @@ def test_a_missing_replica_is_named_where_it_keeps_windows_from_being_fetched() 
         list(one.iter_batches(10_000))
 
 
+def test_a_replica_that_is_missing_at_the_next_epoch_is_named_as_soon() -> None:
+    pipe = make_pipe(400, 100, 4, 2, stall_timeout=2.0)
+    [[one, _other]] = make_replicas(pipe, 1, 2)
+    assert sum(len(batch["id"]) for batch in one.iter_batches(10)) == 400
+    # other batches need another opening, which would take from the other replica what it has not read
+    with pytest.raises(
+        StallError, match="has waited 2 s to open epoch 1: replica 1 has not read the one before"
+    ):
+        next(one.iter_batches(20))
+
+
 def test_a_replica_that_dies_continues_from_its_state() -> None:
     pipe = make_pipe(3_000, 100, 5, 2)
     expected = read(pipe.iterator(), 50)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.core.shared_batches import SharedPool
 from windrow.pipeline.coordinator.scheduling.shard_tracker import Key
-from windrow.pipeline.executors.base import CoordinatorClient, Session, WindowData
+from windrow.pipeline.executors.base import CoordinatorClient, Session, WindowData, waiting_of
 from windrow.pipeline.executors.preparation import Preparation
 from windrow.pipeline.executors.replicas.client import DirectConnection, ReplicaClient
 from windrow.pipeline.executors.replicas.host import ReplicaHost
@@ -60,6 +60,7 @@ def make_host(
         leads_on=job.leads_on,
         shards=program.shards if after else 0,
         narrows=narrows,
+        fail_seconds=waiting_of(job.options).fail_seconds,
     )
 
 
