@@ -109,7 +109,9 @@ def test_a_run_is_the_same_as_without_processes(
         for step in range(min(stop, rows // 6)):
             taken += rows_of([next(batches)])
             if kills and step == 1:
-                for pid in [pid for workers in _SHARED.values() for pid in workers.pids]:
+                pids = [worker.pid for pool in _SHARED.values() for worker in list(pool._workers)]
+                # 0: it has no process now
+                for pid in filter(None, pids):
                     os.kill(pid, signal.SIGKILL)
         state = shard.state_dict()
     rest: list[list[Any]] = []

@@ -123,15 +123,6 @@ def run(cache: JobCache, task: Task) -> tuple[Task, list[Any]]:
     return prepared, list(found)
 
 
-def test_later_tasks_get_blocks_that_earlier_ones_cached() -> None:
-    cache = make(20, 10, 10, 10)
-    first, found = run(cache, make_task(2, 0, 1))
-    assert (first.found, first.keeps, found) == ((), (0, 1), [])
-    second, found = run(cache, make_task(1, 2))
-    assert (second.found, second.keeps, found) == ((1,), (), ["block 2"])
-    assert cache.held_bytes == 20
-
-
 def test_lost_block_is_read_and_cached_again() -> None:
     cache = make(20, 10, 10)
     run(cache, make_task(0, 1))

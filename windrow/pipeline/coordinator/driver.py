@@ -260,17 +260,13 @@ class Driver:
         if report.shortfall is not None:
             self._handle(Overflowed(work, report.shortfall))
         else:
-            self._record_output(task, report, output)
+            self._user_warnings += self._rows.record(task, report)
+            rows = self._rows.count(task.blocks)
+            self._buffered.add(task, report, output, rows)
+            is_counted = self._balanced.has_measured(work.epoch, task.blocks)
+            self._handle(Finished(work, rows, report.slice_bytes, report.unpacked_bytes, is_counted))
+            self._left_out.count(self._total)
         self._grow_estimate()
-
-    def _record_output(self, task: Task, report: TaskReport, output: Any) -> None:
-        work = task.work
-        self._user_warnings += self._rows.record(task, report)
-        rows = self._rows.count(task.blocks)
-        self._buffered.add(task, report, output, rows)
-        is_counted = self._balanced.has_measured(work.epoch, task.blocks)
-        self._handle(Finished(work, rows, report.slice_bytes, report.unpacked_bytes, is_counted))
-        self._left_out.count(self._total)
 
     def _grow_estimate(self) -> None:
         sizes, memory_bytes = self._scheduler.memory.sizes, self._scheduler.memory_bytes

@@ -154,12 +154,6 @@ class ProcessWorkers:
             return ""
         return f"{self.name} has worked on a batch for {slow[0][0]:,.0f} s in process {slow[0][1]}"
 
-    @property
-    def pids(self) -> list[int]:
-        """The processes that run now."""
-        with self._lock:
-            return [worker.pid for worker in self._workers if worker.pid]
-
     def close(self) -> None:
         """End all processes, and cancel the calls that wait."""
         if os.getpid() != self._owner:

@@ -237,11 +237,6 @@ def others_hold_cpus(cpus: float) -> bool:
     return bool(ray.cluster_resources().get("CPU", 0.0) - held < cpus)
 
 
-def starvation_warnings() -> tuple[str, ...]:
-    """The warning that no CPU is free, if so."""
-    return () if ray.available_resources().get("CPU", 0) >= 1 else (format_starvation_warning(),)
-
-
 def format_starvation_warning() -> str:
     """Format the warning for a cluster without free CPUs, as one line."""
     cpus = ray.cluster_resources().get("CPU", 0)

@@ -27,8 +27,8 @@ from windrow.pipeline.executors.ray.cluster import (
     connect,
     find_client,
     find_lost_cluster,
+    format_starvation_warning,
     resolve_hints,
-    starvation_warnings,
 )
 from windrow.pipeline.executors.ray.coordinator import start_coordinator
 from windrow.pipeline.executors.ray.coordinator_calls import await_answer, get_run_stats, notify
@@ -83,7 +83,7 @@ class RayExecutor:
             return Resources(
                 "ray", cores, int(store * _STORE_SHARE), limit_covers_all=False, processes=processes
             )
-        total = ray.cluster_resources()
+        total, has_free_cpu = ray.cluster_resources(), ray.available_resources().get("CPU", 0) >= 1
         nodes = max(1, sum(node["Alive"] for node in ray.nodes()))
         processes = launch.sharing(nodes)
         workers = max(1, int(total.get("CPU", 0)) // processes)
@@ -95,7 +95,7 @@ class RayExecutor:
             # rows that cross nodes are stored on both until they are consumed
             copies=2 - 1 / nodes,
             nodes=nodes,
-            user_warnings=starvation_warnings(),
+            user_warnings=() if has_free_cpu else (format_starvation_warning(),),
             # the coordinator's too; a run that a launcher's processes share has a supervisor on each node
             processes_bytes=(workers + 1 + nodes * launch.shared) * _WORKER_BYTES,
             shard_bytes=_SHARD_BYTES,
