@@ -202,12 +202,17 @@ def find_lost_cluster() -> str | None:
     address = services.find_bootstrap_address(None)
     if not address:
         return None
+    return None if find_refusal(str(address), _CONNECT_SECONDS) is None else str(address)
+
+
+def find_refusal(address: str, seconds: float) -> OSError | ValueError | None:
+    """Why nothing answers at ``host:port``; None if something listens there, and a ValueError if there is no port."""
     host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS):
-            return None
-    except (OSError, ValueError):
-        return str(address)
+        socket.create_connection((host, int(port)), timeout=seconds).close()
+    except (OSError, ValueError) as error:
+        return error
+    return None
 
 
 def list_nodes() -> list[Node]:

@@ -32,7 +32,7 @@ from windrow.core.system.files import open_file, remove_leased_folder
 from windrow.core.system.locks import try_lock
 from windrow.core.system.processes import add_cores_of, end_signals, find_processes, is_own, kill_processes
 from windrow.pipeline.coordinator.failures import Failure
-from windrow.pipeline.executors.ray.cluster import NAMESPACE, node_ip, resolve_hints
+from windrow.pipeline.executors.ray.cluster import NAMESPACE, find_refusal, node_ip, resolve_hints
 from windrow.pipeline.executors.ray.executor import RayExecutor, ray_settings
 from windrow.pipeline.executors.ray.job_file import DIRECTORY_PREFIX, JobFile
 from windrow.pipeline.executors.ray.lifeline import Channel, accept_channel, open_channel
@@ -135,7 +135,11 @@ class _Supervisor:
         elif config.adds_node:
             self._join(config.address)
         else:
-            _check_listening(config.address)
+            # Ray would try for minutes; an address without a port is one that Ray looks for itself
+            refusal = find_refusal(config.address, _CONNECT_SECONDS)
+            if isinstance(refusal, OSError):
+                text = f"nothing answers at {config.address} ({refusal}); check RAY_ADDRESS"
+                raise ConnectionError(text) from refusal
             ray.init(address=config.address, namespace=NAMESPACE, logging_level=logging.ERROR)
         if config.head is not None:
             upstream = open_channel(*config.head, config.token)
@@ -253,16 +257,6 @@ class _Supervisor:
             return resolve_hints(hints, program.shards)
         except BaseException as error:
             return Failure.capture(error, cloudpickle.dumps)
-
-
-def _check_listening(address: str) -> None:
-    """Raise an error now if nothing listens at ``host:port``: Ray would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdecimal():
-        try:
-            socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
-        except OSError as error:
-            raise ConnectionError(f"nothing answers at {address} ({error}); check RAY_ADDRESS") from error
 
 
 def _lock(directory: Path) -> int:

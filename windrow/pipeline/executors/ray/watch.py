@@ -20,7 +20,7 @@ import ray
 from ray._private import services
 
 from windrow.core.errors import PlanError, StallError, WindrowError
-from windrow.pipeline.executors.ray.cluster import ClusterAddress, connect, use_own_token
+from windrow.pipeline.executors.ray.cluster import ClusterAddress, connect, find_refusal, use_own_token
 from windrow.pipeline.executors.ray.job_file import JobFile, find_jobs
 from windrow.pipeline.executors.ray.run_report import find_version, unpack_spans
 
@@ -240,7 +240,9 @@ def find_cluster(address: str | None, here: Sequence[str], jobs: Sequence[JobFil
             )
         matching = [each for each in here if _is_same(each, host, port)]
         if not matching:
-            _check_listening(host, int(port), address)
+            refusal = find_refusal(address, _LISTEN_SECONDS)
+            if refusal is not None:
+                raise PlanError(f"no Ray cluster answers at {address} ({refusal})") from refusal
             raise PlanError(f"no node of the Ray cluster at {address} runs on this machine. {_NOT_HERE}")
         return own.get(matching[0], ClusterAddress(matching[0]))
     if len(here) == 1:
@@ -264,10 +266,3 @@ def _is_same(address: str, host: str, port: str) -> bool:
         hosts = {host, socket.gethostbyname(host)}
         return own_host in hosts or any(each.startswith("127.") for each in (*hosts, own_host))
     return own_host == host
-
-
-def _check_listening(host: str, port: int, address: str) -> None:
-    try:
-        socket.create_connection((host, port), timeout=_LISTEN_SECONDS).close()
-    except OSError as error:
-        raise PlanError(f"no Ray cluster answers at {address} ({error})") from error
