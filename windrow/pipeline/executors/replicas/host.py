@@ -255,11 +255,8 @@ class ReplicaHost(HostWindows):
         client = self._client
         assert client is not None, "a window was fetched"
 
-        whole, preparation, map_outputs = (
-            replace(run, skip=0),
-            self._preparation,
-            window.data.slices[run.slice],
-        )
+        whole, preparation = replace(run, skip=0), self._preparation
+        map_outputs = window.data.slices[run.slice]
 
         def share(rows: pa.RecordBatch) -> SharedBatch:
             rows = self._prepare_run(preparation, window.data, key, whole, rows)

@@ -58,10 +58,6 @@ class LentRuns:
         # Finalizers append in any thread, also in one that holds the host's lock or one that it waits for.
         self._released: deque[tuple[Reader, int]] = deque()
 
-    def __len__(self) -> int:
-        self.collect_released()
-        return len(self._runs)
-
     def make(self) -> PlacedRun:
         """A run that will be placed."""
         return PlacedRun(next(self._numbers))
