@@ -16,7 +16,6 @@ from torch._C._distributed_c10d import HashStore
 import windrow
 from windrow.core.errors import PlanError, StallError, WindrowError
 from windrow.pipeline.executors.base import Waiting
-from windrow.pipeline.executors.ray import start_supervisor as starting
 from windrow.pipeline.executors.ray.start_supervisor import SupervisorAddress
 from windrow.pipeline.launch import find_supervisor as finding
 from windrow.pipeline.launch.agreement import Agreement, Member, agree_on_run
@@ -167,13 +166,13 @@ def test_one_process_of_each_node_starts_ray(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(finding, "start_head", lambda ip: (_address(), _Channel()))
     monkeypatch.setattr(finding, "own_ip", lambda size: "10.0.0.1")
     monkeypatch.setattr(finding, "ip_towards", lambda host, port: "10.0.0.2")
-    monkeypatch.setattr(starting, "connect_to_supervisor", lambda supervisor: _Channel())
+    monkeypatch.setattr(finding, "connect_to_supervisor", lambda supervisor: _Channel())
 
     def start(ip: str, *, head: SupervisorAddress) -> SupervisorAddress:
         started.append((ip, head.host))
         return _address(host="own")
 
-    monkeypatch.setattr(starting, "start_supervisor", start)
+    monkeypatch.setattr(finding, "start_supervisor", start)
     local = threading.local()
     monkeypatch.setattr(finding, "find_node", lambda: nodes[local.rank])
 
@@ -248,7 +247,7 @@ def test_a_rank_tries_again_to_reach_a_supervisor_that_is_replaced(monkeypatch: 
     monkeypatch.setattr(finding, "start_head", lambda ip: (_address(adds_node=False), _Channel()))
     monkeypatch.setattr(finding, "own_ip", lambda size: "10.0.0.1")
     monkeypatch.setattr(finding, "_RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(starting, "connect_to_supervisor", connect)
+    monkeypatch.setattr(finding, "connect_to_supervisor", connect)
     found = _run_ranks(lambda meeting: find_supervisor(meeting, WAITING)[1].host)
     assert found == ["h"] * SIZE
     assert len(refused) == 2

@@ -13,7 +13,6 @@ from windrow.core.optional_dependencies import require
 from windrow.core.user_warnings import warn_user
 from windrow.pipeline.executors.base import Session, Waiting, waiting_of
 from windrow.pipeline.launch.agreement import Agreement, Member, agree_on_run
-from windrow.pipeline.launch.find_supervisor import LOOPBACK, find_supervisor, running_cluster, start_head
 from windrow.pipeline.launch.launcher import find_attempt, find_rank, has_launcher
 from windrow.pipeline.launch.rendezvous import Rendezvous, find_store, has_store
 from windrow.pipeline.plan.job import Options
@@ -75,8 +74,9 @@ class Attachment:
             if _Current.attachment is self:
                 _Current.attachment = None
         ray = sys.modules.get("ray")
-        is_connected = ray is not None and ray.is_initialized() and running_cluster() == self.address
-        if ray is not None and is_connected and self._supervisor.adds_node:
+        is_connected = ray is not None and ray.is_initialized() and self._supervisor.adds_node
+        # not from another cluster, to which the user has connected since
+        if ray is not None and is_connected and ray.get_runtime_context().gcs_address == self.address:
             ray.shutdown()
         self._lifeline.close()
 
@@ -240,6 +240,8 @@ def _find_place(current: Attachment | None) -> tuple[int, int]:
 
 
 def _attach(rank: int, world_size: int, waiting: Waiting) -> Attachment:
+    from windrow.pipeline.launch.find_supervisor import LOOPBACK, find_supervisor, start_head
+
     if world_size == 1:
         supervisor, lifeline = start_head(LOOPBACK)
         return Attachment(rank, world_size, None, supervisor, lifeline)

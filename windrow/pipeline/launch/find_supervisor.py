@@ -1,4 +1,4 @@
-"""Which supervisor a rank connects to, and at which address.
+"""Which supervisor a rank connects to, and at which address; imports Ray.
 
 Rank 0 starts the first supervisor, and the first rank of each other node another.
 """
@@ -10,17 +10,18 @@ import socket
 import sys
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from windrow.core.errors import PlanError, StallError
 from windrow.pipeline.executors.base import Waiting
+from windrow.pipeline.executors.ray.lifeline import Channel
+from windrow.pipeline.executors.ray.start_supervisor import (
+    SupervisorAddress,
+    connect_to_supervisor,
+    start_supervisor,
+)
 from windrow.pipeline.launch.agreement import publishing_errors, read_published
 from windrow.pipeline.launch.launcher import find_node, find_single_node
 from windrow.pipeline.launch.rendezvous import Rendezvous
-
-if TYPE_CHECKING:
-    from windrow.pipeline.executors.ray.lifeline import Channel
-    from windrow.pipeline.executors.ray.start_supervisor import SupervisorAddress
 
 LOOPBACK = "127.0.0.1"
 _HEAD = "head"
@@ -72,8 +73,6 @@ def ip_towards(host: str, port: int) -> str:
 
 def start_head(ip: str) -> tuple[SupervisorAddress, Channel]:
     """Start the first supervisor, and connect to it."""
-    from windrow.pipeline.executors.ray.start_supervisor import connect_to_supervisor, start_supervisor
-
     supervisor = start_supervisor(ip, address=running_cluster())
     return supervisor, connect_to_supervisor(supervisor)
 
@@ -97,8 +96,6 @@ def find_supervisor(
 
 
 def _connect_to_head(rendezvous: Rendezvous, waiting: Waiting) -> tuple[SupervisorAddress, str, Channel]:
-    from windrow.pipeline.executors.ray.start_supervisor import SupervisorAddress, connect_to_supervisor
-
     rank, deadline = rendezvous.rank, time.monotonic() + _CONNECT_SECONDS
     while True:
         rendezvous.wait(
@@ -118,12 +115,6 @@ def _find_on_node(
     rendezvous: Rendezvous, head: SupervisorAddress, waiting: Waiting
 ) -> tuple[SupervisorAddress, Channel]:
     """The supervisor of this node, which its first rank starts."""
-    from windrow.pipeline.executors.ray.start_supervisor import (
-        SupervisorAddress,
-        connect_to_supervisor,
-        start_supervisor,
-    )
-
     rank, key = rendezvous.rank, f"node/{find_node()}"
     if rendezvous.is_first(f"{key}/first"):
         with publishing_errors(rendezvous, key):
