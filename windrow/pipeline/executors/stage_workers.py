@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from windrow.core.machine import available_cores
@@ -16,23 +17,20 @@ from windrow.pipeline.tasks.map_batches import MapBatches
 def running_stages(reader: Any, *, on_ray: bool) -> Iterator[Any]:
     """The same reader, whose transforms with a pool have their workers inside the with block."""
     started: list[MapBatches] = []
+    if on_ray:
+        from windrow.pipeline.executors.ray.data.remote_calls import start_call_pools
+        from windrow.pipeline.executors.ray.pools import end_pools
+
+        begin, end = partial(start_call_pools, reader=reader), end_pools
+    else:
+        begin, end = partial(start_processes, cores=available_cores()), end_processes
 
     def start(stages: tuple[MapBatches, ...]) -> tuple[MapBatches, ...]:
-        if on_ray:
-            from windrow.pipeline.executors.ray.data.remote_calls import start_call_pools
-
-            found = start_call_pools(stages, reader)
-        else:
-            found = start_processes(stages, available_cores())
+        found = begin(stages)
         started.extend(found)
         return found
 
     try:
         yield with_stages(reader, start)
     finally:
-        if on_ray:
-            from windrow.pipeline.executors.ray.pools import end_pools
-
-            end_pools(started)
-        else:
-            end_processes(started)
+        end(started)
