@@ -96,8 +96,7 @@ class Rendezvous:
 
     def read(self, key: str) -> dict[str, Any]:
         """A value that has been published."""
-        value: dict[str, Any] = json.loads(self._call(lambda: self._store.get(key)))
-        return value
+        return json.loads(self._call(lambda: self._store.get(key)))
 
     def wait(self, keys: Sequence[str], waiting: Waiting, describe: Callable[[], str]) -> None:
         """Wait until all keys are published; warns during a long wait, and finally raises a `StallError`.

@@ -138,8 +138,7 @@ def _dumps(value: Any) -> bytes:
     # the function may belong to a script, which this process does not run
     import cloudpickle
 
-    dumped: bytes = cloudpickle.dumps(value)
-    return dumped
+    return cloudpickle.dumps(value)
 
 
 def main(parent: int, connection: int, inputs: int, outputs: int) -> None:

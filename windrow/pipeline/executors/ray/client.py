@@ -99,8 +99,7 @@ class RayClient:
 
     def _ask_workers(self) -> tuple[RayWorkers | None, ...]:
         answer = self._coordinator.workers_after.remote()
-        found: tuple[RayWorkers | None, ...] = await_answer(answer, self._who, self._waiting)
-        return found
+        return await_answer(answer, self._who, self._waiting)
 
     def _find_workers(self, number: int) -> RayWorkers:
         found = self._ask_workers()[number]

@@ -129,8 +129,7 @@ class Coordinator:
             while True:
                 seconds = polling.send(await self._wait_for_change(seconds))
         except StopIteration as end:
-            answer: Answer = end.value
-            return answer
+            return end.value
 
     async def workers_after(self) -> tuple[RayWorkers | None, ...]:
         """The workers of each transform after the shuffle; None: the process that reads a shard runs it."""

@@ -182,8 +182,7 @@ class _RunSession(Session):
     def meet_replicas(self, shard: int, node: str, replicas: Sequence[int]) -> dict[int, str]:
         """Tell which replicas of a shard read on a node; returns the node of each that is known."""
         answer = self._find_coordinator().meet_replicas.remote(shard, node, list(replicas))
-        found: dict[int, str] = ray.get(answer, timeout=_MEET_SECONDS)
-        return found
+        return ray.get(answer, timeout=_MEET_SECONDS)
 
 
 class RaySession(_RunSession):

@@ -341,8 +341,7 @@ class RayWorkers:
                 ) from error
             if isinstance(result, Failure):
                 result.rethrow()
-            answer: Result = result
-            return answer
+            return result
 
         return wait
 

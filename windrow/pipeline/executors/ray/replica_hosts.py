@@ -182,5 +182,4 @@ class RayReplicaSession(Session):
     def for_workers(self, program: Program, shard: int) -> Session:
         """The replicas of the run of the workers of all trainers."""
         workers: Any = self.session.for_workers(program, shard)
-        found: Session = workers.for_replica(self.make, [*self.names] * program.workers, self.replica)
-        return found
+        return workers.for_replica(self.make, [*self.names] * program.workers, self.replica)

@@ -83,6 +83,5 @@ class HostMeeting:
     def _tell(self, node: str, replicas: Sequence[int]) -> dict[int, str] | None:
         """The node of each replica that the coordinator knows; None while it restarts."""
         with suppress(ray.exceptions.RayError, StallError):
-            found: dict[int, str] = self._session.meet_replicas(self._shard, node, replicas)
-            return found
+            return self._session.meet_replicas(self._shard, node, replicas)
         return None

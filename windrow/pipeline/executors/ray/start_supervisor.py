@@ -170,5 +170,4 @@ def _read_ready(pipe: Any, process: subprocess.Popen[bytes]) -> dict[str, Any]:
     text = pipe.read()
     if not text:
         return {"error": f"the supervisor ended with exit code {process.wait()}"}
-    ready: dict[str, Any] = json.loads(text)
-    return ready
+    return json.loads(text)

@@ -44,12 +44,10 @@ class HostConnection:
         raise NotImplementedError
 
     def open_epoch(self, opening: Opening, *, goes_on: bool = False) -> EpochFacts:
-        facts: EpochFacts = self._call("open_epoch", opening, goes_on=goes_on)
-        return facts
+        return self._call("open_epoch", opening, goes_on=goes_on)
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
-        data: WindowData | None = self._call("window", epoch, window, stop)
-        return data
+        return self._call("window", epoch, window, stop)
 
     def open_run(self, key: Key, run: Run, stop: threading.Event) -> pa.RecordBatch | None:
         """Wait for the rows of a run, and map them; None if ``stop`` is set first."""
@@ -65,12 +63,10 @@ class HostConnection:
         self._call("heartbeat", stats)
 
     def diagnose(self) -> tuple[str, float]:
-        answer: tuple[str, float] = self._call("diagnose")
-        return answer
+        return self._call("diagnose")
 
     def run_stats(self, *, spans: bool) -> RunStats:
-        stats: RunStats = self._call("run_stats", spans=spans)
-        return stats
+        return self._call("run_stats", spans=spans)
 
     def close(self, stats: TrainerStats | None) -> None:
         self._call("close", stats)

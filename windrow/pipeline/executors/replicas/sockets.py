@@ -239,8 +239,7 @@ class SocketConnection(HostConnection):
         return None
 
     def window(self, epoch: int, window: int, stop: threading.Event) -> WindowData | None:
-        data: WindowData | None = self._wait("window", epoch, window, stop=stop)
-        return data
+        return self._wait("window", epoch, window, stop=stop)
 
     def open_run(self, key: Key, run: Run, stop: threading.Event) -> pa.RecordBatch | None:
         shared: SharedBatch | None = self._wait("take", key, run, stop=stop)

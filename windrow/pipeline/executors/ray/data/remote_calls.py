@@ -112,9 +112,7 @@ def call_stages_on_ray(
         maps = start_pools(call.maps)
         pooled = any(stage.pool is not None for stage in maps)
         try:
-            staged = replace(call, maps=maps)
-            found: list[R] = _dispatch(staged, arguments, describe, waits_for_actors=pooled).run()
-            return found
+            return _dispatch(replace(call, maps=maps), arguments, describe, waits_for_actors=pooled).run()
         finally:
             end_pools(maps)
 
@@ -166,5 +164,4 @@ _call_remote: Any = ray.remote(num_cpus=1, max_retries=8, num_returns="streaming
 @lru_cache(maxsize=1)
 def _load(ref: Any) -> Callable[[Any], Any]:
     (pickled,) = get_all([ref], "a call on Ray that needs its function")
-    loaded: Callable[[Any], Any] = cloudpickle.loads(pickled)
-    return loaded
+    return cloudpickle.loads(pickled)
